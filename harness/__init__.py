@@ -1,0 +1,1 @@
+"""The machinery of the validation harness; it knows nothing of Iris."""
