@@ -1,0 +1,148 @@
+"""What an evidence file says, requirement by requirement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from harness.evidence.records import Case, End, Group, Kernel, PlannedGroup, Requirement, Run
+from harness.evidence.verdict import Verdict, merge
+
+
+@dataclass(frozen=True)
+class RequirementResult:
+    """The result of one requirement.
+
+    ``verdict`` is the worst of its groups, and never a pass when there are ``gaps`` (sentences that say what is
+    missing or does not add up). ``groups`` maps every planned group to its verdict; ``failing`` holds the reduced
+    failing case of each failed group.
+    """
+
+    id: str
+    verdict: Verdict
+    statement: str
+    source: str
+    cases: int
+    seconds: float
+    kernels: tuple[str, ...]
+    groups: dict[str, Verdict]
+    gaps: tuple[str, ...]
+    failing: tuple[Case, ...]
+
+
+@dataclass
+class Evidence:
+    """The content of one evidence file. ``plan`` and ``groups`` are keyed by group, ``kernels`` by hash.
+
+    ``problems`` says what was damaged or contradictory. ``groups`` holds a list because a group that ended twice is a
+    problem to be shown, not to be resolved by taking the better one.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    plan: dict[str, PlannedGroup] = field(default_factory=dict)
+    statements: dict[str, Requirement] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    cases: list[Case] = field(default_factory=list)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
+    ends: list[End] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def requirements(self) -> dict[str, RequirementResult]:
+        """One result per requirement that was planned or that left a record, in order of id."""
+        names = {planned.requirement for planned in self.plan.values()}
+        names |= {record.requirement for records in self.groups.values() for record in records}
+        names |= {case.requirement for case in self.cases}
+        cases: dict[str, list[Case]] = {name: [] for name in names}
+        for case in self.cases:
+            cases[case.requirement].append(case)
+        return {name: self._requirement(name, cases[name]) for name in sorted(names)}
+
+    def verdict(self) -> Verdict:
+        """Pass only if something was planned, all of it ran and passed, and the file is whole up to its end."""
+        results = [result.verdict for result in self.requirements().values()]
+        return merge([*results, Verdict.UNKNOWN] if self.gaps() else results)
+
+    def gaps(self) -> tuple[str, ...]:
+        """What keeps the run as a whole from being complete, beside the gaps of single requirements."""
+        gaps = list(self.problems)
+        if not self.runs:
+            gaps.append("the run record is missing")
+        if len(self.runs) > 1:
+            gaps.append(f"{len(self.runs)} runs wrote into one file")
+        if not self.plan:
+            gaps.append("nothing was planned")
+        if not self.ends:
+            gaps.append("the run did not end: it was stopped, or it crashed")
+        for end in self.ends:
+            if end.exit_status != 0:
+                gaps.append(f"pytest ended with status {end.exit_status}")
+        return tuple(gaps)
+
+    def counts(self) -> dict[str, int]:
+        """Requirements per verdict, every verdict named."""
+        found = Counter(result.verdict for result in self.requirements().values())
+        return {verdict.value: found[verdict] for verdict in Verdict}
+
+    def case(self, identity: str) -> Case | None:
+        """The last record of a case id, or of an unambiguous beginning of one; None if none or several match."""
+        found = {case.id: case for case in self.cases if case.id.startswith(identity)}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _requirement(self, name: str, cases: list[Case]) -> RequirementResult:
+        planned = {group for group, plan in self.plan.items() if plan.requirement == name}
+        ended = {group for group, records in self.groups.items() if records[0].requirement == name}
+        by_group: dict[str, list[Case]] = {}
+        for case in cases:
+            by_group.setdefault(case.group, []).append(case)
+        verdicts: dict[str, Verdict] = {}
+        gaps: list[str] = []
+        for group in sorted(planned | ended | set(by_group)):
+            verdict, gap = self._group(group, by_group.get(group, []))
+            verdicts[group] = verdict
+            gaps.extend(gap)
+        statement = self.statements.get(name)
+        return RequirementResult(
+            id=name,
+            verdict=merge([*verdicts.values(), Verdict.UNKNOWN] if gaps and _all_pass(verdicts) else verdicts.values()),
+            statement=statement.statement if statement else "",
+            source=statement.source if statement else "",
+            cases=len(cases),
+            seconds=sum(case.timing.get("seconds", 0.0) for case in cases),
+            kernels=tuple(dict.fromkeys(hash_ for case in cases for hash_ in case.kernels)),
+            groups=verdicts,
+            gaps=tuple(gaps),
+            failing=tuple(self._failing(group, by_group.get(group, [])) for group in self._failed(verdicts, by_group)),
+        )
+
+    def _group(self, group: str, cases: list[Case]) -> tuple[Verdict, list[str]]:
+        """A group's recorded verdict, and what in the evidence does not agree with it."""
+        records = self.groups.get(group, [])
+        if not records:
+            return Verdict.NOT_RUN, [f"{group} did not end" if cases else f"{group} did not run"]
+        verdict = merge(record.verdict for record in records)
+        gaps = []
+        if group not in self.plan:
+            gaps.append(f"{group} ran without being planned")
+        if sum(record.cases for record in records) != len(cases):
+            gaps.append(f"{group} counted {sum(record.cases for record in records)} cases, {len(cases)} are recorded")
+        if verdict is Verdict.PASS and not cases:
+            gaps.append(f"{group} passed without a case")
+        if verdict is Verdict.PASS and any(case.verdict is not Verdict.PASS for case in cases):
+            gaps.append(f"{group} passed, but one of its cases did not")
+        if verdict is not Verdict.PASS and not any(case.verdict is not Verdict.PASS for case in cases):
+            gaps.append(f"{group}: {records[-1].message or 'no case record says why'}")
+        return verdict, gaps
+
+    @staticmethod
+    def _failed(verdicts: dict[str, Verdict], cases: dict[str, list[Case]]) -> list[str]:
+        return [group for group in verdicts if any(case.verdict is not Verdict.PASS for case in cases.get(group, []))]
+
+    def _failing(self, group: str, cases: list[Case]) -> Case:
+        """The case that the group names, else the last that did not pass (Hypothesis ends on the reduced one)."""
+        named = {record.failing_case for record in self.groups.get(group, [])}
+        not_passed = [case for case in cases if case.verdict is not Verdict.PASS]
+        return next((case for case in reversed(not_passed) if case.id in named), not_passed[-1])
+
+
+def _all_pass(verdicts: dict[str, Verdict]) -> bool:
+    return all(verdict is Verdict.PASS for verdict in verdicts.values())

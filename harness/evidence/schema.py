@@ -1,0 +1,38 @@
+"""Checking a line against ``schema.json``."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import jsonschema
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of one line."""
+    loaded: dict[str, Any] = json.loads(resources.files("harness.evidence").joinpath("schema.json").read_text("utf-8"))
+    return loaded
+
+
+def problem_with(line: Mapping[str, Any]) -> str | None:
+    """None when ``line`` is a valid record, else one sentence that says what is wrong with it and where."""
+    kind = line.get("record") if isinstance(line, Mapping) else None
+    error = jsonschema.exceptions.best_match(_validator(kind).iter_errors(line))
+    if error is None:
+        return None
+    place = ".".join(str(part) for part in error.absolute_path) or "the record"
+    return f"{place}: {error.message}"
+
+
+@functools.cache
+def _validator(kind: Any) -> jsonschema.Draft202012Validator:
+    """One validator per kind: walking only the branch that applies keeps a case at a fraction of a millisecond."""
+    whole = schema()
+    if isinstance(kind, str) and kind in whole["$defs"] and kind in whole["properties"]["record"]["enum"]:
+        branch = {**whole, "allOf": [{"$ref": f"#/$defs/{kind}"}]}
+        return jsonschema.Draft202012Validator(branch)
+    return jsonschema.Draft202012Validator(whole)

@@ -1,0 +1,101 @@
+"""An amdgcn listing as a sequence of instructions, each with its cache bits and its source frames."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.isa.sources import Frame, SourceFiles, parse_frames
+
+_FILE = re.compile(r'^\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+_LOC = re.compile(r"^\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_LABEL = re.compile(r"^([\w.$@]+):")
+_INSTRUCTION = re.compile(r"^[a-z][a-z0-9]*_\w+")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: mnemonic, operand text without comment, and its frames (innermost first, may be empty)."""
+
+    mnemonic: str
+    operands: str
+    frames: tuple[Frame, ...]
+
+    @property
+    def bits(self) -> tuple[str, ...]:
+        """The cache bits it carries, in the order sc0, sc1, nt."""
+        words = self.operands.replace(",", " ").split()
+        return tuple(bit for bit in ("sc0", "sc1", "nt") if bit in words)
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    """Every instruction of a listing, in order of address; directives, labels and comments are left out."""
+    files: dict[int, str] = {}
+    frames: tuple[Frame, ...] = ()
+    for line in code_lines(text):
+        if line.startswith(".file"):
+            _note_file(line, files)
+        elif line.startswith(".loc"):
+            frames = _frames(line, files)
+        elif _INSTRUCTION.match(line):
+            mnemonic, _, operands = line.partition(";")[0].strip().partition(" ")
+            yield Instruction(mnemonic, operands.strip(), frames)
+
+
+def code_lines(text: str) -> Iterator[str]:
+    """The stripped lines before the listing's metadata, without blank ones and comments."""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith(".amdgpu_metadata"):
+            return
+        if line and not line.startswith(";"):
+            yield line
+
+
+@functools.lru_cache(maxsize=1024)
+def source_files(text: str) -> SourceFiles:
+    """The files that the listing's ``.file`` directives name."""
+    files: dict[int, str] = {}
+    for line in code_lines(text):
+        if line.startswith(".file"):
+            _note_file(line, files)
+    return SourceFiles.of(files.values())
+
+
+def normalised(text: str) -> str:
+    """The instructions alone, labels renumbered in order of appearance: equal for equal code, whatever its names.
+
+    Comments, line numbers, file names, symbols and metadata do not enter, so moving a kernel in its file changes
+    nothing.
+    """
+    names: dict[str, str] = {}
+    lines = []
+    for line in code_lines(text):
+        code = line.partition(";")[0].strip()
+        if label := _LABEL.match(code):
+            if label[1].startswith((".LBB", "BB")):
+                lines.append(names.setdefault(label[1], f"L{len(names)}") + ":")
+        elif _INSTRUCTION.match(code):
+            code = re.sub(r"\.?L?BB\d+_\d+", lambda m: names.setdefault(m[0], f"L{len(names)}"), code)
+            lines.append(" ".join(code.split()))
+    return "\n".join(lines)
+
+
+def _note_file(line: str, files: dict[int, str]) -> None:
+    if match := _FILE.match(line):
+        number, first, second = match.groups()
+        files[int(number)] = (
+            f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
+        )
+
+
+def _frames(line: str, files: dict[int, str]) -> tuple[Frame, ...]:
+    """The inline chain of a ``.loc`` line. Its numbers name the innermost file; the comment names the rest."""
+    match = _LOC.match(line)
+    if not match:
+        return ()
+    number, row, column = (int(value) for value in match.groups())
+    inner = Frame(files.get(number, "?"), row, column)
+    return (inner, *parse_frames(line.partition(";")[2])[1:])

@@ -1,0 +1,90 @@
+"""Which source lines a listing names, and which of them are marked ``# remote``."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Where = Literal["remote", "local", "unattributed"]
+
+_MARK = re.compile(r"#\s*remote\b")
+_PLACE = re.compile(r"^(?P<file>.*):(?P<line>\d+):(?P<column>\d+)$")
+_SEPARATOR = re.compile(r"\s*@\s*\[?\s*")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One place in the source: ``file`` as the listing names it (mostly without its folder), 1-based ``line``."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+def parse_frames(chain: str) -> tuple[Frame, ...]:
+    """Frames of ``a.py:1:2 @[ b.py:3:4 @[ c.py:5:6 ] ]`` (or the same without brackets), innermost first."""
+    frames = []
+    for part in _SEPARATOR.split(chain.strip().rstrip("] ")):
+        if place := _PLACE.match(part.strip()):
+            frames.append(Frame(place["file"], int(place["line"]), int(place["column"])))
+    return tuple(frames)
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The ``.file`` directives of one listing: base name -> the paths that bear it."""
+
+    paths: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> SourceFiles:
+        table: dict[str, tuple[str, ...]] = {}
+        for path in paths:
+            name = Path(path).name
+            if path not in table.get(name, ()):
+                table[name] = (*table.get(name, ()), path)
+        return cls(table)
+
+    def where(self, frames: Iterable[Frame]) -> Where:
+        """Remote if one frame's source line is marked; local if all were read and none is; otherwise unattributed.
+
+        Unattributed means that the marker cannot be looked up: the compiler merged several lines into line 0, the
+        source file is gone, or two files of one name disagree.
+        """
+        known, any_frame = True, False
+        for frame in frames:
+            any_frame = True
+            marks = {_marked(path, frame.line) for path in self._candidates(frame.file)} if frame.line else {None}
+            if marks == {True}:
+                return "remote"
+            known = known and marks == {False}
+        return "local" if known and any_frame else "unattributed"
+
+    def _candidates(self, file: str) -> tuple[str, ...]:
+        if Path(file).is_absolute():
+            return (file,)
+        return self.paths.get(Path(file).name, (file,))
+
+
+def _marked(path: str, line: int) -> bool | None:
+    marks = _marks(path)
+    if marks is None or not 0 < line <= marks[1]:
+        return None
+    return line in marks[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _marks(path: str) -> tuple[frozenset[int], int] | None:
+    """Marked line numbers and the number of lines of a file; None when it cannot be read."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return frozenset(number for number, text in enumerate(lines, 1) if _MARK.search(text)), len(lines)

@@ -1,0 +1,88 @@
+"""The emulated device's telemetry: the counters of the launches that a window saw."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from harness.errors import HarnessError
+from harness.isa.executed import Executed, LaunchAccess, executed
+from harness.telemetry.recorder import Window
+
+
+class Launch(Protocol):
+    """The part of ``harness.emulator``'s LaunchRecord that is summed here."""
+
+    @property
+    def hash(self) -> str: ...
+    @property
+    def listing(self) -> str: ...
+    @property
+    def instructions(self) -> Mapping[str, int]: ...
+    @property
+    def lanes(self) -> Mapping[str, int]: ...
+    @property
+    def accesses(self) -> Sequence[LaunchAccess]: ...
+
+
+class EmulatedRecorder:
+    """Windows over a driver's launches. ``drain`` is the driver's ``drain_launches``.
+
+    ``launches`` holds the records of the window that ended last, for whoever wants more of them than their sums.
+    """
+
+    def __init__(self, drain: Callable[[], Sequence[Launch]]) -> None:
+        self._drain = drain
+        self._started: float | None = None
+        self.launches: Sequence[Launch] = ()
+
+    def begin(self) -> None:
+        """Start a window; launches since the last one (set-up work) are dropped."""
+        self._drain()
+        self._started = time.monotonic()
+
+    def end(self) -> Window:
+        """Close the window: launches, wavefront instructions and active lanes by class, bytes by place, seconds."""
+        if self._started is None:
+            raise HarnessError("telemetry: end() without begin()")
+        seconds, self._started = time.monotonic() - self._started, None
+        self.launches = self._drain()
+        instructions: Counter[str] = Counter()
+        lanes: Counter[str] = Counter()
+        moved: Counter[str] = Counter()
+        for launch in self.launches:
+            instructions.update(launch.instructions)
+            lanes.update(launch.lanes)
+            for access in launch.accesses:
+                moved[access.where] += access.bytes
+        return {
+            "source": "emulated",
+            "launches": len(self.launches),
+            "instructions": dict(sorted(instructions.items())),
+            "lanes": dict(sorted(lanes.items())),
+            "bytes": dict(sorted(moved.items())),
+            "seconds": seconds,
+        }
+
+
+def launches_by_kernel(launches: Iterable[Launch]) -> dict[str, dict[str, Any]]:
+    """Kernel hash -> ``{"launches": n, "accesses": Executed.to_json()}``: one rank's part of a case's ``launches``."""
+    by_hash: dict[str, list[Launch]] = {}
+    for launch in launches:
+        by_hash.setdefault(launch.hash, []).append(launch)
+    return {
+        hash_: {"launches": len(records), "accesses": executed(records).to_json()} for hash_, records in by_hash.items()
+    }
+
+
+def merge_launches(ranks: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The sum of several ranks' ``launches_by_kernel``."""
+    merged: dict[str, dict[str, Any]] = {}
+    for rank in ranks:
+        for hash_, entry in rank.items():
+            seen = merged.get(hash_, {"launches": 0, "accesses": []})
+            total = Executed.from_json(seen["accesses"]) + Executed.from_json(entry["accesses"])
+            merged[hash_] = {"launches": seen["launches"] + entry["launches"], "accesses": total.to_json()}
+    return merged
