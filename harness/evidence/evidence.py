@@ -73,6 +73,9 @@ class Evidence:
             gaps.append("nothing was planned")
         if not self.ends:
             gaps.append("the run did not end: it was stopped, or it crashed")
+        unknown = {hash_ for case in self.cases for hash_ in case.kernels} - set(self.kernels)
+        if unknown:
+            gaps.append(f"{len(unknown)} kernels ran that have no kernel record")
         for end in self.ends:
             if end.exit_status != 0:
                 gaps.append(f"pytest ended with status {end.exit_status}")

@@ -18,7 +18,7 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def problem_with(line: Mapping[str, Any]) -> str | None:
+def problem_with(line: Any) -> str | None:
     """None when ``line`` is a valid record, else one sentence that says what is wrong with it and where."""
     kind = line.get("record") if isinstance(line, Mapping) else None
     error = jsonschema.exceptions.best_match(_validator(kind).iter_errors(line))

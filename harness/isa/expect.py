@@ -31,7 +31,11 @@ def remote_mismatch(subject: Fingerprint | Executed, kind: Kind, width: int) -> 
         return None
     places = ""
     if isinstance(subject, Fingerprint):
-        lines = {a.source for a in subject.accesses if (a.where, a.kind) == ("remote", kind) and a.width != width}
+        lines = {
+            access.source
+            for access in subject.accesses
+            if (access.where, access.kind) == ("remote", kind) and access.space != "scalar" and access.width != width
+        }
         places = " at " + "; ".join(sorted(lines))
     return f"remote {kind} accesses are {_table(narrow)} bytes wide, wanted {width} only{places}"
 

@@ -86,7 +86,7 @@ class Fingerprint:
         plain["remote_accesses"] = [
             {"mnemonic": a.mnemonic, "bits": list(a.bits), "width": a.width, "source": a.source, "count": a.count}
             for a in self.accesses
-            if a.where == "remote"
+            if a.where == "remote" and a.space != "scalar"
         ]
         return plain
 

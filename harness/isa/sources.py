@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Iterable, Mapping
@@ -53,7 +54,7 @@ class SourceFiles:
         return cls(table)
 
     def where(self, frames: Iterable[Frame]) -> Where:
-        """Remote if one frame's source line is marked; local if all were read and none is; otherwise unattributed.
+        """Remote if the statement at one frame's line is marked; local if all were read and none is; else unattributed.
 
         Unattributed means that the marker cannot be looked up: the compiler merged several lines into line 0, the
         source file is gone, or two files of one name disagree.
@@ -84,7 +85,25 @@ def _marked(path: str, line: int) -> bool | None:
 def _marks(path: str) -> tuple[frozenset[int], int] | None:
     """Marked line numbers and the number of lines of a file; None when it cannot be read."""
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return frozenset(number for number, text in enumerate(lines, 1) if _MARK.search(text)), len(lines)
+    lines = text.splitlines()
+    marked = {number for number, line in enumerate(lines, 1) if _MARK.search(line)}
+    for first, last in _simple_statements(text):
+        if not marked.isdisjoint(range(first, last + 1)):
+            marked.update(range(first, last + 1))
+    return frozenset(marked), len(lines)
+
+
+def _simple_statements(text: str) -> list[tuple[int, int]]:
+    """First and last line of each statement that spans several lines: formatters move a comment to the last of them."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # not Python, or newer than this interpreter: markers then count for their line
+        return []
+    return [
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body") and (node.end_lineno or 0) > node.lineno
+    ]

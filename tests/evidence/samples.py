@@ -1,0 +1,142 @@
+"""Records that the tests of evidence, reports and commands are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.evidence import (
+    Case,
+    Difference,
+    End,
+    Group,
+    Kernel,
+    Plan,
+    PlannedGroup,
+    Record,
+    Requirement,
+    Run,
+    Store,
+    Verdict,
+    case_id,
+)
+
+PUT, ADD = "RMA-PUT-001", "ATOMIC-ADD-001"
+PUT_GROUP, ADD_GROUP = f"{PUT}[ranks=4,dtype=fp16]", f"{ADD}[ranks=4,dtype=int32]"
+KERNEL = "f" * 64
+STORE = {
+    "kind": "store", "width": 16, "where": "remote", "peer": True, "executions": 8, "lanes": 500, "bytes": 8000,
+}  # fmt: skip
+
+
+def run(**changes: Any) -> Run:
+    values: dict[str, Any] = {
+        "id": "a1b2c3",
+        "seed": 20,
+        "profile": "gate",
+        "device": "emulated",
+        "arch": "gfx942",
+        "ranks": (4,),
+        "implementation": {"name": "iris_under_test", "version": "0.1.0", "commit": "0" * 40},
+        "environment": {
+            "python": "3.11.7",
+            "os": "Linux 6 x86_64",
+            "cpus": 2,
+            "packages": {"torch": "2.13.0+cpu", "triton": "3.9.0", "numba": None},
+        },
+        "started": "2026-11-21T02:00:00Z",
+        "argv": ("iris-harness", "certify"),
+    }
+    return Run(**{**values, **changes})
+
+
+def plan() -> Plan:
+    return Plan(
+        groups=(
+            PlannedGroup(PUT_GROUP, PUT, "conformance/rma/test_put.py::test_put[fp16]"),
+            PlannedGroup(ADD_GROUP, ADD, "conformance/atomics/test_add.py::test_add[int32]"),
+        ),
+        requirements=(
+            Requirement(PUT, "put copies exactly the masked elements to the peer", "iris_api.md, put", ("put",)),
+            Requirement(ADD, "atomic_add returns the old value", "iris_api.md, atomics", ("atomic_add",)),
+        ),
+    )
+
+
+def kernel() -> Kernel:
+    widths = {
+        "local": {"load": {"16": 1}, "store": {}, "atomic": {}},
+        "remote": {"load": {}, "store": {"16": 2}, "atomic": {}},
+        "unattributed": {"load": {}, "store": {}, "atomic": {}},
+    }
+    fingerprint = {"widths": widths, "vgprs": 22, "agprs": 0, "sgprs": 15, "vgpr_spills": 0, "sgpr_spills": 0, "lds": 0}
+    return Kernel(hash=KERNEL, name="put_kernel", arch="gfx942", fingerprint=fingerprint, listing_sha256="1" * 64)
+
+
+def case(number: int = 0, *, requirement: str = PUT, verdict: Verdict = Verdict.PASS, **changes: Any) -> Case:
+    group = PUT_GROUP if requirement == PUT else ADD_GROUP
+    drawn = {"type": "Copy", "fields": {"count": number, "dtype": "fp16"}}
+    values: dict[str, Any] = {
+        "id": case_id(requirement, group, drawn),
+        "requirement": requirement,
+        "group": group,
+        "nodeid": "conformance/rma/test_put.py::test_put[fp16]",
+        "case": drawn,
+        "seed": 20,
+        "phase": "generate",
+        "verdict": verdict,
+        "message": "" if verdict is Verdict.PASS else "heap differs",
+        "repeat": "iris-harness replay 0123456789abcdef",
+        "kernels": (KERNEL,),
+        "launches": {KERNEL: {"launches": 4, "accesses": [STORE]}},
+        "telemetry": {"source": "emulated", "launches": 4, "instructions": {"valu": 120}, "ranks": 4},
+        "timing": {"seconds": 0.25},
+    }  # fmt: skip
+    return Case(**{**values, **changes})
+
+
+def failing_case() -> Case:
+    return case(
+        7,
+        requirement=ADD,
+        verdict=Verdict.FAIL,
+        message="returned value differs",
+        differs=Difference(what="old value", rank=3, index=17, got=5, wanted=4),
+    )
+
+
+def end(exit_status: int = 0, **counts: int) -> End:
+    return End(exit_status=exit_status, finished="2026-11-21T02:01:00Z", counts=counts)
+
+
+def green() -> list[Record]:
+    """A whole run in which everything passed: two groups of two cases and one case."""
+    return [
+        run(),
+        plan(),
+        kernel(),
+        case(1),
+        case(2),
+        Group(PUT_GROUP, PUT, Verdict.PASS, 2),
+        case(3, requirement=ADD),
+        Group(ADD_GROUP, ADD, Verdict.PASS, 1),
+        end(0),
+    ]
+
+
+def red() -> list[Record]:
+    """The same run with one failing group."""
+    bad = failing_case()
+    return [
+        *green()[:6],
+        bad,
+        Group(ADD_GROUP, ADD, Verdict.FAIL, 1, failing_case=bad.id, message="heap differs"),
+        end(1),
+    ]
+
+
+def write(path: Path, records: list[Record]) -> Path:
+    with Store(path) as store:
+        for record in records:
+            store.append(record)
+    return path

@@ -1,0 +1,108 @@
+"""Fingerprints of listings that Triton has just compiled for gfx942 (no GPU needed, about a second each)."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from harness.isa import executed, fingerprint, remote_mismatch, remote_widths
+from tests.isa import kernels
+
+
+@pytest.mark.parametrize(("dtype", "remote"), [("fp16", {16: 1}), ("i32", {16: 2}), ("i64", {16: 4})])
+def test_aligned_remote_stores_and_their_widths(dtype, remote):
+    print_ = fingerprint(kernels.listing("put", dtype))
+    assert print_.arch == "gfx942"
+    assert remote_widths(print_, "store") == remote
+    assert print_.widths("local", "store") == {}
+    assert print_.widths("local", "load") == remote, "the source is loaded as wide as it is stored"
+    assert print_.widths("remote", "load") == {}
+
+
+def test_a_mask_of_unknown_alignment_narrows_the_stores_and_is_named():
+    print_ = fingerprint(kernels.listing("put", "fp16", aligned=False))
+    assert remote_widths(print_, "store") == {2: 8}
+    mismatch = remote_mismatch(print_, "store", 16)
+    assert "8 x 2 bytes wide, wanted 16 only" in mismatch
+    assert "kernels.py:25" in mismatch
+
+
+def test_wide_stores_are_no_mismatch_and_absent_ones_are():
+    print_ = fingerprint(kernels.listing("put", "fp16"))
+    assert remote_mismatch(print_, "store", 16) is None
+    assert remote_mismatch(print_, "atomic", 4) == "there is no remote atomic"
+
+
+def test_the_chain_names_the_marked_line_and_its_caller():
+    [store] = [a for a in fingerprint(kernels.listing("put")).accesses if a.where == "remote"]
+    inner, outer = store.source.split(" @ ")
+    assert inner.endswith("tests/isa/kernels.py:25:" + inner.rpartition(":")[2])
+    assert outer.startswith("kernels.py:34:")
+
+
+def test_system_scope_atomics_and_their_fences():
+    print_ = fingerprint(kernels.listing("add"))
+    assert remote_widths(print_, "atomic") == {4: 8}
+    assert print_.writebacks == {"sc0 sc1": 1}
+    assert print_.invalidates == {"sc0 sc1": 1}
+    assert {a.bits for a in print_.accesses if a.kind == "atomic"} == {("sc0", "sc1")}
+    assert print_.widths("local", "store") == {4: 8}
+    assert print_.waits > 0
+
+
+def test_resources_are_those_of_the_metadata():
+    print_ = fingerprint(kernels.listing("put"))
+    assert 0 < print_.vgprs < 64
+    assert 0 < print_.sgprs < 104
+    assert (print_.vgpr_spills, print_.sgpr_spills, print_.scratch, print_.agprs) == (0, 0, 0, 0)
+
+
+def test_the_hash_is_of_the_code_alone():
+    text = kernels.listing("put", "fp16")
+    renamed = text.replace("kernels.py", "moved.py").replace(".LBB0_", ".LBB7_").replace("\n\t.loc", "\n\t ; x\n\t.loc")
+    assert fingerprint(renamed).sha256 == fingerprint(text).sha256
+    assert fingerprint(kernels.listing("put", "i32")).sha256 != fingerprint(text).sha256
+    changed = text.replace("global_store_dwordx4", "global_store_dwordx2")
+    assert fingerprint(changed).sha256 != fingerprint(text).sha256
+
+
+@dataclass(frozen=True)
+class Access:
+    kind: str
+    width: int
+    where: str
+    executions: int
+    lanes: int
+    bytes: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    listing: str
+    accesses: tuple
+
+
+def test_executed_counts_follow_the_markers():
+    text = kernels.listing("put", "i32")
+    [store] = [a for a in fingerprint(text).accesses if a.where == "remote"]
+    load = next(a for a in fingerprint(text).accesses if a.kind == "load" and a.space != "scalar")
+    launch = Launch(
+        text,
+        (
+            Access("store", 16, "peer", 4, 256, 4096, store.source),
+            Access("store", 16, "peer", 3, 10, 160, store.source),
+            Access("load", 16, "local", 4, 256, 4096, load.source),
+        ),
+    )
+    total = executed([launch, launch])
+    assert remote_widths(total, "store") == {16: 14}
+    assert total.widths("local", "load") == {16: 8}
+    assert remote_mismatch(total, "store", 16) is None
+    assert type(total).from_json(total.to_json()) == total
+
+
+def test_a_peer_access_from_an_unmarked_line_cannot_hide():
+    text = kernels.listing("put", "i32")
+    load = next(a for a in fingerprint(text).accesses if a.kind == "load" and a.space != "scalar")
+    total = executed([Launch(text, (Access("load", 16, "peer", 1, 64, 1024, load.source),))])
+    assert "not marked" in remote_mismatch(total, "load", 16)
