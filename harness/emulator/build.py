@@ -1,0 +1,409 @@
+"""From an ALU instruction and its op to a step: a closure that executes it for all wavefronts that stand there.
+
+Everything that the encodings add is handled here, for every op alike: EXEC, constants, input modifiers (neg, abs, sext), output
+modifiers (clamp, omod), SDWA selects, DPP lane moves, packed halves. The plain form, a NumPy ufunc on registers, runs in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harness.emulator import dpp, operands
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.listing import Instruction
+from harness.emulator.operands import Operand, result_key, source_key
+from harness.emulator.ops.table import Op, Step
+from harness.emulator.state import DTYPES, EXEC, SCALAR, SCC, Wavefronts, constant_key, key, pack, unpack
+
+Getter = Callable[[Wavefronts], np.ndarray]
+Setter = Callable[[Wavefronts, np.ndarray], None]
+_IMPLICIT = ("scc", "exec")
+_HIGH = {"u16": "h16", "i16": "hi16", "f16": "hf16"}
+_PLAIN_MODIFIERS = {"op_sel", "op_sel_hi", "neg_lo", "neg_hi", "clamp", "mul", "div"}
+
+
+def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) -> Step:
+    """The step of an ALU instruction; ``UnimplementedInstruction`` for an operand form that the emulator lacks."""
+    explicit = [t for t in op.results + op.sources if t not in _IMPLICIT]
+    if len(explicit) != len(instruction.operands):
+        raise UnimplementedInstruction(f"{op.name} takes {len(explicit)} operands, not {len(instruction.operands)}")
+    parsed = iter(operands.parse(text, accum_offset) for text in instruction.operands)
+    results = [(t, None if t in _IMPLICIT else next(parsed)) for t in op.results]
+    sources = [(t, None if t in _IMPLICIT else next(parsed)) for t in op.sources]
+    if op.klass == "salu":
+        return _scalar(op, results, sources)
+    if op.packed:
+        return _packed(op, instruction, results, sources)
+    if encoding == "sdwa":
+        return _general(op, results, sources, _sdwa_sources(instruction, sources), _sdwa_setters(instruction, results))
+    if encoding == "dpp":
+        return _dpp(op, instruction, results, sources)
+    modifiers = instruction.modifiers.keys() - {"op_sel"} if not _selects(instruction) else instruction.modifiers.keys()
+    if modifiers - _PLAIN_MODIFIERS:
+        raise UnimplementedInstruction(f"{op.name} with modifiers {sorted(modifiers - _PLAIN_MODIFIERS)}")
+    if not modifiers and isinstance(op.function, np.ufunc) and _in_place(results, sources):
+        return _ufunc(op.function, result_key(_operand(results[0]), results[0][0]), [_key(t, o, False) for t, o in sources])
+    select = _op_sel(instruction, len(sources) + 1)
+    getters = [_source(_half(t, select[i]), o) for i, (t, o) in enumerate(sources)]
+    setters = [_result(t, o, high=select[len(sources)]) for t, o in results]
+    return _general(op, results, sources, getters, setters, _output_modifier(instruction, results[0][0]))
+
+
+def _operand(pair: tuple[str, Operand | None]) -> Operand:
+    assert pair[1] is not None  # sanity check
+    return pair[1]
+
+
+# -- scalar instructions: arrays of shape [W] ---------------------------------------------------------------------------------------
+
+
+def _scalar(op: Op, results: list, sources: list) -> Step:
+    keys = [_key(t, o, True) for t, o in sources]
+    out = [_scalar_result(t, o) for t, o in results]
+    writes_exec = any(k >> 4 & 0x3FF in (EXEC, EXEC + 1) for k in out if k != SCC)
+    function = op.function
+    if len(out) == 1 and isinstance(function, np.ufunc) and len(keys) == 2 and out[0] != SCC:
+        (k,), (a, b) = out, keys
+
+        def binary(wf: Wavefronts) -> None:
+            view = wf.view
+            function(view[a], view[b], view[k])
+
+        step: Step = binary
+    elif len(out) == 1:
+        (k,) = out
+
+        def single(wf: Wavefronts) -> None:
+            view = wf.view
+            view[k][...] = function(*[view[a] for a in keys])
+
+        step = single
+    else:
+
+        def several(wf: Wavefronts) -> None:
+            view = wf.view
+            for k, value in zip(out, function(*[view[a] for a in keys]), strict=True):
+                view[k][...] = value
+
+        step = several
+    if not writes_exec:
+        return step
+
+    def then_refresh(wf: Wavefronts) -> None:
+        step(wf)
+        wf.refresh_exec()
+
+    return then_refresh
+
+
+def _scalar_result(kind: str, operand: Operand | None) -> int:
+    if kind == "scc":
+        return SCC
+    if kind == "exec":
+        return key(SCALAR, EXEC, "u64")
+    assert operand is not None  # sanity check
+    if operand.space != "s":
+        raise UnimplementedInstruction(f"scalar result in {operand.text!r}")
+    return result_key(operand, kind)
+
+
+def _key(kind: str, operand: Operand | None, scalar: bool) -> int:
+    if kind == "scc":
+        return SCC
+    if kind == "exec":
+        return key(SCALAR, EXEC, "u64")
+    assert operand is not None  # sanity check
+    if kind == "imm":
+        value = int(operand.value) & 0xFFFF
+        return constant_key(np.array(value - (value >> 15 << 16), np.int32))
+    return source_key(operand, kind, scalar)
+
+
+# -- vector instructions: arrays of shape [W, 64] -----------------------------------------------------------------------------------
+
+
+def _in_place(results: list, sources: list) -> bool:
+    """True when a ufunc can write the destination register itself: one whole register, no masks, no input modifiers."""
+    kind, operand = results[0]
+    plain = all(t != "mask" and not (o.negate or o.absolute or o.sext) for t, o in sources)
+    return len(results) == 1 and plain and kind in DTYPES and DTYPES[kind].itemsize >= 4 and operand.space == "v"
+
+
+def _ufunc(function: np.ufunc, k: int, keys: list[int]) -> Step:
+    if len(keys) == 2:
+        a, b = keys
+
+        def binary(wf: Wavefronts) -> None:
+            view = wf.view
+            if wf.exec_all:
+                function(view[a], view[b], view[k])
+            else:
+                function(view[a], view[b], view[k], where=wf.exec_mask)
+
+        return binary
+
+    def nary(wf: Wavefronts) -> None:
+        view = wf.view
+        where = True if wf.exec_all else wf.exec_mask
+        function(*[view[a] for a in keys], out=view[k], where=where)
+
+    return nary
+
+
+def _general(
+    op: Op, results: list, sources: list, getters: Sequence[Getter], setters: Sequence[Setter], after: Callable | None = None
+) -> Step:
+    function = op.function
+    if len(setters) == 1:
+        (put,) = setters
+        if after is None:
+
+            def single(wf: Wavefronts) -> None:
+                put(wf, function(*[get(wf) for get in getters]))
+
+            return single
+
+        def modified(wf: Wavefronts) -> None:
+            put(wf, after(function(*[get(wf) for get in getters])))
+
+        return modified
+
+    def several(wf: Wavefronts) -> None:
+        values = function(*[get(wf) for get in getters])
+        for put, value in zip(setters, values, strict=True):
+            put(wf, value)
+
+    return several
+
+
+def _source(kind: str, operand: Operand | None) -> Getter:
+    if kind == "mask":
+        assert operand is not None  # sanity check
+        if operand.space == "const":
+            value = np.array(bool(operand.value))
+            return lambda wf: value
+        k = source_key(operand, "u64", True)
+        if operand.register == EXEC:
+            return lambda wf: wf.exec_mask
+        return lambda wf: unpack(wf.view[k])
+    if kind == "exec":
+        return lambda wf: wf.exec_mask
+    k = _key(kind, operand, False)
+    if operand is None or not (operand.negate or operand.absolute):
+        return lambda wf: wf.view[k]
+    return lambda wf: _modify(wf.view[k], operand)
+
+
+def _modify(value: np.ndarray, operand: Operand) -> np.ndarray:
+    """abs first, then neg, on the sign bit of the operand's own float format."""
+    bits = value.view(np.dtype(f"u{value.dtype.itemsize}"))
+    sign = bits.dtype.type(1 << (8 * value.dtype.itemsize - 1))
+    if operand.absolute:
+        bits = bits & ~sign
+    if operand.negate:
+        bits = bits ^ sign
+    return bits.view(value.dtype)
+
+
+def _result(kind: str, operand: Operand | None, high: bool = False) -> Setter:
+    if kind == "exec":
+
+        def set_exec(wf: Wavefronts, value: np.ndarray) -> None:
+            wf.view[key(SCALAR, EXEC, "u64")][...] = pack(value & wf.exec_mask)
+            wf.refresh_exec()
+
+        return set_exec
+    assert operand is not None  # sanity check
+    if kind == "mask":
+        k = result_key(operand, "u64")
+
+        def set_mask(wf: Wavefronts, value: np.ndarray) -> None:
+            # Lanes that EXEC disables give 0 in a comparison's or carry's result.
+            wf.view[k][...] = pack(value if wf.exec_all and value.shape == wf.exec_mask.shape else value & wf.exec_mask)
+
+        return set_mask
+    if operand.space == "s":
+        k = result_key(operand, kind)
+
+        def set_scalar(wf: Wavefronts, value: np.ndarray) -> None:
+            wf.view[k][...] = value
+
+        return set_scalar
+    narrow = DTYPES[kind].itemsize == 2
+    # A 16-bit result clears the upper half on gfx9, unless op_sel sends it there (LLVM GCNSubtarget, zeroesHigh16BitsOfDest).
+    k = result_key(operand, "h16" if high else "u32" if narrow else kind)
+
+    def set_lanes(wf: Wavefronts, value: np.ndarray) -> None:
+        if narrow:
+            value = np.asarray(value).view(np.uint16)
+        if wf.exec_all:
+            wf.view[k][...] = value
+        else:
+            np.copyto(wf.view[k], value, where=wf.exec_mask)
+
+    return set_lanes
+
+
+def _half(kind: str, high: bool) -> str:
+    return _HIGH[kind] if high else kind
+
+
+def _selects(instruction: Instruction) -> bool:
+    return any(_bits(instruction.modifiers.get("op_sel", ""), 4))
+
+
+def _op_sel(instruction: Instruction, count: int) -> list[bool]:
+    return _bits(instruction.modifiers.get("op_sel", ""), count)
+
+
+def _bits(text: str, count: int, default: bool = False) -> list[bool]:
+    bits = [b.strip() == "1" for b in text.strip("[]").split(",")] if text else []
+    return bits + [default] * (count - len(bits))
+
+
+def _output_modifier(instruction: Instruction, kind: str) -> Callable[[np.ndarray], np.ndarray] | None:
+    """omod, then clamp: to [0, 1] for floats; integer ops that saturate register a function of their own."""
+    modifiers = instruction.modifiers
+    if not modifiers.keys() & {"clamp", "mul", "div"}:
+        return None
+    if kind not in ("f16", "f32", "f64"):
+        raise UnimplementedInstruction(f"clamp on a result of type {kind}")
+    dtype = DTYPES[kind].type
+    scale = dtype(float(modifiers["mul"]) if "mul" in modifiers else 1 / float(modifiers["div"]) if "div" in modifiers else 1)
+    clamp = "clamp" in modifiers
+
+    def after(value: np.ndarray) -> np.ndarray:
+        value = value * scale if scale != 1 else value
+        return np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))) if clamp else value
+
+    return after
+
+
+# -- SDWA: each operand is a byte or word of its register ---------------------------------------------------------------------------
+
+_SELECT = {"DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16), **{f"BYTE_{i}": (8 * i, 8) for i in range(4)}}
+
+
+def _sdwa_sources(instruction: Instruction, sources: list) -> list[Getter]:
+    return [_sdwa_source(t, o, instruction.modifiers.get(f"src{i}_sel", "DWORD")) for i, (t, o) in enumerate(sources)]
+
+
+def _sdwa_source(kind: str, operand: Operand, select: str) -> Getter:
+    if kind == "mask":
+        return _source(kind, operand)
+    k = source_key(operand, "u32", False)
+    shift, bits = _SELECT[select]
+    dtype = DTYPES[kind]
+
+    def get(wf: Wavefronts) -> np.ndarray:
+        word = wf.view[k]
+        if bits < 32:
+            word = word >> np.uint32(shift) & np.uint32((1 << bits) - 1)
+            if operand.sext:
+                word = (word << np.uint32(32 - bits)).view(np.int32) >> np.int32(32 - bits)
+                word = word.view(np.uint32)
+        value = np.ascontiguousarray(word).astype(np.uint16).view(dtype) if dtype.itemsize == 2 else word.view(dtype)
+        return _modify(value, operand) if operand.negate or operand.absolute else value
+
+    return get
+
+
+def _sdwa_setters(instruction: Instruction, results: list) -> list[Setter]:
+    select = instruction.modifiers.get("dst_sel", "DWORD")
+    unused = instruction.modifiers.get("dst_unused", "UNUSED_PAD")
+    return [_result(t, o) if t == "mask" else _sdwa_result(t, o, select, unused) for t, o in results]
+
+
+def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Setter:
+    shift, bits = _SELECT[select]
+    k = result_key(operand, "u32")
+    field = np.uint32(((1 << bits) - 1) << shift)
+
+    def put(wf: Wavefronts, value: np.ndarray) -> None:
+        value = np.asarray(value)
+        word = value.view(np.uint16).astype(np.uint32) if DTYPES[kind].itemsize == 2 else value.view(np.uint32)
+        if bits < 32:
+            word = (word << np.uint32(shift)) & field
+            if unused == "UNUSED_PRESERVE":
+                word = word | (wf.view[k] & ~field)
+            elif unused == "UNUSED_SEXT":
+                word = ((word << np.uint32(32 - shift - bits)).view(np.int32) >> np.int32(32 - shift - bits)).view(np.uint32)
+        if wf.exec_all:
+            wf.view[k][...] = word
+        else:
+            np.copyto(wf.view[k], word, where=wf.exec_mask)
+
+    return put
+
+
+# -- DPP: source 0 comes from another lane ------------------------------------------------------------------------------------------
+
+
+def _dpp(op: Op, instruction: Instruction, results: list, sources: list) -> Step:
+    control = dpp.control(instruction.modifiers)
+    getters = [_source(t, o) for t, o in sources]
+    first = getters[0]
+    setters = [_result(t, o) for t, o in results]
+    function = op.function
+
+    def step(wf: Wavefronts) -> None:
+        # The source is read whole before anything is written: source and destination may be the same register.
+        moved, write = control.apply(np.broadcast_to(first(wf), wf.exec_mask.shape), wf.exec_mask)
+        values = function(moved, *[get(wf) for get in getters[1:]])
+        saved = wf.exec_mask, wf.exec_all
+        wf.exec_mask, wf.exec_all = write, False
+        try:
+            for put, value in zip(setters, values if len(setters) > 1 else (values,), strict=True):
+                put(wf, value)
+        finally:
+            wf.exec_mask, wf.exec_all = saved
+
+    return step
+
+
+# -- VOP3P: both halves at once -----------------------------------------------------------------------------------------------------
+
+
+def _packed(op: Op, instruction: Instruction, results: list, sources: list) -> Step:
+    """op_sel picks the half of each source for the low result, op_sel_hi for the high one; neg_lo and neg_hi flip signs."""
+    modifiers = instruction.modifiers
+    count = len(sources)
+    low = _bits(modifiers.get("op_sel", ""), count)
+    high = _bits(modifiers.get("op_sel_hi", ""), count, default=True)
+    neg = _bits(modifiers.get("neg_lo", ""), count), _bits(modifiers.get("neg_hi", ""), count)
+    kind, operand = results[0]
+    halves = []
+    for pick, negate in ((low, neg[0]), (high, neg[1])):
+        halves.append([_packed_source(t, o, pick[i], negate[i]) for i, (t, o) in enumerate(sources)])
+    function = op.function
+    after = _output_modifier(instruction, kind)
+    narrow = DTYPES[kind].itemsize == 2
+    keys = (
+        [result_key(operand, "u16"), result_key(operand, "h16")]
+        if narrow
+        else [key(0, operand.register, kind), key(0, operand.register + 1, kind)]
+    )
+
+    def step(wf: Wavefronts) -> None:
+        values = [function(*[get(wf) for get in getters]) for getters in halves]
+        for k, value in zip(keys, values, strict=True):
+            value = after(value) if after else value
+            value = value.view(np.uint16) if narrow else value
+            if wf.exec_all:
+                wf.view[k][...] = value
+            else:
+                np.copyto(wf.view[k], value, where=wf.exec_mask)
+
+    return step
+
+
+def _packed_source(kind: str, operand: Operand, high: bool, negate: bool) -> Getter:
+    flipped = Operand(**{**operand.__dict__, "negate": operand.negate != negate})
+    if operand.space == "const":
+        return _source(kind, flipped)
+    if DTYPES[kind].itemsize == 2:
+        return _source(_half(kind, high), flipped)
+    moved = Operand(**{**flipped.__dict__, "register": operand.register + high, "count": 1})
+    return _source(kind, moved)

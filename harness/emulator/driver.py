@@ -1,0 +1,297 @@
+"""The Triton driver: ``kernel[grid](...)`` on CPU tensors compiles for gfx942 and runs here.
+
+What differs between Triton 3.6 and 3.9 in how a driver is called is handled in this file and nowhere else. The driver is installed with
+``triton.runtime.driver.set_active``. Launches are synchronous: when ``kernel[grid](...)`` returns, the kernel has ended.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import driver as triton_driver
+from triton.runtime.cache import get_cache_manager
+
+from harness.emulator.allocations import Allocations
+from harness.emulator.counters import LaunchRecord
+from harness.emulator.faults import ListingError
+from harness.emulator.launch import Launch
+from harness.emulator.program import Program, decode
+from harness.emulator.schedule import Scheduler
+from harness.errors import HarnessError
+
+ARCHS = ("gfx942",)
+WARP_SIZE = 64
+LDS_BYTES = 64 * 1024
+MAX_THREADS = 1024
+
+_FORMATS = {
+    "i1": "<?", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
+    "u1": "<?", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q",
+    "fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d",
+}  # fmt: skip
+
+
+def activate(arch: str = "gfx942") -> EmulatedDriver:
+    """Make the emulated device Triton's active driver in this process; ``ValueError`` for an arch that it does not have."""
+    if arch not in ARCHS:
+        raise ValueError(f"the emulated device has no arch {arch!r}; choose one of {', '.join(ARCHS)}")
+    driver = EmulatedDriver(arch)
+    triton_driver.set_active(driver)
+    return driver
+
+
+def deactivate() -> None:
+    """Give Triton its default driver back; what it is, Triton finds out when it next needs one."""
+    triton_driver._active = None
+
+
+def describe() -> str:
+    """What the wavefronts of the running launch are doing; one line when none runs. Safe to call from a signal handler."""
+    return _running.describe() if _running is not None else "no kernel is running on the emulated device"
+
+
+_running: Scheduler | None = None
+
+
+class EmulatedDriver(DriverBase):
+    """The emulated GPU as Triton sees it. One per process; launches run on the calling thread, one at a time."""
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self.utils = _Utils(arch)
+        self.launcher_cls = Launcher
+        self.allocations = Allocations()
+        self._launches: list[LaunchRecord] = []
+        # JITFunction keeps its kernels by device, and expects a key that stands for one target.
+        self._device = ARCHS.index(arch)
+
+    # -- what programs under the emulator use ----------------------------------------------------------------------------------------
+
+    def register_memory(self, address: int, size: int, label: str, peer: int | None = None) -> None:
+        """Let kernels access [address, address + size), as ``hipHostRegister`` would; ``peer`` is the rank that owns the memory."""
+        self.allocations.register(address, size, label, peer)
+
+    def unregister_memory(self, address: int) -> None:
+        """Take back ``register_memory``; ``ValueError`` when nothing is registered at ``address``."""
+        self.allocations.unregister(address)
+
+    def drain_launches(self) -> list[LaunchRecord]:
+        """The launches since the last call, oldest first. A launch that faulted is among them."""
+        launches, self._launches = self._launches, []
+        return launches
+
+    # -- what Triton uses ------------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("hip", self.arch, WARP_SIZE)
+
+    def get_current_device(self) -> int:
+        return self._device
+
+    def set_current_device(self, device: int) -> None:
+        if device != self._device:
+            raise ValueError(f"the emulated device is number {self._device}, there is no device {device}")
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        return torch.cpu
+
+    def get_benchmarker(self) -> Callable:
+        return _benchmark
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(0)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        cache.zero_()
+
+
+class _Utils:
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self._loaded = 0
+
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
+        """Module, function, registers, spills, most threads. The code itself is decoded by the launcher, from the listing."""
+        self._loaded += 1
+        return self._loaded, self._loaded, 0, 0, MAX_THREADS
+
+    def unload_module(self, module: int) -> None:
+        pass
+
+    def get_device_properties(self, device: int) -> dict[str, Any]:
+        return {
+            "arch": self.arch,
+            "warpSize": WARP_SIZE,
+            "max_shared_mem": LDS_BYTES,
+            "max_num_regs": 65536,
+            "multiprocessor_count": 304,
+            "sm_clock_rate": 2_100_000,
+            "mem_clock_rate": 1_300_000,
+            "mem_bus_width": 8192,
+            "cooperativeLaunch": 1,
+        }
+
+
+class Launcher:
+    """Places a kernel's arguments and runs it; Triton makes one per compiled kernel."""
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self.hash: str = metadata.hash
+        self.num_warps: int = metadata.num_warps
+        self.lds_bytes: int = metadata.shared
+        self.listing = _listing(src, metadata)
+        self.program: Program = decode(self.listing)
+        if self.program.listing.arch not in ARCHS:
+            raise ListingError(f"kernel {self.program.name} was compiled for {self.program.listing.arch}, not for {', '.join(ARCHS)}")
+        self.scratch = (getattr(metadata, "global_scratch_size", 0), getattr(metadata, "profile_scratch_size", 0))
+        arguments = self.program.listing.metadata.get(".args", [])
+        offsets = [int(a[".offset"]) for a in arguments]
+        self.kernarg = np.zeros((int(self.program.listing.metadata[".kernarg_segment_size"]) + 7) // 8 * 8 or 8, np.uint8)
+        self.pointers, self.values = _placements(src, offsets)
+        self.scratch_offsets = offsets[len(self.pointers) + len(self.values) :]
+
+    def __call__(
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: int, kernel_metadata: Any, launch_metadata: Any,
+        enter_hook: Callable | None, exit_hook: Callable | None, *arguments: Any,
+    ) -> None:  # fmt: skip
+        global _running
+        if grid_x * grid_y * grid_z == 0:
+            return
+        active = triton_driver.active
+        if not isinstance(active, EmulatedDriver):
+            raise HarnessError(f"a kernel compiled for the emulated device was launched while {type(active).__name__} is active")
+        tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
+        # A launch inside a launch (from a hook) must not see this one's arguments change.
+        kernarg = self.kernarg if _running is None else self.kernarg.copy()
+        launch = Launch(
+            self.program, (grid_x, grid_y, grid_z), self.num_warps, self.lds_bytes, kernarg, active.allocations, tensors
+        )
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        outer, _running = _running, Scheduler(launch)
+        try:
+            _running.run()
+        finally:
+            _running = outer
+            active._launches.append(launch.record(self.hash, self.listing))
+            del keep_alive
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _place(self, arguments: Sequence[Any], groups: int) -> tuple[list[tuple[int, int, str]], list[torch.Tensor]]:
+        """Write the kernel arguments; the result names the storages that they point into."""
+        block = self.kernarg
+        tensors = []
+        words = block.view(np.uint64)
+        for path, name, offset in self.pointers:
+            value = _at(arguments, path)
+            if hasattr(value, "untyped_storage"):
+                words[offset >> 3] = value.data_ptr()
+                storage = value.untyped_storage()
+                tensors.append((storage.data_ptr(), storage.nbytes(), f"argument {name}"))
+            elif hasattr(value, "data_ptr"):
+                words[offset >> 3] = value.data_ptr()
+            else:
+                words[offset >> 3] = value or 0
+        for path, offset, form in self.values:
+            form(block, offset, _at(arguments, path))
+        scratch = []
+        for offset, size in zip(self.scratch_offsets, self.scratch, strict=False):
+            if size:
+                memory = torch.zeros(size * groups, dtype=torch.uint8)
+                scratch.append(memory)
+                tensors.append((memory.data_ptr(), memory.nbytes, "Triton's scratch memory"))
+                words[offset >> 3] = memory.data_ptr()
+        return tensors, scratch
+
+
+def _placements(src: Any, offsets: list[int]) -> tuple[list, list]:
+    """Where each argument goes: pointers as (path, name, offset), values as (path, offset, writer)."""
+    pointers: list[tuple[tuple[int, ...], str, int]] = []
+    values: list[tuple[tuple[int, ...], int, Callable]] = []
+    places = iter(offsets)
+
+    def visit(kind: Any, path: tuple[int, ...], name: str) -> None:
+        if isinstance(kind, (tuple, list)):
+            for i, inner in enumerate(kind):
+                visit(inner, (*path, i), f"{name}[{i}]")
+        elif kind == "constexpr":
+            return
+        elif kind.startswith("*"):
+            pointers.append((path, name, next(places)))
+        elif kind == "bf16":
+            values.append((path, next(places), _write_bf16))
+        elif kind in _FORMATS:
+            values.append((path, next(places), _writer(_FORMATS[kind])))
+        else:
+            raise HarnessError(f"argument {name} of type {kind!r} cannot be passed to an emulated kernel yet")
+
+    for i, (name, kind) in enumerate(src.signature.items()):
+        visit(kind, (i,), str(name))
+    return pointers, values
+
+
+def _at(arguments: Sequence[Any], path: tuple[int, ...]) -> Any:
+    value: Any = arguments
+    for i in path:
+        value = value[i]
+    return value
+
+
+def _writer(form: str) -> Callable[[np.ndarray, int, Any], None]:
+    packer = struct.Struct(form)
+    bits = packer.size * 8
+    integer = form[1] in "bhiqBHIQ"
+
+    def write(block: np.ndarray, offset: int, value: Any) -> None:
+        if integer:
+            # An argument typed i32 may hold a value above 2**31 - 1, and the other way round.
+            block[offset : offset + packer.size] = list((int(value) & ((1 << bits) - 1)).to_bytes(packer.size, "little"))
+        else:
+            packer.pack_into(block, offset, value)
+
+    return write
+
+
+def _write_bf16(block: np.ndarray, offset: int, value: float) -> None:
+    word = int(torch.tensor(value, dtype=torch.bfloat16).view(torch.int16)) & 0xFFFF
+    struct.pack_into("<H", block, offset, word)
+
+
+def _listing(src: Any, metadata: Any) -> str:
+    """The amdgcn text beside the binary in Triton's cache."""
+    file = get_cache_manager(metadata.hash).get_file(f"{src.name[:150]}.amdgcn")
+    if file is None:
+        raise HarnessError(
+            f"Triton's cache holds no amdgcn listing of kernel {metadata.name}: unset TRITON_STORE_BINARY_ONLY and clear the cache"
+        )
+    return Path(file).read_text()
+
+
+def _benchmark(kernel_call: Callable, quantiles: Sequence[float] | None = None, **_: Any) -> Any:
+    """Milliseconds of one call, for Triton's autotuner: emulated time ranks nothing, so one run is enough."""
+    start = time.perf_counter()
+    kernel_call()
+    elapsed = (time.perf_counter() - start) * 1e3
+    return [elapsed] * len(quantiles) if quantiles else elapsed

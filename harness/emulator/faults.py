@@ -1,0 +1,53 @@
+"""What an emulated kernel can fault on, and what the emulator cannot do.
+
+``KernelFault`` (from ``harness.errors``)
+    ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
+    ``KernelDeadlock``   no wavefront can go on: barrier divergence
+    ``KernelTrap``       the kernel executed s_trap
+``HarnessError``
+    ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
+``ListingError`` (a ``ValueError``)   a listing that cannot be run: another arch, no kernel, an unknown directive
+"""
+
+from __future__ import annotations
+
+from harness.errors import HarnessError, KernelFault
+
+
+class ListingError(ValueError):
+    """The listing cannot be run; says why, before anything runs."""
+
+
+class UnimplementedInstruction(HarnessError):
+    """The emulator lacks an opcode or an operand form: names opcode, operands, kernel and source line."""
+
+
+class DeviceFault(KernelFault):
+    """A fault with the place where it happened; ``report()`` is plain data for evidence."""
+
+    def __init__(self, message: str, **where: object) -> None:
+        super().__init__(message)
+        self.where = where
+
+    def report(self) -> dict[str, object]:
+        """The fault as plain data: kind, message, kernel, instruction, source, wavefront, lane, address."""
+        return {"kind": type(self).__name__, "message": str(self), **self.where}
+
+    def __reduce__(self):
+        return _rebuild, (type(self), str(self), self.where)
+
+
+class MemoryFault(DeviceFault):
+    """A lane accessed memory outside every known allocation, or with an alignment that the instruction forbids."""
+
+
+class KernelDeadlock(DeviceFault):
+    """Wavefronts wait at a barrier that the others of their work-group can no longer reach."""
+
+
+class KernelTrap(DeviceFault):
+    """The kernel executed ``s_trap``."""
+
+
+def _rebuild(kind: type[DeviceFault], message: str, where: dict) -> DeviceFault:
+    return kind(message, **where)

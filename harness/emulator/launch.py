@@ -1,0 +1,179 @@
+"""One launch of a kernel: its grid, arguments, allocations and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.emulator.allocations import Allocations, Table
+from harness.emulator.counters import Access, LaunchRecord
+from harness.emulator.faults import MemoryFault
+from harness.emulator.listing import Instruction
+from harness.emulator.ops.memory import lane_address
+from harness.emulator.program import Program, initial_registers
+from harness.emulator.state import EXEC, LANES, Wavefronts
+
+_VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
+
+
+class Chunk:
+    """Work-groups whose wavefronts run together, with their local data share."""
+
+    def __init__(self, launch: Launch, index: int, first_group: int, groups: int) -> None:
+        self.launch = launch
+        self.index = index
+        self.groups = (launch.waves_per_group, first_group)
+        self.table = launch.table.arrays
+        self.lds_bytes = launch.lds_bytes
+        self.lds = np.zeros(max(1, groups * launch.lds_bytes), np.uint8)
+        self.live = groups * launch.waves_per_group
+        self.live_in_group = np.full(groups, launch.waves_per_group)
+        self.at_barrier: list[Wavefronts] = []
+        self.wavefronts = launch.initial_wavefronts(self, first_group, groups)
+
+    def group_of(self, wave: np.ndarray) -> np.ndarray:
+        """The index of each wavefront's work-group within the chunk."""
+        per_group, first = self.groups
+        return wave // per_group - first
+
+    def count(self, access: int, wf: Wavefronts) -> np.ndarray:
+        """Count an execution of an access site; the result gathers its lanes, local and peer."""
+        self.launch.executions[access] += len(wf.wave)
+        return self.launch.access_lanes[access]
+
+    def fault(
+        self, wf: Wavefronts, instruction: Instruction, lane: int, address: tuple, size: int, aligned: bool = False
+    ) -> None:
+        """Raise the fault of flat lane ``lane``."""
+        self.memory_fault(wf, instruction, lane, lane_address(wf, address, lane), size, aligned)
+
+    def memory_fault(
+        self, wf: Wavefronts, instruction: Instruction, lane: int, address: int, size: int, aligned: bool = False
+    ) -> None:
+        launch = self.launch
+        wave, lane = int(wf.wave[lane // LANES]), lane % LANES
+        group, inner = divmod(wave, launch.waves_per_group)
+        misaligned = aligned and address % size
+        what = f"misaligned {size}-byte atomic at" if misaligned else f"{size}-byte access outside every known allocation:"
+        near = launch.table.nearest(address)
+        raise MemoryFault(
+            f"{what} address {address:#x} ({near}) by kernel {launch.program.name}, work-group {launch.group_id(group)}, "
+            f"wavefront {inner}, lane {lane}, instruction {instruction.text!r}, at {instruction.source}",
+            kernel=launch.program.name,
+            address=address,
+            nearest=near,
+            group=list(launch.group_id(group)),
+            wavefront=inner,
+            lane=lane,
+            instruction=instruction.text,
+            listing_line=instruction.line,
+            source=[str(frame) for frame in instruction.frames],
+        )
+
+    def lds_fault(self, wf: Wavefronts, instruction: Instruction, lane: int, areg: int, offset: int, size: int) -> None:
+        """Raise the fault of a local-data-share access beyond the work-group's allocation."""
+        address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
+        wave = int(wf.wave[lane // LANES])
+        raise MemoryFault(
+            f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group, by kernel "
+            f"{self.launch.program.name}, wavefront {wave}, lane {lane % LANES}, instruction {instruction.text!r}, at {instruction.source}",
+            kernel=self.launch.program.name,
+            address=address,
+            wavefront=wave,
+            lane=lane % LANES,
+            instruction=instruction.text,
+            listing_line=instruction.line,
+            source=[str(frame) for frame in instruction.frames],
+        )
+
+
+class Launch:
+    """The state of one launch. Chunks are started by the scheduler, one after the other."""
+
+    def __init__(
+        self, program: Program, grid: tuple[int, int, int], waves_per_group: int, lds_bytes: int, kernarg: np.ndarray, allocations: Allocations,
+        tensors: Sequence[tuple[int, int, str]] = (),
+    ) -> None:  # fmt: skip
+        self.program = program
+        self.grid = grid
+        self.groups = grid[0] * grid[1] * grid[2]
+        self.waves_per_group = waves_per_group
+        self.lds_bytes = lds_bytes
+        self.kernarg = kernarg
+        self.table: Table = allocations.table([(kernarg.ctypes.data, kernarg.nbytes, "kernel arguments"), *tensors])
+        self.chunks: list[Chunk] = []
+        self.waves = [0] * len(program.segments)
+        self.lanes = [0] * len(program.segments)
+        self.executions = [0] * len(program.accesses)
+        self.access_lanes = [np.zeros(2, np.int64) for _ in program.accesses]
+
+    def start(self, first_group: int, groups: int) -> Chunk:
+        """Make the wavefronts of the next work-groups."""
+        chunk = Chunk(self, len(self.chunks), first_group, groups)
+        self.chunks.append(chunk)
+        return chunk
+
+    def finish(self, chunk: Chunk) -> None:
+        """Release the registers of a chunk whose wavefronts have all ended."""
+        del chunk.wavefronts
+
+    def group_id(self, group: int) -> tuple[int, int, int]:
+        """Work-group number to (x, y, z)."""
+        x, y, _ = self.grid
+        return group % x, group // x % y, group // (x * y)
+
+    def initial_wavefronts(self, chunk: Chunk, first_group: int, groups: int) -> Wavefronts:
+        """Registers as the hardware sets them up at entry (LLVM AMDGPUUsage, "Initial Kernel Execution State")."""
+        directives = self.program.listing.directives
+        waves = groups * self.waves_per_group
+        v, s = initial_registers(self.program, waves)
+        wave = np.arange(first_group * self.waves_per_group, first_group * self.waves_per_group + waves)
+        # v0 packs the work-item's x, y and z ids, 10 bits each; Triton's work-groups are one-dimensional.
+        v[0, :, :, 0] = (wave % self.waves_per_group)[:, None] * LANES + np.arange(LANES)
+        words = self.kernarg.view(np.uint32)
+        user = []
+        if directives.get("user_sgpr_dispatch_ptr"):
+            user += [0, 0]
+        if directives.get("user_sgpr_queue_ptr"):
+            user += [0, 0]
+        if directives.get("user_sgpr_kernarg_segment_ptr"):
+            address = self.kernarg.ctypes.data
+            user += [address & 0xFFFFFFFF, address >> 32]
+        if directives.get("user_sgpr_dispatch_id"):
+            user += [0, 0]
+        preload = directives.get("user_sgpr_kernarg_preload_length", 0)
+        offset = directives.get("user_sgpr_kernarg_preload_offset", 0)
+        user += words[offset : offset + preload].tolist()
+        s[:, : len(user)] = user
+        next_register = directives.get("user_sgpr_count", len(user))
+        ids = np.stack(self.group_id(wave // self.waves_per_group))
+        for axis, name in enumerate("xyz"):
+            if directives.get(f"system_sgpr_workgroup_id_{name}", int(name == "x")):
+                s[:, next_register] = ids[axis]
+                next_register += 1
+        s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
+        return Wavefronts(chunk, wave, v, s, np.zeros(waves, np.bool_))
+
+    def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
+        """What the launch executed, as data."""
+        instructions: dict[str, int] = {}
+        lanes: dict[str, int] = {}
+        for segment, waves, active in zip(self.program.segments, self.waves, self.lanes, strict=True):
+            for klass, count in segment.counts.items():
+                if waves:
+                    instructions[klass] = instructions.get(klass, 0) + count * waves
+                    if klass in _VECTOR_KLASSES:
+                        lanes[klass] = lanes.get(klass, 0) + count * active
+        accesses = []
+        for site, executions, counts in zip(self.program.accesses, self.executions, self.access_lanes, strict=True):
+            for where, n in zip(("local", "peer"), counts.tolist(), strict=True):
+                if n:
+                    accesses.append(
+                        Access(
+                            site.instruction.mnemonic, site.kind, site.width, where, executions, n, n * site.width, site.instruction.source
+                        )
+                    )
+        return LaunchRecord(
+            self.program.name, kernel_hash, listing, self.grid, self.waves_per_group, instructions, lanes, accesses
+        )

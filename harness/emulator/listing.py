@@ -1,0 +1,203 @@
+"""Read an amdgcn listing, the text that Triton stores as ``CompiledKernel.asm["amdgcn"]``.
+
+All text handling happens here, once per kernel: the result holds instructions with split operands and modifiers, labels as
+instruction indices, the ``.amdhsa_*`` directives (LLVM AMDGPUUsage, "Code Object Kernel Descriptor"), the kernel's entry of the
+``amdhsa.kernels`` metadata, and for each instruction the source position with its inline chain as the ``.loc`` comments give it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import yaml
+
+from harness.emulator.faults import ListingError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One source position: file, line and column, 1-based; line 0 means that the compiler gave none."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction as written: ``mnemonic operands modifiers``.
+
+    ``modifiers`` maps a flag (``sc0``) to ``""`` and ``offset:16`` to ``"16"``. ``frames`` is the source position, innermost first.
+    """
+
+    index: int
+    line: int
+    text: str
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: dict[str, str]
+    frames: tuple[Frame, ...]
+
+    @property
+    def source(self) -> str:
+        """The source position and its inline chain: ``file:line:col @ file:line:col``."""
+        return " @ ".join(map(str, self.frames)) or "(no source line)"
+
+
+@dataclass
+class Listing:
+    """One kernel: see the module docstring. ``entry`` is where the hardware starts when kernargs are preloaded."""
+
+    name: str
+    arch: str
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    directives: dict[str, int] = field(default_factory=dict)
+    metadata: dict = field(default_factory=dict)
+    entry: int = 0
+
+
+# A modifier is what can follow the operands without a comma: flags, and name:value pairs.
+_MODIFIER = re.compile(
+    r"(?P<name>offset\d?|sc0|sc1|nt|glc|slc|dlc|offen|idxen|lds|gds|clamp|mul|div|dst_sel|dst_unused|src0_sel|src1_sel"
+    r"|row_shl|row_shr|row_ror|row_bcast|row_newbcast|row_mirror|row_half_mirror|wave_shl|wave_shr|wave_rol|wave_ror"
+    r"|quad_perm|row_mask|bank_mask|bound_ctrl|op_sel|op_sel_hi|neg_lo|neg_hi|cbsz|abid|blgp|fi|unorm|tfe|format"
+    r"|bitop3|byte_sel|neg|abs|matrix_\w+)"
+    r"(?::(?P<value>\[[^\]]*\]|swizzle\([^)]*\)|[^\s,]+))?$"
+)
+_SDWA_FLAG = re.compile(r"(row_mirror|row_half_mirror)$")
+_LOC = re.compile(r"\.loc\s+\d+\s+(\d+)\s+(\d+)[^;]*(?:;\s*(.*))?$")
+_FILE = re.compile(r'\.file\s+\d+\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_FRAME = re.compile(r"(.*?):(\d+):(\d+)$")
+_LABEL = re.compile(r"([.\w$]+):")
+
+
+def parse(text: str) -> Listing:
+    """Parse the listing of one kernel.
+
+    Raises ``ListingError`` (a ``ValueError``) naming the line when the text is not an amdgcn listing of one gfx9 kernel.
+    """
+    name = _kernel_name(text)
+    arch_match = re.search(r'\.amdgcn_target\s+"[^"]*-(gfx\w+)', text) or re.search(r"amdhsa\.target:\s*\S*-(gfx\w+)", text)
+    if arch_match is None:
+        raise ListingError(f"kernel {name}: the listing names no target (.amdgcn_target)")
+    listing = Listing(name=name, arch=arch_match.group(1), metadata=_metadata(text, name))
+    directories = {_basename(f or d): f"{d}/{f}" if f else d for d, f in _FILE.findall(text)}
+    in_body = False
+    frames: tuple[Frame, ...] = ()
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        code = line.split(";", 1)[0].strip()
+        if not in_body:
+            if code == f"{name}:":
+                in_body = True
+            elif code.startswith(".amdhsa_"):
+                _directive(listing, code)
+            continue
+        if code.startswith(".Lfunc_end"):
+            in_body = False
+        elif label := _LABEL.match(code):
+            listing.labels[label.group(1)] = len(listing.instructions)
+        elif code.startswith(".loc"):
+            frames = _frames(line, directories)
+        elif code.startswith(".p2align\t8") or code.startswith(".p2align 8"):
+            # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters behind it.
+            listing.entry = len(listing.instructions)
+        elif code.startswith("."):
+            pass
+        elif code:
+            listing.instructions.append(_instruction(code, len(listing.instructions), number, frames))
+    if not listing.instructions:
+        raise ListingError(f"kernel {name}: the listing holds no instructions")
+    if listing.directives.get("user_sgpr_kernarg_preload_length", 0) == 0:
+        listing.entry = 0
+    return listing
+
+
+def _kernel_name(text: str) -> str:
+    names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.M)
+    if len(names) != 1:
+        raise ListingError(f"expected a listing with one .amdhsa_kernel, found {len(names)}: {names}")
+    return names[0]
+
+
+def _metadata(text: str, name: str) -> dict:
+    match = re.search(r"\.amdgpu_metadata\s*\n---\n(.*?)\n\.\.\.\n", text, re.S)
+    if match is None:
+        raise ListingError(f"kernel {name}: no .amdgpu_metadata section")
+    document = yaml.load(match.group(1), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for kernel in document["amdhsa.kernels"]:
+        if kernel[".name"] == name:
+            return kernel
+    raise ListingError(f"kernel {name}: not among the kernels of its metadata")
+
+
+def _directive(listing: Listing, code: str) -> None:
+    key, _, value = code.partition(" ")
+    try:
+        listing.directives[key.removeprefix(".amdhsa_")] = int(value, 0)
+    except ValueError:
+        pass  # symbolic values (the kernel's own name) are not read
+
+
+def _basename(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _frames(line: str, directories: dict[str, str]) -> tuple[Frame, ...]:
+    match = _LOC.match(line)
+    if match is None:
+        return ()
+    comment = match.group(3) or ""
+    frames = []
+    for part in re.findall(r"[^\s\[\]@]+:\d+:\d+", comment):
+        found = _FRAME.match(part)
+        if found and int(found.group(2)):
+            file = found.group(1)
+            frames.append(Frame(directories.get(_basename(file), file), int(found.group(2)), int(found.group(3))))
+    return tuple(frames)
+
+
+def _instruction(code: str, index: int, line: int, frames: tuple[Frame, ...]) -> Instruction:
+    mnemonic, _, rest = code.partition(" ") if " " in code else code.partition("\t")
+    mnemonic, _, tail = mnemonic.partition("\t")
+    rest = (tail + " " + rest).strip() if tail else rest.strip()
+    operands, modifiers = _split(rest)
+    return Instruction(index, line, code, mnemonic, tuple(operands), modifiers, frames)
+
+
+def _split(rest: str) -> tuple[list[str], dict[str, str]]:
+    """Split ``v0, v[2:3], off offset:16 sc0`` into operands and modifiers."""
+    operands: list[str] = []
+    modifiers: dict[str, str] = {}
+    for part in _commas(rest):
+        words = re.findall(r"[^\s\[\(]+(?:\[[^\]]*\]|\([^)]*\))?[^\s]*|\[[^\]]*\]", part)
+        kept = []
+        for word in words:
+            match = _MODIFIER.match(word)
+            if match and (kept or operands):
+                modifiers[match.group("name")] = match.group("value") or ""
+            else:
+                kept.append(word)
+        if kept:
+            operands.append(" ".join(kept))
+    return operands, modifiers
+
+
+def _commas(text: str) -> list[str]:
+    """Split at the commas outside brackets and parentheses."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "[(":
+            depth += 1
+        elif c in "])":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parts.append(text[start:].strip())
+    return [p for p in parts if p]

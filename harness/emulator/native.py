@@ -1,0 +1,425 @@
+"""The memory unit: what every lane of a memory instruction does, compiled by numba.
+
+Here, and nowhere else, the emulator touches real addresses. Each function walks the lanes of all wavefronts once: forms the address,
+checks it against the table of known allocations, and moves the bytes. An access of up to 8 bytes is one machine access, so it is never torn;
+read-modify-writes are the host's own atomic instructions, sequentially consistent, so they are atomic across rank processes that map the same
+memory. Every function returns the flat lane (wavefront * 64 + lane) of the first bad access, or -1.
+
+Shapes: ``v`` uint32[pairs, W, 64, 2], ``s`` uint32[W, 128], ``mask`` bool[W, 64]; ``starts``, ``ends``, ``peer`` describe the sorted allocations
+(``peer`` 1 where another rank's memory is mapped); ``counts`` int64[2] gathers active lanes by local and peer.
+The functions are compiled when first called and kept in numba's cache on disk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# How an address is formed.
+GLOBAL, GLOBAL_SADDR, BUFFER = 0, 1, 2
+
+# Read-modify-write operations.
+(ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, SMIN, SMAX, UMIN, UMAX, INC, DEC, FADD, FMIN, FMAX) = range(16)
+
+
+def _load_of(bits: int):
+    result = getattr(types, f"uint{bits}")
+
+    @intrinsic
+    def load(typing, address):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            return builder.load_atomic(pointer, "monotonic", bits // 8)
+
+        return result(types.uint64), codegen
+
+    return load
+
+
+def _store_of(bits: int):
+    kind = getattr(types, f"uint{bits}")
+
+    @intrinsic
+    def store(typing, address, value):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            builder.store_atomic(args[1], pointer, "monotonic", bits // 8)
+            return context.get_dummy_value()
+
+        return types.void(types.uint64, kind), codegen
+
+    return store
+
+
+def _swap_of(bits: int):
+    kind = getattr(types, f"uint{bits}")
+
+    @intrinsic
+    def swap(typing, address, value):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            return builder.atomic_rmw("xchg", pointer, args[1], "seq_cst")
+
+        return kind(types.uint64, kind), codegen
+
+    return swap
+
+
+def _cas_of(bits: int):
+    kind = getattr(types, f"uint{bits}")
+
+    @intrinsic
+    def cas(typing, address, expected, value):
+        def codegen(context, builder, signature, args):
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            pair = builder.cmpxchg(pointer, args[1], args[2], "seq_cst", "seq_cst")
+            return builder.extract_value(pair, 0)
+
+        return kind(types.uint64, kind, kind), codegen
+
+    return cas
+
+
+_load8, _load16, _load32, _load64 = _load_of(8), _load_of(16), _load_of(32), _load_of(64)
+_store8, _store16, _store32, _store64 = _store_of(8), _store_of(16), _store_of(32), _store_of(64)
+_swap32, _swap64 = _swap_of(32), _swap_of(64)
+_cas32, _cas64 = _cas_of(32), _cas_of(64)
+
+_jit = njit(cache=True, nogil=True)
+_inline = njit(inline="always")
+
+
+@_inline
+def _find(starts, ends, address, size, hint):
+    """The allocation that holds [address, address + size), or -1; tries the last one first."""
+    if starts[hint] <= address and address + size <= ends[hint]:
+        return hint
+    for i in range(len(starts)):
+        if starts[i] <= address and address + size <= ends[i]:
+            return i
+    return -1
+
+
+@_inline
+def _address(form, v, s, w, lane, areg, sreg, soffset, offset, size):
+    """The address of one lane, and whether it takes part (a buffer access out of range does not)."""
+    if form == GLOBAL:
+        low = np.uint64(v[areg >> 1, w, lane, areg & 1])
+        high = np.uint64(v[(areg + 1) >> 1, w, lane, (areg + 1) & 1])
+        return (low | high << np.uint64(32)) + np.uint64(offset), True
+    base = np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)
+    if form == GLOBAL_SADDR:
+        return base + np.uint64(v[areg >> 1, w, lane, areg & 1]) + np.uint64(offset), True
+    # A raw buffer: base is 48 bits, num_records counts bytes, and the range check is on the offset.
+    inner = np.uint64(offset)
+    if areg >= 0:
+        inner += np.uint64(v[areg >> 1, w, lane, areg & 1])
+    outer = np.uint64(s[w, soffset]) if soffset >= 0 else np.uint64(0)
+    inside = inner + outer + np.uint64(size) <= np.uint64(s[w, sreg + 2])
+    return (base & np.uint64(0xFFFFFFFFFFFF)) + inner + outer, inside
+
+
+@_jit
+def addresses(v, s, form, areg, sreg, soffset, offset, out):
+    """Write every lane's address to ``out`` uint64[W, 64]: for fault messages."""
+    for w in range(out.shape[0]):
+        for lane in range(64):
+            out[w, lane] = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 1)[0]
+
+
+@_jit
+def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half, starts, ends, peer, counts):
+    """Load ``size`` bytes a lane (1, 2 or 4n) into ``dst``. ``half``: 0 whole register, 1 low half kept company, 2 high half."""
+    hint = 0
+    for w in range(mask.shape[0]):
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
+            if not inside:
+                for i in range((size + 3) >> 2):
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = 0
+                continue
+            hint = _find(starts, ends, address, np.uint64(size), max(hint, 0))
+            if hint < 0:
+                return w * 64 + lane
+            counts[peer[hint]] += 1
+            if size >= 4:
+                i = 0
+                while i + 1 < size >> 2:
+                    word = _load64(address + np.uint64(4 * i))
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = np.uint32(word & np.uint64(0xFFFFFFFF))
+                    v[(dst + i + 1) >> 1, w, lane, (dst + i + 1) & 1] = np.uint32(word >> np.uint64(32))
+                    i += 2
+                if i < size >> 2:
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = _load32(address + np.uint64(4 * i))
+                continue
+            if size == 1:
+                value = np.uint32(_load8(address))
+                if signed and value & np.uint32(0x80):
+                    value |= np.uint32(0xFFFFFF00)
+            else:
+                value = np.uint32(_load16(address))
+                if signed and value & np.uint32(0x8000):
+                    value |= np.uint32(0xFFFF0000)
+            if half:
+                old = v[dst >> 1, w, lane, dst & 1]
+                if half == 1:
+                    value = np.uint32(old & np.uint32(0xFFFF0000)) | np.uint32(value & np.uint32(0xFFFF))
+                else:
+                    value = np.uint32(old & np.uint32(0xFFFF)) | np.uint32(value << np.uint32(16))
+            v[dst >> 1, w, lane, dst & 1] = value
+    return -1
+
+
+@_jit
+def store(v, s, mask, form, areg, sreg, soffset, offset, src, size, high, starts, ends, peer, counts):
+    """Store ``size`` bytes a lane (1, 2 or 4n) from ``src``; ``high``: a narrow store takes bits 16 and up."""
+    hint = 0
+    for w in range(mask.shape[0]):
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
+            if not inside:
+                continue
+            hint = _find(starts, ends, address, np.uint64(size), max(hint, 0))
+            if hint < 0:
+                return w * 64 + lane
+            counts[peer[hint]] += 1
+            if size >= 4:
+                i = 0
+                while i + 1 < size >> 2:
+                    low = np.uint64(v[(src + i) >> 1, w, lane, (src + i) & 1])
+                    top = np.uint64(v[(src + i + 1) >> 1, w, lane, (src + i + 1) & 1])
+                    _store64(address + np.uint64(4 * i), low | top << np.uint64(32))
+                    i += 2
+                if i < size >> 2:
+                    _store32(address + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
+                continue
+            value = v[src >> 1, w, lane, src & 1]
+            if high:
+                value = np.uint32(value >> np.uint32(16))
+            if size == 1:
+                _store8(address, np.uint8(value & np.uint32(0xFF)))
+            else:
+                _store16(address, np.uint16(value & np.uint32(0xFFFF)))
+    return -1
+
+
+@_inline
+def _fold32(op, old, value):
+    signed_old, signed_value = np.int32(old), np.int32(value)
+    if op == ADD:
+        return np.uint32(old + value)
+    if op == SUB:
+        return np.uint32(old - value)
+    if op == AND:
+        return np.uint32(old & value)
+    if op == OR:
+        return np.uint32(old | value)
+    if op == XOR:
+        return np.uint32(old ^ value)
+    if op == SMIN:
+        return old if signed_old < signed_value else value
+    if op == SMAX:
+        return old if signed_old > signed_value else value
+    if op == UMIN:
+        return old if old < value else value
+    if op == UMAX:
+        return old if old > value else value
+    if op == INC:
+        return np.uint32(0) if old >= value else np.uint32(old + np.uint32(1))
+    if op == DEC:
+        return value if old == 0 or old > value else np.uint32(old - np.uint32(1))
+    x, y = np.uint32(old).view(np.float32), np.uint32(value).view(np.float32)
+    if op == FADD:
+        return np.float32(x + y).view(np.uint32)
+    if op == FMIN:
+        return old if x < y or y != y else value
+    return old if x > y or y != y else value
+
+
+@_inline
+def _fold64(op, old, value):
+    signed_old, signed_value = np.int64(old), np.int64(value)
+    if op == ADD:
+        return np.uint64(old + value)
+    if op == SUB:
+        return np.uint64(old - value)
+    if op == AND:
+        return np.uint64(old & value)
+    if op == OR:
+        return np.uint64(old | value)
+    if op == XOR:
+        return np.uint64(old ^ value)
+    if op == SMIN:
+        return old if signed_old < signed_value else value
+    if op == SMAX:
+        return old if signed_old > signed_value else value
+    if op == UMIN:
+        return old if old < value else value
+    if op == UMAX:
+        return old if old > value else value
+    if op == INC:
+        return np.uint64(0) if old >= value else np.uint64(old + np.uint64(1))
+    if op == DEC:
+        return value if old == 0 or old > value else np.uint64(old - np.uint64(1))
+    x, y = np.uint64(old).view(np.float64), np.uint64(value).view(np.float64)
+    if op == FADD:
+        return np.float64(x + y).view(np.uint64)
+    if op == FMIN:
+        return old if x < y or y != y else value
+    return old if x > y or y != y else value
+
+
+@_jit
+def atomic32(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, starts, ends, peer, counts):
+    """A 32-bit read-modify-write a lane, in lane order. ``dst`` < 0: the old value is not returned."""
+    hint = 0
+    for w in range(mask.shape[0]):
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 4)
+            if not inside:
+                if dst >= 0:
+                    v[dst >> 1, w, lane, dst & 1] = 0
+                continue
+            hint = _find(starts, ends, address, np.uint64(4), max(hint, 0))
+            if hint < 0 or address & np.uint64(3):
+                return w * 64 + lane
+            counts[peer[hint]] += 1
+            value = v[data >> 1, w, lane, data & 1]
+            if op == SWAP:
+                old = _swap32(address, value)
+            elif op == CMPSWAP:
+                old = _cas32(address, v[(data + 1) >> 1, w, lane, (data + 1) & 1], value)
+            else:
+                old = _load32(address)
+                while True:
+                    seen = _cas32(address, old, _fold32(op, old, value))
+                    if seen == old:
+                        break
+                    old = seen
+            if dst >= 0:
+                v[dst >> 1, w, lane, dst & 1] = old
+    return -1
+
+
+@_jit
+def atomic64(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, starts, ends, peer, counts):
+    """A 64-bit read-modify-write a lane; register pairs are even-aligned."""
+    hint = 0
+    for w in range(mask.shape[0]):
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 8)
+            if not inside:
+                if dst >= 0:
+                    v[dst >> 1, w, lane, 0] = 0
+                    v[dst >> 1, w, lane, 1] = 0
+                continue
+            hint = _find(starts, ends, address, np.uint64(8), max(hint, 0))
+            if hint < 0 or address & np.uint64(7):
+                return w * 64 + lane
+            counts[peer[hint]] += 1
+            value = np.uint64(v[data >> 1, w, lane, 0]) | np.uint64(v[data >> 1, w, lane, 1]) << np.uint64(32)
+            if op == SWAP:
+                old = _swap64(address, value)
+            elif op == CMPSWAP:
+                low = np.uint64(v[(data >> 1) + 1, w, lane, 0])
+                old = _cas64(address, low | np.uint64(v[(data >> 1) + 1, w, lane, 1]) << np.uint64(32), value)
+            else:
+                old = _load64(address)
+                while True:
+                    seen = _cas64(address, old, _fold64(op, old, value))
+                    if seen == old:
+                        break
+                    old = seen
+            if dst >= 0:
+                v[dst >> 1, w, lane, 0] = np.uint32(old & np.uint64(0xFFFFFFFF))
+                v[dst >> 1, w, lane, 1] = np.uint32(old >> np.uint64(32))
+    return -1
+
+
+@_jit
+def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
+    """s_load_dword*: ``words`` dwords a wavefront; the two low address bits are ignored. Returns the wavefront, or -1."""
+    for w in range(s.shape[0]):
+        address = np.uint64(s[w, base]) | np.uint64(s[w, base + 1]) << np.uint64(32)
+        address += np.uint64(offset)
+        if soffset >= 0:
+            address += np.uint64(s[w, soffset])
+        address &= ~np.uint64(3)
+        if _find(starts, ends, address, np.uint64(4 * words), 0) < 0:
+            return w
+        for i in range(words):
+            s[w, dst + i] = _load32(address + np.uint64(4 * i))
+    return -1
+
+
+@_jit
+def load_lds(v, mask, wave, waves_per_group, first_group, lds, group_bytes, areg, offset, dst, size, signed, half):
+    """ds_read: ``lds`` uint8[groups * group_bytes] is the chunk's local data share, each work-group's part behind the other."""
+    for w in range(mask.shape[0]):
+        base = (wave[w] // waves_per_group - first_group) * group_bytes
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            inner = np.int64(v[areg >> 1, w, lane, areg & 1]) + offset
+            if inner + size > group_bytes:
+                return w * 64 + lane
+            at = base + inner
+            if size >= 4:
+                for i in range(size >> 2):
+                    word = np.uint32(0)
+                    for k in range(4):
+                        word |= np.uint32(lds[at + 4 * i + k]) << np.uint32(8 * k)
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = word
+                continue
+            value = np.uint32(lds[at])
+            top = np.uint32(0x80)
+            if size == 2:
+                value |= np.uint32(lds[at + 1]) << np.uint32(8)
+                top = np.uint32(0x8000)
+            if signed and value & top:
+                value |= ~np.uint32(top + top - np.uint32(1))
+            if half:
+                old = v[dst >> 1, w, lane, dst & 1]
+                if half == 1:
+                    value = np.uint32(old & np.uint32(0xFFFF0000)) | np.uint32(value & np.uint32(0xFFFF))
+                else:
+                    value = np.uint32(old & np.uint32(0xFFFF)) | np.uint32(value << np.uint32(16))
+            v[dst >> 1, w, lane, dst & 1] = value
+    return -1
+
+
+@_jit
+def store_lds(v, mask, wave, waves_per_group, first_group, lds, group_bytes, areg, offset, src, size, high):
+    """ds_write: the counterpart of ``load_lds``."""
+    for w in range(mask.shape[0]):
+        base = (wave[w] // waves_per_group - first_group) * group_bytes
+        for lane in range(64):
+            if not mask[w, lane]:
+                continue
+            inner = np.int64(v[areg >> 1, w, lane, areg & 1]) + offset
+            if inner + size > group_bytes:
+                return w * 64 + lane
+            at = base + inner
+            if size >= 4:
+                for i in range(size >> 2):
+                    word = v[(src + i) >> 1, w, lane, (src + i) & 1]
+                    for k in range(4):
+                        lds[at + 4 * i + k] = np.uint8((word >> np.uint32(8 * k)) & np.uint32(0xFF))
+                continue
+            value = v[src >> 1, w, lane, src & 1]
+            if high:
+                value = np.uint32(value >> np.uint32(16))
+            lds[at] = np.uint8(value & np.uint32(0xFF))
+            if size == 2:
+                lds[at + 1] = np.uint8((value >> np.uint32(8)) & np.uint32(0xFF))
+    return -1

@@ -1,0 +1,126 @@
+"""Operands as the listing writes them: registers, constants and their input modifiers."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator import state
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.state import BROADCAST, DTYPES, SCALAR, VECTOR
+
+_NAMED = {
+    "vcc": (106, 2), "vcc_lo": (106, 1), "vcc_hi": (107, 1),
+    "exec": (126, 2), "exec_lo": (126, 1), "exec_hi": (127, 1),
+    "m0": (124, 1), "flat_scratch": (102, 2), "flat_scratch_lo": (102, 1), "flat_scratch_hi": (103, 1),
+    "xnack_mask": (104, 2), "xnack_mask_lo": (104, 1), "xnack_mask_hi": (105, 1),
+}  # fmt: skip
+_REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")
+_INLINE_FLOATS = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494", "0.15915494309189532"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand: ``space`` is ``v``, ``s``, ``const``, ``off`` or ``scc``.
+
+    ``register`` is the flat index (accumulation registers already moved behind the vector registers), ``count`` its width in dwords.
+    """
+
+    text: str
+    space: str
+    register: int = 0
+    count: int = 1
+    value: int | float = 0
+    literal: bool = False
+    negate: bool = False
+    absolute: bool = False
+    sext: bool = False
+
+
+def parse(text: str, accum_offset: int = 0) -> Operand:
+    """Parse one operand; ``accum_offset`` is where a0 lies in the unified register file."""
+    body, negate, absolute, sext = text, False, False, False
+    if body.startswith("-") and not body[1:2].isdigit():
+        negate, body = True, body[1:]
+    for opening, closing in (("|", "|"), ("abs(", ")")):
+        if body.startswith(opening) and body.endswith(closing):
+            absolute, body = True, body[len(opening) : -len(closing)]
+    if body.startswith("neg(") and body.endswith(")"):
+        negate, body = True, body[4:-1]
+    if body.startswith("sext(") and body.endswith(")"):
+        sext, body = True, body[5:-1]
+    flags = {"negate": negate, "absolute": absolute, "sext": sext}
+    if match := _REGISTER.match(body):
+        first = int(match.group(2) or match.group(3))
+        last = int(match.group(4) or first)
+        space = "s" if match.group(1) == "s" else "v"
+        offset = accum_offset if match.group(1) == "a" else 0
+        return Operand(text, space, first + offset, last - first + 1, **flags)
+    if body in _NAMED:
+        register, count = _NAMED[body]
+        return Operand(text, "s", register, count, **flags)
+    if body in ("off", "null"):
+        return Operand(text, "off")
+    if body in ("scc", "src_scc"):
+        return Operand(text, "scc")
+    if body in _INLINE_FLOATS:
+        return Operand(text, "const", value=float(body), **flags)
+    try:
+        return Operand(text, "const", value=int(body, 0), literal=body.lower().lstrip("-").startswith("0x"), **flags)
+    except ValueError:
+        raise UnimplementedInstruction(f"operand {text!r} is of a form that the emulator does not know") from None
+
+
+def constant(operand: Operand, kind: str) -> np.ndarray:
+    """The value that an inline constant or a 32-bit literal has as an operand of type ``kind``.
+
+    Source: LLVM AMDGPU operand syntax. Inline integers are sign-extended to the operand, inline floats take the operand's float format,
+    a literal is zero-extended for unsigned, sign-extended for signed, and is the high half of a 64-bit float.
+    """
+    dtype = DTYPES[kind]
+    bits = dtype.itemsize * 8
+    value = operand.value
+    if isinstance(value, float):
+        if bits == 64:
+            word = struct.unpack("<Q", struct.pack("<d", value))[0]
+        elif bits == 32:
+            word = struct.unpack("<I", struct.pack("<f", value))[0]
+        else:
+            word = struct.unpack("<H", struct.pack("<e", value))[0]
+    elif operand.literal and bits == 64 and kind == "f64":
+        word = (value & 0xFFFFFFFF) << 32
+    elif operand.literal and bits == 64 and kind == "i64" and value >> 31 & 1 and value < 1 << 32:
+        word = value | 0xFFFFFFFF00000000
+    else:
+        word = value
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    return np.array(word & ((1 << bits) - 1), dtype=unsigned).view(dtype)
+
+
+def source_key(operand: Operand, kind: str, scalar: bool) -> int:
+    """The view key by which a step reads ``operand`` as ``kind``; ``scalar`` is True in scalar instructions."""
+    if operand.space == "const":
+        return state.constant_key(constant(operand, kind))
+    if operand.space == "scc":
+        return state.SCC
+    _check_width(operand, kind)
+    if operand.space == "v":
+        return state.key(VECTOR, operand.register, kind)
+    return state.key(SCALAR if scalar else BROADCAST, operand.register, kind)
+
+
+def result_key(operand: Operand, kind: str) -> int:
+    """The view key by which a step writes ``operand`` as ``kind``."""
+    if operand.space not in "vs" or operand.negate or operand.absolute:
+        raise UnimplementedInstruction(f"operand {operand.text!r} cannot be written")
+    _check_width(operand, kind)
+    return state.key(VECTOR if operand.space == "v" else SCALAR, operand.register, kind)
+
+
+def _check_width(operand: Operand, kind: str) -> None:
+    wide = DTYPES[kind].itemsize == 8
+    if wide and (operand.count < 2 or operand.register % 2):
+        raise UnimplementedInstruction(f"operand {operand.text!r} is not an aligned 64-bit register pair")

@@ -1,0 +1,108 @@
+"""Instructions that move values between lanes: readlane, readfirstlane, writelane, permutes, mbcnt.
+
+Source: AMD "CDNA3 ISA", chapters VOP1 to VOP3 and data share. DPP moves are an encoding and live in ``harness.emulator.dpp``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.ops.table import instruction, vector
+from harness.emulator.state import LANES, SCALAR, VECTOR, key
+
+_ALL = np.arange(LANES, dtype=np.int64)
+
+
+@instruction("v_readfirstlane_b32", klass="valu")
+def readfirstlane(instruction, context):
+    """The value of the first active lane; of lane 0 when EXEC is 0."""
+    target, source = (context.operand(text) for text in instruction.operands)
+    to, at = key(SCALAR, target.register, "u32"), context.source(source, "u32")
+
+    def step(wf):
+        value = wf.view[at]
+        if value.shape[-1:] != (LANES,):
+            wf.view[to][...] = value.reshape(-1)
+        elif wf.exec_all:
+            wf.view[to][...] = value[:, 0]
+        else:
+            first = wf.exec_mask.argmax(axis=1)
+            wf.view[to][...] = value[np.arange(len(wf)), first]
+
+    return step
+
+
+@instruction("v_readlane_b32", klass="valu")
+def readlane(instruction, context):
+    """The value of one lane, whatever EXEC says; the lane number counts modulo 64."""
+    target, source, lane = (context.operand(text) for text in instruction.operands)
+    to, at, which = key(SCALAR, target.register, "u32"), key(VECTOR, source.register, "u32"), context.source(lane, "u32", scalar=True)
+
+    def step(wf):
+        lanes = np.broadcast_to(wf.view[which] & np.uint32(LANES - 1), len(wf))
+        wf.view[to][...] = wf.view[at][np.arange(len(wf)), lanes]
+
+    return step
+
+
+@instruction("v_writelane_b32", klass="valu")
+def writelane(instruction, context):
+    """Write one lane, whatever EXEC says."""
+    target, value, lane = (context.operand(text) for text in instruction.operands)
+    to, at, which = key(VECTOR, target.register, "u32"), context.source(value, "u32", scalar=True), context.source(lane, "u32", scalar=True)
+
+    def step(wf):
+        lanes = np.broadcast_to(wf.view[which] & np.uint32(LANES - 1), len(wf))
+        wf.view[to][np.arange(len(wf)), lanes] = wf.view[at]
+
+    return step
+
+
+@instruction("ds_bpermute_b32", klass="lds")
+def bpermute(instruction, context):
+    """Lane i reads the data of lane (address_i / 4) modulo 64; 0 from a lane that EXEC disables."""
+    target, address, data = (context.operand(text) for text in instruction.operands)
+    to, where, at = (key(VECTOR, o.register, "u32") for o in (target, address, data))
+    offset = np.uint32(int(instruction.modifiers.get("offset", "0"), 0))
+
+    def step(wf):
+        source = ((wf.view[where] + offset) >> np.uint32(2) & np.uint32(LANES - 1)).astype(np.int64)
+        value = np.where(wf.exec_mask, wf.view[at], np.uint32(0))
+        np.copyto(wf.view[to], np.take_along_axis(value, source, axis=1), where=wf.exec_mask)
+
+    return step
+
+
+@instruction("ds_permute_b32", klass="lds")
+def permute(instruction, context):
+    """Lane i sends its data to lane (address_i / 4) modulo 64; of several senders the highest lane wins; 0 where none sends."""
+    target, address, data = (context.operand(text) for text in instruction.operands)
+    to, where, at = (key(VECTOR, o.register, "u32") for o in (target, address, data))
+    offset = np.uint32(int(instruction.modifiers.get("offset", "0"), 0))
+
+    def step(wf):
+        target_lane = ((wf.view[where] + offset) >> np.uint32(2) & np.uint32(LANES - 1)).astype(np.int64)
+        value, result = wf.view[at], np.zeros((len(wf), LANES), np.uint32)
+        rows = np.arange(len(wf))
+        for lane in range(LANES):
+            active = wf.exec_mask[:, lane]
+            result[rows[active], target_lane[active, lane]] = value[active, lane]
+        np.copyto(wf.view[to], result, where=wf.exec_mask)
+
+    return step
+
+
+def _bits_below(mask: np.ndarray, first: int) -> np.ndarray:
+    """For each lane, how many of the mask's 32 bits belong to lanes below it; bit 0 is lane ``first``."""
+    words = np.broadcast_to(np.asarray(mask, np.uint32), (*np.shape(mask)[:-1], LANES)) if np.ndim(mask) else np.full((1, LANES), mask)
+    below = np.clip(_ALL - first, 0, 32).astype(np.uint64)
+    kept = words.astype(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))
+    return np.bitwise_count(kept).astype(np.uint32) if hasattr(np, "bitwise_count") else _popcount(kept)
+
+
+def _popcount(words: np.ndarray) -> np.ndarray:
+    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8), axis=-1).sum(axis=-1, dtype=np.uint32)
+
+
+vector("v_mbcnt_lo_u32_b32", "u32 = u32 u32")(lambda mask, base: _bits_below(mask, 0) + base)
+vector("v_mbcnt_hi_u32_b32", "u32 = u32 u32")(lambda mask, base: _bits_below(mask, 32) + base)

@@ -1,0 +1,132 @@
+"""Global memory and scalar loads: ``global_*``, ``buffer_*``, ``s_load_*``.
+
+Source: AMD "CDNA3 ISA", chapters on vector and scalar memory. Two address forms reach global memory: a 64-bit lane address (or a scalar base with a
+32-bit lane offset), and a buffer descriptor with range checking, which Triton uses for plain pointer arguments: a masked lane gets an offset
+out of range, so the range check is part of the mask. The cache bits (sc0, sc1, nt) choose caches that this device does not have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator import native, operands
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.ops.table import instruction
+from harness.emulator.state import M0
+
+# Suffix: (bytes, sign-extended, half of the register that a narrow access means: 0 all, 1 low, 2 high).
+_WIDTHS = {
+    "ubyte": (1, False, 0), "sbyte": (1, True, 0), "ushort": (2, False, 0), "sshort": (2, True, 0),
+    "byte": (1, False, 0), "short": (2, False, 0), "byte_d16_hi": (1, False, 2), "short_d16_hi": (2, False, 2),
+    "ubyte_d16": (1, False, 1), "ubyte_d16_hi": (1, False, 2), "sbyte_d16": (1, True, 1), "sbyte_d16_hi": (1, True, 2),
+    "short_d16": (2, False, 1),
+    "dword": (4, False, 0), "dwordx2": (8, False, 0), "dwordx3": (12, False, 0), "dwordx4": (16, False, 0),
+}  # fmt: skip
+_LOADS = ("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx2", "dwordx3", "dwordx4", "ubyte_d16", "ubyte_d16_hi",
+          "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi")  # fmt: skip
+_STORES = ("byte", "short", "byte_d16_hi", "short_d16_hi", "dword", "dwordx2", "dwordx3", "dwordx4")
+
+
+def _each(prefix: str, suffixes) -> str:
+    return " ".join(prefix + s for s in suffixes)
+
+
+@instruction(_each("global_load_", _LOADS) + " " + _each("buffer_load_", _LOADS), klass="vmem")
+def load(instruction, context):
+    size, signed, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
+    data, address = address_form(instruction, context, data_first=True)
+    (register,) = data
+    access = context.access(instruction, "load", size)
+    form, areg, sreg, soffset, offset = address
+
+    def step(wf):
+        chunk = wf.chunk
+        lane = native.load(
+            wf.v, wf.s, wf.exec_mask, form, areg, sreg, soffset, offset, register, size, signed, half, *chunk.table, chunk.count(access, wf)
+        )
+        if lane >= 0:
+            chunk.fault(wf, instruction, lane, address, size)
+
+    return step
+
+
+@instruction(_each("global_store_", _STORES) + " " + _each("buffer_store_", _STORES), klass="vmem")
+def store(instruction, context):
+    size, _, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
+    data, address = address_form(instruction, context, data_first=instruction.mnemonic.startswith("buffer"))
+    (register,) = data
+    access = context.access(instruction, "store", size)
+    form, areg, sreg, soffset, offset = address
+
+    def step(wf):
+        chunk = wf.chunk
+        lane = native.store(
+            wf.v, wf.s, wf.exec_mask, form, areg, sreg, soffset, offset, register, size, half == 2, *chunk.table, chunk.count(access, wf)
+        )
+        if lane >= 0:
+            chunk.fault(wf, instruction, lane, address, size)
+
+    return step
+
+
+@instruction(" ".join(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
+def load_scalar(instruction, context):
+    words = int(instruction.mnemonic.partition("dwordx")[2] or 1)
+    target, base, where = (operands.parse(text) for text in instruction.operands)
+    offset = int(instruction.modifiers.get("offset", "0"), 0)
+    soffset = -1
+    if where.space == "const":
+        offset += int(where.value)
+    elif where.space == "s":
+        soffset = where.register
+
+    def step(wf):
+        chunk = wf.chunk
+        starts, ends, _ = chunk.table
+        wave = native.load_scalar(wf.s, target.register, words, base.register, soffset, offset, starts, ends)
+        if wave >= 0:
+            address = int(wf.s[wave, base.register]) | int(wf.s[wave, base.register + 1]) << 32
+            address += offset + (int(wf.s[wave, soffset]) if soffset >= 0 else 0)
+            chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
+
+    return step
+
+
+def address_form(instruction, context, data_first: bool):
+    """The data registers and ``(form, areg, sreg, soffset, offset)`` of a global or buffer instruction, as ``native`` takes them.
+
+    ``global_*``: address pair and ``off``, or a lane offset and a scalar base; ``data_first`` says on which side of the address the data stands
+    (atomics that return have data on both). ``buffer_*``: data, lane offset or ``off``, descriptor, scalar offset.
+    """
+    parsed = [operands.parse(text, context.accum_offset) for text in instruction.operands]
+    offset = int(instruction.modifiers.get("offset", "0"), 0)
+    if instruction.mnemonic.startswith("buffer"):
+        if "idxen" in instruction.modifiers or "lds" in instruction.modifiers:
+            raise UnimplementedInstruction("a buffer access with idxen or lds")
+        *data, lane_offset, descriptor, outer = parsed
+        areg = lane_offset.register if "offen" in instruction.modifiers else -1
+        if outer.space == "const":
+            offset, soffset = offset + int(outer.value), -1
+        elif outer.space == "s":
+            soffset = M0 if outer.text == "m0" else outer.register
+        else:
+            soffset = -1
+        return [d.register for d in data], (native.BUFFER, areg, descriptor.register, soffset, offset)
+    base = parsed[-1]
+    if data_first:
+        *before, lane, _ = parsed
+        data = [d.register for d in before]
+    else:
+        lane, *after, _ = parsed
+        data = [d.register for d in after]
+    if base.space == "off":
+        return data, (native.GLOBAL, lane.register, -1, -1, offset)
+    return data, (native.GLOBAL_SADDR, lane.register, base.register, -1, offset)
+
+
+def lane_address(wf, address, lane: int) -> int:
+    """The address that flat lane ``lane`` formed; for fault messages."""
+    form, areg, sreg, soffset, offset = address
+    out = np.zeros((len(wf), 64), np.uint64)
+    native.addresses(wf.v, wf.s, form, areg, sreg, soffset, offset, out)
+    return int(out.reshape(-1)[lane])

@@ -1,0 +1,218 @@
+"""A kernel, decoded: basic blocks of steps, made once; nothing is looked up by text while a launch runs.
+
+A block ends where wavefronts may part or must wait: at a branch, s_barrier, s_endpgm, s_sleep, or before a branch target. Inside, it is cut into
+*segments* at each write of EXEC, so that the number of active lanes is constant over a segment and counting costs one addition per segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from harness.emulator import operands
+from harness.emulator.build import build
+from harness.emulator.faults import ListingError, UnimplementedInstruction
+from harness.emulator.listing import Instruction, Listing, parse
+from harness.emulator.ops import find
+from harness.emulator.ops.table import Builder, Step
+from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
+
+# How a block ends.
+FALL, JUMP, BRANCH, END, BARRIER, SLEEP = range(6)
+
+_BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
+    "s_cbranch_scc0": lambda wf: ~wf.view[SCC],
+    "s_cbranch_scc1": lambda wf: wf.view[SCC],
+    "s_cbranch_vccz": lambda wf: wf.view[_VCC64] == 0,
+    "s_cbranch_vccnz": lambda wf: wf.view[_VCC64] != 0,
+    "s_cbranch_execz": lambda wf: wf.view[_EXEC64] == 0,
+    "s_cbranch_execnz": lambda wf: wf.view[_EXEC64] != 0,
+}
+_VCC64, _EXEC64 = key(SCALAR, VCC, "u64"), key(SCALAR, EXEC, "u64")
+_ENDS = {"s_endpgm": END, "s_barrier": BARRIER, "s_sleep": SLEEP, "s_branch": JUMP, **dict.fromkeys(_BRANCHES, BRANCH)}
+
+
+@dataclass
+class AccessSite:
+    """A global memory instruction: what the launch counts for it."""
+
+    index: int
+    instruction: Instruction
+    kind: str
+    width: int
+
+
+@dataclass
+class Segment:
+    """Steps with a constant EXEC. ``counts`` has the number of instructions by class; ``step_of`` maps a step to its instruction."""
+
+    index: int
+    steps: list[Step] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Block:
+    """A basic block. ``polls``: a jump back to ``target`` closes a loop that looks at memory others may write."""
+
+    index: int
+    first: int
+    segments: list[Segment]
+    end: int = FALL
+    terminator: Instruction | None = None
+    taken: Callable[[Wavefronts], np.ndarray] | None = None
+    target: int = -1
+    polls: bool = False
+
+
+@dataclass
+class Program:
+    """A decoded kernel; immutable while it runs, shared by all its launches."""
+
+    listing: Listing
+    blocks: list[Block]
+    segments: list[Segment]
+    accesses: list[AccessSite]
+    vgprs: int
+
+    @property
+    def name(self) -> str:
+        return self.listing.name
+
+
+@dataclass
+class Context:
+    """What an instruction's builder may ask for while decoding."""
+
+    accum_offset: int
+    accesses: list[AccessSite]
+
+    def access(self, instruction: Instruction, kind: str, width: int) -> int:
+        """Register a global memory access of ``width`` bytes a lane; the result indexes the launch's counts."""
+        self.accesses.append(AccessSite(len(self.accesses), instruction, kind, width))
+        return len(self.accesses) - 1
+
+    def operand(self, text: str) -> operands.Operand:
+        return operands.parse(text, self.accum_offset)
+
+    def source(self, operand: operands.Operand, kind: str, scalar: bool = False) -> int:
+        return operands.source_key(operand, kind, scalar)
+
+    def without_first_operand(self, instruction: Instruction) -> Instruction:
+        return replace(instruction, operands=instruction.operands[1:])
+
+
+def decode(text: str, entry: int | None = None) -> Program:
+    """Decode a listing.
+
+    ``entry``: the index of the first instruction, by default where the hardware enters (behind the fallback prologue if kernargs are preloaded).
+    Raises ``ListingError`` for a listing that cannot be run and ``UnimplementedInstruction`` for an opcode that the emulator lacks.
+    """
+    listing = parse(text)
+    start = listing.entry if entry is None else entry
+    code = listing.instructions
+    context = Context(listing.directives.get("accum_offset", 0), [])
+    leaders = {start}
+    for i in listing.labels.values():
+        leaders.add(i)
+    for instruction in code:
+        if instruction.mnemonic in _ENDS:
+            leaders.add(instruction.index + 1)
+    bounds = sorted(i for i in leaders if i < len(code))
+    block_at = {first: n for n, first in enumerate(bounds)}
+    segments: list[Segment] = []
+    blocks = []
+    for n, first in enumerate(bounds):
+        last = bounds[n + 1] if n + 1 < len(bounds) else len(code)
+        blocks.append(_block(n, code[first:last], context, segments, listing))
+    for block in blocks:
+        if block.terminator is not None and block.end in (JUMP, BRANCH):
+            (label,) = block.terminator.operands
+            if label not in listing.labels:
+                raise ListingError(f"kernel {listing.name}: branch to an unknown label in {block.terminator.text!r}")
+            block.target = block_at[listing.labels[label]]
+            block.polls = block.target <= block.index and _polls(code[bounds[block.target] : block.terminator.index])
+    # The program starts at its first block.
+    program = Program(listing, blocks, segments, context.accesses, listing.directives.get("next_free_vgpr", 256))
+    _start_at(program, block_at[start])
+    return program
+
+
+def _start_at(program: Program, first: int) -> None:
+    """Drop the blocks before the entry: the fallback prologue is never executed."""
+    if first == 0:
+        return
+    program.blocks = program.blocks[first:]
+    for block in program.blocks:
+        block.index -= first
+        if block.target >= 0:
+            block.target -= first
+            if block.target < 0:
+                raise ListingError(f"kernel {program.name}: a branch leads back into the preload prologue")
+
+
+def _block(index: int, code: list[Instruction], context: Context, segments: list[Segment], listing: Listing) -> Block:
+    block = Block(index, code[0].index, [])
+
+    def new_segment() -> Segment:
+        segment = Segment(len(segments))
+        segments.append(segment)
+        block.segments.append(segment)
+        return segment
+
+    segment = new_segment()
+    for instruction in code:
+        if instruction.mnemonic in _ENDS:
+            block.end = _ENDS[instruction.mnemonic]
+            block.terminator = instruction
+            block.taken = _BRANCHES.get(instruction.mnemonic)
+            klass = {BARRIER: "barrier", SLEEP: "wait"}.get(block.end, "branch")
+            segment.counts[klass] = segment.counts.get(klass, 0) + 1
+            break
+        klass, step = _step(instruction, context, listing)
+        segment.counts[klass] = segment.counts.get(klass, 0) + 1
+        if step is not None:
+            segment.steps.append(step)
+            segment.instructions.append(instruction)
+        if _writes_exec(instruction) and instruction is not code[-1]:
+            segment = new_segment()
+    return block
+
+
+def _step(instruction: Instruction, context: Context, listing: Listing) -> tuple[str, Step | None]:
+    entry, encoding = find(instruction.mnemonic)
+    if entry is None:
+        raise _unimplemented(instruction, listing, "the opcode is not implemented")
+    try:
+        if isinstance(entry, Builder):
+            return entry.klass, entry.build(instruction, context)
+        return entry.klass, build(entry, encoding, instruction, context.accum_offset)
+    except UnimplementedInstruction as error:
+        raise _unimplemented(instruction, listing, str(error)) from error
+
+
+def _unimplemented(instruction: Instruction, listing: Listing, why: str) -> UnimplementedInstruction:
+    return UnimplementedInstruction(
+        f"kernel {listing.name}, listing line {instruction.line}: {instruction.text!r}: {why} (at {instruction.source})"
+    )
+
+
+def _writes_exec(instruction: Instruction) -> bool:
+    name = instruction.mnemonic
+    return "saveexec" in name or name.startswith("v_cmpx") or instruction.operands[:1] in (("exec",), ("exec_lo",), ("exec_hi",))
+
+
+def _polls(body: list[Instruction]) -> bool:
+    """True when a loop body reads memory that another wavefront may change: an atomic, a coherent load, an invalidate."""
+    return any(
+        "_atomic_" in i.mnemonic or i.mnemonic == "buffer_inv" or ("_load_" in i.mnemonic and i.modifiers.keys() & {"sc0", "sc1"})
+        for i in body
+    )
+
+
+def initial_registers(program: Program, waves: int) -> tuple[np.ndarray, np.ndarray]:
+    """Zeroed vector and scalar registers for ``waves`` wavefronts."""
+    return np.zeros(((program.vgprs + 1) // 2 + 1, waves, LANES, 2), np.uint32), np.zeros((waves, 128), np.uint32)

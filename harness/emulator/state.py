@@ -1,0 +1,153 @@
+"""The registers of wavefronts that stand at the same instruction.
+
+A ``Wavefronts`` is the unit of execution: W wavefronts of 64 lanes, whose registers lie side by side so that one NumPy operation
+executes an instruction for all of them.
+
+Vector registers are kept in pairs, ``v[pair, wavefront, lane, half]``, because gfx90a and later align every 64-bit VGPR operand to an
+even register (LLVM AMDGPUUsage, "gfx90a"): a 64-bit operand is then a view, and needs no joining of halves. Accumulation registers
+follow at ``accum_offset``, as in the unified register file. Scalar registers are ``s[wavefront, register]``; 64-bit scalars are
+views too. Index 106 is VCC, 124 M0, 126 EXEC, as in the instruction encoding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+LANES = 64
+VCC, M0, EXEC = 106, 124, 126
+SGPRS = 128
+
+# Types of an operand, as the ops tables spell them. The order is part of a view's key.
+TYPES = ("u32", "i32", "f32", "u64", "i64", "f64", "u16", "i16", "f16", "h16", "hi16", "hf16")
+_DTYPES = {
+    "u32": np.uint32, "i32": np.int32, "f32": np.float32,
+    "u64": np.uint64, "i64": np.int64, "f64": np.float64,
+    "u16": np.uint16, "i16": np.int16, "f16": np.float16,
+    "h16": np.uint16, "hi16": np.int16, "hf16": np.float16,
+}  # fmt: skip
+DTYPES = {t: np.dtype(d) for t, d in _DTYPES.items()}
+CODE = {t: i for i, t in enumerate(TYPES)}
+_SHIFT = 4
+
+# Where a register lives decides the shape of its view: [W, 64] for a vector register, [W, 1] for a scalar register that a
+# vector instruction reads, [W] for a scalar register in a scalar instruction.
+VECTOR, BROADCAST, SCALAR = 0, 1 << 14, 1 << 15
+
+# SCC and constants are views too, so that a step reads every operand the same way.
+SCC = (1 << 20) - 1
+_CONSTANT = 1 << 20
+_constants: list[np.ndarray] = []
+_constant_keys: dict[tuple[str, bytes], int] = {}
+
+
+def key(where: int, register: int, kind: str) -> int:
+    """The key of a view in ``Wavefronts.view``; computed while decoding."""
+    return where | register << _SHIFT | CODE[kind]
+
+
+def constant_key(value: np.ndarray) -> int:
+    """The key of a constant: a 0-d array of the operand's dtype; equal constants share one."""
+    identity = (value.dtype.str, value.tobytes())
+    if identity not in _constant_keys:
+        _constants.append(value)
+        _constant_keys[identity] = _CONSTANT + len(_constants) - 1
+    return _constant_keys[identity]
+
+
+class _Views(dict):
+    """Views of registers by key, made when first used."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Wavefronts) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __missing__(self, k: int) -> np.ndarray:
+        if k >= SCC:
+            array = self.owner.scc if k == SCC else _constants[k - _CONSTANT]
+            self[k] = array
+            return array
+        kind = TYPES[k & 15]
+        register = (k & (BROADCAST - 1)) >> _SHIFT
+        dtype = DTYPES[kind]
+        high = kind[0] == "h"
+        per_word = 4 // dtype.itemsize or 1
+        if k & (BROADCAST | SCALAR):
+            column = register * per_word + high if dtype.itemsize < 8 else register >> 1
+            array = self.owner.s.view(dtype)[:, column]
+            if k & BROADCAST:
+                array = array[:, None]
+        else:
+            half = (register & 1) * per_word + high if dtype.itemsize < 8 else 0
+            array = self.owner.v[register >> 1].view(dtype)[:, :, half]
+        self[k] = array
+        return array
+
+
+class Wavefronts:
+    """W wavefronts at the instruction block ``block``.
+
+    ``wave``       int64[W], the wavefront's number in the launch
+    ``exec_mask``  bool[W, 64], EXEC by lane; ``exec_all`` is True when every lane is active; ``active`` counts them
+    ``scc``        bool[W]
+    ``turn``       how many scheduling quanta these wavefronts have used
+    """
+
+    __slots__ = ("active", "block", "chunk", "exec_all", "exec_mask", "loops", "s", "scc", "turn", "v", "view", "wave")
+
+    def __init__(self, chunk, wave: np.ndarray, v: np.ndarray, s: np.ndarray, scc: np.ndarray, block: int = 0, turn: int = 0) -> None:
+        self.chunk = chunk
+        self.wave = wave
+        self.v = v
+        self.s = s
+        self.scc = scc
+        self.block = block
+        self.turn = turn
+        self.loops = 0
+        self.view = _Views(self)
+        self.refresh_exec()
+
+    def __len__(self) -> int:
+        return len(self.wave)
+
+    def refresh_exec(self) -> None:
+        """Bring the lane mask up to date after EXEC was written."""
+        self.exec_mask = unpack(self.s.view(np.uint64)[:, EXEC >> 1])
+        self.active = int(np.count_nonzero(self.exec_mask))
+        self.exec_all = self.active == self.exec_mask.size
+
+    def select(self, rows: np.ndarray) -> Wavefronts:
+        """A copy of the wavefronts ``rows`` (bool[W] or indices)."""
+        part = Wavefronts(
+            self.chunk, self.wave[rows], np.ascontiguousarray(self.v[:, rows]), self.s[rows], self.scc[rows], self.block, self.turn
+        )
+        part.loops = self.loops
+        return part
+
+    @staticmethod
+    def merge(parts: list[Wavefronts]) -> Wavefronts:
+        """Join wavefronts that stand at the same block."""
+        first = parts[0]
+        merged = Wavefronts(
+            first.chunk,
+            np.concatenate([p.wave for p in parts]),
+            np.concatenate([p.v for p in parts], axis=1),
+            np.concatenate([p.s for p in parts]),
+            np.concatenate([p.scc for p in parts]),
+            first.block,
+            min(p.turn for p in parts),
+        )
+        merged.loops = max(p.loops for p in parts)
+        return merged
+
+
+def unpack(words: np.ndarray) -> np.ndarray:
+    """uint64[W] lane masks as bool[W, 64], bit i = lane i."""
+    octets = np.ascontiguousarray(words).view(np.uint8)
+    return np.unpackbits(octets, bitorder="little").view(np.bool_).reshape(-1, LANES)
+
+
+def pack(mask: np.ndarray) -> np.ndarray:
+    """bool[W, 64] as uint64[W] lane masks; the inverse of ``unpack``."""
+    return np.packbits(mask.reshape(-1), bitorder="little").view(np.uint64)
