@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 from triton.runtime.cache import get_cache_manager
 
+from harness.emulator import native
 from harness.emulator.allocations import Allocations
 from harness.emulator.counters import LaunchRecord
 from harness.emulator.faults import ListingError
@@ -157,6 +159,7 @@ class Launcher:
     """Places a kernel's arguments and runs it; Triton makes one per compiled kernel."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
+        native.compile_once(Path(knobs.cache.dir))
         self.hash: str = metadata.hash
         self.num_warps: int = metadata.num_warps
         self.lds_bytes: int = metadata.shared

@@ -92,11 +92,11 @@ def parse(text: str) -> Listing:
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         code = line.split(";", 1)[0].strip()
+        if code.startswith(".amdhsa_"):
+            _directive(listing, code)  # inside or behind the body, by Triton version
+            continue
         if not in_body:
-            if code == f"{name}:":
-                in_body = True
-            elif code.startswith(".amdhsa_"):
-                _directive(listing, code)
+            in_body = code == f"{name}:"
             continue
         if code.startswith(".Lfunc_end"):
             in_body = False
