@@ -1,0 +1,167 @@
+"""What every report shows, taken from the evidence once: plain values, ready to print."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.evidence import Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from reports.text import plural
+
+KINDS = ("load", "store", "atomic")
+LABELS = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "unknown", Verdict.NOT_RUN: "not run"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One requirement. ``isa`` is its kernels' remote accesses, as ``store 16 B``; ``area`` is the id's first part."""
+
+    result: RequirementResult
+    area: str
+    isa: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The reduced case of one failed group, with its requirement's statement."""
+
+    case: Case
+    statement: str
+    source: str
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One compiled kernel. Width tables map a kind to ``width -> count``; ``launches`` is over all cases and ranks."""
+
+    kernel: Kernel
+    launches: int
+    local: Mapping[str, Mapping[str, int]]
+    remote: Mapping[str, Mapping[str, int]]
+    executed_local: Mapping[str, Mapping[str, int]]
+    executed_remote: Mapping[str, Mapping[str, int]]
+    unattributed: int
+
+
+@dataclass(frozen=True)
+class KernelGroup:
+    """All variants of one kernel name: ``vgprs`` and ``spills`` are their worst, ``remote`` the widths that occur."""
+
+    name: str
+    rows: tuple[KernelRow, ...]
+    launches: int
+    remote: str
+    vgprs: int
+    spills: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole of a report. ``seconds`` is the sum over cases; ``run`` is None when its record was lost."""
+
+    verdict: Verdict
+    headline: str
+    run: Run | None
+    finished: str
+    counts: dict[str, int]
+    cases: int
+    seconds: float
+    groups: int
+    rows: tuple[Row, ...]
+    failures: tuple[Failure, ...]
+    gaps: tuple[str, ...]
+    kernels: tuple[KernelGroup, ...]
+
+
+def view_of(evidence: Evidence) -> Report:
+    """Read ``evidence`` into a Report; failures keep the order of requirements."""
+    results = evidence.requirements()
+    verdict = evidence.verdict()
+    gaps = (*evidence.gaps(), *(f"{r.id}: {gap}" for r in results.values() for gap in r.gaps))
+    return Report(
+        verdict=verdict,
+        headline=_headline(evidence, verdict, len(results), len(gaps)),
+        run=evidence.runs[0] if evidence.runs else None,
+        finished=evidence.ends[-1].finished if evidence.ends else "",
+        counts=evidence.counts(),
+        cases=len(evidence.cases),
+        seconds=sum(result.seconds for result in results.values()),
+        groups=sum(len(result.groups) for result in results.values()),
+        rows=tuple(Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels)) for r in results.values()),
+        failures=tuple(Failure(case, r.statement, r.source) for r in results.values() for case in r.failing),
+        gaps=gaps,
+        kernels=_kernels(evidence),
+    )
+
+
+def _headline(evidence: Evidence, verdict: Verdict, total: int, gaps: int) -> str:
+    counts = evidence.counts()
+    if not total:
+        return "Nothing was planned, so nothing is certified."
+    if verdict is Verdict.PASS:
+        return f"All {plural(total, 'requirement')} passed, and everything that was planned ran."
+    parts = [f"{counts['pass']} of {plural(total, 'requirement')} passed"]
+    parts += [f"{counts['fail']} failed"] if counts["fail"] else []
+    parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
+    parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
+    if len(parts) == 1:
+        parts.append(f"{plural(gaps, 'gap')} in the evidence")
+    return ", ".join(parts) + "."
+
+
+def _remote(hashes: Iterable[str], kernels: Mapping[str, Kernel]) -> str:
+    widths: dict[str, set[int]] = defaultdict(set)
+    for hash_ in hashes:
+        if hash_ in kernels:
+            for kind, table in kernels[hash_].fingerprint["widths"].get("remote", {}).items():
+                widths[kind].update(int(width) for width in table)
+    return ", ".join(
+        f"{kind}\N{NO-BREAK SPACE}{'/'.join(map(str, sorted(widths[kind])))}\N{NO-BREAK SPACE}B"
+        for kind in KINDS
+        if widths[kind]
+    )
+
+
+def _kernels(evidence: Evidence) -> tuple[KernelGroup, ...]:
+    executed: dict[str, dict[str, Any]] = {}
+    launches: dict[str, int] = defaultdict(int)
+    for case in evidence.cases:
+        for hash_, entry in case.launches.items():
+            launches[hash_] += entry["launches"]
+            _count(executed.setdefault(hash_, {}), entry["accesses"])
+    by_name: dict[str, list[KernelRow]] = defaultdict(list)
+    for kernel in evidence.kernels.values():
+        widths = kernel.fingerprint["widths"]
+        ran = executed.get(kernel.hash, {})
+        by_name[kernel.name].append(
+            KernelRow(
+                kernel=kernel,
+                launches=launches[kernel.hash],
+                local=widths.get("local", {}),
+                remote=widths.get("remote", {}),
+                executed_local=ran.get("local", {}),
+                executed_remote=ran.get("remote", {}),
+                unattributed=sum(sum(table.values()) for table in widths.get("unattributed", {}).values()),
+            )
+        )
+    return tuple(_group(name, rows, evidence.kernels) for name, rows in sorted(by_name.items()))
+
+
+def _count(table: dict[str, Any], accesses: Iterable[Mapping[str, Any]]) -> None:
+    for access in accesses:
+        widths = table.setdefault(access["where"], {}).setdefault(access["kind"], {})
+        widths[str(access["width"])] = widths.get(str(access["width"]), 0) + access["executions"]
+
+
+def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> KernelGroup:
+    prints = [row.kernel.fingerprint for row in rows]
+    return KernelGroup(
+        name=name,
+        rows=tuple(sorted(rows, key=lambda row: (-row.launches, row.kernel.hash))),
+        launches=sum(row.launches for row in rows),
+        remote=_remote((row.kernel.hash for row in rows), kernels),
+        vgprs=max(print_["vgprs"] for print_ in prints),
+        spills=max(print_["vgpr_spills"] + print_.get("sgpr_spills", 0) for print_ in prints),
+    )

@@ -1,0 +1,149 @@
+"""The page: everything that is needed, nothing from outside, nothing unescaped."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from harness.evidence import Difference, Group, Verdict, read
+from reports import render_html
+from tests.evidence import samples
+from tests.evidence.samples import ADD, ADD_GROUP
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+HOSTILE = "</code><script>alert('x')</script>\x00{{ 7*7 }} & \"quoted\""
+
+
+def page_of(tmp_path, records):
+    return render_html(read(samples.write(tmp_path / "evidence.jsonl", records)))
+
+
+class Outline(HTMLParser):
+    """Collects tags, ids and links, and checks that every element is closed in order."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.ids, self.links, self.text, self._open = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append((tag, values))
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if "href" in values else []
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_green_page_says_so_and_shows_its_figures(tmp_path):
+    outline = Outline(page_of(tmp_path, samples.green()))
+    text = " ".join("".join(outline.text).split())
+    assert "All 2 requirements passed, and everything that was planned ran." in text
+    assert "emulated gfx942" in text
+    assert "3 in 2 groups" in text
+    assert "put copies exactly the masked elements to the peer" in text
+    assert "store 16 B × 2" in text, "static remote widths"
+    assert "store 16 B × 24" in text, "executed remote widths, three cases of eight"
+    assert "triton 3.9.0" in text
+    assert "Failing cases" not in text
+    assert "Gaps" not in text
+
+
+def test_a_failing_case_shows_what_a_person_needs(tmp_path):
+    bad = samples.failing_case()
+    stuck = samples.case(
+        9,
+        requirement=ADD,
+        verdict=Verdict.FAIL,
+        message="deadline",
+        stacks={"0": "in spin", "1": "in wait"},
+        fault="store outside every allocation",
+        fault_source="device.py:118:9 @ test_put.py:41:5",
+        differs=Difference("old value", 3, 17, 5, 4),
+        repeat=bad.repeat,
+    )
+    records = [*samples.red()[:6], stuck, Group(ADD_GROUP, ADD, Verdict.FAIL, 1, failing_case=stuck.id), samples.end(1)]
+    text = " ".join("".join(Outline(page_of(tmp_path, records)).text).split())
+    for piece in (
+        "rank 3",
+        "index 17",
+        "got 5",
+        "wanted 4",
+        "in spin",
+        "Stack of rank 1",
+        "device.py:118:9",
+        bad.repeat,
+    ):
+        assert piece in text, piece
+    assert "count = 9" in text
+
+
+def test_nothing_comes_from_outside_and_no_script_runs(tmp_path):
+    page = page_of(tmp_path, samples.red())
+    outline = Outline(page)
+    assert {tag for tag, _ in outline.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "embed", "form"})
+    assert all(link.startswith("#") for link in outline.links)
+    assert not re.search(r"url\(|@import|https?:", page)
+    assert not any(name.startswith("on") for _, values in outline.tags for name in values)
+
+
+def test_every_text_is_escaped(tmp_path):
+    case = samples.case(
+        1,
+        requirement=ADD,
+        verdict=Verdict.FAIL,
+        message=HOSTILE,
+        case={"type": "Copy", "fields": {HOSTILE: HOSTILE}},
+        differs=Difference(HOSTILE, 1, 2, HOSTILE, HOSTILE),
+        stacks={HOSTILE: HOSTILE},
+        fault=HOSTILE,
+        fault_source=HOSTILE,
+        repeat=HOSTILE,
+    )
+    records = [
+        samples.run(implementation={"name": HOSTILE}, argv=(HOSTILE,), profile=HOSTILE),
+        samples.plan(),
+        samples.kernel(),
+        case,
+        Group(ADD_GROUP, ADD, Verdict.FAIL, 1, failing_case=case.id),
+        samples.end(1),
+    ]
+    page = page_of(tmp_path, records)
+    outline = Outline(page)
+    assert "script" not in {tag for tag, _ in outline.tags}
+    assert "{{ 7*7 }}" in page, "no second rendering"
+    assert "".join(outline.text).count("alert('x')") >= 8
+
+
+def test_links_meet_their_targets_and_ids_are_unique(tmp_path):
+    outline = Outline(page_of(tmp_path, samples.red()))
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert {link[1:] for link in outline.links} <= set(outline.ids)
+
+
+def test_regions_that_scroll_can_be_reached_by_keyboard(tmp_path):
+    for tag, values in Outline(page_of(tmp_path, samples.red())).tags:
+        if "scroll" in (values.get("class") or "").split() or (tag == "pre" and "tabindex" in values):
+            assert values["tabindex"] == "0"
+
+
+def test_empty_evidence_gives_a_red_page(tmp_path):
+    (tmp_path / "evidence.jsonl").touch()
+    text = "".join(Outline(render_html(read(tmp_path / "evidence.jsonl"))).text)
+    assert "Nothing was planned" in text
+    assert "the run record is missing" in text
+
+
+@pytest.mark.parametrize("lost", range(len(samples.red())))
+def test_a_page_is_made_from_whatever_is_there(tmp_path, lost):
+    records = samples.red()
+    records.pop(lost)
+    Outline(page_of(tmp_path, records))
