@@ -49,11 +49,14 @@ class Table:
 
 
 class Allocations:
-    """The registered allocations of this process; a launch adds its arguments. Not thread-safe: launches run one at a time."""
+    """The registered allocations of this process.
+
+    A launch adds its arguments. Not thread-safe: launches run one at a time.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, Allocation] = {}
-        self._tables: dict[tuple, Table] = {}
+        self._tables: dict[tuple[tuple[int, int], ...], Table] = {}
 
     def register(self, address: int, size: int, label: str, peer: int | None = None) -> None:
         """Make [address, address + size) known. ``ValueError`` when it overlaps a registered allocation."""
@@ -61,7 +64,9 @@ class Allocations:
             raise ValueError(f"cannot register {size} bytes at {address:#x} ({label}): both must be positive")
         for other in self._known.values():
             if address < other.end and other.address < address + size:
-                raise ValueError(f"cannot register {label} at {address:#x}: it overlaps {other.label} at {other.address:#x}")
+                raise ValueError(
+                    f"cannot register {label} at {address:#x}: it overlaps {other.label} at {other.address:#x}"
+                )
         self._known[address] = Allocation(address, size, label, peer)
         self._tables.clear()
 
@@ -73,7 +78,10 @@ class Allocations:
         self._tables.clear()
 
     def table(self, extra: list[tuple[int, int, str]]) -> Table:
-        """The registered allocations and the launch's own ones that lie in none of them; ``extra`` is (address, size, label)."""
+        """The registered allocations and the launch's own ones that lie in none of them.
+
+        ``extra`` is (address, size, label).
+        """
         key = tuple((address, size) for address, size, _ in extra)
         if key not in self._tables:
             if len(self._tables) > 256:

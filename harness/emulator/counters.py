@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Access:
     """One global memory instruction of a launch, by the memory that its lanes reached.
 
-    ``width`` bytes a lane; ``where`` ``local`` (this rank's memory) or ``peer`` (another rank's segment); ``executions`` in wavefronts,
-    ``lanes`` active lanes that accessed memory, ``bytes`` = lanes x width; ``source`` the position with its inline chain.
+    ``width`` bytes a lane; ``where`` ``local`` (this rank's memory) or ``peer`` (another rank's segment);
+    ``executions`` in wavefronts, ``lanes`` active lanes that accessed memory, ``bytes`` = lanes x width; ``source`` the
+    position with its inline chain.
     """
 
     mnemonic: str
@@ -25,7 +26,9 @@ class Access:
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch: ``instructions`` counts wavefront-instructions by class, ``lanes`` the active lanes of the vector classes."""
+    """One launch: ``instructions`` counts wavefront-instructions by class, ``lanes`` the active lanes of the vector
+    classes.
+    """
 
     kernel: str
     hash: str

@@ -1,7 +1,9 @@
 """The Triton driver: ``kernel[grid](...)`` on CPU tensors compiles for gfx942 and runs here.
 
-What differs between Triton 3.6 and 3.9 in how a driver is called is handled in this file and nowhere else. The driver is installed with
-``triton.runtime.driver.set_active``. Launches are synchronous: when ``kernel[grid](...)`` returns, the kernel has ended.
+What differs between Triton 3.6 and 3.9 in how a driver is called is handled in this file and nowhere else. The driver
+  is installed with
+``triton.runtime.driver.set_active``. Launches are synchronous: when ``kernel[grid](...)`` returns, the kernel has
+  ended.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness.errors import HarnessError
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -27,12 +30,17 @@ from harness.emulator.faults import ListingError
 from harness.emulator.launch import Launch
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import Scheduler
-from harness.errors import HarnessError
 
 ARCHS = ("gfx942",)
 WARP_SIZE = 64
 LDS_BYTES = 64 * 1024
 MAX_THREADS = 1024
+
+Hook = Callable[[Any], None]
+ArgumentPath = tuple[int, ...]
+Writer = Callable[[np.ndarray, int, Any], None]
+Pointer = tuple[ArgumentPath, str, int]
+Value = tuple[ArgumentPath, int, Writer]
 
 _FORMATS = {
     "i1": "<?", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q",
@@ -42,7 +50,10 @@ _FORMATS = {
 
 
 def activate(arch: str = "gfx942") -> EmulatedDriver:
-    """Make the emulated device Triton's active driver in this process; ``ValueError`` for an arch that it does not have."""
+    """Make the emulated device Triton's active driver in this process.
+
+    ``ValueError`` for an arch that it does not have.
+    """
     if arch not in ARCHS:
         raise ValueError(f"the emulated device has no arch {arch!r}; choose one of {', '.join(ARCHS)}")
     driver = EmulatedDriver(arch)
@@ -56,14 +67,17 @@ def deactivate() -> None:
 
 
 def describe() -> str:
-    """What the wavefronts of the running launch are doing; one line when none runs. Safe to call from a signal handler."""
+    """What the wavefronts of the running launch are doing.
+
+    One line when none runs. Safe to call from a signal handler.
+    """
     return _running.describe() if _running is not None else "no kernel is running on the emulated device"
 
 
 _running: Scheduler | None = None
 
 
-class EmulatedDriver(DriverBase):
+class EmulatedDriver(DriverBase):  # type: ignore[misc]
     """The emulated GPU as Triton sees it. One per process; launches run on the calling thread, one at a time."""
 
     def __init__(self, arch: str) -> None:
@@ -75,10 +89,13 @@ class EmulatedDriver(DriverBase):
         # JITFunction keeps its kernels by device, and expects a key that stands for one target.
         self._device = ARCHS.index(arch)
 
-    # -- what programs under the emulator use ----------------------------------------------------------------------------------------
+    # -- what programs under the emulator use ------------------------------------------------------------------------
 
     def register_memory(self, address: int, size: int, label: str, peer: int | None = None) -> None:
-        """Let kernels access [address, address + size), as ``hipHostRegister`` would; ``peer`` is the rank that owns the memory."""
+        """Let kernels access [address, address + size), as ``hipHostRegister`` would.
+
+        ``peer`` is the rank that owns the memory.
+        """
         self.allocations.register(address, size, label, peer)
 
     def unregister_memory(self, address: int) -> None:
@@ -90,7 +107,7 @@ class EmulatedDriver(DriverBase):
         launches, self._launches = self._launches, []
         return launches
 
-    # -- what Triton uses ------------------------------------------------------------------------------------------------------------
+    # -- what Triton uses --------------------------------------------------------------------------------------------
 
     @classmethod
     def is_active(cls) -> bool:
@@ -118,7 +135,7 @@ class EmulatedDriver(DriverBase):
     def get_device_interface(self) -> Any:
         return torch.cpu
 
-    def get_benchmarker(self) -> Callable:
+    def get_benchmarker(self) -> Callable[..., Any]:
         return _benchmark
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
@@ -134,7 +151,10 @@ class _Utils:
         self._loaded = 0
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
-        """Module, function, registers, spills, most threads. The code itself is decoded by the launcher, from the listing."""
+        """Module, function, registers, spills, most threads.
+
+        The code itself is decoded by the launcher, from the listing.
+        """
         self._loaded += 1
         return self._loaded, self._loaded, 0, 0, MAX_THREADS
 
@@ -166,24 +186,38 @@ class Launcher:
         self.listing = _listing(src, metadata)
         self.program: Program = decode(self.listing)
         if self.program.listing.arch not in ARCHS:
-            raise ListingError(f"kernel {self.program.name} was compiled for {self.program.listing.arch}, not for {', '.join(ARCHS)}")
+            raise ListingError(
+                f"kernel {self.program.name} was compiled for {self.program.listing.arch}, not for {', '.join(ARCHS)}"
+            )
         self.scratch = (getattr(metadata, "global_scratch_size", 0), getattr(metadata, "profile_scratch_size", 0))
         arguments = self.program.listing.metadata.get(".args", [])
         offsets = [int(a[".offset"]) for a in arguments]
-        self.kernarg = np.zeros((int(self.program.listing.metadata[".kernarg_segment_size"]) + 7) // 8 * 8 or 8, np.uint8)
+        size = int(self.program.listing.metadata[".kernarg_segment_size"])
+        self.kernarg = np.zeros(max(8, -(-size // 8) * 8), np.uint8)
         self.pointers, self.values = _placements(src, offsets)
         self.scratch_offsets = offsets[len(self.pointers) + len(self.values) :]
 
     def __call__(
-        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: int, kernel_metadata: Any, launch_metadata: Any,
-        enter_hook: Callable | None, exit_hook: Callable | None, *arguments: Any,
-    ) -> None:  # fmt: skip
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int,
+        function: int,
+        kernel_metadata: Any,
+        launch_metadata: Any,
+        enter_hook: Hook | None,
+        exit_hook: Hook | None,
+        *arguments: Any,
+    ) -> None:
         global _running
         if grid_x * grid_y * grid_z == 0:
             return
         active = triton_driver.active
         if not isinstance(active, EmulatedDriver):
-            raise HarnessError(f"a kernel compiled for the emulated device was launched while {type(active).__name__} is active")
+            raise HarnessError(
+                f"a kernel compiled for the emulated device was launched while {type(active).__name__} is active"
+            )
         tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
         # A launch inside a launch (from a hook) must not see this one's arguments change.
         kernarg = self.kernarg if _running is None else self.kernarg.copy()
@@ -229,13 +263,13 @@ class Launcher:
         return tensors, scratch
 
 
-def _placements(src: Any, offsets: list[int]) -> tuple[list, list]:
+def _placements(src: Any, offsets: list[int]) -> tuple[list[Pointer], list[Value]]:
     """Where each argument goes: pointers as (path, name, offset), values as (path, offset, writer)."""
-    pointers: list[tuple[tuple[int, ...], str, int]] = []
-    values: list[tuple[tuple[int, ...], int, Callable]] = []
+    pointers: list[Pointer] = []
+    values: list[Value] = []
     places = iter(offsets)
 
-    def visit(kind: Any, path: tuple[int, ...], name: str) -> None:
+    def visit(kind: Any, path: ArgumentPath, name: str) -> None:
         if isinstance(kind, (tuple, list)):
             for i, inner in enumerate(kind):
                 visit(inner, (*path, i), f"{name}[{i}]")
@@ -255,31 +289,29 @@ def _placements(src: Any, offsets: list[int]) -> tuple[list, list]:
     return pointers, values
 
 
-def _at(arguments: Sequence[Any], path: tuple[int, ...]) -> Any:
+def _at(arguments: Sequence[Any], path: ArgumentPath) -> Any:
     value: Any = arguments
     for i in path:
         value = value[i]
     return value
 
 
-def _writer(form: str) -> Callable[[np.ndarray, int, Any], None]:
+def _writer(form: str) -> Writer:
     packer = struct.Struct(form)
     bits = packer.size * 8
     integer = form[1] in "bhiqBHIQ"
 
     def write(block: np.ndarray, offset: int, value: Any) -> None:
-        if integer:
-            # An argument typed i32 may hold a value above 2**31 - 1, and the other way round.
-            block[offset : offset + packer.size] = list((int(value) & ((1 << bits) - 1)).to_bytes(packer.size, "little"))
-        else:
-            packer.pack_into(block, offset, value)
+        # An argument typed i32 may hold a value above 2**31 - 1, and the other way round: its bits are passed.
+        data = (int(value) & ((1 << bits) - 1)).to_bytes(packer.size, "little") if integer else packer.pack(value)
+        block[offset : offset + packer.size] = np.frombuffer(data, np.uint8)
 
     return write
 
 
 def _write_bf16(block: np.ndarray, offset: int, value: float) -> None:
     word = int(torch.tensor(value, dtype=torch.bfloat16).view(torch.int16)) & 0xFFFF
-    struct.pack_into("<H", block, offset, word)
+    block[offset : offset + 2] = np.frombuffer(word.to_bytes(2, "little"), np.uint8)
 
 
 def _listing(src: Any, metadata: Any) -> str:
@@ -287,12 +319,13 @@ def _listing(src: Any, metadata: Any) -> str:
     file = get_cache_manager(metadata.hash).get_file(f"{src.name[:150]}.amdgcn")
     if file is None:
         raise HarnessError(
-            f"Triton's cache holds no amdgcn listing of kernel {metadata.name}: unset TRITON_STORE_BINARY_ONLY and clear the cache"
+            f"Triton's cache holds no amdgcn listing of kernel {metadata.name}: "
+            "unset TRITON_STORE_BINARY_ONLY and clear the cache"
         )
     return Path(file).read_text()
 
 
-def _benchmark(kernel_call: Callable, quantiles: Sequence[float] | None = None, **_: Any) -> Any:
+def _benchmark(kernel_call: Callable[[], Any], quantiles: Sequence[float] | None = None, **_: Any) -> Any:
     """Milliseconds of one call, for Triton's autotuner: emulated time ranks nothing, so one run is enough."""
     start = time.perf_counter()
     kernel_call()

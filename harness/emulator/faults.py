@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.errors import HarnessError, KernelFault
 
 
@@ -18,7 +20,7 @@ class ListingError(ValueError):
     """The listing cannot be run; says why, before anything runs."""
 
 
-class UnimplementedInstruction(HarnessError):
+class UnimplementedInstruction(HarnessError):  # noqa: N818 - what happened is the better name
     """The emulator lacks an opcode or an operand form: names opcode, operands, kernel and source line."""
 
 
@@ -33,7 +35,7 @@ class DeviceFault(KernelFault):
         """The fault as plain data: kind, message, kernel, instruction, source, wavefront, lane, address."""
         return {"kind": type(self).__name__, "message": str(self), **self.where}
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), str(self), self.where)
 
 
@@ -49,5 +51,5 @@ class KernelTrap(DeviceFault):
     """The kernel executed ``s_trap``."""
 
 
-def _rebuild(kind: type[DeviceFault], message: str, where: dict) -> DeviceFault:
+def _rebuild(kind: type[DeviceFault], message: str, where: dict[str, object]) -> DeviceFault:
     return kind(message, **where)

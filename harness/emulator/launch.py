@@ -43,7 +43,13 @@ class Chunk:
         return self.launch.access_lanes[access]
 
     def fault(
-        self, wf: Wavefronts, instruction: Instruction, lane: int, address: tuple, size: int, aligned: bool = False
+        self,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        address: tuple[int, ...],
+        size: int,
+        aligned: bool = False,
     ) -> None:
         """Raise the fault of flat lane ``lane``."""
         self.memory_fault(wf, instruction, lane, lane_address(wf, address, lane), size, aligned)
@@ -51,40 +57,35 @@ class Chunk:
     def memory_fault(
         self, wf: Wavefronts, instruction: Instruction, lane: int, address: int, size: int, aligned: bool = False
     ) -> None:
-        launch = self.launch
+        """Raise the fault of an access to ``address``."""
+        near = self.launch.table.nearest(address)
+        if aligned and address % size:
+            what = f"misaligned {size}-byte atomic at address {address:#x} ({near})"
+        else:
+            what = f"{size}-byte access outside every known allocation: address {address:#x} ({near})"
+        self._raise(what, wf, instruction, lane, address=address, nearest=near)
+
+    def lds_fault(self, wf: Wavefronts, instruction: Instruction, lane: int, areg: int, offset: int, size: int) -> None:
+        """Raise the fault of a local-data-share access beyond the work-group's allocation."""
+        address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
+        what = f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group"
+        self._raise(what, wf, instruction, lane, address=address)
+
+    def _raise(self, what: str, wf: Wavefronts, instruction: Instruction, lane: int, **details: object) -> None:
         wave, lane = int(wf.wave[lane // LANES]), lane % LANES
-        group, inner = divmod(wave, launch.waves_per_group)
-        misaligned = aligned and address % size
-        what = f"misaligned {size}-byte atomic at" if misaligned else f"{size}-byte access outside every known allocation:"
-        near = launch.table.nearest(address)
+        number, inner = divmod(wave, self.launch.waves_per_group)
+        group, kernel = self.launch.group_id(number), self.launch.program.name
         raise MemoryFault(
-            f"{what} address {address:#x} ({near}) by kernel {launch.program.name}, work-group {launch.group_id(group)}, "
-            f"wavefront {inner}, lane {lane}, instruction {instruction.text!r}, at {instruction.source}",
-            kernel=launch.program.name,
-            address=address,
-            nearest=near,
-            group=list(launch.group_id(group)),
+            f"{what} by kernel {kernel}, work-group {group}, wavefront {inner}, lane {lane}, "
+            f"instruction {instruction.text!r}, at {instruction.source}",
+            kernel=kernel,
+            group=list(group),
             wavefront=inner,
             lane=lane,
             instruction=instruction.text,
             listing_line=instruction.line,
             source=[str(frame) for frame in instruction.frames],
-        )
-
-    def lds_fault(self, wf: Wavefronts, instruction: Instruction, lane: int, areg: int, offset: int, size: int) -> None:
-        """Raise the fault of a local-data-share access beyond the work-group's allocation."""
-        address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
-        wave = int(wf.wave[lane // LANES])
-        raise MemoryFault(
-            f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group, by kernel "
-            f"{self.launch.program.name}, wavefront {wave}, lane {lane % LANES}, instruction {instruction.text!r}, at {instruction.source}",
-            kernel=self.launch.program.name,
-            address=address,
-            wavefront=wave,
-            lane=lane % LANES,
-            instruction=instruction.text,
-            listing_line=instruction.line,
-            source=[str(frame) for frame in instruction.frames],
+            **details,
         )
 
 
@@ -92,9 +93,15 @@ class Launch:
     """The state of one launch. Chunks are started by the scheduler, one after the other."""
 
     def __init__(
-        self, program: Program, grid: tuple[int, int, int], waves_per_group: int, lds_bytes: int, kernarg: np.ndarray, allocations: Allocations,
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        waves_per_group: int,
+        lds_bytes: int,
+        kernarg: np.ndarray,
+        allocations: Allocations,
         tensors: Sequence[tuple[int, int, str]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program = program
         self.grid = grid
         self.groups = grid[0] * grid[1] * grid[2]
@@ -147,7 +154,9 @@ class Launch:
         user += words[offset : offset + preload].tolist()
         s[:, : len(user)] = user
         next_register = directives.get("user_sgpr_count", len(user))
-        ids = np.stack(self.group_id(wave // self.waves_per_group))
+        x, y, _ = self.grid
+        group = wave // self.waves_per_group
+        ids = (group % x, group // x % y, group // (x * y))
         for axis, name in enumerate("xyz"):
             if directives.get(f"system_sgpr_workgroup_id_{name}", int(name == "x")):
                 s[:, next_register] = ids[axis]
@@ -171,7 +180,14 @@ class Launch:
                 if n:
                     accesses.append(
                         Access(
-                            site.instruction.mnemonic, site.kind, site.width, where, executions, n, n * site.width, site.instruction.source
+                            site.instruction.mnemonic,
+                            site.kind,
+                            site.width,
+                            where,
+                            executions,
+                            n,
+                            n * site.width,
+                            site.instruction.source,
                         )
                     )
         return LaunchRecord(

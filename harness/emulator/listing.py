@@ -1,14 +1,18 @@
 """Read an amdgcn listing, the text that Triton stores as ``CompiledKernel.asm["amdgcn"]``.
 
-All text handling happens here, once per kernel: the result holds instructions with split operands and modifiers, labels as
-instruction indices, the ``.amdhsa_*`` directives (LLVM AMDGPUUsage, "Code Object Kernel Descriptor"), the kernel's entry of the
-``amdhsa.kernels`` metadata, and for each instruction the source position with its inline chain as the ``.loc`` comments give it.
+All text handling happens here, once per kernel: the result holds instructions with split operands and modifiers, labels
+  as instruction indices, the ``.amdhsa_*`` directives (LLVM AMDGPUUsage, "Code Object Kernel Descriptor"), the kernel's
+  entry of the
+``amdhsa.kernels`` metadata, and for each instruction the source position with its inline chain as the ``.loc`` comments
+  give it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -31,7 +35,8 @@ class Frame:
 class Instruction:
     """One instruction as written: ``mnemonic operands modifiers``.
 
-    ``modifiers`` maps a flag (``sc0``) to ``""`` and ``offset:16`` to ``"16"``. ``frames`` is the source position, innermost first.
+    ``modifiers`` maps a flag (``sc0``) to ``""`` and ``offset:16`` to ``"16"``. ``frames`` is the source position,
+    innermost first.
     """
 
     index: int
@@ -57,7 +62,7 @@ class Listing:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     directives: dict[str, int] = field(default_factory=dict)
-    metadata: dict = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     entry: int = 0
 
 
@@ -79,10 +84,13 @@ _LABEL = re.compile(r"([.\w$]+):")
 def parse(text: str) -> Listing:
     """Parse the listing of one kernel.
 
-    Raises ``ListingError`` (a ``ValueError``) naming the line when the text is not an amdgcn listing of one gfx9 kernel.
+    Raises ``ListingError`` (a ``ValueError``) naming the line when the text is not an amdgcn listing of one gfx9
+    kernel.
     """
     name = _kernel_name(text)
-    arch_match = re.search(r'\.amdgcn_target\s+"[^"]*-(gfx\w+)', text) or re.search(r"amdhsa\.target:\s*\S*-(gfx\w+)", text)
+    arch_match = re.search(r'\.amdgcn_target\s+"[^"]*-(gfx\w+)', text) or re.search(
+        r"amdhsa\.target:\s*\S*-(gfx\w+)", text
+    )
     if arch_match is None:
         raise ListingError(f"kernel {name}: the listing names no target (.amdgcn_target)")
     listing = Listing(name=name, arch=arch_match.group(1), metadata=_metadata(text, name))
@@ -104,7 +112,7 @@ def parse(text: str) -> Listing:
             listing.labels[label.group(1)] = len(listing.instructions)
         elif code.startswith(".loc"):
             frames = _frames(line, directories)
-        elif code.startswith(".p2align\t8") or code.startswith(".p2align 8"):
+        elif code.split()[:2] == [".p2align", "8"]:
             # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters behind it.
             listing.entry = len(listing.instructions)
         elif code.startswith("."):
@@ -119,29 +127,28 @@ def parse(text: str) -> Listing:
 
 
 def _kernel_name(text: str) -> str:
-    names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.M)
+    names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
     if len(names) != 1:
         raise ListingError(f"expected a listing with one .amdhsa_kernel, found {len(names)}: {names}")
-    return names[0]
+    return str(names[0])
 
 
-def _metadata(text: str, name: str) -> dict:
-    match = re.search(r"\.amdgpu_metadata\s*\n---\n(.*?)\n\.\.\.\n", text, re.S)
+def _metadata(text: str, name: str) -> dict[str, Any]:
+    match = re.search(r"\.amdgpu_metadata\s*\n---\n(.*?)\n\.\.\.\n", text, re.DOTALL)
     if match is None:
         raise ListingError(f"kernel {name}: no .amdgpu_metadata section")
     document = yaml.load(match.group(1), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     for kernel in document["amdhsa.kernels"]:
         if kernel[".name"] == name:
-            return kernel
+            return dict(kernel)
     raise ListingError(f"kernel {name}: not among the kernels of its metadata")
 
 
 def _directive(listing: Listing, code: str) -> None:
     key, _, value = code.partition(" ")
-    try:
+    # Symbolic values (the kernel's own name) are not read.
+    with contextlib.suppress(ValueError):
         listing.directives[key.removeprefix(".amdhsa_")] = int(value, 0)
-    except ValueError:
-        pass  # symbolic values (the kernel's own name) are not read
 
 
 def _basename(path: str) -> str:
@@ -176,7 +183,7 @@ def _split(rest: str) -> tuple[list[str], dict[str, str]]:
     modifiers: dict[str, str] = {}
     for part in _commas(rest):
         words = re.findall(r"[^\s\[\(]+(?:\[[^\]]*\]|\([^)]*\))?[^\s]*|\[[^\]]*\]", part)
-        kept = []
+        kept: list[str] = []
         for word in words:
             match = _MODIFIER.match(word)
             if match and (kept or operands):

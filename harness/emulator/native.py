@@ -1,18 +1,20 @@
 """The memory unit: what every lane of a memory instruction does, compiled by numba.
 
-Here, and nowhere else, the emulator touches real addresses. Each function walks the lanes of all wavefronts once: forms the address,
-checks it against the table of known allocations, and moves the bytes. An access of up to 8 bytes is one machine access, so it is never torn;
-read-modify-writes are the host's own atomic instructions, sequentially consistent, so they are atomic across rank processes that map the same
-memory. Every function returns the flat lane (wavefront * 64 + lane) of the first bad access, or -1.
+Here, and nowhere else, the emulator touches real addresses. Each function walks the lanes of all wavefronts once: forms
+the address, checks it against the table of known allocations, and moves the bytes. An access of up to 8 bytes is one
+machine access, so it is never torn; read-modify-writes are the host's own atomic instructions, sequentially consistent,
+so they are atomic across rank processes that map the same memory. Every function returns the flat lane (wavefront * 64
++ lane) of the first bad access, or -1.
 
-Shapes: ``v`` uint32[pairs, W, 64, 2], ``s`` uint32[W, 128], ``mask`` bool[W, 64]; ``starts``, ``ends``, ``peer`` describe the sorted allocations
-(``peer`` 1 where another rank's memory is mapped); ``counts`` int64[2] gathers active lanes by local and peer.
-``compile_once`` compiles them all, and numba keeps them in its cache on disk.
+Shapes: ``v`` uint32[pairs, W, 64, 2], ``s`` uint32[W, 128], ``mask`` bool[W, 64]; ``starts``, ``ends``, ``peer``
+describe the sorted allocations (``peer`` 1 where another rank's memory is mapped); ``counts`` int64[2] gathers active
+lanes by local and peer. ``compile_once`` compiles them all, and numba keeps them in its cache on disk.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -134,7 +136,10 @@ def addresses(v, s, form, areg, sreg, soffset, offset, out):
 
 @_jit
 def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half, starts, ends, peer, counts):
-    """Load ``size`` bytes a lane (1, 2 or 4n) into ``dst``. ``half``: 0 whole register, 1 low half kept company, 2 high half."""
+    """Load ``size`` bytes a lane (1, 2 or 4n) into ``dst``.
+
+    ``half``: 0 whole register, 1 low half kept company, 2 high half.
+    """
     hint = 0
     for w in range(mask.shape[0]):
         for lane in range(64):
@@ -230,9 +235,9 @@ def _fold32(op, old, value):
     if op == SMAX:
         return old if signed_old > signed_value else value
     if op == UMIN:
-        return old if old < value else value
+        return min(value, old)
     if op == UMAX:
-        return old if old > value else value
+        return max(value, old)
     if op == INC:
         return np.uint32(0) if old >= value else np.uint32(old + np.uint32(1))
     if op == DEC:
@@ -263,9 +268,9 @@ def _fold64(op, old, value):
     if op == SMAX:
         return old if signed_old > signed_value else value
     if op == UMIN:
-        return old if old < value else value
+        return min(value, old)
     if op == UMAX:
-        return old if old > value else value
+        return max(value, old)
     if op == INC:
         return np.uint64(0) if old >= value else np.uint64(old + np.uint64(1))
     if op == DEC:
@@ -351,7 +356,10 @@ def atomic64(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, start
 
 @_jit
 def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
-    """s_load_dword*: ``words`` dwords a wavefront; the two low address bits are ignored. Returns the wavefront, or -1."""
+    """s_load_dword*: ``words`` dwords a wavefront.
+
+    The two low address bits are ignored. Returns the wavefront, or -1.
+    """
     for w in range(s.shape[0]):
         address = np.uint64(s[w, base]) | np.uint64(s[w, base + 1]) << np.uint64(32)
         address += np.uint64(offset)
@@ -367,7 +375,9 @@ def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
 
 @_jit
 def load_lds(v, mask, wave, waves_per_group, first_group, lds, group_bytes, areg, offset, dst, size, signed, half):
-    """ds_read: ``lds`` uint8[groups * group_bytes] is the chunk's local data share, each work-group's part behind the other."""
+    """ds_read: ``lds`` uint8[groups * group_bytes] is the chunk's local data share, each work-group's part behind the
+    other.
+    """
     for w in range(mask.shape[0]):
         base = (wave[w] // waves_per_group - first_group) * group_bytes
         for lane in range(64):
@@ -434,7 +444,7 @@ _COUNTS = types.int64[::1]
 _I, _B = types.int64, types.boolean
 _FORM = (_I, _I, _I, _I, _I)
 _LDS = (_V, _MASK, _COUNTS, _I, _I, types.uint8[::1], _I, _I, _I)
-_SIGNATURES = {
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {
     addresses: (_V, _S, *_FORM, types.uint64[:, ::1]),
     load: (_V, _S, _MASK, *_FORM, _I, _I, _B, _I, *_TABLE, _COUNTS),
     store: (_V, _S, _MASK, *_FORM, _I, _I, _B, *_TABLE, _COUNTS),

@@ -1,7 +1,8 @@
 """A kernel, decoded: basic blocks of steps, made once; nothing is looked up by text while a launch runs.
 
-A block ends where wavefronts may part or must wait: at a branch, s_barrier, s_endpgm, s_sleep, or before a branch target. Inside, it is cut into
-*segments* at each write of EXEC, so that the number of active lanes is constant over a segment and counting costs one addition per segment.
+A block ends where wavefronts may part or must wait: at a branch, s_barrier, s_endpgm, s_sleep, or before a branch
+target. Inside, it is cut into *segments* at each write of EXEC, so that the number of active lanes is constant over a
+segment and counting costs one addition per segment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, ke
 # How a block ends.
 FALL, JUMP, BRANCH, END, BARRIER, SLEEP = range(6)
 
+_VCC64, _EXEC64 = key(SCALAR, VCC, "u64"), key(SCALAR, EXEC, "u64")
 _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
     "s_cbranch_scc0": lambda wf: ~wf.view[SCC],
     "s_cbranch_scc1": lambda wf: wf.view[SCC],
@@ -30,7 +32,6 @@ _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
     "s_cbranch_execz": lambda wf: wf.view[_EXEC64] == 0,
     "s_cbranch_execnz": lambda wf: wf.view[_EXEC64] != 0,
 }
-_VCC64, _EXEC64 = key(SCALAR, VCC, "u64"), key(SCALAR, EXEC, "u64")
 _ENDS = {"s_endpgm": END, "s_barrier": BARRIER, "s_sleep": SLEEP, "s_branch": JUMP, **dict.fromkeys(_BRANCHES, BRANCH)}
 
 
@@ -46,7 +47,10 @@ class AccessSite:
 
 @dataclass
 class Segment:
-    """Steps with a constant EXEC. ``counts`` has the number of instructions by class; ``step_of`` maps a step to its instruction."""
+    """Steps with a constant EXEC. ``counts`` has the number of instructions by class.
+
+    ``step_of`` maps a step to its instruction.
+    """
 
     index: int
     steps: list[Step] = field(default_factory=list)
@@ -108,8 +112,9 @@ class Context:
 def decode(text: str, entry: int | None = None) -> Program:
     """Decode a listing.
 
-    ``entry``: the index of the first instruction, by default where the hardware enters (behind the fallback prologue if kernargs are preloaded).
-    Raises ``ListingError`` for a listing that cannot be run and ``UnimplementedInstruction`` for an opcode that the emulator lacks.
+    ``entry``: the index of the first instruction, by default where the hardware enters (behind the fallback prologue if
+    kernargs are preloaded). Raises ``ListingError`` for a listing that cannot be run and ``UnimplementedInstruction``
+    for an opcode that the emulator lacks.
     """
     listing = parse(text)
     start = listing.entry if entry is None else entry
@@ -202,13 +207,22 @@ def _unimplemented(instruction: Instruction, listing: Listing, why: str) -> Unim
 
 def _writes_exec(instruction: Instruction) -> bool:
     name = instruction.mnemonic
-    return "saveexec" in name or name.startswith("v_cmpx") or instruction.operands[:1] in (("exec",), ("exec_lo",), ("exec_hi",))
+    return (
+        "saveexec" in name
+        or name.startswith("v_cmpx")
+        or instruction.operands[:1] in (("exec",), ("exec_lo",), ("exec_hi",))
+    )
 
 
 def _polls(body: list[Instruction]) -> bool:
-    """True when a loop body reads memory that another wavefront may change: an atomic, a coherent load, an invalidate."""
+    """True when a loop body reads memory that another wavefront may change.
+
+    An atomic, a coherent load, an invalidate.
+    """
     return any(
-        "_atomic_" in i.mnemonic or i.mnemonic == "buffer_inv" or ("_load_" in i.mnemonic and i.modifiers.keys() & {"sc0", "sc1"})
+        "_atomic_" in i.mnemonic
+        or i.mnemonic == "buffer_inv"
+        or ("_load_" in i.mnemonic and i.modifiers.keys() & {"sc0", "sc1"})
         for i in body
     )
 

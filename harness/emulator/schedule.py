@@ -1,12 +1,13 @@
 """Running a launch: which wavefronts go next, and when they part, wait and meet again.
 
-The grid is cut into chunks of whole work-groups. The wavefronts of a chunk start together and stay one array as long as they agree on every branch.
-When they part, the part at the lower address goes on first, and parts that stand at the same block are joined again: divergent wavefronts
-meet where the control flow does.
+The grid is cut into chunks of whole work-groups. The wavefronts of a chunk start together and stay one array as long as
+they agree on every branch. When they part, the part at the lower address goes on first, and parts that stand at the
+same block are joined again: divergent wavefronts meet where the control flow does.
 
-Fairness: after ``QUANTUM`` jumps backwards wavefronts have used a turn, and those with the fewest turns go next. A spin therefore never starves what it waits
-for, in this work-group, in another one, or (by yielding the processor) in another rank. s_barrier holds a wavefront until all of its work-group
-that have not ended have arrived; if that can no longer happen the launch ends in a ``KernelDeadlock``.
+Fairness: after ``QUANTUM`` jumps backwards wavefronts have used a turn, and those with the fewest turns go next. A spin
+therefore never starves what it waits for, in this work-group, in another one, or (by yielding the processor) in another
+rank. s_barrier holds a wavefront until all of its work-group that have not ended have arrived; if that can no longer
+happen the launch ends in a ``KernelDeadlock``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Scheduler:
         self.blocks = launch.program.blocks
         self.ready: list[Wavefronts] = []
         per_chunk = max(1, CHUNK_WAVES // launch.waves_per_group)
-        self.pending = [(first, min(per_chunk, launch.groups - first)) for first in range(0, launch.groups, per_chunk)][::-1]
+        starts = range(0, launch.groups, per_chunk)
+        self.pending = [(first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
         self.resident = 0
         self.idle_rounds = 0
         self.round = 0
@@ -74,7 +76,7 @@ class Scheduler:
         which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
         return f"{which} at {instruction.text!r} ({instruction.source}){spin}"
 
-    # -- choosing ------------------------------------------------------------------------------------------------------------------
+    # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _next(self) -> Wavefronts | None:
         ready = self.ready
@@ -106,7 +108,7 @@ class Scheduler:
         else:
             time.sleep(_SLEEP_SECONDS)
 
-    # -- executing -----------------------------------------------------------------------------------------------------------------
+    # -- executing ---------------------------------------------------------------------------------------------------
 
     def _run(self, wf: Wavefronts) -> None:
         """Run these wavefronts until they end, wait, part, or should let others go first."""
@@ -196,7 +198,7 @@ class Scheduler:
             go.turn += 1 if block.polls else 0
         self.ready += [stay, go]
 
-    # -- barriers and ends ---------------------------------------------------------------------------------------------------------
+    # -- barriers and ends -------------------------------------------------------------------------------------------
 
     def _end(self, wf: Wavefronts) -> None:
         chunk = wf.chunk
@@ -238,6 +240,7 @@ class Scheduler:
         if stuck:
             where = "; ".join(self._where(wf) for wf in stuck)
             raise KernelDeadlock(
-                f"kernel {self.program.name}: wavefronts wait at s_barrier for others of their work-group that never come: {where}",
+                f"kernel {self.program.name}: wavefronts wait at s_barrier for others of their work-group "
+                f"that never come: {where}",
                 kernel=self.program.name,
             )

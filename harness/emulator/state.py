@@ -1,17 +1,23 @@
 """The registers of wavefronts that stand at the same instruction.
 
-A ``Wavefronts`` is the unit of execution: W wavefronts of 64 lanes, whose registers lie side by side so that one NumPy operation
-executes an instruction for all of them.
+A ``Wavefronts`` is the unit of execution: W wavefronts of 64 lanes, whose registers lie side by side so that one NumPy
+operation executes an instruction for all of them.
 
-Vector registers are kept in pairs, ``v[pair, wavefront, lane, half]``, because gfx90a and later align every 64-bit VGPR operand to an
-even register (LLVM AMDGPUUsage, "gfx90a"): a 64-bit operand is then a view, and needs no joining of halves. Accumulation registers
-follow at ``accum_offset``, as in the unified register file. Scalar registers are ``s[wavefront, register]``; 64-bit scalars are
-views too. Index 106 is VCC, 124 M0, 126 EXEC, as in the instruction encoding.
+Vector registers are kept in pairs, ``v[pair, wavefront, lane, half]``, because gfx90a and later align every 64-bit VGPR
+operand to an even register (LLVM AMDGPUUsage, "gfx90a"): a 64-bit operand is then a view, and needs no joining of
+halves. Accumulation registers follow at ``accum_offset``, as in the unified register file. Scalar registers are
+``s[wavefront, register]``; 64-bit scalars are views too. Index 106 is VCC, 124 M0, 126 EXEC, as in the instruction
+encoding.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from harness.emulator.launch import Chunk
 
 LANES = 64
 VCC, M0, EXEC = 106, 124, 126
@@ -29,8 +35,8 @@ DTYPES = {t: np.dtype(d) for t, d in _DTYPES.items()}
 CODE = {t: i for i, t in enumerate(TYPES)}
 _SHIFT = 4
 
-# Where a register lives decides the shape of its view: [W, 64] for a vector register, [W, 1] for a scalar register that a
-# vector instruction reads, [W] for a scalar register in a scalar instruction.
+# Where a register lives decides the shape of its view: [W, 64] for a vector register, [W, 1] for a scalar register that
+# a vector instruction reads, [W] for a scalar register in a scalar instruction.
 VECTOR, BROADCAST, SCALAR = 0, 1 << 14, 1 << 15
 
 # SCC and constants are views too, so that a step reads every operand the same way.
@@ -54,7 +60,7 @@ def constant_key(value: np.ndarray) -> int:
     return _constant_keys[identity]
 
 
-class _Views(dict):
+class _Views(dict[int, np.ndarray]):
     """Views of registers by key, made when first used."""
 
     __slots__ = ("owner",)
@@ -96,7 +102,16 @@ class Wavefronts:
 
     __slots__ = ("active", "block", "chunk", "exec_all", "exec_mask", "loops", "s", "scc", "turn", "v", "view", "wave")
 
-    def __init__(self, chunk, wave: np.ndarray, v: np.ndarray, s: np.ndarray, scc: np.ndarray, block: int = 0, turn: int = 0) -> None:
+    def __init__(
+        self,
+        chunk: Chunk,
+        wave: np.ndarray,
+        v: np.ndarray,
+        s: np.ndarray,
+        scc: np.ndarray,
+        block: int = 0,
+        turn: int = 0,
+    ) -> None:
         self.chunk = chunk
         self.wave = wave
         self.v = v
@@ -120,7 +135,13 @@ class Wavefronts:
     def select(self, rows: np.ndarray) -> Wavefronts:
         """A copy of the wavefronts ``rows`` (bool[W] or indices)."""
         part = Wavefronts(
-            self.chunk, self.wave[rows], np.ascontiguousarray(self.v[:, rows]), self.s[rows], self.scc[rows], self.block, self.turn
+            self.chunk,
+            self.wave[rows],
+            np.ascontiguousarray(self.v[:, rows]),
+            self.s[rows],
+            self.scc[rows],
+            self.block,
+            self.turn,
         )
         part.loops = self.loops
         return part
