@@ -108,7 +108,8 @@ class Launch:
         self.waves_per_group = waves_per_group
         self.lds_bytes = lds_bytes
         self.kernarg = kernarg
-        self.table: Table = allocations.table([(kernarg.ctypes.data, kernarg.nbytes, "kernel arguments"), *tensors])
+        self.kernarg_address: int = kernarg.ctypes.data
+        self.table: Table = allocations.table([(self.kernarg_address, kernarg.nbytes, "kernel arguments"), *tensors])
         self.chunks: list[Chunk] = []
         self.waves = [0] * len(program.segments)
         self.lanes = [0] * len(program.segments)
@@ -145,8 +146,7 @@ class Launch:
         if directives.get("user_sgpr_queue_ptr"):
             user += [0, 0]
         if directives.get("user_sgpr_kernarg_segment_ptr"):
-            address = self.kernarg.ctypes.data
-            user += [address & 0xFFFFFFFF, address >> 32]
+            user += [self.kernarg_address & 0xFFFFFFFF, self.kernarg_address >> 32]
         if directives.get("user_sgpr_dispatch_id"):
             user += [0, 0]
         preload = directives.get("user_sgpr_kernarg_preload_length", 0)
