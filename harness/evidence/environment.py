@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "iris-harness")
+_ALSO_KNOWN_AS = {"triton": ("pytorch-triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
 def capture_environment() -> dict[str, Any]:
@@ -24,11 +25,16 @@ def capture_environment() -> dict[str, Any]:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed distribution, found without importing it; None if there is none."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """The version of an installed distribution, found without importing it; None if there is none.
+
+    Triton is looked for under the names that PyTorch's own builds of it have, too.
+    """
+    for name in (package, *_ALSO_KNOWN_AS.get(package, ())):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def commit_of(module: str) -> str | None:

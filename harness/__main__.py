@@ -1,0 +1,5 @@
+"""``python -m harness`` is ``iris-harness``."""
+
+from harness.cli import main
+
+main()

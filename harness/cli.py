@@ -1,0 +1,192 @@
+"""``iris-harness``: the command line.
+
+This is the one place in ``harness`` that knows the reports: it joins what the commands do with how it is shown. Each
+command imports what it needs when it runs, so that a missing or broken package is told in one line and ``--help`` is
+quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.commands.certify import Outcome
+    from harness.evidence import Evidence
+
+REPORT, JUNIT = "report.html", "junit.xml"
+_PATH = click.Path(path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="iris-harness", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Certify GPU communication libraries of the Iris kind."""
+
+
+@cli.command(short_help="Run the suite; write evidence and reports.")
+@click.option("--device", default="emulated", show_default=True, help="emulated, rocm or cuda.")
+@click.option("--arch", default=None, help="gfx942, gfx950 or sm_90.  [default: the device's first]")
+@click.option("--ranks", default="4", show_default=True, help="Ranks, or several world sizes as in 2,4.")
+@click.option("--profile", default="gate", show_default=True, help="gate, ci, dev or nightly.")
+@click.option("--output", type=_PATH, default=None, help="Where evidence and reports go.  [default: out/certify]")
+@click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
+@click.option("--seed", type=int, default=None, help="Seed of what is drawn.  [default: the profile's]")
+def certify(
+    device: str, arch: str | None, ranks: str, profile: str, output: Path | None, implementation: str, seed: int | None
+) -> int:
+    """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
+
+    Exit status 0 only if every planned requirement ran and passed, 1 if not, 2 if the request was wrong, 130 if
+    interrupted.
+    """
+    from harness.commands import preflight
+
+    request = preflight.check_request(device, arch, ranks, profile, implementation, seed)
+    preflight.check_software(request.device, request.arch)
+    output = output or Path("out", "certify")
+    preflight.check_output(output)
+
+    from harness.commands.certify import run_suite
+
+    console = _console()
+    outcome = run_suite(request, output, console)
+    _point_latest_at(output)
+    if outcome.status == 4 and not outcome.evidence.exists():
+        raise UsageError(_last_error(outcome.tail))
+    return _conclude(outcome, output, console)
+
+
+@cli.command(short_help="Say what this machine can run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> int:
+    """Say what this machine can run, what is missing, and how to get it.
+
+    Exit status 0 if at least the emulated device can run, otherwise 1.
+    """
+    from harness import doctor as examination
+
+    findings = examination.examine()
+    if as_json:
+        click.echo(examination.as_json(findings))
+    else:
+        examination.show(findings, _console())
+    return 0 if findings.can_run("emulated") else 1
+
+
+@cli.command(short_help="Run one recorded case again.")
+@click.argument("case")
+@click.option("--evidence", type=_PATH, default=None, help="The run's evidence.  [default: out/latest/evidence.jsonl]")
+def replay(case: str, evidence: Path | None) -> int:
+    """Run one case again: CASE is its id, a beginning of it, or a file with its record.
+
+    Exit status 0 if it passes now, 1 if not, 2 if there is no such case.
+    """
+    from harness.commands import preflight
+    from harness.commands.replay import find_case
+    from harness.commands.replay import replay as run_again
+
+    record, request = find_case(case, evidence)
+    preflight.check_software(request.device, request.arch)
+    status = run_again(record, request)
+    return status if status in (0, 1) else 1
+
+
+@cli.command(short_help="Write the reports of a run again.")
+@click.argument("evidence", type=_PATH)
+@click.option("--output", type=_PATH, default=None, help="Where the reports go.  [default: beside the evidence]")
+def report(evidence: Path, output: Path | None) -> int:
+    """Write report.html and junit.xml again from EVIDENCE, and print the table. Exit status as of certify."""
+    from harness.commands import preflight
+    from harness.evidence import read
+
+    found = read(evidence)
+    output = output or evidence.parent
+    preflight.check_output(output)
+    return _publish(found, output, _console())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status: usage errors are one line on stderr and status 2."""
+    try:
+        status: Any = cli.main(arguments, prog_name="iris-harness", standalone_mode=False)
+    except UsageError as error:
+        _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        sys.exit(2)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (iris-harness --help lists what there is)")
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+    click.echo(f"iris-harness: {' '.join(message.split())}", err=True)
+    sys.exit(2)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def _conclude(outcome: Outcome, output: Path, console: Console) -> int:
+    """Publish whatever evidence there is, say how the run ended where it did not end well, and give the exit status."""
+    from harness.evidence import read
+
+    status = 1
+    if outcome.evidence.exists():
+        status = _publish(read(outcome.evidence), output, console)
+    else:
+        console.print("The suite left no evidence, so nothing is certified.", style="bold red")
+    if outcome.stopped is not None:
+        console.print("Stopped before the end; the evidence so far is kept.", style="yellow")
+        return 128 + outcome.stopped
+    if outcome.ending is not None:
+        console.print(f"\nThe suite {outcome.ending}. Its last lines, of {output / 'pytest.log'}:", markup=False)
+        for line in outcome.tail:
+            console.print(f"  {line}", markup=False, style="dim")
+        return 1
+    return max(status, outcome.status)
+
+
+def _publish(evidence: Evidence, output: Path, console: Console) -> int:
+    """Print the table, write the files, name the report; 0 only for a pass."""
+    from harness.evidence import Verdict
+    from reports import print_table, view_of, write_html, write_junit
+
+    print_table(view_of(evidence), console)
+    write_html(evidence, output / REPORT)
+    write_junit(evidence, output / JUNIT)
+    console.print(f"\nReport: {(output / REPORT).resolve()}", markup=False, soft_wrap=True)
+    return 0 if evidence.verdict() is Verdict.PASS else 1
+
+
+def _last_error(tail: tuple[str, ...]) -> str:
+    errors = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]
+    return errors[-1] if errors else "the suite refused its options: see pytest.log in the output directory"
+
+
+def _point_latest_at(output: Path) -> None:
+    """``out/latest`` leads to the newest run below ``out``, so that ``replay`` finds it without being told."""
+    latest = Path("out", "latest")
+    target = output.resolve()
+    if target.parent == latest.parent.resolve() and target.name != latest.name:
+        if latest.is_symlink():
+            latest.unlink()
+        if not latest.exists():
+            latest.symlink_to(target.name, target_is_directory=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Everything that can be wrong with a request, found before anything starts. Imports Triton never, and torch only to look for a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from harness import devices
+from harness.errors import UsageError
+from harness.evidence.environment import installed_version
+
+PROFILES = ("gate", "ci", "dev", "nightly")
+MOST_RANKS = 8
+TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked to do: the options that are handed to the suite. ``ranks`` are the world sizes, in order."""
+
+    device: str
+    arch: str
+    ranks: tuple[int, ...]
+    profile: str
+    implementation: str
+    seed: int | None = None
+
+    def options(self) -> list[str]:
+        """The same as options of the pytest plugin."""
+        options = ["--device", self.device, "--arch", self.arch, "--ranks", ",".join(map(str, self.ranks))]
+        options += ["--profile", self.profile, "--implementation", self.implementation]
+        return options + (["--seed", str(self.seed)] if self.seed is not None else [])
+
+
+def check_request(
+    device: str, arch: str | None, ranks: str, profile: str, implementation: str, seed: int | None = None
+) -> Request:
+    """The request, with the device's first arch where none is named. Raises UsageError with the value and what to do."""
+    found = devices.known(device, arch)
+    if profile not in PROFILES:
+        raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
+    if not implementation.isidentifier() or not _found(implementation):
+        raise UsageError(f"no package {implementation!r} can be imported: install it, or name another --implementation")
+    return Request(device, found.arch, _ranks(ranks), profile, implementation, seed)
+
+
+def check_software(device: str, arch: str) -> None:
+    """Raises UsageError when Python, torch, Triton or the device's own needs are missing or of a wrong version."""
+    if sys.version_info < (3, 10):
+        raise UsageError(f"Python {sys.version.split()[0]} is too old: use 3.10 or newer")
+    for name in ("torch", "triton"):
+        if not _found(name):
+            raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")
+    found = installed_version("triton")
+    try:
+        version = Version(found or "")
+    except InvalidVersion:
+        raise UsageError(f"the version of the installed Triton is not known ({found}): reinstall triton 3.9") from None
+    if not TRITON_FROM <= version < TRITON_BELOW:
+        raise UsageError(f"Triton {found} is outside 3.6 to 3.9: pip install 'triton>=3.6,<3.10'")
+    devices.get(device, arch)
+
+
+def check_output(folder: Path) -> None:
+    """Create ``folder`` and write a file into it. Raises UsageError when that cannot be done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"cannot write into {folder} ({reason}): name another --output directory") from error
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    try:
+        ranks = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        ranks = ()
+    if not ranks or len(set(ranks)) != len(ranks) or not all(1 <= count <= MOST_RANKS for count in ranks):
+        raise UsageError(f"{text!r} is no rank count: use 1 to {MOST_RANKS}, or several as in 2,4")
+    return ranks
+
+
+def _found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # ValueError: the module was replaced by something without a spec
+        return False

@@ -1,0 +1,129 @@
+"""Following a run: what the growing evidence says so far, on a terminal or as plain lines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from harness.evidence import worker_path
+
+
+class Follower:
+    """Reads what was appended to an evidence file, and to its workers' files, since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[Path, int] = {}
+        self._ended: set[str] = set()
+        self.planned = 0
+        self.cases = 0
+        self.not_passed = 0
+        self.current = ""
+
+    @property
+    def done(self) -> int:
+        """Groups that have ended."""
+        return len(self._ended)
+
+    def look(self) -> bool:
+        """Read on; True if there was anything new."""
+        news = False
+        for path in (self._path, *sorted(self._path.parent.glob(worker_path(self._path, "gw*").name))):
+            for line in self._new_lines(path):
+                self._take(line)
+                news = True
+        return news
+
+    def _new_lines(self, path: Path) -> list[bytes]:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                whole = file.read().rpartition(b"\n")[0]
+        except FileNotFoundError:  # not begun, or a worker's file that was taken over between two looks
+            return []
+        if whole:
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
+        return whole.split(b"\n") if whole else []
+
+    def _take(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+        except ValueError:  # a torn line: the report, which reads everything again, will tell
+            return
+        kind = record.get("record")
+        if kind == "plan":
+            self.planned = max(self.planned, len(record["groups"]))
+        elif kind == "case" and record["group"] not in self._ended:
+            self.cases += 1
+            self.current = record["group"]
+        elif kind == "group" and record["group"] not in self._ended:
+            self._ended.add(record["group"])
+            self.not_passed += record["verdict"] != "pass"
+            self.current = record["group"]
+
+
+class Display:
+    """Shows a Follower: a live bar on a terminal, otherwise a line now and then."""
+
+    def __init__(
+        self, follower: Follower, console: Console, interval: float = 15.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._follower = follower
+        self._console = console
+        self._interval = interval
+        self._clock = clock
+        self._started = self._told = clock()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("groups  {task.fields[figures]}"),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[current]}", style="dim"),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("collecting", total=None, figures="", current="")
+
+    def update(self) -> None:
+        """Show what is new; call it often."""
+        self._follower.look()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task,
+                description="running" if self._follower.planned else "collecting",
+                total=self._follower.planned or None,
+                completed=self._follower.done,
+                figures=self._figures(),
+                current=self._follower.current.replace("[", "\\["),
+            )
+        elif self._clock() - self._told >= self._interval:
+            self._told = self._clock()
+            planned = self._follower.planned or "?"
+            elapsed = f"{self._clock() - self._started:.0f} s"
+            line = f"{elapsed}: {self._follower.done}/{planned} groups, {self._figures()}  {self._follower.current}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _figures(self) -> str:
+        bad = f", {self._follower.not_passed} not passed" if self._follower.not_passed else ""
+        return f"{self._follower.cases:,} cases{bad}"
+
+    def __enter__(self) -> Display:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

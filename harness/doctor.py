@@ -1,0 +1,268 @@
+"""What this machine can run, what is missing, and how to get it.
+
+Whatever could crash or start a GPU context (importing torch and Triton, asking for GPUs, dumping a stack) is tried in
+a child process.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+
+from harness import devices
+from harness.evidence.environment import installed_version
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHARED_MEMORY_WANTED = 512 << 20
+"""Bytes of /dev/shm that eight ranks' heaps and rings need in the profiles of this version."""
+
+_PROBE = """
+import json, sys
+found = {"torch": None, "triton": None, "devices": {}, "gpus": []}
+try:
+    import torch
+    found["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            arch = getattr(properties, "gcnArchName", "").split(":")[0] or f"sm_{properties.major}{properties.minor}"
+            found["gpus"].append({"name": properties.name, "arch": arch, "memory": properties.total_memory})
+except Exception as error:
+    found["torch"] = {"error": f"{type(error).__name__}: {error}"}
+try:
+    import triton
+    from triton.backends import backends
+    found["triton"] = {"version": triton.__version__, "backends": sorted(backends)}
+except Exception as error:
+    found["triton"] = {"error": f"{type(error).__name__}: {error}"}
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that the harness needs: the installed ``version`` (None: not there), the range it must be in, and whether it is."""
+
+    name: str
+    version: str | None
+    wanted: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class DeviceFinding:
+    """Whether a device can run here; ``reason`` says what is missing and how to get it."""
+
+    name: str
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property of the machine. Not ``ok`` is a warning: cases still run, with less comfort or less shared memory."""
+
+    name: str
+    ok: bool
+    value: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The whole examination. ``torch`` and ``triton`` hold a version and builds, or ``error`` where importing failed."""
+
+    python: str
+    executable: str
+    devices: tuple[DeviceFinding, ...]
+    packages: tuple[Package, ...]
+    torch: dict[str, Any]
+    triton: dict[str, Any]
+    gpus: tuple[dict[str, Any], ...]
+    checks: tuple[Check, ...]
+
+    def can_run(self, device: str) -> bool:
+        """True if ``device`` can run here."""
+        return any(finding.ok for finding in self.devices if finding.name == device)
+
+
+def examine() -> Findings:
+    """Examine this machine; takes a few seconds, most of them for importing torch in a child process."""
+    packages = tuple(_packages())
+    probe = _probe()
+    return Findings(
+        python=platform.python_version(),
+        executable=sys.executable,
+        devices=tuple(_device(name, packages, probe) for name in devices.NAMES),
+        packages=packages,
+        torch=probe["torch"] or {"error": "not imported"},
+        triton=probe["triton"] or {"error": "not imported"},
+        gpus=tuple(probe["gpus"]),
+        checks=(_cores(), _shared_memory(), _stacks()),
+    )
+
+
+def as_json(findings: Findings) -> str:
+    """One JSON object, indented."""
+    return json.dumps(asdict(findings), indent=2)
+
+
+def show(findings: Findings, console: Console) -> None:
+    """Print the findings: devices first, then what they rest on, then what to do."""
+    from rich.table import Table
+    from rich.text import Text
+
+    def mark(ok: bool) -> Text:
+        return Text("yes", style="green") if ok else Text("no", style="yellow")
+
+    table = Table(box=None, pad_edge=False, header_style="bold", title="Devices", title_justify="left")
+    for column in ("device", "can run", ""):
+        table.add_column(column)
+    for device in findings.devices:
+        table.add_row(device.name, mark(device.ok), Text(device.reason, style="dim"))
+    console.print(table)
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold", title="Packages", title_justify="left")
+    for column in ("package", "installed", "wanted", "in range"):
+        table.add_column(column)
+    table.add_row("python", findings.python, ">=3.10", mark(True))
+    for package in findings.packages:
+        table.add_row(
+            package.name, package.version or Text("missing", style="yellow"), package.wanted, mark(package.ok)
+        )
+    console.print(table)
+    console.print()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("torch", Text(_torch_build(findings.torch)))
+    grid.add_row("triton", Text(findings.triton.get("error") or "backends " + ", ".join(findings.triton["backends"])))
+    gpus = ", ".join(f"{gpu['name']} ({gpu['arch']})" for gpu in findings.gpus)
+    grid.add_row("GPUs", Text(gpus or "none found"))
+    for check in findings.checks:
+        grid.add_row(check.name, Text(check.value if check.ok else f"{check.value}: {check.advice}"))
+    console.print(grid)
+    missing = [package for package in findings.packages if not package.ok]
+    if missing:
+        wanted = " ".join(f"'{package.name}{package.wanted}'" for package in missing)
+        console.print(f"\nTo get what is missing: {Path(sys.executable).name} -m pip install {wanted}", markup=False)
+
+
+def _packages() -> Iterable[Package]:
+    for requirement in _requirements():
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        version = installed_version(requirement.name)
+        ok = version is not None and requirement.specifier.contains(version, prereleases=True)
+        yield Package(requirement.name, version, str(requirement.specifier), ok)
+
+
+def _requirements() -> list[Requirement]:
+    """As the installed package declares them, or the pyproject.toml of the checkout that this file is in."""
+    pyproject = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    if pyproject.is_file():
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+        declared = tomllib.loads(pyproject.read_text("utf-8"))["project"]["dependencies"]
+    else:
+        declared = importlib.metadata.requires("iris-harness") or []
+    return [Requirement(line) for line in declared]
+
+
+def _probe() -> dict[str, Any]:
+    failed: dict[str, Any] = {"torch": None, "triton": None, "gpus": []}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _PROBE], capture_output=True, text=True, timeout=180, check=False
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    except subprocess.TimeoutExpired:
+        return {**failed, "torch": {"error": "importing torch and triton took longer than 180 s"}}
+    except (IndexError, ValueError):
+        how = f"importing torch and triton ended a process with status {done.returncode}"
+        return {**failed, "torch": {"error": f"{how}: {done.stderr.strip().splitlines()[-1:]}"}}
+
+
+def _device(name: str, packages: tuple[Package, ...], probe: dict[str, Any]) -> DeviceFinding:
+    absent = [package.name for package in packages if not package.ok]
+    if absent:
+        return DeviceFinding(name, False, f"packages missing or out of range: {', '.join(absent)}")
+    for part in ("torch", "triton"):
+        if (probe[part] or {}).get("error") or not probe[part]:
+            return DeviceFinding(name, False, f"{part} does not import: {(probe[part] or {}).get('error', '')}")
+    if name != "cuda" and "amd" not in probe["triton"]["backends"]:
+        return DeviceFinding(name, False, "this Triton has no AMD backend: install triton 3.6 to 3.9 from PyPI")
+    code = f"from harness import devices; print(devices.known({name!r}).missing() or '')"
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+    except subprocess.TimeoutExpired:
+        return DeviceFinding(name, False, "asking for it took longer than 180 s")
+    if done.returncode != 0:
+        return DeviceFinding(name, False, f"asking for it failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+    reason = done.stdout.strip()
+    return DeviceFinding(name, not reason, reason)
+
+
+def _torch_build(torch: dict[str, Any]) -> str:
+    if torch.get("error"):
+        return str(torch["error"])
+    build = f"CUDA {torch['cuda']}" if torch["cuda"] else f"HIP {torch['hip']}" if torch["hip"] else "CPU"
+    return f"{torch['version']}, {build} build"
+
+
+def _cores() -> Check:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Check("cores", count >= 2, str(count), "a run with four ranks is slow on one core")
+
+
+def _shared_memory() -> Check:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return Check("shared memory", False, "no /dev/shm", "heaps need it: use Linux with a tmpfs at /dev/shm")
+    free = shutil.disk_usage(folder).free
+    advice = f"less than {SHARED_MEMORY_WANTED >> 20} MiB: start the container with --shm-size=1g"
+    return Check("shared memory", free >= SHARED_MEMORY_WANTED, f"{free >> 20:,} MiB free", advice)
+
+
+def _stacks() -> Check:
+    """Whether py-spy may read another process's stack: tried, since capabilities and Yama both have a say."""
+    beside = Path(sys.executable).with_name("py-spy")
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    advice = "stacks of hung ranks come from faulthandler alone; allow ptrace (container: --cap-add=SYS_PTRACE)"
+    if program is None:
+        return Check("py-spy", False, "not found", advice)
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1) as child:
+        try:
+            assert child.stdout is not None  # sanity check: it was asked for as a pipe
+            child.stdout.readline()
+            command = [program, "dump", "--pid", str(child.pid)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            ok = done.returncode == 0
+            return Check("py-spy", ok, "may read stacks" if ok else "may not read stacks", advice)
+        except subprocess.TimeoutExpired:
+            return Check("py-spy", False, "did not answer within 30 s", advice)
+        finally:
+            child.kill()
