@@ -1,0 +1,109 @@
+"""All-gather: every member's rows, stacked by group rank, on every member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from ..host.platform.base import warp_size
+from .config import Config
+from .utils import extract_group_info
+
+if TYPE_CHECKING:
+    from ..host.iris import Iris
+
+__all__ = ["all_gather"]
+
+_DEFAULT_TILE = (Config.block_size_m, Config.block_size_n)
+# What the default tile becomes: rows long enough for 16-byte accesses by a whole work-group.
+_FLAT_TILE = (8, 256)
+
+
+def all_gather(
+    output_tensor: torch.Tensor,
+    input_tensor: torch.Tensor,
+    ctx: Iris,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+    config: Config | None = None,
+) -> None:
+    """Gathers ``input_tensor`` (M, N) of W ranks into ``output_tensor`` (W*M, N) on each, as all_gather_into_tensor.
+
+    Any strides; remote stores are 16 bytes wide when both are contiguous along N, aligned to 16 bytes, and N and the
+    row strides are multiples of 16 elements (2- and 4-byte dtypes and the default tile).
+
+    Collective. No entry barrier: the caller makes sure that every member's output may be overwritten. Ends with a
+    barrier of the **world**, also when a group is given, so every rank of the world must make a matching call;
+    ``async_op=True`` leaves the barrier out and returns no handle.
+
+    Only the Gluon kernel exists: ``config=None`` uses it, and a config must say ``use_gluon=True``, unlike in the
+    reference, where None means the Triton kernel. The default tile 32 x 64 becomes 8 x 256. ``threads_per_warp`` is
+    replaced by the device's lane count.
+
+    Raises:
+        ValueError: shapes, dtypes or tile do not fit, the output is off the heap, ``use_gluon`` is False, or the
+            variant is not "persistent".
+        RuntimeError: this rank is not in the group.
+        NotImplementedError: the group's ranks are not uniformly spaced.
+    """
+    config = config if config is not None else Config(use_gluon=True)
+    rank_in_group, _, group_size, rank_start, rank_stride = extract_group_info(group, ctx)
+    _check_tensors(output_tensor, input_tensor, group_size, ctx)
+    if config.all_gather_variant == "partitioned" and config.comm_sms % group_size:
+        raise ValueError(f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {group_size} ranks")
+    if not config.use_gluon:
+        raise ValueError("all_gather has only a Gluon kernel so far: use Config(use_gluon=True) or config=None")
+    if config.all_gather_variant != "persistent":
+        raise ValueError(f"all_gather with Gluon: the variant must be persistent, got {config.all_gather_variant}")
+    block_m, block_n = _tile(config)
+
+    if input_tensor.numel() > 0:
+        # Not at import: needs Gluon, and only callers of the collective should.
+        from .gluon.all_gather import launch_all_gather
+
+        launch_all_gather(
+            output_tensor,
+            input_tensor,
+            ctx.get_device_context(),
+            rank_in_group=rank_in_group,
+            group_size=group_size,
+            rank_start=rank_start,
+            rank_stride=rank_stride,
+            block_m=block_m,
+            block_n=block_n,
+            config=config,
+        )
+    if not async_op:
+        ctx.barrier()
+
+
+def _check_tensors(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group_size: int, ctx: Iris) -> None:
+    if input_tensor.dim() != 2 or output_tensor.dim() != 2:
+        shapes = f"{tuple(input_tensor.shape)} and {tuple(output_tensor.shape)}"
+        raise ValueError(f"all_gather takes 2-D tensors, got input and output of {shapes}")
+    rows, columns = input_tensor.shape
+    if tuple(output_tensor.shape) != (group_size * rows, columns):
+        raise ValueError(
+            f"all_gather output must be {(group_size * rows, columns)} for an input of {(rows, columns)} "
+            f"on {group_size} ranks, got {tuple(output_tensor.shape)}"
+        )
+    if output_tensor.dtype != input_tensor.dtype:
+        raise ValueError(f"all_gather output is {output_tensor.dtype}, but the input is {input_tensor.dtype}")
+    if not ctx.is_symmetric(output_tensor):
+        raise ValueError("all_gather output is not on the symmetric heap")
+
+
+def _tile(config: Config) -> tuple[int, int]:
+    tile = (config.block_size_m, config.block_size_n)
+    block_m, block_n = _FLAT_TILE if tile == _DEFAULT_TILE else tile
+    elements, lanes = block_m * block_n, warp_size() * config.num_warps
+    if elements < lanes or elements % lanes:
+        raise ValueError(
+            f"block_size_m * block_size_n = {block_m} * {block_n} = {elements} must be a multiple of "
+            f"{lanes} = {warp_size()} lanes * {config.num_warps} warps"
+        )
+    if elements & (elements - 1):
+        raise ValueError(f"block_size_m {block_m} and block_size_n {block_n} must be powers of two")
+    return block_m, block_n

@@ -1,0 +1,97 @@
+"""``Config``: how a collective's kernel is shaped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..host.platform.base import xcd_count
+
+__all__ = ["Config"]
+
+ALL_GATHER_VARIANTS = ("persistent", "partitioned")
+ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock")
+REDUCE_SCATTER_VARIANTS = ("two_shot",)
+
+
+@dataclass
+class Config:
+    """Checked at construction only; fields may be assigned later.
+
+    Attributes:
+        block_size_m, block_size_n: tile, in elements.
+        swizzle_size: tiles per group of the tile order.
+        comm_sms: programs that are launched at most.
+        num_xcds: compute dies of the device; None means detected (8 on MI300 and MI350, else 1).
+        chunk_size: consecutive programs per die; None means min(swizzle_size**2, comm_sms // num_xcds), at least 1.
+        use_gluon: Gluon kernel instead of Triton's.
+        all_gather_variant, all_reduce_variant, reduce_scatter_variant: algorithm.
+        all_reduce_distribution: 0 striding, 1 block.
+        all_reduce_num_rings: rings of the ring variant.
+        all_reduce_ring_slice_n: columns per ring step; None means block_size_n.
+        num_stages, num_warps, waves_per_eu: compiler options of the kernel (waves_per_eu is an AMD occupancy hint).
+        threads_per_warp: 32 or 64; kernels take the lane count of the device they run on.
+
+    Raises:
+        ValueError: a field breaks its rule; the message has the field and the value.
+    """
+
+    block_size_m: int = 32
+    block_size_n: int = 64
+    swizzle_size: int = 4
+    comm_sms: int = 64
+    num_xcds: int | None = None
+    chunk_size: int | None = None
+    use_gluon: bool = False
+    all_gather_variant: str = "persistent"
+    all_reduce_variant: str = "two_shot"
+    all_reduce_distribution: int = 1
+    all_reduce_num_rings: int = 1
+    all_reduce_ring_slice_n: int | None = None
+    reduce_scatter_variant: str = "two_shot"
+    num_stages: int = 1
+    num_warps: int = 4
+    threads_per_warp: int = 64
+    waves_per_eu: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_xcds is None:
+            self.num_xcds = xcd_count()
+        for field in (
+            "block_size_m",
+            "block_size_n",
+            "swizzle_size",
+            "comm_sms",
+            "num_xcds",
+            "all_reduce_num_rings",
+            "num_warps",
+        ):
+            self._require_positive(field)
+        if self.chunk_size is None:
+            # More dies than programs would give 0, a chunk that holds no program.
+            self.chunk_size = max(1, min(self.swizzle_size**2, self.comm_sms // self.num_xcds))
+        if self.all_reduce_ring_slice_n is None:
+            self.all_reduce_ring_slice_n = self.block_size_n
+
+        self._require_one_of("all_gather_variant", ALL_GATHER_VARIANTS)
+        self._require_one_of("all_reduce_variant", ALL_REDUCE_VARIANTS)
+        self._require_one_of("all_reduce_distribution", (0, 1))
+        self._require_one_of("reduce_scatter_variant", REDUCE_SCATTER_VARIANTS)
+        self._require_one_of("threads_per_warp", (32, 64))
+        self._check_ring_slice(self.all_reduce_ring_slice_n)
+
+    def _require_positive(self, field: str) -> None:
+        value = getattr(self, field)
+        if value <= 0:
+            raise ValueError(f"{field} must be positive, got {value}")
+
+    def _require_one_of(self, field: str, allowed: tuple[object, ...]) -> None:
+        value = getattr(self, field)
+        if value not in allowed:
+            raise ValueError(f"{field} must be one of {allowed}, got {value!r}")
+
+    def _check_ring_slice(self, columns: int) -> None:
+        self._require_positive("all_reduce_ring_slice_n")
+        if self.block_size_n % columns:
+            raise ValueError(f"all_reduce_ring_slice_n must divide block_size_n {self.block_size_n}, got {columns}")
+        if columns & (columns - 1):
+            raise ValueError(f"all_reduce_ring_slice_n must be a power of two, got {columns}")

@@ -1,0 +1,1 @@
+"""Code that runs on the device. Never imports the host side."""

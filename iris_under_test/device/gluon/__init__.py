@@ -1,0 +1,6 @@
+"""Device API for Gluon kernels."""
+
+from .context import IrisDeviceCtx
+from .tracing import GluonDeviceTracing
+
+__all__ = ["GluonDeviceTracing", "IrisDeviceCtx"]

@@ -1,0 +1,193 @@
+"""``IrisDeviceCtx``: remote loads, stores, copies and atomics for Gluon kernels.
+
+Address rule of every method: pointers are in the **caller's** address space (its own heap); the library moves them to
+the same offset of the target rank's heap. Nothing is checked: a pointer off the heap, or a rank outside the world,
+gives a wild address. Target ranks may be run-time values; the own rank is legal and means local. Offsets are 64-bit.
+
+Accesses are 16 bytes wide where the caller's layout, alignment and mask allow it (see ``address.translate``). Each line
+that touches the target rank's memory carries the comment ``# remote``: instruction checks attribute accesses by it.
+
+``sem`` is one of "acquire", "release", "acq_rel", "relaxed", ``scope`` one of "cta", "gpu", "sys"; None means Triton's
+default (acq_rel, gpu). Only "sys" orders against other ranks. Cache modifiers are forwarded unchanged: loads take None,
+"", ".ca", ".cg", ".cv"; stores None, "", ".wb", ".cg", ".cs", ".wt".
+"""
+
+# No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
+import hashlib
+import inspect
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.language.core import _aggregate as aggregate
+from triton.runtime.jit import JITCallable
+
+from .address import translate
+from .tracing import GluonDeviceTracing
+
+__all__ = ["IrisDeviceCtx"]
+
+
+class _SourceHash:
+    """Class attribute ``cache_key``: a hash of the aggregate's source and of all that it calls.
+
+    A kernel receives the aggregate as a constexpr parameter, and Triton's disk cache keys a constexpr by its
+    ``cache_key``, else by ``str()``, which for a class is only its name: an edited method would run from a stale
+    binary. Computed on first use.
+    """
+
+    def __get__(self, instance, owner):
+        digest = hashlib.sha256()
+        for member in owner.hash_attrs:
+            source = member.cache_key if isinstance(member, JITCallable) else inspect.getsource(member)
+            digest.update(source.encode())
+        return digest.hexdigest()
+
+
+@gluon.jit
+def _negate(val, element_ty: gl.constexpr):
+    # Converted first: the negative of a narrower or unsigned value need not fit its own type.
+    value = gl.cast(val, element_ty)
+    if element_ty.is_floating():
+        # Not -value: Triton 3.6 makes it 0 - value, which loses the sign of a zero.
+        return value * -1.0
+    else:
+        return -value
+
+
+@aggregate
+class IrisDeviceCtx:
+    """What a kernel needs to reach other ranks: pass the class as a ``gl.constexpr`` parameter, then ``initialize``.
+
+    Fields: ``cur_rank`` and ``num_ranks`` (run-time int32 scalars), ``heap_bases`` (pointer to int64, one entry per
+    rank, as mapped in this process), ``tracing`` (inert, see ``GluonDeviceTracing``).
+    """
+
+    cur_rank: gl.tensor
+    num_ranks: gl.tensor
+    heap_bases: gl.tensor
+    tracing: GluonDeviceTracing
+
+    # A plain function here compiles on some Triton versions only.
+    @gluon.constexpr_function
+    def __init__(self, cur_rank, num_ranks, heap_bases, tracing):
+        self.cur_rank = cur_rank
+        self.num_ranks = num_ranks
+        self.heap_bases = heap_bases
+        self.tracing = tracing
+
+    @staticmethod
+    @gluon.jit
+    def initialize(context_tensor, tracing: gl.constexpr = False):
+        """Reads the context tensor (``Iris.get_device_context()``). ``tracing=True`` does not compile yet."""
+        gl.static_assert(not tracing, "device tracing is not available: call initialize with tracing=False")
+        cur_rank = gl.load(context_tensor).to(gl.int32)
+        num_ranks = gl.load(context_tensor + 1).to(gl.int32)
+        return IrisDeviceCtx(cur_rank, num_ranks, context_tensor + 2, GluonDeviceTracing(False))
+
+    @gluon.jit
+    def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):
+        """Returns the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, undefined without."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, from_rank)
+        return gl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)  # remote
+
+    @gluon.jit
+    def store(self, pointer, value, to_rank, mask=None, cache_modifier=None):
+        """Writes ``value`` at ``pointer`` in ``to_rank``'s heap."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        gl.store(remote, value, mask=mask, cache_modifier=cache_modifier)  # remote
+
+    @gluon.jit
+    def get(self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None):
+        """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
+        remote = translate(from_ptr, self.heap_bases, self.cur_rank, from_rank)
+        value = gl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
+        gl.store(to_ptr, value, mask=mask, cache_modifier=store_cache_modifier)
+
+    @gluon.jit
+    def put(self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None):
+        """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
+        remote = translate(to_ptr, self.heap_bases, self.cur_rank, to_rank)
+        value = gl.load(from_ptr, mask=mask, other=other, cache_modifier=load_cache_modifier)
+        gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
+
+    @gluon.jit
+    def copy(
+        self,
+        src_ptr,
+        dst_ptr,
+        from_rank,
+        to_rank,
+        mask=None,
+        other=None,
+        load_cache_modifier=None,
+        store_cache_modifier=None,
+    ):
+        """Copies from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
+
+        Both pointers are in the caller's address space and both are moved. The destination is written with the
+        **source's** element type.
+        """
+        source = translate(src_ptr, self.heap_bases, self.cur_rank, from_rank)
+        if dst_ptr.dtype != src_ptr.dtype:
+            dst_ptr = dst_ptr.to(src_ptr.dtype, bitcast=True)
+        destination = translate(dst_ptr, self.heap_bases, self.cur_rank, to_rank)
+        value = gl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
+        gl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
+
+    @gluon.jit
+    def atomic_add(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_add(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        negated = _negate(val, pointer.dtype.element_ty)
+        return gl.atomic_add(remote, negated, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_xchg(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Bitwise exclusive or with ``val``; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Bitwise and with ``val``; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Bitwise or with ``val``; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Minimum with ``val``; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
+        """Maximum with ``val``; returns the old value."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+
+    @gluon.jit
+    def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None):
+        """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+        remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
+        return gl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)  # remote
+
+
+IrisDeviceCtx.cache_key = _SourceHash()

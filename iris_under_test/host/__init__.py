@@ -1,0 +1,1 @@
+"""The host side: the ``Iris`` class, the symmetric heap, tensor creation, logging."""

@@ -1,0 +1,114 @@
+"""Small collectives on the default process group (or on a given one), and the geometry of groups.
+
+All functions here except ``extract_group_info`` are collective: every rank of the group calls them, in the same order.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+__all__ = ["agree", "broadcast_value", "exchange", "extract_group_info"]
+
+
+def exchange(values: Sequence[int], device: torch.device | str = "cpu") -> list[list[int]]:
+    """Gathers one row of 64-bit integers from every rank: ``result[rank]`` is that rank's row.
+
+    Returns on no rank before every rank has entered, so it is a barrier as well. Rows have the same length everywhere.
+    """
+    mine = torch.tensor(values, dtype=torch.int64, device=device)
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, mine)
+    return [row.tolist() for row in rows]
+
+
+def agree(error: Exception | None, doing: str) -> None:
+    """Raises on every rank if any rank has an error: its own there, RuntimeError naming those ranks elsewhere."""
+    failed = [rank for rank, (bad,) in enumerate(exchange([error is not None])) if bad]
+    if error is not None:
+        raise error
+    if failed:
+        raise RuntimeError(f"{doing} failed on ranks {failed}")
+
+
+def broadcast_value(value: Any, src: int) -> Any:
+    """Sends ``value`` from rank ``src`` to every rank of the world; what other ranks pass is ignored.
+
+    Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 tensors
+    as float32, which holds them exactly); everything else, ``bool`` and ``str`` and ``dict`` among it, as its own type.
+    Unlike the reference, a Python float keeps its 64 bits, and an error on ``src`` is raised on every rank.
+
+    Raises:
+        ValueError: ``src`` is no rank of the world, or the value is None.
+        TypeError: the value cannot be pickled.
+    """
+    if not 0 <= src < dist.get_world_size():
+        raise ValueError(f"src must be a rank in [0, {dist.get_world_size()}), got {src}")
+    message: list[Any] = [None]
+    if dist.get_rank() == src:
+        message = [_encode(value)]
+    dist.broadcast_object_list(message, src=src)
+    status, payload = message[0]
+    if status == "value":
+        return pickle.loads(payload)
+    raise {"ValueError": ValueError, "TypeError": TypeError}[status](payload)
+
+
+def _encode(value: Any) -> tuple[str, Any]:
+    if value is None:
+        return "ValueError", "broadcast of None: the source rank must pass a value"
+    try:
+        return "value", pickle.dumps(_as_array(value))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        return "TypeError", f"broadcast of a {type(value).__name__}: {error}"
+
+
+def _as_array(value: Any) -> Any:
+    """The numpy form of a numeric value, any other value unchanged."""
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
+        return np.asarray(value)
+    if isinstance(value, (list, tuple)) and value and all(_is_numeric(item) for item in value):
+        return np.asarray(value)
+    return value
+
+
+def _is_numeric(item: Any) -> bool:
+    if isinstance(item, (list, tuple)):
+        return bool(item) and all(_is_numeric(inner) for inner in item)
+    return isinstance(item, (int, float, complex, np.number)) and not isinstance(item, bool)
+
+
+def extract_group_info(
+    group: dist.ProcessGroup | None, rank: int, num_ranks: int
+) -> tuple[int, int, int, int, int]:
+    """Returns ``(rank_in_group, rank_global, group_size, rank_start, rank_stride)``. Not collective.
+
+    Member ``i`` of the group is global rank ``rank_start + i * rank_stride``. ``None`` is the world; a group of one
+    has stride 1.
+
+    Raises:
+        RuntimeError: ``rank`` is not in the group.
+        ValueError: the group names a rank twice (stride 0).
+        NotImplementedError: the group's ranks are not uniformly spaced.
+    """
+    if group is None:
+        return rank, rank, num_ranks, 0, 1
+    members = dist.get_process_group_ranks(group) if group is not dist.GroupMember.NON_GROUP_MEMBER else []
+    if rank not in members:
+        raise RuntimeError(f"rank {rank} is not part of the group {members}")
+    strides = {after - before for before, after in zip(members, members[1:])} or {1}
+    if 0 in strides:
+        raise ValueError(f"group {members} names a rank twice")
+    if len(strides) > 1:
+        raise NotImplementedError(f"group {members} is not uniformly spaced (strides {sorted(strides)})")
+    return members.index(rank), rank, len(members), members[0], strides.pop()

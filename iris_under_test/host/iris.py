@@ -1,0 +1,158 @@
+"""``Iris``: what one rank holds of the library - its symmetric heap, the tensors on it, and the collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import platform, tensor_creation
+from .distributed import broadcast_value
+from .logging import DEBUG, ERROR, INFO, WARNING, log
+from .memory import SymmetricHeap
+from .tensor_creation import Device, Number
+
+__all__ = ["Iris", "iris"]
+
+# Entries of the context tensor after the heap bases, all about tracing: enabled, maximum events, two counters and
+# thirteen buffers.
+_TRACING_ENTRIES = 17
+
+
+def iris(heap_size: int = 2**30) -> Iris:
+    """Builds an ``Iris`` with ``heap_size`` bytes of symmetric heap per rank. Collective over the world."""
+    return Iris(heap_size)
+
+
+class Iris:
+    """One rank's instance. Construction is collective; ``torch.distributed`` must be initialised.
+
+    Not thread-safe. Attributes: ``cur_rank``, ``num_ranks``, ``gpu_id``, ``heap_size``, ``heap``, ``device`` (text),
+    ``heap_bases``, ``ccl``, ``comm`` (always None).
+
+    Raises:
+        RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
+        NotImplementedError: the active driver's device is not supported yet (only the emulated one is).
+        ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had; on every rank.
+    """
+
+    def __init__(self, heap_size: int = 2**30) -> None:
+        # Here, because ccl needs this module's siblings.
+        from ..ccl.instance import InstanceCollectives
+
+        if not dist.is_initialized():
+            raise RuntimeError("torch.distributed is not initialised: call init_process_group first")
+        self._platform = platform.current()
+        self.comm = None
+        self.cur_rank = dist.get_rank()
+        self.num_ranks = dist.get_world_size()
+        self.gpu_id = self._platform.device_id(self.cur_rank)
+        self._device = self._platform.device(self.cur_rank)
+        self.device = str(self._device)
+        self.heap = SymmetricHeap(heap_size, self._platform, self.cur_rank, self.num_ranks)
+        self.heap_size = heap_size
+        header = [self.cur_rank, self.num_ranks, *self.heap.get_heap_bases()]
+        self._context = torch.tensor(header + [0] * _TRACING_ENTRIES, dtype=torch.int64, device=self._device)
+        # A view, so that the table and the context tensor can never disagree (in the reference they can).
+        self.heap_bases = self._context[2 : 2 + self.num_ranks]
+        self.ccl = InstanceCollectives(self)
+
+    def close(self) -> None:
+        """Gives the heap back: peers are unmapped now, the own memory with its last tensor. Idempotent.
+
+        Not collective, but no rank may still be reaching into this rank's heap. Runs by itself when the instance is
+        collected or the process ends.
+        """
+        self.heap.close()
+
+    # Queries
+
+    def get_rank(self) -> int:
+        """The rank in the world."""
+        return self.cur_rank
+
+    def get_num_ranks(self) -> int:
+        """The size of the world."""
+        return self.num_ranks
+
+    def get_device(self) -> torch.device:
+        """The device of the heap's tensors (``cpu``, without an index, on the emulated device)."""
+        return self._device
+
+    def get_heap_bases(self) -> torch.Tensor:
+        """int64, shape (num_ranks,): where each rank's heap is mapped in this process. Live, always the same tensor."""
+        return self.heap_bases
+
+    def get_device_context(self) -> torch.Tensor:
+        """The int64 tensor for ``IrisDeviceCtx.initialize``; always the same tensor.
+
+        Shape (2 + num_ranks + 17,): rank, world size, heap bases, 17 zeros (tracing is off). In the reference it is a
+        snapshot of the bases; here it *is* their storage.
+        """
+        return self._context
+
+    def is_symmetric(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor starts inside this rank's heap; every tensor without elements counts as inside."""
+        return self.heap.is_symmetric(tensor)
+
+    # Synchronisation and messages
+
+    def barrier(self, stream: Any = None, group: dist.ProcessGroup | None = None) -> None:
+        """Waits for this device (or only for ``stream``), then for every rank of ``group`` (default: the world)."""
+        self._platform.synchronize(stream)
+        dist.barrier(group=group)
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""
+        return broadcast_value(value, src)
+
+    def debug(self, message: str) -> None:
+        """Logs with rank and world size attached, at level DEBUG."""
+        log(DEBUG, message, self.cur_rank, self.num_ranks)
+
+    def info(self, message: str) -> None:
+        """Logs with rank and world size attached, at level INFO."""
+        log(INFO, message, self.cur_rank, self.num_ranks)
+
+    def warning(self, message: str) -> None:
+        """Logs with rank and world size attached, at level WARNING."""
+        log(WARNING, message, self.cur_rank, self.num_ranks)
+
+    def error(self, message: str) -> None:
+        """Logs with rank and world size attached, at level ERROR."""
+        log(ERROR, message, self.cur_rank, self.num_ranks)
+
+    # Tensors on the heap: see tensor_creation for the rules and errors common to all
+
+    def zeros(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
+        """``zeros(*size, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
+        return tensor_creation.zeros(self.heap, self._device, *size, requested_device=device, **options)
+
+    def ones(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
+        """``ones(*size, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
+        return tensor_creation.ones(self.heap, self._device, *size, requested_device=device, **options)
+
+    def empty(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
+        """``empty(*size, out, dtype, layout, device, requires_grad, pin_memory=False, memory_format=contiguous)``"""
+        return tensor_creation.empty(self.heap, self._device, *size, requested_device=device, **options)
+
+    def full(self, size: Any, fill_value: Number, *, device: Device = None, **options: Any) -> torch.Tensor:
+        """``full(size, fill_value, *, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
+        return tensor_creation.full(self.heap, self._device, size, fill_value, requested_device=device, **options)
+
+    def zeros_like(self, input: torch.Tensor, *, device: Device = None, **options: Any) -> torch.Tensor:
+        """``zeros_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve)``"""
+        return tensor_creation.zeros_like(self.heap, self._device, input, requested_device=device, **options)
+
+    def arange(
+        self,
+        start: Number = 0,
+        end: Number | None = None,
+        step: Number = 1,
+        *,
+        device: Device = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """``arange(start=0, end=None, step=1, *, out, dtype, layout, device, requires_grad)``"""
+        return tensor_creation.arange(self.heap, self._device, start, end, step, requested_device=device, **options)
