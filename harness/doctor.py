@@ -54,7 +54,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Package:
-    """A package that the harness needs: the installed ``version`` (None: not there), the range it must be in, and whether it is."""
+    """A needed package: the installed ``version`` (None: not there), the range it must be in, and whether it is."""
 
     name: str
     version: str | None
@@ -73,7 +73,7 @@ class DeviceFinding:
 
 @dataclass(frozen=True)
 class Check:
-    """One property of the machine. Not ``ok`` is a warning: cases still run, with less comfort or less shared memory."""
+    """One property of the machine. Not ``ok`` is a warning: cases still run, with less comfort or memory."""
 
     name: str
     ok: bool
@@ -83,7 +83,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Findings:
-    """The whole examination. ``torch`` and ``triton`` hold a version and builds, or ``error`` where importing failed."""
+    """The whole examination. ``torch`` and ``triton`` hold versions and builds, or ``error`` if importing failed."""
 
     python: str
     executable: str

@@ -1,9 +1,11 @@
-"""Everything that can be wrong with a request, found before anything starts. Imports Triton never, and torch only to look for a GPU."""
+"""Everything that can be wrong with a request, found before anything starts.
+
+Never imports Triton, and torch only to look for a GPU.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,7 @@ class Request:
 def check_request(
     device: str, arch: str | None, ranks: str, profile: str, implementation: str, seed: int | None = None
 ) -> Request:
-    """The request, with the device's first arch where none is named. Raises UsageError with the value and what to do."""
+    """The request, with the device's first arch where none is named. Raises UsageError that says what to do."""
     found = devices.known(device, arch)
     if profile not in PROFILES:
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
@@ -50,9 +52,7 @@ def check_request(
 
 
 def check_software(device: str, arch: str) -> None:
-    """Raises UsageError when Python, torch, Triton or the device's own needs are missing or of a wrong version."""
-    if sys.version_info < (3, 10):
-        raise UsageError(f"Python {sys.version.split()[0]} is too old: use 3.10 or newer")
+    """Raises UsageError when torch, Triton or the device's own needs are missing or of a wrong version."""
     for name in ("torch", "triton"):
         if not _found(name):
             raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")

@@ -80,7 +80,7 @@ class Suite:
             stderr=subprocess.STDOUT,
             env={**(environment or child_environment()), MARK: self._id},
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - started before any thread of ours; one system call
         )
         self._reader = threading.Thread(target=self._read, name="suite output", daemon=True)
         self._reader.start()
@@ -133,7 +133,7 @@ class Suite:
                 os.killpg(self._process.pid, number)
 
     def _kill(self) -> None:
-        """Kill the group and whatever else bears this run's mark (ranks have groups of their own), and wait for them."""
+        """Kill the group and whatever else bears this run's mark (ranks have groups of their own), and wait."""
         self._signal_group(signal.SIGKILL)
         self._process.wait()
         stragglers = marked_processes(self._id)
