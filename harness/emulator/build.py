@@ -7,48 +7,73 @@ modifiers (clamp, omod), SDWA selects, DPP lane moves, packed halves. The plain 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from harness.emulator import dpp, operands
+from harness.emulator import dpp, inplace, operands
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
 from harness.emulator.operands import Operand, result_key, source_key
 from harness.emulator.ops.table import Op, Step
-from harness.emulator.state import DTYPES, EXEC, SCALAR, SCC, Wavefronts, constant_key, key, pack, unpack
+from harness.emulator.state import DTYPES, EXEC, SCALAR, SCC, VECTOR, Wavefronts, constant_key, key, pack, unpack
 
 Getter = Callable[[Wavefronts], np.ndarray]
 Setter = Callable[[Wavefronts, np.ndarray], None]
-_IMPLICIT = ("scc", "exec")
+_IMPLICIT = ("scc", "exec", "vcc")
 _HIGH = {"u16": "h16", "i16": "hi16", "f16": "hf16"}
-_PLAIN_MODIFIERS = {"op_sel", "op_sel_hi", "neg_lo", "neg_hi", "clamp", "mul", "div"}
+_OUTPUT = {"clamp", "mul", "div"}
+_ACCEPTED = {
+    "packed": {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"} | _OUTPUT,
+    "mixed": {"op_sel", "op_sel_hi"} | _OUTPUT,
+    "sdwa": {"src0_sel", "src1_sel", "dst_sel", "dst_unused"} | _OUTPUT,
+    "dpp": dpp.MODIFIERS | _OUTPUT,
+}
 
 
 def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) -> Step:
     """The step of an ALU instruction; ``UnimplementedInstruction`` for an operand form that the emulator lacks."""
-    explicit = [t for t in op.results + op.sources if t not in _IMPLICIT]
+    results, sources = _operands(op, instruction, accum_offset)
+    if op.klass == "salu":
+        return _scalar(op, results, sources)
+    form = "packed" if op.packed else "mixed" if op.mixed else encoding
+    unknown = instruction.modifiers.keys() - _ACCEPTED.get(form, {"op_sel"} | _OUTPUT)
+    if unknown:
+        raise UnimplementedInstruction(f"{op.name} with modifiers {sorted(unknown)}")
+    function, after = _output(op, instruction, results[0][0])
+    if op.packed:
+        return _packed(function, after, instruction, results, sources)
+    if encoding == "dpp":
+        return _dpp(op, function, after, instruction, results, sources)
+    if encoding == "sdwa":
+        return _general(function, _sdwa_sources(instruction, sources), _sdwa_setters(instruction, results), after)
+    if op.mixed:
+        return _general(function, _mixed_sources(instruction, sources), [_mixed_result(op, results[0])], after)
+    selects = _selects(instruction)
+    if after is None and not selects and (step := inplace.step(function, results, sources)):
+        return step
+    select = _bits(instruction.modifiers.get("op_sel", ""), len(sources) + 1)
+    getters = [_source(_half(t, select[i]), o) for i, (t, o) in enumerate(sources)]
+    setters = [_result(_half(t, select[len(sources)]), o, op.keeps_high) for t, o in results]
+    return _general(function, getters, setters, after)
+
+
+def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list, list]:
+    """Results and sources as (type, operand), the implicit ones added: ``@type`` reads the destination, ``vcc`` is a mask."""
+    explicit = [t for t in op.results + op.sources if t not in _IMPLICIT and t[0] != "@"]
     if len(explicit) != len(instruction.operands):
         raise UnimplementedInstruction(f"{op.name} takes {len(explicit)} operands, not {len(instruction.operands)}")
     parsed = iter(operands.parse(text, accum_offset) for text in instruction.operands)
-    results = [(t, None if t in _IMPLICIT else next(parsed)) for t in op.results]
-    sources = [(t, None if t in _IMPLICIT else next(parsed)) for t in op.sources]
-    if op.klass == "salu":
-        return _scalar(op, results, sources)
-    if op.packed:
-        return _packed(op, instruction, results, sources)
-    if encoding == "sdwa":
-        return _general(op, results, sources, _sdwa_sources(instruction, sources), _sdwa_setters(instruction, results))
-    if encoding == "dpp":
-        return _dpp(op, instruction, results, sources)
-    modifiers = instruction.modifiers.keys() - {"op_sel"} if not _selects(instruction) else instruction.modifiers.keys()
-    if modifiers - _PLAIN_MODIFIERS:
-        raise UnimplementedInstruction(f"{op.name} with modifiers {sorted(modifiers - _PLAIN_MODIFIERS)}")
-    if not modifiers and isinstance(op.function, np.ufunc) and _in_place(results, sources):
-        return _ufunc(op.function, result_key(_operand(results[0]), results[0][0]), [_key(t, o, False) for t, o in sources])
-    select = _op_sel(instruction, len(sources) + 1)
-    getters = [_source(_half(t, select[i]), o) for i, (t, o) in enumerate(sources)]
-    setters = [_result(t, o, high=select[len(sources)]) for t, o in results]
-    return _general(op, results, sources, getters, setters, _output_modifier(instruction, results[0][0]))
+
+    def pair(kind: str) -> tuple[str, Operand | None]:
+        if kind == "vcc":
+            return "mask", operands.parse("vcc")
+        if kind[0] == "@":
+            return kind[1:], _operand(results[0])
+        return kind, None if kind in _IMPLICIT else next(parsed)
+
+    results = [pair(t) for t in op.results]
+    return results, [pair(t) for t in op.sources]
 
 
 def _operand(pair: tuple[str, Operand | None]) -> Operand:
@@ -115,47 +140,16 @@ def _key(kind: str, operand: Operand | None, scalar: bool) -> int:
     if kind == "exec":
         return key(SCALAR, EXEC, "u64")
     assert operand is not None  # sanity check
-    if kind == "imm":
+    if kind in ("imm", "uimm"):
         value = int(operand.value) & 0xFFFF
-        return constant_key(np.array(value - (value >> 15 << 16), np.int32))
+        return constant_key(np.array(value, np.uint32) if kind == "uimm" else np.array(value - (value >> 15 << 16), np.int32))
     return source_key(operand, kind, scalar)
 
 
 # -- vector instructions: arrays of shape [W, 64] -----------------------------------------------------------------------------------
 
 
-def _in_place(results: list, sources: list) -> bool:
-    """True when a ufunc can write the destination register itself: one whole register, no masks, no input modifiers."""
-    kind, operand = results[0]
-    plain = all(t != "mask" and not (o.negate or o.absolute or o.sext) for t, o in sources)
-    return len(results) == 1 and plain and kind in DTYPES and DTYPES[kind].itemsize >= 4 and operand.space == "v"
-
-
-def _ufunc(function: np.ufunc, k: int, keys: list[int]) -> Step:
-    if len(keys) == 2:
-        a, b = keys
-
-        def binary(wf: Wavefronts) -> None:
-            view = wf.view
-            if wf.exec_all:
-                function(view[a], view[b], view[k])
-            else:
-                function(view[a], view[b], view[k], where=wf.exec_mask)
-
-        return binary
-
-    def nary(wf: Wavefronts) -> None:
-        view = wf.view
-        where = True if wf.exec_all else wf.exec_mask
-        function(*[view[a] for a in keys], out=view[k], where=where)
-
-    return nary
-
-
-def _general(
-    op: Op, results: list, sources: list, getters: Sequence[Getter], setters: Sequence[Setter], after: Callable | None = None
-) -> Step:
-    function = op.function
+def _general(function: Callable, getters: Sequence[Getter], setters: Sequence[Setter], after: Callable | None = None) -> Step:
     if len(setters) == 1:
         (put,) = setters
         if after is None:
@@ -169,6 +163,8 @@ def _general(
             put(wf, after(function(*[get(wf) for get in getters])))
 
         return modified
+    if after is not None:
+        raise UnimplementedInstruction("an output modifier on an instruction with two results")
 
     def several(wf: Wavefronts) -> None:
         values = function(*[get(wf) for get in getters])
@@ -207,7 +203,7 @@ def _modify(value: np.ndarray, operand: Operand) -> np.ndarray:
     return bits.view(value.dtype)
 
 
-def _result(kind: str, operand: Operand | None, high: bool = False) -> Setter:
+def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Setter:
     if kind == "exec":
 
         def set_exec(wf: Wavefronts, value: np.ndarray) -> None:
@@ -223,6 +219,8 @@ def _result(kind: str, operand: Operand | None, high: bool = False) -> Setter:
             # Lanes that EXEC disables give 0 in a comparison's or carry's result.
             wf.view[k][...] = pack(value if wf.exec_all and value.shape == wf.exec_mask.shape else value & wf.exec_mask)
 
+        if operand.register == EXEC:
+            return lambda wf, value: (set_mask(wf, value), wf.refresh_exec())[0]
         return set_mask
     if operand.space == "s":
         k = result_key(operand, kind)
@@ -233,7 +231,8 @@ def _result(kind: str, operand: Operand | None, high: bool = False) -> Setter:
         return set_scalar
     narrow = DTYPES[kind].itemsize == 2
     # A 16-bit result clears the upper half on gfx9, unless op_sel sends it there (LLVM GCNSubtarget, zeroesHigh16BitsOfDest).
-    k = result_key(operand, "h16" if high else "u32" if narrow else kind)
+    high = kind in _HIGH.values()
+    k = result_key(operand, "h16" if high else "u16" if narrow and keeps_high else "u32" if narrow else kind)
 
     def set_lanes(wf: Wavefronts, value: np.ndarray) -> None:
         if narrow:
@@ -247,15 +246,15 @@ def _result(kind: str, operand: Operand | None, high: bool = False) -> Setter:
 
 
 def _half(kind: str, high: bool) -> str:
-    return _HIGH[kind] if high else kind
+    if not high:
+        return kind
+    if kind not in _HIGH:
+        raise UnimplementedInstruction(f"op_sel on an operand of type {kind}")
+    return _HIGH[kind]
 
 
 def _selects(instruction: Instruction) -> bool:
     return any(_bits(instruction.modifiers.get("op_sel", ""), 4))
-
-
-def _op_sel(instruction: Instruction, count: int) -> list[bool]:
-    return _bits(instruction.modifiers.get("op_sel", ""), count)
 
 
 def _bits(text: str, count: int, default: bool = False) -> list[bool]:
@@ -263,13 +262,15 @@ def _bits(text: str, count: int, default: bool = False) -> list[bool]:
     return bits + [default] * (count - len(bits))
 
 
-def _output_modifier(instruction: Instruction, kind: str) -> Callable[[np.ndarray], np.ndarray] | None:
-    """omod, then clamp: to [0, 1] for floats; integer ops that saturate register a function of their own."""
+def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Callable | None]:
+    """The function to call, and what to do with its result: omod, then clamp, to [0, 1] for floats; integers saturate."""
     modifiers = instruction.modifiers
-    if not modifiers.keys() & {"clamp", "mul", "div"}:
-        return None
+    if not modifiers.keys() & _OUTPUT:
+        return op.function, None
+    if op.saturated is not None and not modifiers.keys() & {"mul", "div"}:
+        return op.saturated, None
     if kind not in ("f16", "f32", "f64"):
-        raise UnimplementedInstruction(f"clamp on a result of type {kind}")
+        raise UnimplementedInstruction(f"{op.name}: an output modifier on a result of type {kind}")
     dtype = DTYPES[kind].type
     scale = dtype(float(modifiers["mul"]) if "mul" in modifiers else 1 / float(modifiers["div"]) if "div" in modifiers else 1)
     clamp = "clamp" in modifiers
@@ -278,7 +279,7 @@ def _output_modifier(instruction: Instruction, kind: str) -> Callable[[np.ndarra
         value = value * scale if scale != 1 else value
         return np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))) if clamp else value
 
-    return after
+    return op.function, after
 
 
 # -- SDWA: each operand is a byte or word of its register ---------------------------------------------------------------------------
@@ -341,22 +342,26 @@ def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Sette
 # -- DPP: source 0 comes from another lane ------------------------------------------------------------------------------------------
 
 
-def _dpp(op: Op, instruction: Instruction, results: list, sources: list) -> Step:
+def _dpp(op: Op, function: Callable, after: Callable | None, instruction: Instruction, results: list, sources: list) -> Step:
     control = dpp.control(instruction.modifiers)
-    getters = [_source(t, o) for t, o in sources]
-    first = getters[0]
-    setters = [_result(t, o) for t, o in results]
-    function = op.function
+    (first_kind, first_operand), *others = sources
+    # neg and abs of source 0 work on what the other lane sent; a lane that receives 0 for a missing one gets -0 by neg.
+    assert first_operand is not None  # sanity check
+    first = _source(first_kind, replace(first_operand, negate=False, absolute=False))
+    rest = [_source(t, o) for t, o in others]
+    setters = [_result(t, o, op.keeps_high) for t, o in results]
+    modified = first_operand.negate or first_operand.absolute
 
     def step(wf: Wavefronts) -> None:
         # The source is read whole before anything is written: source and destination may be the same register.
         moved, write = control.apply(np.broadcast_to(first(wf), wf.exec_mask.shape), wf.exec_mask)
-        values = function(moved, *[get(wf) for get in getters[1:]])
+        value = function(_modify(moved, first_operand) if modified else moved, *[get(wf) for get in rest])
+        value = after(value) if after else value
         saved = wf.exec_mask, wf.exec_all
         wf.exec_mask, wf.exec_all = write, False
         try:
-            for put, value in zip(setters, values if len(setters) > 1 else (values,), strict=True):
-                put(wf, value)
+            for put, part in zip(setters, value if len(setters) > 1 else (value,), strict=True):
+                put(wf, part)
         finally:
             wf.exec_mask, wf.exec_all = saved
 
@@ -366,30 +371,28 @@ def _dpp(op: Op, instruction: Instruction, results: list, sources: list) -> Step
 # -- VOP3P: both halves at once -----------------------------------------------------------------------------------------------------
 
 
-def _packed(op: Op, instruction: Instruction, results: list, sources: list) -> Step:
+def _packed(function: Callable, after: Callable | None, instruction: Instruction, results: list, sources: list) -> Step:
     """op_sel picks the half of each source for the low result, op_sel_hi for the high one; neg_lo and neg_hi flip signs."""
     modifiers = instruction.modifiers
     count = len(sources)
     low = _bits(modifiers.get("op_sel", ""), count)
     high = _bits(modifiers.get("op_sel_hi", ""), count, default=True)
     neg = _bits(modifiers.get("neg_lo", ""), count), _bits(modifiers.get("neg_hi", ""), count)
-    kind, operand = results[0]
+    kind, operand = results[0][0], _operand(results[0])
     halves = []
     for pick, negate in ((low, neg[0]), (high, neg[1])):
         halves.append([_packed_source(t, o, pick[i], negate[i]) for i, (t, o) in enumerate(sources)])
-    function = op.function
-    after = _output_modifier(instruction, kind)
     narrow = DTYPES[kind].itemsize == 2
     keys = (
         [result_key(operand, "u16"), result_key(operand, "h16")]
         if narrow
-        else [key(0, operand.register, kind), key(0, operand.register + 1, kind)]
+        else [key(VECTOR, operand.register, kind), key(VECTOR, operand.register + 1, kind)]
     )
 
     def step(wf: Wavefronts) -> None:
         values = [function(*[get(wf) for get in getters]) for getters in halves]
         for k, value in zip(keys, values, strict=True):
-            value = after(value) if after else value
+            value = np.asarray(after(value) if after else value)
             value = value.view(np.uint16) if narrow else value
             if wf.exec_all:
                 wf.view[k][...] = value
@@ -400,10 +403,38 @@ def _packed(op: Op, instruction: Instruction, results: list, sources: list) -> S
 
 
 def _packed_source(kind: str, operand: Operand, high: bool, negate: bool) -> Getter:
-    flipped = Operand(**{**operand.__dict__, "negate": operand.negate != negate})
+    flipped = replace(operand, negate=operand.negate != negate)
+    narrow = DTYPES[kind].itemsize == 2
     if operand.space == "const":
-        return _source(kind, flipped)
-    if DTYPES[kind].itemsize == 2:
+        if not high:
+            return _source(kind, flipped)
+        if not narrow:
+            raise UnimplementedInstruction(f"op_sel_hi picks the upper half of the constant {operand.text}")
+        # The upper half of a constant: its sign extension, and 0 for an inline float (LLVM AMDGPU, packed inline constants).
+        upper = 0 if isinstance(operand.value, float) else operand.value >> 16 & 0xFFFF
+        return _source(kind, replace(flipped, value=upper, literal=True))
+    if narrow:
         return _source(_half(kind, high), flipped)
-    moved = Operand(**{**flipped.__dict__, "register": operand.register + high, "count": 1})
-    return _source(kind, moved)
+    return _source(kind, replace(flipped, register=operand.register + high, count=1))
+
+
+# -- mixed precision: each source is a float32 or half of a register ------------------------------------------------------------------
+
+
+def _mixed_sources(instruction: Instruction, sources: list) -> list[Getter]:
+    """op_sel_hi says which sources are float16, op_sel which half those take."""
+    high = _bits(instruction.modifiers.get("op_sel", ""), len(sources))
+    narrow = _bits(instruction.modifiers.get("op_sel_hi", ""), len(sources))
+    return [_mixed_source(operand, narrow[i], high[i]) for i, (_, operand) in enumerate(sources)]
+
+
+def _mixed_source(operand: Operand, narrow: bool, high: bool) -> Getter:
+    if not narrow:
+        return _source("f32", operand)
+    get = _source(_half("f16", high), operand)
+    return lambda wf: get(wf).astype(np.float32)
+
+
+def _mixed_result(op: Op, result: tuple[str, Operand | None]) -> Setter:
+    kind, operand = result
+    return _result("hf16" if op.name.startswith("v_fma_mixhi") else kind, operand, keeps_high=True)

@@ -15,6 +15,10 @@ from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.state import LANES
 
 _LANE = np.arange(LANES)
+MODIFIERS = {
+    "quad_perm", "row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "row_mirror", "row_half_mirror", "wave_shl", "wave_shr",
+    "wave_rol", "wave_ror", "row_mask", "bank_mask", "bound_ctrl",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

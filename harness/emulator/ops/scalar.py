@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.ops.table import scalar
+from harness.emulator.ops.vector import bit_count, first_one, leading_signs, leading_zeros, reverse
 
 _U64 = np.uint64
 
@@ -62,28 +63,22 @@ def sub_i32(a, b):
     return result, ((a ^ b) & (a ^ result)) < 0
 
 
-@scalar("s_and_saveexec_b64", "u64 exec scc = u64 exec")
-def and_saveexec(mask, exec_):
-    new = mask & exec_
-    return exec_.copy(), new, new != 0
+def _saveexec(combine):
+    """EXEC = combine(source, EXEC); the result is the old EXEC, SCC says whether any lane is left."""
+
+    def function(mask, exec_):
+        new = combine(mask, exec_)
+        return exec_.copy(), new, new != 0
+
+    return function
 
 
-@scalar("s_andn2_saveexec_b64", "u64 exec scc = u64 exec")
-def andn2_saveexec(mask, exec_):
-    new = mask & ~exec_
-    return exec_.copy(), new, new != 0
-
-
-@scalar("s_or_saveexec_b64", "u64 exec scc = u64 exec")
-def or_saveexec(mask, exec_):
-    new = mask | exec_
-    return exec_.copy(), new, new != 0
-
-
-@scalar("s_xor_saveexec_b64", "u64 exec scc = u64 exec")
-def xor_saveexec(mask, exec_):
-    new = mask ^ exec_
-    return exec_.copy(), new, new != 0
+for _name, _combine in (
+    ("and", lambda a, e: a & e), ("or", lambda a, e: a | e), ("xor", lambda a, e: a ^ e), ("nand", lambda a, e: ~(a & e)),
+    ("nor", lambda a, e: ~(a | e)), ("xnor", lambda a, e: ~(a ^ e)), ("andn1", lambda a, e: ~a & e), ("andn2", lambda a, e: a & ~e),
+    ("orn1", lambda a, e: ~a | e), ("orn2", lambda a, e: a | ~e),
+):  # fmt: skip
+    scalar(f"s_{_name}_saveexec_b64", "u64 exec scc = u64 exec")(_saveexec(_combine))
 
 
 for _suffix, _kind in (("b32", "u32"), ("b64", "u64")):
@@ -98,6 +93,15 @@ for _suffix, _kind in (("b32", "u32"), ("b64", "u64")):
     scalar(f"s_xnor_{_suffix}", _two)(_nonzero(lambda a, b: ~(a ^ b)))
     scalar(f"s_not_{_suffix}", f"{_kind} scc = {_kind}")(_nonzero(lambda a: ~a))
     scalar(f"s_cselect_{_suffix}", f"{_kind} = {_kind} {_kind} scc")(lambda a, b, scc: np.where(scc, a, b))
+    scalar(f"s_cmov_{_suffix}", f"{_kind} = {_kind} @{_kind} scc")(lambda a, old, scc: np.where(scc, a, old))
+    scalar(f"s_brev_{_suffix}", f"{_kind} = {_kind}")(reverse)
+    scalar(f"s_bcnt0_i32_{_suffix}", f"i32 scc = {_kind}")(_nonzero(lambda a: bit_count(~a).astype(np.int32)))
+    scalar(f"s_bcnt1_i32_{_suffix}", f"i32 scc = {_kind}")(_nonzero(lambda a: bit_count(a).astype(np.int32)))
+    scalar(f"s_ff0_i32_{_suffix}", f"i32 = {_kind}")(lambda a: first_one(~a))
+    scalar(f"s_ff1_i32_{_suffix}", f"i32 = {_kind}")(first_one)
+    scalar(f"s_flbit_i32_{_suffix}", f"i32 = {_kind}")(leading_zeros)
+scalar("s_flbit_i32", "i32 = i32")(leading_signs)
+scalar("s_flbit_i32_i64", "i32 = i64")(leading_signs)
 
 # A shift uses the low 5 or 6 bits of its count: a shift by 32 of a 32-bit value is a shift by 0.
 scalar("s_lshl_b32", "u32 scc = u32 u32")(_nonzero(lambda a, b: a << (b & np.uint32(31))))
@@ -118,11 +122,73 @@ scalar("s_abs_i32", "i32 scc = i32")(_nonzero(np.abs))
 scalar("s_sext_i32_i8", "i32 = i32")(lambda a: a << 24 >> 24)
 scalar("s_sext_i32_i16", "i32 = i32")(lambda a: a << 16 >> 16)
 
+scalar("s_absdiff_i32", "i32 scc = i32 i32")(_nonzero(lambda a, b: np.abs(a - b)))
+for _n in range(1, 5):
+
+    @scalar(f"s_lshl{_n}_add_u32", "u32 scc = u32 u32")
+    def shift_add(a, b, shift=_U64(_n)):
+        """SCC is the carry out of 32 bits, the shifted-out bits included."""
+        wide = (a.astype(_U64) << shift) + b
+        return wide.astype(np.uint32), wide >> _U64(32) != 0
+
+
+scalar("s_pack_ll_b32_b16", "u32 = u32 u32")(lambda a, b: a & np.uint32(0xFFFF) | b << np.uint32(16))
+scalar("s_pack_lh_b32_b16", "u32 = u32 u32")(lambda a, b: a & np.uint32(0xFFFF) | b & np.uint32(0xFFFF0000))
+scalar("s_pack_hh_b32_b16", "u32 = u32 u32")(lambda a, b: a >> np.uint32(16) | b & np.uint32(0xFFFF0000))
+
+
+# -- bit fields: the offset in the low bits of the second source, the width in bits 16 to 22 ------------------------------------------
+
+
+def _field(dtype, signed: bool):
+    bits = 8 * np.dtype(dtype).itemsize
+    unsigned = np.dtype(f"u{bits // 8}").type
+
+    def function(a, where):
+        offset = (where & np.uint32(bits - 1)).astype(dtype)
+        width = np.minimum(where >> np.uint32(16) & np.uint32(127), np.uint32(bits))
+        shifted = a >> offset
+        if not signed:
+            mask = np.where(width == bits, ~unsigned(0), (unsigned(1) << width.astype(unsigned)) - unsigned(1))
+            return shifted & mask
+        unused = (np.uint32(bits) - width).astype(dtype)
+        unused = np.minimum(unused, dtype(bits - 1))
+        return np.where(width == 0, dtype(0), shifted << unused >> unused)
+
+    return function
+
+
+scalar("s_bfe_u32", "u32 scc = u32 u32")(_nonzero(_field(np.uint32, False)))
+scalar("s_bfe_i32", "i32 scc = i32 u32")(_nonzero(_field(np.int32, True)))
+scalar("s_bfe_u64", "u64 scc = u64 u32")(_nonzero(_field(np.uint64, False)))
+scalar("s_bfe_i64", "i64 scc = i64 u32")(_nonzero(_field(np.int64, True)))
+for _suffix, _kind, _word in (("b32", "u32", np.uint32), ("b64", "u64", np.uint64)):
+    _modulo = np.uint32(8 * _word(0).itemsize - 1)
+    scalar(f"s_bfm_{_suffix}", f"{_kind} = u32 u32")(
+        lambda width, offset, m=_modulo, w=_word: ((w(1) << (width & m).astype(w)) - w(1)) << (offset & m).astype(w)
+    )
+    scalar(f"s_bitset0_{_suffix}", f"{_kind} = u32 @{_kind}")(lambda bit, old, m=_modulo, w=_word: old & ~(w(1) << (bit & m).astype(w)))
+    scalar(f"s_bitset1_{_suffix}", f"{_kind} = u32 @{_kind}")(lambda bit, old, m=_modulo, w=_word: old | w(1) << (bit & m).astype(w))
+    scalar(f"s_bitcmp0_{_suffix}", f"scc = {_kind} u32")(lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 0)
+    scalar(f"s_bitcmp1_{_suffix}", f"scc = {_kind} u32")(lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 1)
+
+
+# -- comparisons, and 16-bit immediates ------------------------------------------------------------------------------------------------
+
 for _name, _compare in (
     ("eq", np.equal), ("lg", np.not_equal), ("gt", np.greater),
     ("ge", np.greater_equal), ("lt", np.less), ("le", np.less_equal),
 ):  # fmt: skip
     scalar(f"s_cmp_{_name}_u32", "scc = u32 u32")(_compare)
     scalar(f"s_cmp_{_name}_i32", "scc = i32 i32")(_compare)
+    scalar(f"s_cmpk_{_name}_i32", "scc = i32 imm")(_compare)
+    scalar(f"s_cmpk_{_name}_u32", "scc = u32 uimm")(_compare)
 scalar("s_cmp_eq_u64", "scc = u64 u64")(np.equal)
 scalar("s_cmp_lg_u64", "scc = u64 u64")(np.not_equal)
+scalar("s_cmovk_i32", "i32 = imm @i32 scc")(lambda a, old, scc: np.where(scc, a, old))
+scalar("s_mulk_i32", "i32 = imm @i32")(lambda a, old: old * a)
+
+
+@scalar("s_addk_i32", "i32 scc = imm @i32")
+def addk(a, old):
+    return add_i32(old, a)

@@ -9,8 +9,8 @@ A vector or scalar ALU instruction is a pure function on arrays with a signature
     vector("v_add_u32", "u32 = u32 u32")(np.add)          # a ufunc writes its result in place
 
 Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane: VCC or a scalar pair, given as bool[W, 64]),
-``scc`` and ``exec`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which
-``build`` handles alike for all of them: an op is written once.
+``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32`` (the destination's old
+value). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which ``build`` handles alike for all of them: an op is written once.
 
 Anything else (memory, branches, cross-lane reads) is a builder, called once while decoding, that returns the step::
 
@@ -25,6 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Step = Callable[[Any], None]
 Function = Callable[..., Any]
 
@@ -32,8 +34,56 @@ KLASSES = ("salu", "valu", "smem", "vmem", "atomic", "lds", "branch", "barrier",
 
 
 @dataclass(frozen=True)
+class Shift:
+    """``value shifted by count``, the count first as in the "rev" instructions and taken modulo the width of the value.
+
+    ``build`` runs the ufunc in place, and drops the modulo when the count is a constant.
+    """
+
+    ufunc: np.ufunc
+
+    def __call__(self, count: np.ndarray, value: np.ndarray) -> np.ndarray:
+        return self.ufunc(value, shift_count(count, value.dtype))
+
+
+@dataclass(frozen=True)
+class Select:
+    """The second value where the mask is set, else the first; ``build`` copies in place."""
+
+    def __call__(self, if_clear: np.ndarray, if_set: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return np.where(mask, if_set, if_clear)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """``second(first(a, b), c)``: the three-operand integer ops. ``count`` says which source (1 or 2) is a shift count, taken modulo
+    ``modulo``. ``build`` runs the second ufunc in place, and only it when the shift is a constant 0."""
+
+    first: np.ufunc
+    second: np.ufunc
+    count: int = 0
+    modulo: int = 32
+
+    def __call__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        if self.count == 1:
+            b = (b & b.dtype.type(self.modulo - 1)).astype(a.dtype, copy=False)
+        elif self.count == 2:
+            c = c & c.dtype.type(self.modulo - 1)
+        return self.second(self.first(a, b), c)
+
+
+def shift_count(count: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """``count`` modulo the bits of ``dtype``, in that dtype."""
+    return (count & count.dtype.type(8 * dtype.itemsize - 1)).astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
 class Op:
-    """An ALU op: its function, result and source types, and whether it runs per lane or per wavefront."""
+    """An ALU op: its function, result and source types, and whether it runs per lane or per wavefront.
+
+    ``keeps_high``: a 16-bit result leaves the upper half of its register alone, where others clear it.
+    ``saturated``: the function of an integer op under ``clamp``. ``mixed``: op_sel_hi says which sources are float16 halves.
+    """
 
     name: str
     function: Function
@@ -41,6 +91,9 @@ class Op:
     sources: tuple[str, ...]
     klass: str
     packed: bool = False
+    keeps_high: bool = False
+    saturated: Function | None = None
+    mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,17 +108,20 @@ class Builder:
 TABLE: dict[str, Op | Builder] = {}
 
 
-def vector(names: str, signature: str, packed: bool = False) -> Callable[[Function], Function]:
+def vector(
+    names: str, signature: str, packed: bool = False, keeps_high: bool = False, saturated: Function | None = None,
+    mixed: bool = False,
+) -> Callable[[Function], Function]:  # fmt: skip
     """Register a vector ALU op under each of the blank-separated ``names``.
 
-    ``packed``: a VOP3P op, whose function is called once per 16-bit half (or per 32-bit register of a pair).
+    ``packed``: a VOP3P op, whose function is called once per 16-bit half (or per 32-bit register of a pair). The rest as in ``Op``.
     """
-    return _alu(names, signature, "valu", packed)
+    return _alu(names, signature, "valu", packed, keeps_high, saturated, mixed)
 
 
 def scalar(names: str, signature: str) -> Callable[[Function], Function]:
     """Register a scalar ALU op; its function sees arrays of shape [W]."""
-    return _alu(names, signature, "salu", False)
+    return _alu(names, signature, "salu")
 
 
 def instruction(names: str, klass: str) -> Callable[[Callable], Callable]:
@@ -91,12 +147,15 @@ def find(mnemonic: str) -> tuple[Op | Builder | None, str]:
     return None, ""
 
 
-def _alu(names: str, signature: str, klass: str, packed: bool) -> Callable[[Function], Function]:
+def _alu(
+    names: str, signature: str, klass: str, packed: bool = False, keeps_high: bool = False, saturated: Function | None = None,
+    mixed: bool = False,
+) -> Callable[[Function], Function]:  # fmt: skip
     results, _, sources = signature.partition("=")
 
     def register(function: Function) -> Function:
         for name in names.split():
-            _add(name, Op(name, function, tuple(results.split()), tuple(sources.split()), klass, packed))
+            _add(name, Op(name, function, tuple(results.split()), tuple(sources.split()), klass, packed, keeps_high, saturated, mixed))
         return function
 
     return register

@@ -1,0 +1,250 @@
+"""Vector ALU, floating point: arithmetic, fused multiply-add, minima and maxima, rounding, reciprocals and division steps.
+
+Source: AMD "CDNA3 ISA", chapters VOP1, VOP2, VOP3. The mode is the one that Triton asks for (``.amdhsa_*``): round to nearest even, denormals
+kept, IEEE NaN rules. The sign and payload of a NaN that arithmetic makes are the host's.
+
+Functions that the hardware only approximates (reciprocal, square root, exponential, logarithm, sine) return the correctly rounded value, or for
+``exp``, ``log``, ``sin``, ``cos`` the float64 result rounded once: within the hardware's 1 ulp, not bit for bit. As on the hardware, the 32-bit ones
+take a denormal operand for 0 and give 0 for a denormal result (LLVM scales around that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.emulator.fused import fma
+from harness.emulator.ops.table import vector
+from harness.emulator.state import DTYPES
+
+_MANTISSA = {2: 10, 4: 23, 8: 52}
+
+
+def _words(a: np.ndarray) -> np.ndarray:
+    a = np.asarray(a)
+    return a.view(f"u{a.dtype.itemsize}")
+
+
+def _quiet(a: np.ndarray) -> np.ndarray:
+    """The quiet form of a NaN: the highest mantissa bit set."""
+    word = _words(a)
+    return (word | word.dtype.type(1 << (_MANTISSA[word.dtype.itemsize] - 1))).view(np.asarray(a).dtype)
+
+
+def _signalling(a: np.ndarray) -> np.ndarray:
+    word = _words(a)
+    return np.isnan(a) & (word >> word.dtype.type(_MANTISSA[word.dtype.itemsize] - 1) & word.dtype.type(1) == 0)
+
+
+def _extreme(pick: Callable, join: Callable) -> Callable:
+    """minNum / maxNum of IEEE 754-2008: a quiet NaN loses against a number, a signalling one wins and is quieted; -0 < +0."""
+
+    def function(a, b):
+        equal = a == b
+        result = pick(a, b)
+        if equal.any():
+            # Equal values differ at most in the sign of zero: the sign bits are joined.
+            result = np.where(equal, join(_words(a), _words(b)).view(np.asarray(a).dtype), result)
+        nan_a, nan_b = np.isnan(a), np.isnan(b)
+        if nan_a.any() or nan_b.any():
+            result = np.where(nan_a, b, np.where(nan_b, a, result))
+            result = np.where(_signalling(a), _quiet(a), np.where(_signalling(b), _quiet(b), result))
+        return result
+
+    return function
+
+
+minimum = _extreme(np.fmin, np.bitwise_or)
+maximum = _extreme(np.fmax, np.bitwise_and)
+
+
+def minimum3(a, b, c):
+    return minimum(minimum(a, b), c)
+
+
+def maximum3(a, b, c):
+    return maximum(maximum(a, b), c)
+
+
+def median(a, b, c):
+    """The middle one; the minimum when one of them is NaN."""
+    top = maximum3(a, b, c)
+    middle = np.where(top == a, maximum(b, c), np.where(top == b, maximum(a, c), maximum(a, b)))
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), minimum3(a, b, c), middle)
+
+
+def fract(a):
+    """a - floor(a), below 1 even when the difference rounds to 1."""
+    below_one = np.nextafter(a.dtype.type(1), a.dtype.type(0))
+    difference = a - np.floor(a)
+    return np.where(difference > below_one, below_one, difference)
+
+
+def frexp_mant(a):
+    """The mantissa in [0.5, 1) with the sign; infinities and NaN as they are."""
+    return np.where(np.isfinite(a), np.frexp(a)[0], a)
+
+
+def frexp_exp(a):
+    """The exponent that belongs to ``frexp_mant``; 0 for zero, infinities and NaN."""
+    return np.where(np.isfinite(a), np.frexp(a)[1], 0).astype(np.int32)
+
+
+def ldexp(a, exponent):
+    """a times a power of two, rounded once. The exponent is limited first: beyond 2200 every format is 0 or infinite."""
+    return np.ldexp(a, np.clip(np.asarray(exponent).astype(np.int32), -2200, 2200)).astype(np.asarray(a).dtype)
+
+
+for _type in ("f16", "f32", "f64"):
+    _two, _three = f"{_type} = {_type} {_type}", f"{_type} = {_type} {_type} {_type}"
+    vector(f"v_add_{_type}", _two)(np.add)
+    vector(f"v_mul_{_type}", _two)(np.multiply)
+    vector(f"v_min_{_type}", _two)(minimum)
+    vector(f"v_max_{_type}", _two)(maximum)
+    vector(f"v_fma_{_type}", _three, keeps_high=_type == "f16")(fma)
+    vector(f"v_floor_{_type}", f"{_type} = {_type}")(np.floor)
+    vector(f"v_ceil_{_type}", f"{_type} = {_type}")(np.ceil)
+    vector(f"v_trunc_{_type}", f"{_type} = {_type}")(np.trunc)
+    vector(f"v_rndne_{_type}", f"{_type} = {_type}")(np.rint)
+    vector(f"v_fract_{_type}", f"{_type} = {_type}")(fract)
+    vector(f"v_frexp_mant_{_type}", f"{_type} = {_type}")(frexp_mant)
+    if _type != "f64":
+        vector(f"v_sub_{_type}", _two)(np.subtract)
+        vector(f"v_subrev_{_type}", _two)(lambda a, b: b - a)
+        vector(f"v_min3_{_type}", _three, keeps_high=_type == "f16")(minimum3)
+        vector(f"v_max3_{_type}", _three, keeps_high=_type == "f16")(maximum3)
+        vector(f"v_med3_{_type}", _three, keeps_high=_type == "f16")(median)
+vector("v_fmac_f32", "f32 = f32 f32 @f32")(fma)
+vector("v_fmac_f64", "f64 = f64 f64 @f64")(fma)
+vector("v_fmac_f16", "f16 = f16 f16 @f16", keeps_high=True)(fma)
+# The constant k is written where it is used: a * k + b, and a * b + k.
+vector("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32")(fma)
+vector("v_frexp_exp_i32_f32", "i32 = f32")(frexp_exp)
+vector("v_frexp_exp_i32_f64", "i32 = f64")(frexp_exp)
+vector("v_frexp_exp_i16_f16", "i16 = f16")(lambda a: frexp_exp(a).astype(np.int16))
+vector("v_ldexp_f32", "f32 = f32 i32")(ldexp)
+vector("v_ldexp_f64", "f64 = f64 i32")(ldexp)
+vector("v_ldexp_f16", "f16 = f16 i16")(ldexp)
+
+
+# -- approximations ----------------------------------------------------------------------------------------------------------------
+
+
+def _flush(a):
+    """Denormal float32 values become zeros of their sign."""
+    return np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
+
+
+def _rounded(function: Callable, kind: str) -> Callable:
+    """``function`` computed in float64 and rounded to the type; float32 denormals count as 0."""
+    dtype = DTYPES[kind]
+
+    def approximate(a):
+        if kind != "f32":
+            return function(np.asarray(a).astype(np.float64)).astype(dtype)
+        return _flush(function(_flush(a).astype(np.float64)).astype(np.float32))
+
+    return approximate
+
+
+def _reciprocal_root(x):
+    return 1.0 / np.sqrt(x)
+
+
+def _turns(function: Callable) -> Callable:
+    """The hardware's sine and cosine take turns, not radians."""
+    return lambda x: function(2 * np.pi * (x - np.rint(x)))
+
+
+for _name, _function in (
+    ("rcp", np.reciprocal), ("rsq", _reciprocal_root), ("sqrt", np.sqrt), ("exp", np.exp2), ("log", np.log2),
+    ("sin", _turns(np.sin)), ("cos", _turns(np.cos)),
+):  # fmt: skip
+    for _type in ("f16", "f32", "f64") if _name in ("rcp", "rsq", "sqrt") else ("f16", "f32"):
+        vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type))
+vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32"))
+
+
+# -- division steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _exponent(a):
+    """The biased exponent field."""
+    word = _words(a)
+    mantissa = _MANTISSA[word.dtype.itemsize]
+    ones = (1 << (8 * word.dtype.itemsize - 1 - mantissa)) - 1
+    return (word >> word.dtype.type(mantissa)).astype(np.int64) & ones
+
+
+def _denormal(a):
+    return (_exponent(a) == 0) & (a != 0)
+
+
+def _div_scale(far: int, tiny: int, step: int) -> Callable:
+    """v_div_scale: the operand scaled so that the quotient's steps stay normal, and whether v_div_fmas has to undo it."""
+
+    def function(value, denominator, numerator):
+        value, denominator, numerator = np.broadcast_arrays(value, denominator, numerator)
+        with np.errstate(all="ignore"):
+            inverse, quotient = 1 / denominator, numerator / denominator
+            up, down = ldexp(value, np.int32(step)), ldexp(value, np.int32(-step))
+        is_denominator = _words(value) == _words(denominator)
+        is_numerator = _words(value) == _words(numerator)
+        zero = (numerator == 0) | (denominator == 0)
+        apart = _exponent(numerator) - _exponent(denominator) >= far
+        cases = [
+            (zero, np.full_like(value, np.nan), False),
+            (apart, np.where(is_denominator, up, value), True),
+            (_denormal(denominator), up, False),
+            (_denormal(inverse) & _denormal(quotient), np.where(is_denominator, up, value), True),
+            (_denormal(inverse), down, False),
+            (_denormal(quotient), np.where(is_numerator, up, value), True),
+            (_exponent(numerator) <= tiny, up, False),
+        ]
+        conditions = [condition for condition, _, _ in cases]
+        result = np.select(conditions, [scaled for _, scaled, _ in cases], value)
+        flag = np.select(conditions, [np.full(value.shape, flag) for _, _, flag in cases], False)
+        return result, flag.astype(bool)
+
+    return function
+
+
+def _div_fmas(scale: int) -> Callable:
+    def function(a, b, c, flag):
+        result = fma(a, b, c)
+        return np.where(flag, ldexp(result, np.int32(scale)), result)
+
+    return function
+
+
+def _div_fixup(far: int) -> Callable:
+    """v_div_fixup: the quotient with the right sign, and the special cases of division."""
+
+    def function(quotient, denominator, numerator):
+        quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
+        negative = np.signbit(denominator) ^ np.signbit(numerator)
+        zero, infinite = np.zeros_like(quotient), np.full_like(quotient, np.inf)
+        apart = _exponent(numerator) - _exponent(denominator)
+        magnitude = np.select(
+            [
+                (denominator == 0) | np.isinf(numerator), np.isinf(denominator) | (numerator == 0), apart < far,
+            ],
+            [infinite, zero, zero],
+            np.abs(quotient),
+        )  # fmt: skip
+        result = np.where(negative, -magnitude, magnitude)
+        undefined = ((denominator == 0) & (numerator == 0)) | (np.isinf(denominator) & np.isinf(numerator))
+        result = np.where(undefined, -np.full_like(quotient, np.nan), result)
+        return np.where(np.isnan(numerator), _quiet(numerator), np.where(np.isnan(denominator), _quiet(denominator), result))
+
+    return function
+
+
+vector("v_div_scale_f32", "f32 mask = f32 f32 f32")(_div_scale(96, 23, 64))
+vector("v_div_scale_f64", "f64 mask = f64 f64 f64")(_div_scale(768, 53, 128))
+vector("v_div_fmas_f32", "f32 = f32 f32 f32 vcc")(_div_fmas(32))
+vector("v_div_fmas_f64", "f64 = f64 f64 f64 vcc")(_div_fmas(64))
+vector("v_div_fixup_f32", "f32 = f32 f32 f32")(_div_fixup(-150))
+vector("v_div_fixup_f64", "f64 = f64 f64 f64")(_div_fixup(-1075))
+vector("v_div_fixup_f16", "f16 = f16 f16 f16", keeps_high=True)(_div_fixup(-1000))
