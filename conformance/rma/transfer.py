@@ -1,0 +1,73 @@
+"""What put, store, get, load and copy have in common: a block moves from one rank's source to another rank's slot.
+
+Every rank has one source and, for each rank that it receives from, a slot. The kernel of an op is launched once per peer.
+torch.distributed's all_to_all_single moves the same payloads; then the whole heap is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fixtures.worker import Env
+from harness.cases import TransferCase, kept_lanes, of_name, payload, rounds_needed
+from harness.oracles import exchange
+
+SOURCE, SLOTS, SLOT_STRIDE = 2048, 64 * 1024, 32 * 1024
+OTHER = -3
+"""What is passed as ``other``: a value that payloads do not hold in the lanes next to it."""
+
+Launch = Callable[[Env, TransferCase, torch.Tensor, torch.Tensor, torch.Tensor, int], None]
+
+
+def run_transfers(env: Env, case: TransferCase, launch: Launch, *, push: bool, shows_other: bool = False) -> dict[str, Any] | None:
+    """All rounds of a case on this rank. ``push``: the caller is the sender. ``shows_other``: masked lanes give ``other``.
+
+    ``launch(env, case, source, slot, keep, peer)`` is called with this rank's own pointers, as every Iris method takes them.
+    """
+    found = None
+    for round_ in range(rounds_needed(case.dtype, env.world_size * case.n)):
+        found = _round(env, case, launch, push, shows_other, round_) or found
+    return found
+
+
+def _round(env: Env, case: TransferCase, launch: Launch, push: bool, shows_other: bool, round_: int) -> dict[str, Any] | None:
+    me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
+    pairs = {(actor, peer) for actor, peers in enumerate(case.targets) for peer in peers}
+    transfers = pairs if push else {(peer, actor) for actor, peer in pairs}
+
+    image.reset()
+    mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=round_)
+    source = image.claim("source", SOURCE + case.src_offset * dtype.itemsize, case.n, dtype)
+    image.fill(source, mine)
+    received = exchange(mine, transfers, rank=me, ranks=ranks)  # ... and every heap is ready
+
+    whole = case.other and shows_other
+    for sender, values in received.items():
+        kept = kept_lanes(case.mask, case.n, sender if push else me)
+        slot = image.claim(f"what came from rank {sender}", _slot(case, sender), case.grid * case.block if whole else case.n, dtype)
+        if whole:
+            image.expected(slot).fill_(OTHER)
+            image.expected(slot)[: case.n][torch.from_numpy(kept)] = values[torch.from_numpy(kept)]
+        else:
+            image.expect(slot, values, kept)
+
+    keep = torch.from_numpy(np.append(kept_lanes(case.mask, case.n, me), False).astype(np.uint8)).to(env.device.torch_device)
+    with env.acting():
+        for peer in case.targets[me]:
+            start = _slot(case, me if push else peer)
+            launch(env, case, image.tensor(source), image.arena[start : start + max(1, case.n) * dtype.itemsize].view(dtype), keep, peer)
+    env.settle()
+    return image.difference()
+
+
+def _slot(case: TransferCase, sender: int) -> int:
+    return SLOTS + sender * SLOT_STRIDE + case.dst_offset * of_name(case.dtype).itemsize
+
+
+def mask_form(case: TransferCase) -> str:
+    """Which mask argument the kernel passes: "none", "range" (offsets < n) or "pattern"."""
+    return case.mask if case.mask in ("none", "range") else "pattern"

@@ -1,0 +1,43 @@
+"""One atomic per lane, several lanes and ranks on the same cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.cases.registry import case_type
+
+
+@case_type
+@dataclass(frozen=True)
+class AtomicCase:
+    """Rank r does ``op`` with ``n`` lanes on ``cells`` cells of each rank in ``targets[r]``; lane i uses cell i % cells.
+
+    ``spt`` 0 is the scalar form: one operation per work-group, n work-groups. ``warps`` wavefronts per work-group.
+    ``returned``: the kernel uses the old values (else the compiler may emit the form that returns nothing).
+    ``mask`` names a pattern of ``kept_lanes``; ``atomic_cas`` has no mask. ``sem`` and ``scope`` None are Triton's defaults.
+    ``high``: start near the end of the dtype's range, so that integer sums wrap and bit 31 or 63 takes part.
+    """
+
+    op: str = "add"
+    dtype: str = "int32"
+    n: int = 1
+    cells: int = 1
+    targets: tuple[tuple[int, ...], ...] = ((1,), ())
+    spt: int = 1
+    warps: int = 1
+    mask: str = "range"
+    returned: bool = True
+    sem: str | None = None
+    scope: str | None = None
+    offset: int = 0
+    high: bool = False
+
+    @property
+    def block(self) -> int:
+        """Lanes of one work-group (1 in the scalar form)."""
+        return max(1, self.spt * 64 * self.warps if self.spt else 1)
+
+    @property
+    def grid(self) -> int:
+        """Work-groups."""
+        return max(1, -(-self.n // self.block))

@@ -1,0 +1,34 @@
+"""The element types under test, by short name."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.errors import UsageError
+
+FLOATS = ("fp16", "bf16", "fp32", "fp64")
+INTEGERS = ("int8", "int16", "int32", "int64")
+ALL = ("int32", "fp16", "bf16", "fp32", "int8", "fp64", "int16", "int64")
+"""Every element type, the simplest to read first (Hypothesis shrinks towards it)."""
+
+_TORCH = {
+    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64,
+    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
+
+
+def of_name(name: str) -> torch.dtype:
+    """The torch dtype of a short name; UsageError for another name."""
+    if name not in _TORCH:
+        raise UsageError(f"unknown dtype {name!r}; choose one of {', '.join(_TORCH)}")
+    return _TORCH[name]
+
+
+def size_of(name: str) -> int:
+    """Bytes per element."""
+    return of_name(name).itemsize
+
+
+def vector_of(name: str) -> int:
+    """Elements in 16 bytes: the size per thread at which one access is as wide as the hardware has it."""
+    return 16 // size_of(name)

@@ -1,0 +1,202 @@
+"""Hypothesis strategies for cases. Everything shrinks towards one element, rank 0 to rank 1, no mask pattern.
+
+What selects another compiled kernel (block shape, mask form, order, modifiers, alignment) is drawn from small sets, because a
+compile costs as much as ten cases; counts, offsets, ranks and mask patterns are free, because they are run-time values.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from harness.cases.atomic import AtomicCase
+from harness.cases.collective import GatherCase
+from harness.cases.dtypes import size_of, vector_of
+from harness.cases.simple import MessageCase
+from harness.cases.transfer import LANES, MASKS, REGION, TransferCase
+
+SHAPES = ((1, 1), (0, 4), (2, 2))
+"""(size per thread, wavefronts) of the blocks; 0 stands for 16 bytes per thread."""
+
+
+@st.composite
+def rank_patterns(draw: st.DrawFn, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """For each rank, the ranks that it acts on: one pair, itself, neighbours, all on one, one on all, a permutation."""
+    kind = draw(st.sampled_from(["pair", "self", "neighbour", "all_to_one", "one_to_all", "permutation"]))
+    nobody: tuple[int, ...] = ()
+    if kind == "pair":
+        actor = draw(st.integers(0, ranks - 1))
+        peer = draw(st.sampled_from([(1 + i) % ranks for i in range(ranks)]))
+        return tuple((peer,) if rank == actor else nobody for rank in range(ranks))
+    if kind == "self":
+        return tuple((rank,) for rank in range(ranks))
+    if kind == "neighbour":
+        step = draw(st.integers(1, max(1, ranks - 1)))
+        return tuple(((rank + step) % ranks,) for rank in range(ranks))
+    if kind == "all_to_one":
+        root = draw(st.integers(0, ranks - 1))
+        return tuple((root,) for _ in range(ranks))
+    if kind == "one_to_all":
+        root = draw(st.integers(0, ranks - 1))
+        return tuple(tuple(range(ranks)) if rank == root else nobody for rank in range(ranks))
+    return tuple((peer,) for peer in draw(st.permutations(range(ranks))))
+
+
+@st.composite
+def counts(draw: st.DrawFn, block: int, most: int, step: int = 1) -> int:
+    """Element counts that are multiples of ``step`` up to ``most``: 1 and few, 0, around a block's end, several blocks."""
+    kind = draw(st.sampled_from(["few", "zero", "edge", "several"]))
+    if kind == "zero":
+        return 0
+    if kind == "few":
+        return step * draw(st.integers(1, max(1, min(40, most // step))))
+    if kind == "edge":
+        return min(most // step, max(1, block // step + draw(st.integers(-1, 1)))) * step
+    return step * draw(st.integers(max(1, min(block, most) // step), max(1, most // step)))
+
+
+@st.composite
+def transfers(
+    draw: st.DrawFn,
+    ranks: int,
+    dtype: str,
+    *,
+    other: bool = False,
+    volatile: bool = False,
+    direction: bool = False,
+) -> TransferCase:
+    """Cases of put, store, get, load and copy. ``other``, ``volatile``, ``direction``: whether the op has such an argument."""
+    targets = draw(rank_patterns(ranks))
+    spt, warps = draw(st.sampled_from(SHAPES))
+    mask = draw(st.sampled_from(["range", "none", *MASKS[2:]]))
+    aligned = mask == "none" or draw(st.booleans())
+    block = (spt or vector_of(dtype)) * LANES * warps
+    most = min(5 * block, REGION // size_of(dtype) - block - 64)
+    if mask == "none":
+        n = block * draw(st.integers(1, max(1, most // block)))
+    else:
+        n = draw(counts(block, most, 16 if aligned else 1))
+    step = vector_of(dtype) if aligned else 1
+    return TransferCase(
+        dtype=dtype,
+        n=n,
+        targets=targets,
+        spt=spt,
+        warps=warps,
+        mask=mask,
+        other=other and mask != "none" and draw(st.booleans()),
+        src_offset=step * draw(st.integers(0, 64 // step)),
+        dst_offset=step * draw(st.integers(0, 64 // step)),
+        aligned=aligned,
+        volatile=volatile and draw(st.sampled_from([False, False, False, True])),
+        direction=draw(st.sampled_from(["to", "from"])) if direction else "to",
+    )
+
+
+ORDERS = ((None, None), ("relaxed", "gpu"), ("acq_rel", "sys"), ("release", "sys"), ("acquire", "cta"))
+_SAFE_SUM = {"fp16": 2048, "bf16": 256}
+_ONE_BIT = {"int32": 31, "int64": 63}
+
+
+def contributions_per_cell(op: str, dtype: str) -> int:
+    """How many operations one cell may take so that every intermediate value is exact, and tells which ones came before."""
+    if op in ("and", "or", "xor"):
+        return _ONE_BIT[dtype]
+    if op in ("add", "sub"):
+        return _SAFE_SUM.get(dtype, 4096) // 4
+    return 4096
+
+
+@st.composite
+def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
+    """Cases of one atomic. Contention on a cell stays within ``contributions_per_cell``."""
+    targets = draw(rank_patterns(ranks))
+    spt, warps = draw(st.sampled_from([(1, 1), (0, 1), (2, 4)]))
+    sem, scope = draw(st.sampled_from(ORDERS))
+    mask = draw(st.sampled_from(["range", "holes", "even", "all_false"])) if spt and op != "cas" else "range"
+    block = max(1, spt * LANES * warps)
+    if op == "cas" and spt:
+        n = block * draw(st.integers(1, 2))  # atomic_cas takes no mask: only whole blocks
+    elif spt:
+        n = draw(counts(block, 2 * block))
+    else:
+        n = draw(st.integers(1, 6))
+    actors = max((sum(peer in peers for peers in targets) for peer in range(ranks)), default=1)
+    fewest = max(1, -(-n * max(1, actors) // contributions_per_cell(op, dtype)))
+    cells = max(fewest, draw(st.sampled_from([1, 2, 3, 7, 64, max(1, n)])))
+    return AtomicCase(
+        op=op,
+        dtype=dtype,
+        n=n,
+        cells=cells,
+        targets=targets,
+        spt=spt,
+        warps=warps,
+        mask=mask,
+        returned=draw(st.sampled_from([True, True, True, False])),
+        sem=sem,
+        scope=scope,
+        offset=draw(st.integers(0, 32)),
+        high=draw(st.booleans()) if dtype.startswith("int") else False,
+    )
+
+
+@st.composite
+def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
+    """Cases of all_gather: ragged and whole tiles, single rows and columns, padding, groups, several calls, a late rank."""
+    block_m, block_n, warps = draw(st.sampled_from([(8, 64, 1), (32, 64, 4), (8, 128, 4)]))
+    tile_m, tile_n = (8, 256) if (block_m, block_n) == (32, 64) else (block_m, block_n)
+    edge = st.sampled_from([-1, 0, 1])
+
+    def extent(tile: int, most: int) -> int:
+        kind = draw(st.sampled_from(["few", "whole", "edge", "any"]))
+        if kind == "few":
+            return draw(st.integers(1, 4))
+        if kind == "whole":
+            return min(most, tile * draw(st.integers(1, 3)))
+        if kind == "edge":
+            return max(1, min(most, tile * draw(st.integers(1, 2)) + draw(edge)))
+        return draw(st.integers(1, most))
+
+    m, n = extent(tile_m, 40), extent(tile_n, 272)
+    room = 2048 // size_of(dtype) * 8 // max(1, ranks // 2)
+    if m * n > room:
+        m = max(1, room // n)
+    calls = draw(st.sampled_from([1, 1, 3]))
+    late = draw(st.sampled_from([False, False, True]))
+    return GatherCase(
+        dtype=dtype,
+        m=m,
+        n=n,
+        block_m=block_m,
+        block_n=block_n,
+        warps=warps,
+        comm_sms=draw(st.sampled_from([2, 1, 5])),
+        swizzle=draw(st.sampled_from([4, 1])),
+        in_pad=draw(st.sampled_from([0, 0, 8, 3])),
+        out_pad=draw(st.sampled_from([0, 0, 8, 5])),
+        group=draw(st.sampled_from(["world", "world", "stride", "halves"])) if ranks > 1 else "world",
+        calls=calls,
+        async_op=draw(st.booleans()),
+        reuse=draw(st.booleans()) if calls > 1 else False,
+        skewed=draw(st.integers(0, ranks - 1)) if late else -1,
+        skew_ms=draw(st.integers(1, 8)) if late else 0,
+    )
+
+
+@st.composite
+def messages(draw: st.DrawFn, dtype: str, shape: str) -> MessageCase:
+    """Cases of message passing."""
+    spt, warps = draw(st.sampled_from([(1, 1), (1, 4), (4, 4)]))
+    late = draw(st.sampled_from(["nobody", "producer", "consumer"]))
+    return MessageCase(
+        dtype=dtype,
+        blocks=draw(st.integers(1, 6)),
+        spt=spt,
+        warps=warps,
+        tail=draw(st.integers(0, 63)),
+        rounds=draw(st.integers(1, 3)),
+        flag=draw(st.sampled_from(["cas", "xchg", "add"])),
+        shape=shape,
+        late=late,
+        late_ms=draw(st.integers(1, 20)) if late != "nobody" else 0,
+    )

@@ -1,0 +1,34 @@
+"""What every device can do."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Device(Protocol):
+    """One kind of device. Plain data until ``activate``; asking ``missing`` starts nothing.
+
+    ``lanes`` per wavefront; ``backend`` is the torch.distributed backend of its reference; ``torch_device`` is where a
+    rank's tensors live.
+    """
+
+    name: str
+    arch: str
+    lanes: int
+    backend: str
+
+    def missing(self) -> str | None:
+        """What keeps this machine from running it, and how to get it; None when it can be used."""
+
+    def activate(self, local_rank: int) -> None:
+        """Make it the device of this process. Called once per rank process."""
+
+    @property
+    def torch_device(self) -> Any:
+        """The torch.device of this rank's tensors."""
+
+    def synchronize(self) -> None:
+        """Wait until every launch of this process has ended."""
+
+    def drain_launches(self) -> list[Any]:
+        """Records of the launches since the last call, oldest first; empty where the device keeps none."""

@@ -1,0 +1,36 @@
+"""Devices by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.devices.base import Device
+from harness.devices.cuda import Cuda
+from harness.devices.emulated import Emulated
+from harness.devices.rocm import Rocm
+from harness.errors import UsageError
+
+_DEVICES: dict[str, tuple[Callable[[str], Device], tuple[str, ...]]] = {
+    "emulated": (Emulated, ("gfx942",)),
+    "rocm": (Rocm, ("gfx942", "gfx950")),
+    "cuda": (Cuda, ("sm_90",)),
+}
+NAMES = tuple(_DEVICES)
+
+
+def known(name: str, arch: str | None = None) -> Device:
+    """The device of that name and arch (None: its first), whether or not this machine has it; UsageError if unknown."""
+    if name not in _DEVICES:
+        raise UsageError(f"unknown device {name!r}; choose one of {', '.join(NAMES)}")
+    make, archs = _DEVICES[name]
+    if arch is not None and arch not in archs:
+        raise UsageError(f"device {name} has no arch {arch!r}; choose one of {', '.join(archs)}")
+    return make(arch or archs[0])
+
+
+def get(name: str, arch: str | None = None) -> Device:
+    """Like ``known``, but also a UsageError when this machine cannot run it, naming what is missing."""
+    device = known(name, arch)
+    if reason := device.missing():
+        raise UsageError(f"device {name} cannot be used here: {reason}")
+    return device

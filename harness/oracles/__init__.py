@@ -1,0 +1,20 @@
+"""Exact oracles: torch.distributed references, whole-heap comparison, linearisation of atomics.
+
+    image = HeapImage(arena, rank)              # once per rank: a uint8 tensor over (almost) the whole symmetric heap
+    image.reset()                               # each case: poison everything
+    region = image.claim("destination", start, count, dtype)
+    image.expect(region, reference)             # from exchange(...), all_reduce, ...
+    difference = image.difference()             # None, or the first wrong element of the whole heap
+
+Everything compares bits. A ``Difference`` here is plain data: what, rank, index, got, wanted.
+"""
+
+from harness.oracles.differences import difference, first_difference
+from harness.oracles.heap import GUARD, HeapImage, Region
+from harness.oracles.linearise import AtomicHistory, explain, inputs_of
+from harness.oracles.reference import bool_all, exchange, gathered, reduced
+
+__all__ = [
+    "GUARD", "AtomicHistory", "HeapImage", "Region", "bool_all", "difference", "exchange", "explain", "first_difference", "gathered",
+    "inputs_of", "reduced",
+]  # fmt: skip

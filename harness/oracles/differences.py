@@ -1,0 +1,56 @@
+"""The first wrong element, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.errors import HarnessError
+
+
+def difference(
+    what: str, *, rank: int | None = None, index: int | None = None, got: Any = None, wanted: Any = None, more: str = ""
+) -> dict[str, Any]:
+    """``what`` was compared on ``rank``; element ``index`` was ``got`` and should be ``wanted``; ``more`` is a sentence."""
+    return {"what": what, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+
+
+def first_difference(what: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
+    """The first element at which two tensors differ in their bits; None when they are equal.
+
+    Shape and dtype are compared too. Raises HarnessError when they cannot be compared at all.
+    """
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return difference(
+            f"shape and dtype of {what}",
+            rank=rank,
+            got=f"{tuple(got.shape)} {got.dtype}",
+            wanted=f"{tuple(wanted.shape)} {wanted.dtype}",
+        )
+    if got.layout != torch.strided or wanted.layout != torch.strided:
+        raise HarnessError(f"{what} is not a strided tensor")
+    a, b = _bytes(got), _bytes(wanted)
+    if np.array_equal(a, b):
+        return None
+    wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
+    index = int(wrong[0])
+    return difference(
+        what,
+        rank=rank,
+        index=index,
+        got=got.flatten()[index].item(),
+        wanted=wanted.flatten()[index].item(),
+        more=f"{len(wrong)} of {got.numel()} elements are wrong",
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,168 @@
+"""What a rank's whole heap should hold, byte by byte, and where it does not.
+
+Legend: the *arena* is one uint8 tensor that covers the part of the symmetric heap that cases use; *poison* is a fixed
+pattern that differs from byte to byte and rank to rank, so that memory which moved or was written shows; a *region* is a
+named part that a case uses; everything else must stay poison, so every region has guards and none can do without.
+
+One image per rank process, used by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.errors import HarnessError
+from harness.oracles.differences import difference
+
+GUARD = 64
+"""Least number of untouched bytes before, between and after regions."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """``count`` elements of ``dtype`` from byte ``start`` of the arena."""
+
+    what: str
+    start: int
+    count: int
+    dtype: torch.dtype
+
+    @property
+    def stop(self) -> int:
+        """First byte after it."""
+        return self.start + self.count * self.dtype.itemsize
+
+
+class HeapImage:
+    """The heap as it should be, beside the heap as it is."""
+
+    def __init__(self, arena: torch.Tensor, rank: int) -> None:
+        if arena.dtype != torch.uint8 or arena.dim() != 1 or not arena.is_contiguous():
+            raise HarnessError(f"the arena must be a flat uint8 tensor, not {arena.dtype} {tuple(arena.shape)}")
+        self.arena = arena
+        self.rank = rank
+        pattern = np.random.default_rng(0x1815 + rank).integers(0, 256, arena.numel(), dtype=np.uint8)
+        self._poison = torch.from_numpy(pattern)
+        self._wanted = self._poison.clone()
+        self._regions: list[Region] = []
+
+    def reset(self) -> None:
+        """Poison the arena; forget all regions and expectations."""
+        self._regions.clear()
+        self._wanted.copy_(self._poison)
+        self.arena.copy_(self._poison)
+
+    def claim(self, what: str, start: int, count: int, dtype: torch.dtype) -> Region:
+        """Name a part of the arena. Raises HarnessError when it leaves no guard to the edge or to another region."""
+        region = Region(what, start, count, dtype)
+        if start < GUARD or region.stop > self.arena.numel() - GUARD:
+            raise HarnessError(f"{what} at {start} with {count} elements leaves no guard in {self.arena.numel()} bytes")
+        for other in self._regions:
+            if region.start < other.stop + GUARD and other.start < region.stop + GUARD:
+                raise HarnessError(f"{what} at {start} leaves no guard to {other.what} at {other.start}")
+        self._regions.append(region)
+        return region
+
+    def tensor(self, region: Region) -> torch.Tensor:
+        """The region itself, on the heap, as a 1-D tensor: what a kernel is given."""
+        return self.arena[region.start : region.stop].view(region.dtype)
+
+    def fill(self, region: Region, values: torch.Tensor) -> None:
+        """Write ``values`` to the heap and expect them to be there at the end too."""
+        self.tensor(region).copy_(values)
+        self.expect(region, values)
+
+    def expect(self, region: Region, values: torch.Tensor, where: np.ndarray | None = None) -> None:
+        """The region must hold ``values``; only the elements that the booleans ``where`` select, if given."""
+        target = self._wanted[region.start : region.stop].view(region.dtype)
+        if where is None:
+            target.copy_(values)
+            return
+        chosen = torch.from_numpy(where)
+        target[chosen] = values[chosen]
+
+    def expected(self, region: Region) -> torch.Tensor:
+        """What the region must hold, to be changed in place."""
+        return self._wanted[region.start : region.stop].view(region.dtype)
+
+    def difference(self) -> dict[str, Any] | None:
+        """The first wrong element: of the regions in the order in which they were claimed, then of all other memory."""
+        if torch.equal(self.arena.cpu() if self.arena.is_cuda else self.arena, self._wanted):
+            return None
+        got, wanted = self.arena.cpu().numpy(), self._wanted.numpy()
+        wrong = got != wanted
+        found = [self._in_region(region, got, wanted, wrong) for region in self._regions]
+        found = [entry for entry in found if entry]
+        found += self._outside(got, wanted, wrong)
+        first = found[0]
+        if len(found) > 1:
+            first["more"] += "; also wrong: " + ", ".join(f"{entry['what']} ({entry['more']})" for entry in found[1:])
+        return first
+
+    def _in_region(self, region: Region, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> dict[str, Any] | None:
+        part = slice(region.start, region.stop)
+        elements = np.flatnonzero(wrong[part].reshape(-1, region.dtype.itemsize).any(axis=1))
+        if not len(elements):
+            return None
+        index = int(elements[0])
+        return difference(
+            region.what,
+            rank=self.rank,
+            index=index,
+            got=self._value(got, region, index),
+            wanted=self._value(wanted, region, index),
+            more=f"{len(elements)} of {region.count} elements are wrong{self._poisoned(got, region, index)}",
+        )
+
+    def _outside(self, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> list[dict[str, Any]]:
+        rest = wrong.copy()
+        for region in self._regions:
+            rest[region.start : region.stop] = False
+        places = np.flatnonzero(rest)
+        if not len(places):
+            return []
+        index = int(places[0])
+        return [
+            difference(
+                self._neighbourhood(index),
+                rank=self.rank,
+                index=index,
+                got=int(got[index]),
+                wanted=int(wanted[index]),
+                more=f"{len(places)} bytes that nothing may write have changed",
+            )
+        ]
+
+    def _neighbourhood(self, index: int) -> str:
+        for region in self._regions:
+            if region.start - GUARD <= index < region.start:
+                return f"guard before {region.what} (byte of the arena)"
+            if region.stop <= index < region.stop + GUARD:
+                return f"guard after {region.what} (byte of the arena)"
+        return "untouched memory (byte of the arena)"
+
+    def _poisoned(self, got: np.ndarray, region: Region, index: int) -> str:
+        place = slice(region.start + index * region.dtype.itemsize, region.start + (index + 1) * region.dtype.itemsize)
+        return "; it was never written" if np.array_equal(got[place], self._poison.numpy()[place]) else ""
+
+    @staticmethod
+    def _value(memory: np.ndarray, region: Region, index: int) -> Any:
+        size = region.dtype.itemsize
+        place = region.start + index * size
+        return torch.from_numpy(memory[place : place + size].copy()).view(region.dtype)[0].item()
+
+
+def starts(first: int, sizes: Sequence[int], align: int = 1024) -> list[int]:
+    """Byte offsets at which regions of ``sizes`` bytes fit one after the other, aligned, with guards."""
+    found = []
+    place = first
+    for size in sizes:
+        place = -(-(place + GUARD) // align) * align
+        found.append(place)
+        place += size + GUARD
+    return found

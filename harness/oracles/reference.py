@@ -1,0 +1,85 @@
+"""What torch.distributed makes of the same inputs.
+
+Every function is a collective of the world: all ranks call it in the same order. Each also orders the ranks: none returns
+before all have entered, so a case uses its reference as the barrier between preparing memory and acting on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.errors import HarnessError
+
+_HEADER = 8
+
+
+def exchange(
+    payload: torch.Tensor | Sequence[torch.Tensor], transfers: Collection[tuple[int, int]], *, rank: int, ranks: int
+) -> dict[int, torch.Tensor]:
+    """all_to_all_single of the given (from, to) ``transfers``: what this rank receives, by sender.
+
+    ``payload`` is what this rank sends to each of its receivers (or one tensor per receiver, in ascending order). All
+    payloads have the same length and dtype on every rank. A header travels between all pairs, also where nothing is sent,
+    so that every rank hears from every other one.
+    """
+    single = isinstance(payload, torch.Tensor)
+    sample: torch.Tensor = payload if single else payload[0]  # type: ignore[assignment, index]
+    size = sample.numel() * sample.itemsize
+    device = sample.device
+    receivers = [to for to in range(ranks) if (rank, to) in transfers]
+    pieces: list[torch.Tensor] = []
+    for to in range(ranks):
+        pieces.append(torch.full((_HEADER,), rank, dtype=torch.uint8, device=device))
+        if to in receivers:
+            tensor: torch.Tensor = payload if single else payload[receivers.index(to)]  # type: ignore[assignment, index]
+            pieces.append(tensor.contiguous().flatten().view(torch.uint8))
+    outgoing = [_HEADER + size * ((rank, to) in transfers) for to in range(ranks)]
+    incoming = [_HEADER + size * ((source, rank) in transfers) for source in range(ranks)]
+    received = torch.empty(sum(incoming), dtype=torch.uint8, device=device)
+    dist.all_to_all_single(received, torch.cat(pieces), incoming, outgoing)
+    found: dict[int, torch.Tensor] = {}
+    place = 0
+    for source in range(ranks):
+        if int(received[place]) != source:
+            raise HarnessError(f"the reference received from rank {int(received[place])} what rank {source} sent")
+        if incoming[source] > _HEADER or (source, rank) in transfers:
+            # Cloned, so that a wider dtype finds its alignment.
+            found[source] = received[place + _HEADER : place + incoming[source]].clone().view(sample.dtype)
+        place += incoming[source]
+    return found
+
+
+def reduced(values: torch.Tensor, op: str) -> torch.Tensor:
+    """all_reduce of ``values`` (unchanged) with ``op``: sum, min, max, band, bor, bxor."""
+    result = values.clone()
+    dist.all_reduce(result, op=_OPS[op])
+    return result
+
+
+def gathered(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
+    """all_gather_into_tensor of a contiguous tensor along its first dimension, over ``group`` (default: the world).
+
+    With a group it orders only that group.
+    """
+    members = members or dist.get_world_size(group)
+    flat = values.contiguous().flatten().view(torch.uint8)
+    result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=values.device)
+    dist.all_gather_into_tensor(result, flat, group=group)
+    return result.view(values.dtype).reshape(members * values.shape[0], *values.shape[1:])
+
+
+def bool_all(value: bool) -> bool:
+    """Whether ``value`` is true on every rank."""
+    flag = torch.tensor([int(value)], dtype=torch.int32)
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return bool(flag[0])
+
+
+_OPS = {
+    "sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+    "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
+}  # fmt: skip
