@@ -144,16 +144,20 @@ def _conclude(outcome: Outcome, output: Path, console: Console) -> int:
     """Publish whatever evidence there is, say how the run ended where it did not end well, and give the exit status."""
     from harness.evidence import read
 
-    status = 1
+    status, ending = 1, outcome.ending
     if outcome.evidence.exists():
-        status = _publish(read(outcome.evidence), output, console)
+        evidence = read(outcome.evidence)
+        status = _publish(evidence, output, console)
+        if not evidence.ends and ending is None:
+            ending = f"ended before its evidence was complete (exit status {outcome.status})"
     else:
         console.print("The suite left no evidence, so nothing is certified.", style="bold red")
+        ending = ending or f"ended with exit status {outcome.status}"
     if outcome.stopped is not None:
         console.print("Stopped before the end; the evidence so far is kept.", style="yellow")
         return 128 + outcome.stopped
-    if outcome.ending is not None:
-        console.print(f"\nThe suite {outcome.ending}. Its last lines, of {output / 'pytest.log'}:", markup=False)
+    if ending is not None:
+        console.print(f"\nThe suite {ending}. Its last lines, of {output / 'pytest.log'}:", markup=False)
         for line in outcome.tail:
             console.print(f"  {line}", markup=False, style="dim")
         return 1

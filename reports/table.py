@@ -49,7 +49,7 @@ def print_table(report: Report, console: Console) -> None:
     if report.gaps:
         console.print(Text(f"\n{plural(len(report.gaps), 'gap')} in the evidence", style="bold"))
         for gap in report.gaps[:_GAPS_SHOWN]:
-            console.print(Padding(Text(gap), (0, 0, 0, 2)))
+            console.print(Padding(Text(gap), (0, 0, 0, 2), expand=False))
         if len(report.gaps) > _GAPS_SHOWN:
             console.print(f"  ... and {len(report.gaps) - _GAPS_SHOWN} more, in the report")
     console.print()
@@ -78,4 +78,4 @@ def _failure(failure: Failure) -> Group:
         grid.add_row("stacks", Text(f"of {plural(len(case.stacks), 'rank')}, in the report"))
     grid.add_row("repeat", Text(case.repeat, style="bold"))
     title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", case.group)
-    return Group(title, Padding(grid, (0, 0, 0, 2)))
+    return Group(title, Padding(grid, (0, 0, 0, 2), expand=False))

@@ -80,7 +80,7 @@ def case(number: int = 0, *, requirement: str = PUT, verdict: Verdict = Verdict.
         "id": case_id(requirement, group, drawn),
         "requirement": requirement,
         "group": group,
-        "nodeid": "conformance/rma/test_put.py::test_put[fp16]",
+        "nodeid": "conformance/test_fake.py::test_put",
         "case": drawn,
         "seed": 20,
         "phase": "generate",

@@ -1,0 +1,123 @@
+"""Bad input: one line on stderr that says what and what to do, status 2, no traceback, nothing started."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.commands import preflight
+from harness.errors import UsageError
+from tests.cli import fake_suite
+from tests.evidence import samples
+
+
+def refused(done):
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("iris-harness: ")
+    return line
+
+
+def harness(tmp_path, *arguments, setup=""):
+    """The command in a process in which ``setup`` was run first."""
+    code = f"import sys; {setup}\nfrom harness.cli import main; main(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env=fake_suite.environment(fake_suite.ROOT),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "remedy"),
+    [
+        (["--device", "tpu"], "'tpu'", "emulated, rocm, cuda"),
+        (["--arch", "gfx90a"], "'gfx90a'", "gfx942"),
+        (["--device", "cuda"], "CUDA build", "install"),
+        (["--device", "rocm", "--arch", "gfx950"], "ROCm build", "install"),
+        (["--ranks", "0"], "'0'", "1 to 8"),
+        (["--ranks", "9"], "'9'", "1 to 8"),
+        (["--ranks", "four"], "'four'", "1 to 8"),
+        (["--ranks", "2,2"], "'2,2'", "1 to 8"),
+        (["--profile", "weekly"], "'weekly'", "gate"),
+        (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
+        (["--implementation", "os; print"], "'os; print'", "--implementation"),
+        (["--output", "/proc/nowhere"], "/proc/nowhere", "--output"),
+        (["--output", "a-file"], "a-file", "--output"),
+        (["--seed", "x"], "'x'", "--help"),
+        (["--nonsense"], "--nonsense", "--help"),
+    ],
+)
+def test_certify(tmp_path, arguments, what, remedy):
+    (tmp_path / "a-file").touch()
+    line = refused(harness(tmp_path, "certify", *arguments))
+    assert what in line
+    assert remedy in line
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+@pytest.mark.parametrize("command", [["certify"], ["replay", "case.json"]])
+def test_a_missing_package(tmp_path, package, command):
+    import json
+
+    from harness.evidence.records import to_json
+
+    (tmp_path / "case.json").write_text(json.dumps(to_json(samples.case())))
+    line = refused(harness(tmp_path, *command, setup=f"sys.modules[{package!r}] = None"))
+    assert f"{package} is not installed" in line
+    assert f"pip install {package}" in line
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "3.10.0", "3.10.0.dev20261101", "4.0", "2.3.0+rocm"])
+def test_a_triton_outside_the_range(tmp_path, version):
+    setup = (
+        f"import importlib.metadata as m; v = m.version; m.version = lambda n: {version!r} if n == 'triton' else v(n)"
+    )
+    line = refused(harness(tmp_path, "certify", setup=setup))
+    assert version in line
+    assert "triton>=3.6,<3.10" in line
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "3.7.1+rocm7.2", "3.9.0"])
+def test_a_triton_inside_the_range(monkeypatch, version):
+    monkeypatch.setattr(preflight, "installed_version", lambda name: version)
+    preflight.check_software("emulated", "gfx942")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["replay", "0123456789abcdef"], "out/latest/evidence.jsonl"),
+        (["replay", "0123456789abcdef", "--evidence", "evidence.jsonl"], "there is no case '0123456789abcdef'"),
+        (["replay", "", "--evidence", "evidence.jsonl"], "3 cases begin with ''"),
+        (["replay", "evidence.jsonl"], "not one JSON object"),
+        (["replay", "end.json"], "no case record"),
+        (["report", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["report", "old.jsonl"], "schema 0"),
+        (["report", "evidence.jsonl", "--output", "/proc/x"], "/proc/x"),
+        (["frobnicate"], "frobnicate"),
+        (["replay"], "CASE"),
+    ],
+)
+def test_other_commands(tmp_path, arguments, what):
+    samples.write(tmp_path / "evidence.jsonl", samples.green())
+    samples.write(tmp_path / "end.json", [samples.end()])
+    (tmp_path / "old.jsonl").write_text('{"schema": 0, "record": "run"}\n')
+    assert what in refused(harness(tmp_path, *arguments))
+
+
+def test_no_command_shows_what_there_is(tmp_path):
+    done = harness(tmp_path)
+    assert done.returncode == 2
+    assert "certify" in done.stdout
+
+
+def test_errors_carry_the_value():
+    with pytest.raises(UsageError, match="weekly"):
+        preflight.check_request("emulated", None, "4", "weekly", "iris_under_test")

@@ -1,0 +1,79 @@
+"""What the doctor finds here, and what it says where something is missing."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from harness import doctor
+from tests.cli import fake_suite
+
+
+def printed(findings):
+    console = Console(file=io.StringIO(), width=140)
+    doctor.show(findings, console)
+    return console.file.getvalue()
+
+
+def test_this_machine(tmp_path):
+    done = fake_suite.run(fake_suite.ROOT, tmp_path, "doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    findings = json.loads(done.stdout)
+    assert {device["name"] for device in findings["devices"]} == {"emulated", "rocm", "cuda"}
+    assert findings["devices"][0] == {"name": "emulated", "ok": True, "reason": ""}
+    assert "amd" in findings["triton"]["backends"]
+    assert findings["torch"]["version"]
+    assert all(package["ok"] for package in findings["packages"])
+    assert {check["name"] for check in findings["checks"]} == {"cores", "shared memory", "py-spy"}
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """Examine with a given probe result and given installed versions."""
+
+    def examine(torch=None, triton=None, versions=None):
+        probe = {
+            "torch": torch or {"version": "2.13.0+cpu", "cuda": None, "hip": None},
+            "triton": triton or {"version": "3.9.0", "backends": ["amd", "nvidia"]},
+            "gpus": [],
+        }
+        monkeypatch.setattr(doctor, "_probe", lambda: probe)
+        real = doctor.installed_version
+        monkeypatch.setattr(doctor, "installed_version", lambda name: {**(versions or {})}.get(name, real(name)))
+        return doctor.examine()
+
+    return examine
+
+
+def test_a_package_out_of_range_is_named_with_its_remedy(examined):
+    findings = examined(versions={"triton": "3.10.0"})
+    assert not findings.can_run("emulated")
+    assert "triton" in findings.devices[0].reason
+    assert "pip install 'triton<3.10,>=3.6'" in printed(findings)
+
+
+def test_a_torch_that_does_not_import_is_told(examined):
+    findings = examined(torch={"error": "OSError: libtorch.so is damaged"})
+    assert not findings.can_run("emulated")
+    assert "libtorch.so is damaged" in printed(findings)
+
+
+def test_a_triton_without_the_amd_backend_is_told(examined):
+    findings = examined(triton={"version": "3.9.0", "backends": ["nvidia"]})
+    assert not findings.can_run("emulated")
+    assert "no AMD backend" in findings.devices[0].reason
+
+
+def test_a_probe_that_dies_is_an_answer(monkeypatch):
+    monkeypatch.setattr(doctor, "_PROBE", "import os; os.abort()")
+    assert "status -6" in doctor._probe()["torch"]["error"]
+
+
+def test_status_is_1_when_not_even_the_emulated_device_runs(tmp_path):
+    blocker = tmp_path / "triton"
+    blocker.mkdir()
+    (blocker / "__init__.py").write_text("raise ImportError('planted')")
+    done = fake_suite.run(tmp_path, tmp_path, "doctor")
+    assert done.returncode == 1, done.stdout
+    assert "planted" in done.stdout

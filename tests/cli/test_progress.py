@@ -1,0 +1,74 @@
+"""Following a growing file: whole lines only, each counted once."""
+
+import io
+
+from rich.console import Console
+
+from harness.commands.progress import Display, Follower
+from harness.evidence import Store, worker_path
+from tests.evidence import samples
+
+
+def test_figures_grow_with_the_file(tmp_path):
+    path = tmp_path / "evidence.jsonl"
+    follower = Follower(path)
+    assert not follower.look()
+    with Store(path) as store:
+        for record in samples.red():
+            store.append(record)
+            follower.look()
+    assert (follower.planned, follower.done, follower.cases, follower.not_passed) == (2, 2, 3, 1)
+    assert follower.current == samples.ADD_GROUP
+    assert not follower.look()
+
+
+def test_a_line_is_read_when_it_is_whole(tmp_path):
+    path = samples.write(tmp_path / "evidence.jsonl", samples.green()[:4])
+    content = path.read_bytes()
+    path.write_bytes(content[:-10])
+    follower = Follower(path)
+    follower.look()
+    assert follower.cases == 0
+    path.write_bytes(content)
+    follower.look()
+    assert follower.cases == 1
+
+
+def test_workers_are_followed_and_not_counted_twice_when_they_are_absorbed(tmp_path):
+    path = tmp_path / "evidence.jsonl"
+    follower = Follower(path)
+    records = samples.green()
+    with Store(path) as store:
+        for record in records[:2]:
+            store.append(record)
+        samples.write(worker_path(path, "gw0"), records[2:6])
+        follower.look()
+        assert (follower.done, follower.cases) == (1, 2)
+        store.absorb_workers()
+        follower.look()
+    assert (follower.done, follower.cases) == (1, 2)
+
+
+def shown(tmp_path, console, ticks):
+    path = samples.write(tmp_path / "evidence.jsonl", samples.red())
+    clock = iter(ticks)
+    with Display(Follower(path), console, interval=10, clock=lambda: next(clock)) as display:
+        display.update()
+    return console.file.getvalue()
+
+
+def test_plain_lines_now_and_then(tmp_path):
+    console = Console(file=io.StringIO(), width=200)
+    text = shown(tmp_path, console, [0, 12, 12, 12])
+    assert text == f"12 s: 2/2 groups, 3 cases, 1 not passed  {samples.ADD_GROUP}\n"
+
+
+def test_nothing_before_the_interval(tmp_path):
+    assert shown(tmp_path, Console(file=io.StringIO(), width=200), [0, 5]) == ""
+
+
+def test_a_bar_on_a_terminal(tmp_path):
+    console = Console(file=io.StringIO(), width=200, force_terminal=True)
+    text = shown(tmp_path, console, [0] * 9)
+    assert "2/2" in text
+    assert samples.ADD_GROUP in text
