@@ -1,0 +1,89 @@
+"""The agent of one generation of a group: torch.distributed.elastic, as torchrun runs it, in its own session.
+
+c10d rendezvous on localhost with a port that the kernel chooses, no restarts, no log folder: output goes to memory
+files that the controller reads. With ``start="fork"`` ranks are forked from the agent, which has imported what they
+need but never computed anything; with ``start="exec"`` (for devices whose drivers do not survive a fork) each is a fresh
+interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.ranks import processes
+
+SPEC_VARIABLE = "IRIS_HARNESS_RANK"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a generation of a group needs to know to start; plain data."""
+
+    world_size: int
+    start: str
+    run_id: str
+    address: str
+    token: str
+    controller: int
+    environment: Mapping[str, str]
+    start_timeout: float
+
+
+def main(spec: Spec, log: int, keeper: int) -> None:
+    """Run the elastic agent to its end; never returns. ``log`` is the descriptor for its output."""
+    processes.die_with_parent(keeper)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(spec.environment)
+    # Python 3.12 warns of a fork beside threads. Those of the agent serve its store, are C++, and ranks never use them.
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    # Imported by the keeper already; a module of the controller must not need torch.
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=spec.world_size,
+        run_id=spec.run_id,
+        role="rank",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        rdzv_configs={"timeout": int(spec.start_timeout)},
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        # The controller notices the end of a rank by its pidfd and ends the group through the keeper; the agent's own
+        # polling is the second line only, and slow so that it neither costs time nor reaps an exit status first.
+        monitor_interval=5.0,
+        start_method="fork",
+        logs_specs=DefaultLogsSpecs(os.devnull),
+    )
+    status = 0
+    try:
+        if spec.start == "fork":
+            from harness.ranks import worker
+
+            elastic_launch(config, worker.main)(spec)
+        else:
+            os.environ[SPEC_VARIABLE] = json.dumps({"path": sys.path, "spec": _plain(spec)})
+            code = f"import json, os, sys; sys.path[:] = json.loads(os.environ['{SPEC_VARIABLE}'])['path']; "
+            code += "from harness.ranks import worker; worker.main_of_interpreter()"
+            elastic_launch(config, sys.executable)("-c", code)
+    except BaseException as error:  # noqa: BLE001 (it ends the process, with its reason in the log)
+        print(f"elastic agent: {type(error).__name__}: {error}", file=sys.stderr)
+        status = 1
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _plain(spec: Spec) -> dict[str, Any]:
+    return {**spec.__dict__, "environment": dict(spec.environment)}

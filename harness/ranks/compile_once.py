@@ -1,0 +1,302 @@
+"""A kernel is compiled once per machine, in a child process: a compiler that aborts is the verdict of its case.
+
+``install`` wraps ``triton.compile``. A kernel that Triton's disk cache holds is loaded as always. For a new one, the
+first process to take the kernel's lock (in its entry of the cache, so it spans ranks, groups and runs) compiles it in a
+forked child, which fills the cache; the others wait for the lock and find the kernel there. A child that a signal ended
+raises ``CompilerAborted``; what it raised itself is raised here. Failures are remembered for the other ranks of the
+group, until its processes end.
+
+Nothing is wrapped around a launch: kernels that are in memory never come here. With Triton's ``always_compile``,
+``override`` or ``dump_ir`` knobs, or for IR files, compilation stays Triton's own.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import filelock
+
+from harness.errors import HarnessError, KernelFault
+from harness.ranks import processes
+from harness.ranks.stacks import read_from
+
+COMPILE_LIMIT = 120.0
+"""Seconds that one compilation may take before its child is killed; the wait for another rank's lasts twice that."""
+
+_POLL = 0.01
+_SAID = 2000
+_original: Callable[..., Any] | None = None
+
+
+class CompilerAborted(KernelFault):
+    """The compiler's process was ended by a signal while it compiled ``kernel``.
+
+    ``how``: e.g. ``signal 6 (SIGABRT)``; ``output``: the last lines that it wrote.
+    """
+
+    def __init__(self, kernel: str, how: str, output: str) -> None:
+        super().__init__(kernel, how, output)
+        self.kernel = kernel
+        self.how = how
+        self.output = output
+
+    def __str__(self) -> str:
+        return f"the compiler was ended by {self.how} while it compiled {self.kernel}\n{self.output}".rstrip()
+
+    def report(self) -> dict[str, Any]:
+        """The facts as plain data."""
+        return {"fault": "compiler aborted", "kernel": self.kernel, "how": self.how, "output": self.output}
+
+
+class _CompilerTraceback(Exception):  # noqa: N818 (it is never raised, only a cause)
+    """The traceback of an exception that was raised in the compiler's process, as its cause."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class CompilerError(KernelFault):
+    """The compiler raised an exception that cannot travel between processes; the text says which."""
+
+
+def install() -> None:
+    """Compile new kernels once per machine from now on, in this process. Before a kernel's first launch; idempotent."""
+    global _original
+    if _original is not None:
+        return
+    import triton.compiler
+
+    _original = triton.compiler.compile
+    _replace(_original, _compile)
+
+
+def uninstall() -> None:
+    """Give Triton its own ``compile`` back; kernels launched meanwhile keep the wrapped one. Idempotent."""
+    global _original
+    if _original is not None:
+        _replace(_compile, _original)
+        _original = None
+
+
+def hash_compiler_ahead() -> threading.Thread:
+    """Start to compute Triton's hash of itself, most of a second, in a thread to be joined; forks then inherit it."""
+    from triton.runtime import cache
+
+    thread = threading.Thread(target=cache.triton_key, name="triton-key", daemon=True)
+    thread.start()
+    return thread
+
+
+def _replace(old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    # JITFunction.create_binder reads triton.compiler.compile; users read triton.compile.
+    for name in ("triton", "triton.compiler", "triton.compiler.compiler"):
+        module = sys.modules[name]
+        if getattr(module, "compile", None) is old:
+            setattr(module, "compile", new)  # noqa: B010 (mypy refuses the plain assignment to a function)
+
+
+def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -> Any:
+    original = _original
+    if original is None:  # a binder that kept the wrapper after uninstall
+        import triton.compiler
+
+        return triton.compiler.compile(src, target=target, options=options, **others)
+
+    def compile_it() -> Any:
+        return original(src, target=target, options=options, **others)
+
+    entry = _entry(src, target, options, others)
+    if entry is None or entry.ready():
+        return compile_it()
+    with entry.locked():
+        if not entry.ready():
+            entry.raise_earlier_failure()
+            _compile_in_child(entry, compile_it)
+    return compile_it()  # loads what the child, or another rank's child, left in the cache
+
+
+class _Entry:
+    """A kernel's entry in Triton's disk cache."""
+
+    def __init__(self, name: str, manager: Any, lock: str) -> None:
+        self.name = name
+        self._manager = manager
+        self._lock = lock
+        self._metadata = f"{name[:150]}.json"
+
+    def ready(self) -> bool:
+        """Whether the cache holds the compiled kernel; the same question that ``triton.compile`` asks."""
+        return self._metadata in (self._manager.get_group(self._metadata) or {})
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        limit = 2 * COMPILE_LIMIT
+        try:
+            with filelock.FileLock(self._lock).acquire(timeout=limit, poll_interval=_POLL):
+                yield
+        except filelock.Timeout as error:
+            raise HarnessError(f"another process holds the compilation of {self.name} for {limit:g} s") from error
+
+    @property
+    def _failure(self) -> str:
+        return os.path.join(os.path.dirname(self._lock), "failure")
+
+    def remember_failure(self, error: BaseException, text: str) -> None:
+        """For the other ranks of this run only: a later run tries again."""
+        run = os.environ.get("TORCHELASTIC_RUN_ID")
+        if run is None:
+            return
+        temporary = f"{self._failure}.{os.getpid()}"
+        with open(temporary, "wb") as file:
+            pickle.dump((run, error, text), file)
+        os.replace(temporary, self._failure)
+
+    def raise_earlier_failure(self) -> None:
+        """Raise what an earlier attempt in the same run ended with, if there was one; forget one of another run."""
+        try:
+            with open(self._failure, "rb") as file:
+                run, error, text = pickle.load(file)
+        except FileNotFoundError:
+            return
+        if run == os.environ.get("TORCHELASTIC_RUN_ID"):
+            raise error from (_CompilerTraceback(text) if text else None)
+        os.unlink(self._failure)
+
+
+def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entry | None:
+    """The cache entry that ``triton.compile`` with these arguments will use; None where it keeps to itself."""
+    from triton import knobs
+    from triton.compiler import compiler
+    from triton.runtime import cache, driver
+
+    bypass = knobs.compilation.always_compile or knobs.compilation.override or knobs.compilation.dump_ir
+    if bypass or not isinstance(src, compiler.ASTSource):
+        return None
+    backend = compiler.make_backend(driver.active.get_current_target() if target is None else target)
+    parsed = backend.parse_options(dict(options or {}, **src.parse_options()))
+    variables = others.get("_env_vars")
+    if variables is None:
+        variables = compiler.get_cache_invalidating_env_vars()
+    key = cache.get_cache_key(src, backend, parsed, env_vars=variables)
+    hook = getattr(knobs.runtime, "add_stages_inspection_hook", None)
+    if hook is not None:
+        key += hook()[0]
+    manager = cache.get_cache_manager(hashlib.sha256(key.encode("utf-8")).hexdigest())
+    lock = getattr(manager, "lock_path", None)
+    return None if lock is None else _Entry(src.name, manager, lock)
+
+
+def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
+    """Fill the cache from a forked child. Raises what the child raised, CompilerAborted, or HarnessError for a stall.
+
+    The fork happens beside the threads of torch.distributed. The child calls the compiler and ends by ``os._exit``; it
+    touches nothing else, and the wait for it is bounded.
+    """
+    output = os.memfd_create("iris-harness-compiler-output")
+    result = os.memfd_create("iris-harness-compiler-result")
+    try:
+        status = _run_child(entry, compile_it, output, result)
+        text = _said(output)
+        if os.WIFSIGNALED(status):
+            aborted = CompilerAborted(entry.name, processes.describe_exit(status), text)
+            # A kill by someone, or by the kernel for lack of memory, need not recur.
+            if os.WTERMSIG(status) != signal.SIGKILL:
+                entry.remember_failure(aborted, "")
+            raise aborted
+        if os.fstat(result).st_size:
+            error, trace = pickle.loads(os.pread(result, os.fstat(result).st_size, 0))
+            entry.remember_failure(error, trace)
+            raise error from _CompilerTraceback(trace)
+        if os.WEXITSTATUS(status) != 0:
+            raise CompilerAborted(entry.name, processes.describe_exit(status), text)
+    finally:
+        os.close(output)
+        os.close(result)
+
+
+def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork beside threads; why this one is sound is said above.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _child(parent, compile_it, output, result)
+    try:
+        pidfd = processes.open_pidfd(pid)
+        try:
+            ended, _, _ = select.select([pidfd], [], [], COMPILE_LIMIT)
+        finally:
+            os.close(pidfd)
+    except BaseException:
+        _kill(pid)
+        raise
+    if not ended:
+        _kill(pid)
+        said = _said(output)
+        raise HarnessError(f"the compilation of {entry.name} did not end within {COMPILE_LIMIT:g} s\n{said}")
+    return os.waitpid(pid, 0)[1]
+
+
+def _child(parent: int, compile_it: Callable[[], Any], output: int, result: int) -> None:
+    """In the forked child; never returns."""
+    try:
+        processes.die_with_parent(parent)
+        processes.leave_no_core()
+        signal.set_wakeup_fd(-1)
+        faulthandler.disable()  # the compiler's own last words are wanted, not this stack
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGABRT):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        try:
+            compile_it()
+        except Exception as error:  # noqa: BLE001 (it is raised in the parent)
+            os.write(result, _packed(error))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _packed(error: Exception) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = pickle.dumps((error, text))
+        pickle.loads(data)
+        return data
+    except Exception as unfit:  # noqa: BLE001 (pickling may raise anything; the text goes instead)
+        kind = type(error)
+        said = f"{kind.__module__}.{kind.__qualname__}: {error} (cannot be pickled: {unfit!r})"
+        return pickle.dumps((CompilerError(said), text))
+
+
+def _said(output: int) -> str:
+    """The beginning of what the compiler wrote, where LLVM states its error, and the end."""
+    text = read_from(output, 0, most=1 << 20)
+    return text if len(text) <= 2 * _SAID else f"{text[:_SAID]}\n...\n{text[-_SAID:]}"
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)  # our own child, not waited for yet: the id cannot be another's
+    end = time.monotonic() + 10
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            raise HarnessError(f"the compiler's process {pid} does not end")
+        time.sleep(_POLL)

@@ -1,0 +1,431 @@
+"""One generation of a rank group: the processes from their start to their confirmed end. Internal to the package.
+
+``Keeper``: the controller's side of the keeper process, which outlives generations. ``Generation``: the ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from harness.errors import HarnessError, UsageError
+from harness.ranks import agent, processes, stacks, wire
+from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
+
+logger = logging.getLogger("harness.ranks")
+
+_END_LIMIT = 20.0
+_QUIT_LIMIT = 3.0
+# How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
+_CRASH_WINDOW = 0.1
+_LOG_LIMIT = 1 << 24
+
+
+class Keeper:
+    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
+
+    def __init__(self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float) -> None:
+        self.log = _memory_file("keeper")
+        mine, theirs = socket.socketpair()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
+        code += f"keeper.main({theirs.fileno()}, {os.getpid()})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env={**os.environ, **environment},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        self.connection = mine
+        try:
+            wire.send(mine, preload)
+            kind, value = self._answer(limit)
+        except BaseException:
+            self.kill()
+            raise
+        if kind == "failed":
+            self.kill()
+            raise RankFailure({-1: value})
+        if value != 1:
+            logger.warning("modules loaded for the ranks started %d threads: ranks are forked beside them", value - 1)
+
+    def start(self, spec: agent.Spec, log: int) -> int:
+        """Start an agent; returns its pid."""
+        wire.send(self.connection, ("start", spec))
+        wire.send_descriptors(self.connection, [log])
+        kind, value = self._answer(_END_LIMIT)
+        assert kind == "started"  # sanity check
+        return int(value)
+
+    def end_group(self, ranks: tuple[int, ...], grace: float) -> None:
+        """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
+        try:
+            wire.send(self.connection, ("end", ranks, grace))
+            kind = "agent"
+            while kind == "agent":  # word of the agent's end may be under way still
+                kind, left = self._answer(_END_LIMIT + 2 * grace)
+        except (wire.WireClosedError, ConnectionError):
+            self.kill()
+            return
+        if left:
+            raise HarnessError(f"processes that cannot be ended: {', '.join(left)}")
+
+    def alive(self) -> bool:
+        """Whether the keeper still serves."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """End the keeper and, by its own doing or the kernel's, everything below it."""
+        self.connection.close()
+        try:
+            self.process.wait(_END_LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.log)
+
+    def _answer(self, limit: float) -> tuple[str, Any]:
+        ready, _, _ = select.select([self.connection], [], [], limit)
+        if not ready:
+            raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
+        try:
+            kind, value = wire.receive(self.connection)
+        except wire.WireClosedError as error:
+            raise HarnessError(f"the keeper process ended\n{self._words()}") from error
+        return kind, value
+
+    def _words(self) -> str:
+        return stacks.read_from(self.log, 0)
+
+
+@dataclass
+class _Member:
+    """One rank's process as the controller sees it."""
+
+    rank: int
+    pid: int
+    pidfd: int
+    connection: socket.socket
+    inbox: wire.Inbox
+    output: int
+    dump: int
+    state: int
+    marked: int = 0
+
+    def tail(self) -> str:
+        return stacks.trim(stacks.read_from(self.output, self.marked, most=1 << 14))
+
+    def mark(self) -> None:
+        """What is written from now on belongs to the next call."""
+        self.marked = os.fstat(self.output).st_size
+        if self.marked > _LOG_LIMIT:
+            os.ftruncate(self.output, 0)  # opened for appending: the rank goes on at the new end
+            self.marked = 0
+
+    def close(self) -> None:
+        self.connection.close()
+        for descriptor in (self.pidfd, self.output, self.dump, self.state):
+            os.close(descriptor)
+
+
+@dataclass
+class _Round:
+    """The answers of one exchange with all ranks."""
+
+    waiting: set[int]
+    results: dict[int, Any] = field(default_factory=dict)
+    errors: dict[int, RankError] = field(default_factory=dict)
+    exits: dict[int, str] = field(default_factory=dict)
+
+
+class Generation:
+    """The running ranks of a group. After ``ended`` is true it is of no use any more."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        world_size: int,
+        setup: str | None,
+        options: Mapping[str, Any],
+        *,
+        start: str,
+        environment: Mapping[str, str],
+        start_timeout: float,
+        failure_grace: float,
+        end_grace: float,
+    ) -> None:
+        self.ended = False
+        self._keeper = keeper
+        self._failure_grace = failure_grace
+        self._end_grace = end_grace
+        self._members: dict[int, _Member] = {}
+        self._poll = select.epoll()
+        self._sources: dict[int, tuple[str, int]] = {}
+        self._log = _memory_file("agent")
+        self._listener = wire.Listener(world_size + 8)
+        limit = time.monotonic() + start_timeout
+        spec = agent.Spec(
+            world_size=world_size,
+            start=start,
+            run_id=f"iris-harness-{secrets.token_hex(8)}",
+            address=self._listener.address,
+            token=self._listener.token,
+            controller=os.getpid(),
+            environment=dict(environment),
+            start_timeout=start_timeout,
+        )
+        try:
+            self._agent = keeper.start(spec, self._log)
+            self._accept(world_size, limit, start_timeout)
+            self._set_up(wire.encode((setup, dict(options))), limit, start_timeout)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(member.pid for _, member in sorted(self._members.items()))
+
+    def call(self, frame: bytes, deadline: float) -> list[Any]:
+        """One exchange: ``frame`` to every rank, results in rank order. Ends the generation where it must."""
+        limit = time.monotonic() + deadline
+        for member in self._members.values():
+            member.mark()
+        answers = _Round(set(self._members))
+        self._send(frame, limit, answers)
+        self._gather(answers, limit)
+        if answers.exits:
+            self._crashed(answers)
+        if answers.waiting and not answers.errors:
+            texts = self._stacks(self._members)
+            output = self._output()
+            self.end()
+            raise RankHang(texts, deadline, tuple(sorted(answers.waiting)), output)
+        if answers.errors:
+            texts = self._stacks(answers.waiting)
+            output = self._output()
+            if answers.waiting:
+                self.end()
+            raise RankFailure(answers.errors, texts, output)
+        return [answers.results[rank] for rank in sorted(answers.results)]
+
+    def lost(self) -> dict[int, str]:
+        """Ranks that ended since the last call, with their exits; looks without waiting."""
+        answers = _Round(set())
+        for descriptor, _ in self._poll.poll(0):
+            self._take(descriptor, answers)
+        return answers.exits
+
+    def quit(self) -> None:
+        """The orderly end: ranks close their environment and leave; after a bound they are killed."""
+        frame = wire.encode(("quit",))
+        answers = _Round(set(self._members))
+        limit = time.monotonic() + _QUIT_LIMIT
+        self._send(frame, limit, answers)
+        while len(answers.exits) < len(self._members) and time.monotonic() < limit:
+            for descriptor, _ in self._poll.poll(max(0.0, limit - time.monotonic())):
+                self._take(descriptor, answers)
+        self.end()
+
+    def end(self) -> None:
+        """Kill whatever is left, confirm that it is gone, release everything. Idempotent."""
+        if self.ended:
+            return
+        self.ended = True
+        pids = self.pids
+        try:
+            alive = any(_running(member.pidfd) for member in self._members.values())
+            self._keeper.end_group(pids, self._end_grace if alive else 0.0)
+            left = processes.still_alive(pid for pid in pids if not self._reused(pid))
+        finally:
+            self._listener.close()
+            self._poll.close()
+            for member in self._members.values():
+                member.close()
+            os.close(self._log)
+        if left:
+            raise HarnessError(f"ranks that are still there after their end: {', '.join(left)}")
+
+    def _reused(self, pid: int) -> bool:
+        """Whether the process id belongs to another process by now: our own ended, says its pidfd."""
+        return any(member.pid == pid and not _running(member.pidfd) for member in self._members.values())
+
+    # --- start
+
+    def _accept(self, world_size: int, limit: float, seconds: float) -> None:
+        watched = [self._listener.socket, self._keeper.connection]
+        while len(self._members) < world_size:
+            ready, _, _ = select.select(watched, [], [], max(0.0, limit - time.monotonic()))
+            if not ready:
+                missing = sorted(set(range(world_size)) - set(self._members))
+                self._start_failed(f"ranks {missing} did not start within {seconds:g} s")
+            if self._listener.socket in ready:
+                self._welcome()
+            elif self._keeper.connection in ready:
+                self._agent_ended()
+        self._watch(self._keeper.connection.fileno(), ("agent", -1))
+        self._listener.close()
+
+    def _welcome(self) -> None:
+        accepted = self._listener.accept()
+        if accepted is None:
+            return
+        connection, rank, pid = accepted
+        output, dump, state = (_memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
+        wire.send_descriptors(connection, [output, dump, state])
+        pidfd = processes.open_pidfd(pid)
+        inbox = wire.Inbox(connection)
+        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state)
+        self._watch(connection.fileno(), ("wire", rank))
+        self._watch(pidfd, ("exit", rank))
+
+    def _set_up(self, frame: bytes, limit: float, seconds: float) -> None:
+        answers = _Round(set(self._members))
+        self._send(frame, limit, answers)
+        self._gather(answers, limit)
+        if answers.exits:
+            self._crashed(answers)
+        if answers.errors:
+            self._raise_setup_errors(answers.errors)
+        if answers.waiting:
+            self._start_failed(f"ranks {sorted(answers.waiting)} were not set up within {seconds:g} s")
+
+    def _raise_setup_errors(self, errors: Mapping[int, RankError]) -> NoReturn:
+        for kind in (UsageError, HarnessError):
+            for rank in sorted(errors):
+                if errors[rank].is_a(kind):
+                    raise kind(errors[rank].message) from errors[rank]
+        raise RankFailure(errors, output=self._output())
+
+    def _start_failed(self, reason: str) -> NoReturn:
+        parts = [reason]
+        for rank, text in self._stacks(self._members).items():
+            parts.append(f"--- rank {rank}\n{text}")
+        parts += [f"--- output of rank {rank}\n{text}" for rank, text in self._output().items() if text.strip()]
+        parts.append(f"--- elastic agent\n{stacks.read_from(self._log, 0)}")
+        raise HarnessError("\n".join(parts))
+
+    def _agent_ended(self) -> NoReturn:
+        try:
+            _, status = wire.receive(self._keeper.connection)
+        except wire.WireClosedError:
+            self._start_failed("the keeper process ended")
+        self._start_failed(f"the elastic agent ended: {processes.describe_exit(status)}")
+
+    # --- exchange
+
+    def _watch(self, descriptor: int, source: tuple[str, int]) -> None:
+        self._sources[descriptor] = source
+        self._poll.register(descriptor, select.EPOLLIN)
+
+    def _send(self, frame: bytes, limit: float, answers: _Round) -> None:
+        for member in self._members.values():
+            try:
+                # Most frames fit the kernel's buffer, so this rarely waits; a stopped rank must not stop us.
+                member.connection.settimeout(max(0.001, limit - time.monotonic()))
+                member.connection.sendall(frame)
+            except TimeoutError:  # noqa: PERF203 (each connection fails for itself)
+                return  # its silence shows in the gathering
+            except ConnectionError:
+                continue  # its death shows in the gathering
+
+    def _gather(self, answers: _Round, limit: float) -> None:
+        """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed."""
+        while answers.waiting and not answers.exits:
+            seconds = limit - time.monotonic()
+            if seconds <= 0:
+                return
+            failed_before = bool(answers.errors)
+            for descriptor, _ in self._poll.poll(seconds):
+                self._take(descriptor, answers)
+            if answers.errors and not failed_before:
+                limit = min(limit, time.monotonic() + self._failure_grace)
+
+    def _take(self, descriptor: int, answers: _Round) -> None:
+        kind, rank = self._sources[descriptor]
+        if kind == "agent":
+            self._agent_word(answers)
+        elif kind == "wire":
+            self._take_messages(self._members[rank], answers)
+        else:
+            member = self._members[rank]
+            self._take_messages(member, answers)  # an answer may have come before the end
+            self._unwatch(descriptor)
+            status = processes.exit_status(member.pid)
+            answers.exits[rank] = "ended (reaped by its agent)" if status is None else processes.describe_exit(status)
+
+    def _take_messages(self, member: _Member, answers: _Round) -> None:
+        if member.connection.fileno() not in self._sources:
+            return
+        try:
+            messages = member.inbox.take()
+        except wire.WireClosedError:
+            self._unwatch(member.connection.fileno())  # its exit shows on the pidfd
+            return
+        for kind, value in messages:
+            answers.waiting.discard(member.rank)
+            if kind in ("error", "failed"):
+                answers.errors[member.rank] = value
+            else:
+                answers.results[member.rank] = value
+
+    def _agent_word(self, answers: _Round) -> None:
+        """The agent or the keeper ended while ranks were up: they die with it, and their exits follow."""
+        self._unwatch(self._keeper.connection.fileno())
+        try:
+            _, status = wire.receive(self._keeper.connection)
+            logger.warning("the elastic agent ended: %s", processes.describe_exit(status))
+        except wire.WireClosedError:
+            logger.warning("the keeper process ended")
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._sources.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    # --- reports
+
+    def _crashed(self, answers: _Round) -> NoReturn:
+        limit = time.monotonic() + _CRASH_WINDOW
+        while len(answers.exits) < len(self._members) and (seconds := limit - time.monotonic()) > 0:
+            for descriptor, _ in self._poll.poll(seconds):
+                self._take(descriptor, answers)
+        output = self._output()
+        self.end()
+        raise RankCrash(answers.exits, output, answers.errors)
+
+    def _stacks(self, ranks: Any) -> dict[int, str]:
+        chosen = {
+            rank: (member.pid, member.pidfd, member.dump, member.state)
+            for rank, member in sorted(self._members.items())
+            if rank in ranks
+        }
+        return stacks.collect(chosen) if chosen else {}
+
+    def _output(self) -> dict[int, str]:
+        return {rank: member.tail() for rank, member in sorted(self._members.items())}
+
+
+def _memory_file(name: str) -> int:
+    """A file in memory only, opened for appending, so that writers in several processes do not overwrite each other."""
+    import fcntl
+
+    descriptor = os.memfd_create(f"iris-harness-{name}")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
+    return descriptor
+
+
+def _running(pidfd: int) -> bool:
+    ready, _, _ = select.select([pidfd], [], [], 0)
+    return not ready

@@ -1,0 +1,188 @@
+"""A group of rank processes that runs one function after the other on all ranks, and survives whatever they do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from harness.errors import HarnessError, UsageError
+from harness.ranks import keeper, wire
+from harness.ranks.generation import Generation, Keeper
+
+logger = logging.getLogger("harness.ranks")
+
+_QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "TP_SOCKET_IFNAME": "lo",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class RankGroup:
+    """N processes, started by torch.distributed.elastic at the first call, that execute calls until ``close``.
+
+    ``setup`` is ``"module:function"``, called once per process as ``setup(info, options)`` after init_process_group,
+    with ``info`` a dict of rank, world_size, local_rank and run_id; what it returns is handed to every call as ``env``
+    (without setup: ``info``), and its ``close()``, if it has one, is called at the orderly end. Without GPUs the ranks
+    are forked from a process that has imported torch, Triton and the setup's module, so a restart takes well under a
+    second.
+
+    ``options`` go to setup; the group itself reads ``backend`` (default ``gloo``; any other starts fresh interpreters
+    instead of forks), ``collective_timeout`` (seconds, default 1800: longer than any deadline) and ``compile_once``
+    (default True).
+
+    ``failure_grace``: seconds that the other ranks have to answer after one raised. ``end_grace``: seconds that a
+    killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the ranks' environment.
+
+    Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
+    removed when the processes end, however they end.
+
+    Not safe for use from several threads at once. Several groups, in one process or many, share nothing. Everything
+    ends with this process, also when it is killed.
+    """
+
+    def __init__(
+        self,
+        world_size: int,
+        setup: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        start_timeout: float = 120.0,
+        *,
+        failure_grace: float = 2.0,
+        end_grace: float = 0.25,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        if world_size < 1:
+            raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
+        if setup is not None and ":" not in setup:
+            raise UsageError(f"setup must be 'module:function', got {setup!r}")
+        self.world_size = world_size
+        self.generation = 0
+        self._setup = setup
+        self._options = dict(options or {})
+        self._start_timeout = start_timeout
+        self._failure_grace = failure_grace
+        self._end_grace = end_grace
+        self._environment = {**_QUIET, **(environment or {})}
+        self._running = _Running()
+        self._broken: BaseException | None = None
+        self._closed = False
+        # Also at the end of the interpreter, and when the group is forgotten without a close.
+        self._finalizer = weakref.finalize(self, _Running.close, self._running, os.getpid())
+
+    def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]:
+        """Run ``target`` (``"module:function"``) as ``function(env, payload)`` on every rank; results in rank order.
+
+        ``deadline``: seconds for the whole call, the wait for compilers included, the start of processes not. Raises
+        RankFailure, RankHang or RankCrash for what the ranks did; the next call runs on a fresh group where needed.
+        Whatever broke the start of the group is raised again by every later call.
+        """
+        frame = wire.encode(("call", target, payload))
+        generation = self._started()
+        try:
+            return generation.call(frame, deadline)
+        except KeyboardInterrupt:
+            generation.end()
+            raise
+
+    def start(self) -> None:
+        """Start the processes now rather than at the first call."""
+        self._started()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The ranks' process ids in rank order; empty while no process runs."""
+        generation = self._running.generation
+        return generation.pids if generation is not None and not generation.ended else ()
+
+    def close(self) -> None:
+        """End the group: in order if it is idle, and for certain. Idempotent; also called by the context manager."""
+        self._closed = True
+        self._finalizer()
+
+    def __enter__(self) -> RankGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _started(self) -> Generation:
+        if self._closed:
+            raise UsageError("this rank group was closed")
+        if self._broken is not None:
+            raise self._broken
+        current = self._running.generation
+        if current is not None and not current.ended:
+            lost = current.lost()
+            if not lost:
+                return current
+            logger.warning("ranks ended between calls: %s; starting a fresh group", lost)
+            current.end()
+        try:
+            return self._start()
+        except Exception as error:
+            # A rig that did not start once is not tried again: every later case reads the first cause.
+            self._broken = error
+            raise
+
+    def _start(self) -> Generation:
+        backend = self._options.get("backend", "gloo")
+        if self._running.keeper is not None and not self._running.keeper.alive():
+            self._running.keeper.kill()
+            self._running.keeper = None
+        if self._running.keeper is None:
+            preload = self._preload() if backend == "gloo" else ("torch.distributed.launcher.api",)
+            self._running.keeper = Keeper(preload, self._environment, self._start_timeout)
+        self.generation += 1
+        self._running.generation = Generation(
+            self._running.keeper,
+            self.world_size,
+            self._setup,
+            self._options,
+            start="fork" if backend == "gloo" else "exec",
+            environment=self._environment,
+            start_timeout=self._start_timeout,
+            failure_grace=self._failure_grace,
+            end_grace=self._end_grace,
+        )
+        return self._running.generation
+
+    def _preload(self) -> tuple[str, ...]:
+        # Triton comes first: its hash is computed beside the imports that follow.
+        modules = [keeper.COMPILE_ONCE] if self._options.get("compile_once", True) else []
+        modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
+        if self._setup is not None:
+            modules.append(self._setup.partition(":")[0])
+        return tuple(modules)
+
+
+class _Running:
+    """What must be ended; apart from the group, so that a finalizer can hold it."""
+
+    def __init__(self) -> None:
+        self.keeper: Keeper | None = None
+        self.generation: Generation | None = None
+
+    def close(self, owner: int) -> None:
+        if os.getpid() != owner:
+            return  # a fork of the controller: the group is not its own
+        try:
+            if self.generation is not None and not self.generation.ended:
+                self.generation.quit()
+        except HarnessError:
+            logger.exception("the rank group did not end cleanly")
+            raise
+        finally:
+            if self.keeper is not None:
+                self.keeper.kill()
+                self.keeper = None

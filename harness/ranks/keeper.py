@@ -1,0 +1,142 @@
+"""The keeper: a small process beside the controller that starts the groups and sees to it that they end.
+
+It imports what ranks need once, forks an elastic agent per generation of the group (so a restart costs no imports), is
+the subreaper of everything below it (so nothing can leave its sight), and ends all of it when the controller asks, or
+ends itself, by whatever means: it waits on the controller's pidfd. It is single-threaded and idle otherwise.
+
+Messages from the controller: ("start", spec), ("end", rank pids, grace seconds). Answers: ("ready", threads) or
+("failed", RankError) once, ("started", agent pid), ("ended", processes left), ("agent", wait status) at any time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+from harness.ranks import agent, processes, wire
+from harness.ranks.errors import RankError
+
+COMPILE_ONCE = "harness.ranks.compile_once"
+_SHARED_MEMORY = "/dev/shm"
+
+
+def main(descriptor: int, controller: int) -> None:
+    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.adopt_orphans()
+    connection = socket.socket(fileno=descriptor)
+    keeper = _Keeper(connection, controller)
+    try:
+        keeper.serve()
+    finally:
+        keeper.end((), 0.0)
+    os._exit(0)
+
+
+class _Keeper:
+    def __init__(self, connection: socket.socket, controller: int) -> None:
+        self._connection = connection
+        self._controller = processes.open_pidfd(controller)
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._poll.register(self._controller, select.POLLIN)
+        self._agent: tuple[int, int] | None = None
+        self._run_id = ""
+
+    def serve(self) -> None:
+        try:
+            if not self._prepare(wire.receive(self._connection)):
+                return
+            while True:
+                ready = {descriptor for descriptor, _ in self._poll.poll()}
+                if self._controller in ready:
+                    return
+                if self._agent is not None and self._agent[1] in ready:
+                    self._agent_ended()
+                if self._connection.fileno() in ready:
+                    self._obey(wire.receive(self._connection))
+        except (wire.WireClosedError, ConnectionError):
+            return  # the controller is gone: main ends everything
+
+    def _prepare(self, preload: tuple[str, ...]) -> bool:
+        ahead = None
+        try:
+            for name in preload:
+                module = importlib.import_module(name)
+                if name == COMPILE_ONCE:
+                    ahead = module.hash_compiler_ahead()
+            if ahead is not None:
+                ahead.join()
+        except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
+            wire.send(self._connection, ("failed", RankError.of(-1, error)))
+            return False
+        wire.send(self._connection, ("ready", len(os.listdir("/proc/self/task"))))
+        return True
+
+    def _obey(self, message: tuple[Any, ...]) -> None:
+        if message[0] == "start":
+            self._start(message[1])
+        elif message[0] == "end":
+            left = self.end(message[1], message[2])
+            wire.send(self._connection, ("ended", left))
+
+    def _start(self, spec: agent.Spec) -> None:
+        (log,) = wire.receive_descriptors(self._connection, 1)
+        self._run_id = spec.run_id
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._connection.close()
+                os.close(self._controller)
+                agent.main(spec, log, parent)
+            finally:
+                os._exit(1)
+        os.close(log)
+        descriptor = processes.open_pidfd(pid)
+        self._agent = (pid, descriptor)
+        self._poll.register(descriptor, select.POLLIN)
+        wire.send(self._connection, ("started", pid))
+
+    def _agent_ended(self) -> None:
+        assert self._agent is not None  # sanity check
+        pid, descriptor = self._agent
+        self._forget_agent(descriptor)
+        _, status = os.waitpid(pid, 0)
+        wire.send(self._connection, ("agent", status))
+
+    def end(self, ranks: tuple[int, ...], grace: float) -> list[str]:
+        """End everything below the keeper and remove the shared memory that carries the run's name."""
+        if self._agent is not None:
+            self._forget_agent(self._agent[1])
+        left = processes.end_descendants(ranks, grace)
+        if self._run_id:
+            remove_shared_memory(self._run_id)
+            self._run_id = ""
+        return left
+
+    def _forget_agent(self, descriptor: int) -> None:
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
+        self._agent = None
+
+
+def remove_shared_memory(run_id: str) -> None:
+    """Remove what a killed rank left in shared memory under names that contain ``TORCHELASTIC_RUN_ID``."""
+    try:
+        names = os.listdir(_SHARED_MEMORY)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if run_id in name:
+            try:
+                os.unlink(os.path.join(_SHARED_MEMORY, name))
+            except FileNotFoundError:
+                continue  # its owner was faster

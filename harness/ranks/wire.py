@@ -1,0 +1,158 @@
+"""The wire between controller and ranks: length-prefixed pickles over Unix sockets in Linux's abstract namespace.
+
+Nothing of it is in the file system. A connection is accepted only from the same user and with the group's random
+token; both ends are processes of one test run, so unpickling what comes over it is safe.
+
+A frame is 8 bytes of length (little endian) and a pickle. Each end has one request under way at most.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import pickle
+import secrets
+import socket
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("<Q")
+_PEER = struct.Struct("3i")
+_CHUNK = 1 << 16
+
+
+class WireClosedError(Exception):
+    """The other end is gone."""
+
+
+def encode(message: Any) -> bytes:
+    """One frame. Raises whatever pickle raises for a message that is not plain data."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+def send(connection: socket.socket, message: Any) -> None:
+    """Send one message; blocks until the kernel has taken it, or the socket's timeout passes."""
+    connection.sendall(encode(message))
+
+
+def receive_bytes(connection: socket.socket) -> bytes:
+    """The body of the next frame, not unpickled yet; blocks. Raises WireClosedError at the end of the stream."""
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    return _exactly(connection, length)
+
+
+def receive(connection: socket.socket) -> Any:
+    """The next message; blocks. Raises WireClosedError at the end of the stream."""
+    return pickle.loads(receive_bytes(connection))
+
+
+class Inbox:
+    """Collects frames from a socket without ever blocking, for use behind a selector."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._data = bytearray()
+
+    def take(self) -> list[Any]:
+        """The messages that are complete by now. Raises WireClosedError when the stream ended and no message is left."""
+        ended = False
+        while True:
+            try:
+                chunk = self._connection.recv(_CHUNK, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                chunk = b""
+            if not chunk:
+                ended = True
+                break
+            self._data += chunk
+            if len(chunk) < _CHUNK:
+                break
+        messages = self._complete()
+        if ended and not messages:
+            raise WireClosedError("the stream ended")
+        return messages
+
+    def _complete(self) -> list[Any]:
+        messages = []
+        while len(self._data) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._data)
+            end = _LENGTH.size + length
+            if len(self._data) < end:
+                break
+            messages.append(pickle.loads(memoryview(self._data)[_LENGTH.size : end].tobytes()))
+            del self._data[:end]
+        return messages
+
+
+class Listener:
+    """The controller's side of a group's wire: a random abstract address and a random token."""
+
+    def __init__(self, backlog: int) -> None:
+        self.address = f"iris-harness-{os.getpid()}-{secrets.token_hex(12)}"
+        self.token = secrets.token_hex(24)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.bind("\0" + self.address)
+        self.socket.listen(backlog)
+
+    def accept(self, patience: float = 5.0) -> tuple[socket.socket, int, int] | None:
+        """The next rank as (connection, rank, pid); None for a caller that is not ours, which is shut out."""
+        connection, _ = self.socket.accept()
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        pid, uid, _ = _PEER.unpack(credentials)
+        connection.settimeout(patience)
+        try:
+            # Text, not a pickle: nothing is unpickled before the token was seen.
+            token, _, rank = receive_bytes(connection).decode("ascii").partition(" ")
+            genuine = uid == os.getuid() and hmac.compare_digest(token, self.token)
+        except (TimeoutError, WireClosedError, UnicodeDecodeError):
+            genuine = False
+        if not genuine:
+            connection.close()
+            return None
+        connection.settimeout(None)
+        return connection, int(rank), pid
+
+    def close(self) -> None:
+        """Stop listening; accepted connections stay."""
+        self.socket.close()
+
+
+def connect(address: str, token: str, rank: int) -> socket.socket:
+    """A rank's connection to its controller. Raises OSError when the controller is gone."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect("\0" + address)
+    body = f"{token} {rank}".encode("ascii")
+    connection.sendall(_LENGTH.pack(len(body)) + body)
+    return connection
+
+
+def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:
+    """Hand open descriptors to the other end; exactly one ``receive_descriptors`` must take them."""
+    socket.send_fds(connection, [b"d"], descriptors)
+
+
+def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
+    """Take the descriptors that the other end sent. Raises WireClosedError if it is gone."""
+    data, descriptors, _, _ = socket.recv_fds(connection, 1, count)
+    if not data:
+        raise WireClosedError("the stream ended before the descriptors came")
+    return list(descriptors)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = connection.recv(count) if count else b""
+    if len(data) == count:
+        return data
+    parts = bytearray(data)
+    while len(parts) < count:
+        try:
+            data = connection.recv(min(count - len(parts), 1 << 20))
+        except ConnectionError as error:
+            raise WireClosedError("the stream broke") from error
+        if not data:
+            raise WireClosedError("the stream ended")
+        parts += data
+    return bytes(parts)

@@ -1,0 +1,153 @@
+"""What runs in each rank: join torch.distributed, set up, then execute one call after the other.
+
+The main thread executes; a daemon thread watches for the end of the controller and answers requests for the rank's
+state. Calls come in over the wire, see ``wire``; a call is ("call", "module:function", payload).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from harness.ranks import agent, processes, stacks, wire
+from harness.ranks.errors import RankError
+
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+def main(spec: agent.Spec) -> None:
+    """The entry point in a rank that the agent forked; never returns."""
+    rank = int(os.environ["RANK"])
+    try:
+        _prepare_process()
+        connection = wire.connect(spec.address, spec.token, rank)
+        output, dump, state = wire.receive_descriptors(connection, 3)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        faulthandler.enable(file=2, all_threads=True)
+        stacks.register(dump)
+        _watch(connection, spec.controller, state)
+        _serve(connection, rank, spec)
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)  # how the keeper asks first
+    except (wire.WireClosedError, ConnectionError):
+        os._exit(1)  # the controller is gone
+    except BaseException as error:  # noqa: BLE001 (it ends the process, and the controller reads why)
+        print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def main_of_interpreter() -> None:
+    """The entry point of a rank that is a fresh interpreter: the spec is in the environment."""
+    fields = json.loads(os.environ.pop(agent.SPEC_VARIABLE))["spec"]
+    main(agent.Spec(**fields))
+
+
+def _prepare_process() -> None:
+    processes.die_with_parent(os.getppid())
+    processes.leave_no_core()
+    # The agent's handlers were inherited with the fork.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _watch(connection: socket.socket, controller: int, state: int) -> None:
+    """Start the thread that ends this process with its controller, and that answers for its state."""
+    wakeup_read, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+    arguments = (connection.fileno(), processes.open_pidfd(controller), wakeup_read, state)
+    threading.Thread(target=stacks.watch, args=arguments, name="rank-watch", daemon=True).start()
+
+
+def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
+    setup, options = wire.receive(connection)
+    try:
+        environment = _set_up(rank, spec, setup, options)
+    except (KeyboardInterrupt, wire.WireClosedError):
+        raise
+    except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
+        wire.send(connection, ("failed", RankError.of(rank, error)))
+        return
+    wire.send(connection, ("ready", None))
+    _execute_calls(connection, rank, environment)
+    _finish(environment)
+
+
+def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> None:
+    """The loop of a rank. Reports of stacks leave out this frame and what is below it, by its name."""
+    while True:
+        body = wire.receive_bytes(connection)
+        message: tuple[Any, ...] = ()
+        try:
+            message = pickle.loads(body)
+            if message[0] == "quit":
+                return
+            answer = wire.encode(("result", resolve(message[1])(environment, message[2])))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
+            answer = wire.encode(("error", RankError.of(rank, error)))
+        connection.sendall(answer)
+        del body, message, answer  # an idle rank holds on to no payload
+
+
+def _set_up(rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any]) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    backend = options.get("backend", "gloo")
+    dist.init_process_group(backend, timeout=timedelta(seconds=options.get("collective_timeout", 1800)))
+    if options.get("compile_once", True):
+        from harness.ranks import compile_once
+
+        compile_once.install()
+    info = {
+        "rank": rank,
+        "world_size": spec.world_size,
+        "local_rank": int(os.environ["LOCAL_RANK"]),
+        "run_id": spec.run_id,
+    }
+    return info if setup is None else resolve(setup)(info, options)
+
+
+def _finish(environment: Any) -> None:
+    """The orderly end: the environment's own ``close()`` first. The controller bounds it."""
+    close = getattr(environment, "close", None)
+    if callable(close):
+        close()
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+_resolved: dict[str, Callable[..., Any]] = {}
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """The function that ``"module:function"`` names. Raises ValueError, ImportError or AttributeError for none."""
+    found = _resolved.get(target)
+    if found is None:
+        module, colon, name = target.partition(":")
+        if not colon:
+            raise ValueError(f"expected 'module:function', got {target!r}")
+        found = importlib.import_module(module)  # type: ignore[assignment]
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert found is not None  # sanity check
+        _resolved[target] = found
+    return found
