@@ -191,11 +191,14 @@ class Launcher:
             )
         self.scratch = (getattr(metadata, "global_scratch_size", 0), getattr(metadata, "profile_scratch_size", 0))
         arguments = self.program.listing.metadata.get(".args", [])
-        offsets = [int(a[".offset"]) for a in arguments]
+        hidden = [a for a in arguments if a[".value_kind"].startswith("hidden_")]
+        offsets = [int(a[".offset"]) for a in arguments if a not in hidden]
+        self.hidden = [(a[".value_kind"], int(a[".offset"]), int(a[".size"])) for a in hidden]
         size = int(self.program.listing.metadata[".kernarg_segment_size"])
         self.kernarg = np.zeros(max(8, -(-size // 8) * 8), np.uint8)
         self.pointers, self.values = _placements(src, offsets)
         self.scratch_offsets = offsets[len(self.pointers) + len(self.values) :]
+        self.grid_places = _grid_places(arguments)
 
     def __call__(
         self,
@@ -219,8 +222,11 @@ class Launcher:
                 f"a kernel compiled for the emulated device was launched while {type(active).__name__} is active"
             )
         tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
+        self._place_hidden((grid_x, grid_y, grid_z))
         # A launch inside a launch (from a hook) must not see this one's arguments change.
         kernarg = self.kernarg if _running is None else self.kernarg.copy()
+        for axis, offset in self.grid_places:
+            kernarg[offset : offset + 4].view(np.uint32)[0] = (grid_x, grid_y, grid_z)[axis]
         launch = Launch(
             self.program, (grid_x, grid_y, grid_z), self.num_warps, self.lds_bytes, kernarg, active.allocations, tensors
         )
@@ -263,6 +269,23 @@ class Launcher:
         return tensors, scratch
 
 
+    def _place_hidden(self, grid: tuple[int, int, int]) -> None:
+        """The implicit arguments (LLVM AMDGPUUsage, "Code Object V5 Metadata"): what gl.num_programs reads, and so on."""
+        for kind, offset, size in self.hidden:
+            name = kind.removeprefix("hidden_")
+            value = {
+                "block_count_x": grid[0],
+                "block_count_y": grid[1],
+                "block_count_z": grid[2],
+                "group_size_x": self.num_warps * WARP_SIZE,
+                "group_size_y": 1,
+                "group_size_z": 1,
+                "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1,
+                "dynamic_lds_size": self.lds_bytes,
+            }.get(name, 0)
+            self.kernarg[offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+
+
 def _placements(src: Any, offsets: list[int]) -> tuple[list[Pointer], list[Value]]:
     """Where each argument goes: pointers as (path, name, offset), values as (path, offset, writer)."""
     pointers: list[Pointer] = []
@@ -287,6 +310,12 @@ def _placements(src: Any, offsets: list[int]) -> tuple[list[Pointer], list[Value
     for i, (name, kind) in enumerate(src.signature.items()):
         visit(kind, (i,), str(name))
     return pointers, values
+
+
+def _grid_places(arguments: list[dict]) -> list[tuple[int, int]]:
+    """The hidden arguments by which a kernel learns its grid, as (axis, offset): what ``num_programs`` reads."""
+    names = {f"hidden_block_count_{axis}": number for number, axis in enumerate("xyz")}
+    return [(names[a[".value_kind"]], int(a[".offset"])) for a in arguments if a.get(".value_kind") in names]
 
 
 def _at(arguments: Sequence[Any], path: ArgumentPath) -> Any:

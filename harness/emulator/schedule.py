@@ -30,6 +30,7 @@ CHUNK_WAVES = 128
 RESIDENT_WAVES = 304 * 32
 _SPINS_BEFORE_SLEEP = 64
 _SLEEP_SECONDS = 50e-6
+_LONGEST_SLEEP_SECONDS = 500e-6
 
 
 class Scheduler:
@@ -106,7 +107,9 @@ class Scheduler:
         if self.idle_rounds < _SPINS_BEFORE_SLEEP:
             os.sched_yield()
         else:
-            time.sleep(_SLEEP_SECONDS)
+            # The longer nothing ends here, the more of the processor goes to the ranks that are waited for.
+            longer = self.idle_rounds / _SPINS_BEFORE_SLEEP
+            time.sleep(min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS))
 
     # -- executing ---------------------------------------------------------------------------------------------------
 
@@ -225,15 +228,18 @@ class Scheduler:
         if not complete.any():
             return
         waiting, chunk.at_barrier = chunk.at_barrier, []
+        # Of a spinning work-group only some wavefronts jump backwards; all that met here have used what those used.
+        turn = max(wf.turn for wf in waiting)
         for wf in waiting:
             go = complete[chunk.group_of(wf.wave)]
-            if go.all():
-                self.ready.append(wf)
-            elif not go.any():
+            if not go.any():
                 chunk.at_barrier.append(wf)
-            else:
-                self.ready.append(wf.select(go))
+                continue
+            if not go.all():
                 chunk.at_barrier.append(wf.select(~go))
+                wf = wf.select(go)
+            wf.turn = turn
+            self.ready.append(wf)
 
     def _check_barriers(self) -> None:
         stuck = [wf for chunk in self.launch.chunks for wf in chunk.at_barrier]

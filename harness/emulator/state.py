@@ -157,7 +157,7 @@ class Wavefronts:
             np.concatenate([p.s for p in parts]),
             np.concatenate([p.scc for p in parts]),
             first.block,
-            min(p.turn for p in parts),
+            max(p.turn for p in parts),
         )
         merged.loops = max(p.loops for p in parts)
         return merged
