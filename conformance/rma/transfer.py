@@ -58,8 +58,8 @@ def _round(env: Env, case: TransferCase, launch: Launch, push: bool, shows_other
     keep = torch.from_numpy(np.append(kept_lanes(case.mask, case.n, me), False).astype(np.uint8)).to(env.device.torch_device)
     with env.acting():
         for peer in case.targets[me]:
-            start = _slot(case, me if push else peer)
-            launch(env, case, image.tensor(source), image.arena[start : start + max(1, case.n) * dtype.itemsize].view(dtype), keep, peer)
+            slot = env.pointer(_slot(case, me if push else peer), dtype)
+            launch(env, case, env.pointer(source.start, dtype), slot, keep, peer)
     env.settle()
     return image.difference()
 
