@@ -121,7 +121,7 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
     else:
         n = draw(st.integers(1, 6))
     actors = max((sum(peer in peers for peers in targets) for peer in range(ranks)), default=1)
-    fewest = max(1, -(-n * max(1, actors) // contributions_per_cell(op, dtype)))
+    fewest = -(-n // max(1, contributions_per_cell(op, dtype) // max(1, actors)))
     cells = max(fewest, draw(st.sampled_from([1, 2, 3, 7, 64, max(1, n)])))
     return AtomicCase(
         op=op,

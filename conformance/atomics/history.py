@@ -1,0 +1,132 @@
+"""What all atomics have in common: every lane acts once on a cell of a peer, and the old values must make sense.
+
+Each rank has cells. In one launch per peer its lanes act on that peer's cells, several lanes and ranks on the same one, and
+store the old values they got. torch.distributed's all_reduce of all operands gives the final cells (exchanges have no
+reduction: their chain of old values does); the target of the operations gathers the old values and finds the order that
+explains them; then the whole heap is compared.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from fixtures.worker import Env
+from harness.cases import AtomicCase, kept_lanes, of_name
+from harness.oracles import AtomicHistory, difference, exchange, explain, inputs_of, reduced
+from harness.oracles.linearise import REDUCTIONS, contribution, final_values, initial_values
+
+CELLS, OLDS, OLDS_STRIDE = 4096, 64 * 1024, 32 * 1024
+
+
+@gluon.jit(do_not_specialize=["cells", "cell_of", "values", "compares", "keep", "olds", "n", "to_rank"])
+def atomic_kernel(
+    IrisDeviceCtx: gl.constexpr, context_tensor, apply: gl.constexpr, cells, cell_of, values, compares, keep, olds, n, to_rank,
+    MASKED: gl.constexpr, RETURNED: gl.constexpr, SEM: gl.constexpr, SCOPE: gl.constexpr,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    """``apply(ctx, pointer, compare, value, to_rank, mask, sem, scope)`` is the method under test."""
+    ctx = IrisDeviceCtx.initialize(context_tensor)
+    if SPT == 0:
+        lane = gl.program_id(0)
+        pointer = cells + gl.load(cell_of + lane)
+        old = apply(ctx, pointer, gl.load(compares + lane), gl.load(values + lane), to_rank, None, SEM, SCOPE)
+        if RETURNED:
+            gl.store(olds + lane, old)
+    else:
+        BLOCK: gl.constexpr = SPT * LANES * WARPS
+        offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+        mask = None
+        if MASKED:
+            mask = offsets < n
+            mask = mask & (gl.load(keep + offsets, mask=mask, other=0) != 0)
+        pointer = cells + gl.load(cell_of + offsets, mask=mask)
+        compare, value = gl.load(compares + offsets, mask=mask), gl.load(values + offsets, mask=mask)
+        old = apply(ctx, pointer, compare, value, to_rank, mask, SEM, SCOPE)
+        if RETURNED:
+            gl.store(olds + offsets, old, mask=mask)
+
+
+def run_atomics(env: Env, case: AtomicCase, apply: Any) -> dict[str, Any] | None:
+    """A case on this rank."""
+    me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
+    pairs = {(actor, target) for actor, targets in enumerate(case.targets) for target in targets}
+    targets = sorted(case.targets[me])
+    start = initial_values(case, me)
+
+    image.reset()
+    cells = image.claim("cells", CELLS + case.offset * dtype.itemsize, case.cells, dtype)
+    image.fill(cells, torch.from_numpy(start).to(dtype))
+    olds = {t: image.claim(f"old values from rank {t}", OLDS + t * OLDS_STRIDE, case.n, dtype) for t in targets}
+    if case.op in REDUCTIONS:
+        image.expect(cells, final_values(case, me, reduced(contribution(case, me, ranks), REDUCTIONS[case.op])[me]))
+    else:
+        env.settle()  # every heap is ready
+
+    with env.acting():
+        for target in targets:
+            _launch(env, case, apply, target, env.pointer(cells.start, dtype), env.pointer(olds[target].start, dtype))
+    env.device.synchronize()
+    blank = torch.zeros(case.n, dtype=dtype)
+    received = exchange([image.tensor(olds[t]) for t in targets] or [blank], pairs, rank=me, ranks=ranks)
+
+    if case.returned:
+        acted = torch.from_numpy(kept_lanes(case.mask, case.n, me))
+        for region in olds.values():
+            # The target judges the old values; here only lanes that did not act must still hold poison.
+            image.expected(region)[acted] = image.tensor(region)[acted]
+    final = _wide(image.tensor(cells), start)
+    history = _history(case, me, received)
+    found = explain(case.op, case.dtype, start, final, history, rank=me) if case.returned else None
+    if case.op not in REDUCTIONS:
+        found = found or (None if case.returned else _possible(case, start, final, history, me))
+        image.expect(cells, image.tensor(cells).clone())
+    return image.difference() or found
+
+
+def _launch(env: Env, case: AtomicCase, apply: Any, target: int, cells: torch.Tensor, olds: torch.Tensor) -> None:
+    mine = inputs_of(case, env.rank, target)
+    device, dtype = env.device.torch_device, of_name(case.dtype)
+    warps = env.warps(case.warps)
+    atomic_kernel[(case.grid,)](
+        env.device_context, env.context, apply, cells,
+        torch.from_numpy(mine.cell.astype(np.int32)).to(device),
+        torch.from_numpy(mine.value).to(dtype).to(device),
+        torch.from_numpy(mine.compare).to(dtype).to(device),
+        torch.from_numpy(mine.acts.astype(np.uint8)).to(device),
+        olds, case.n, target,
+        case.op != "cas", case.returned, case.sem, case.scope, case.spt, env.device.lanes, warps, num_warps=warps,
+    )  # fmt: skip
+
+
+def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) -> AtomicHistory:
+    """All operations on ``owner``'s cells, with the old values that their actors got."""
+    parts: list[tuple[np.ndarray, ...]] = []
+    for actor, olds in sorted(received.items()):
+        theirs = inputs_of(case, actor, owner)
+        lanes = np.flatnonzero(theirs.acts)
+        old = _wide(olds, theirs.value)[lanes]
+        parts.append((theirs.cell[lanes], theirs.value[lanes], theirs.compare[lanes], old, np.full(len(lanes), actor), lanes))
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        values = initial_values(case, owner)[:0]
+        return AtomicHistory(none, values, values, values, none, none)
+    return AtomicHistory(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _possible(case: AtomicCase, start: np.ndarray, final: np.ndarray, history: AtomicHistory, rank: int) -> dict[str, Any] | None:
+    """Without old values: each cell holds what some operation wrote; an exchange on it must have changed it."""
+    for cell in range(case.cells):
+        mine = history.cell == cell
+        may = history.value[mine]
+        changed = mine.any() if case.op == "xchg" else (history.compare[mine] == start[cell]).any()
+        if not (final[cell] in may if changed else final[cell] == start[cell]):
+            wanted = f"one of {sorted(may.tolist())[:8]}" if changed else start[cell]
+            return difference(f"cell {cell}", rank=rank, index=cell, got=final[cell], wanted=wanted)
+    return None
+
+
+def _wide(tensor: torch.Tensor, like: np.ndarray) -> np.ndarray:
+    return tensor.to(torch.float64 if like.dtype == np.float64 else torch.int64).cpu().numpy().copy()
