@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..host.platform.base import warp_size
+from iris_under_test.host.platform.base import warp_size
+
 from .config import Config
 from .utils import extract_group_info
 
 if TYPE_CHECKING:
-    from ..host.iris import Iris
+    from iris_under_test.host.iris import Iris
 
 __all__ = ["all_gather"]
 

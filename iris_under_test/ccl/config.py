@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..host.platform.base import xcd_count
+from iris_under_test.host.platform.base import xcd_count
 
 __all__ = ["Config"]
 

@@ -11,7 +11,7 @@ from . import all_gather as _module_function
 from .config import Config
 
 if TYPE_CHECKING:
-    from ..host.iris import Iris
+    from iris_under_test.host.iris import Iris
 
 __all__ = ["InstanceCollectives"]
 
@@ -20,7 +20,6 @@ class InstanceCollectives:
     """The functions of ``ccl`` without their instance argument."""
 
     def __init__(self, instance: Iris) -> None:
-        # The instance owns this object: the cycle is left to the collector, close() does not wait for it.
         self._instance = instance
 
     def all_gather(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from ..host.distributed import helpers
+from iris_under_test.host.distributed import helpers
 
 if TYPE_CHECKING:
-    from ..host.iris import Iris
+    from iris_under_test.host.iris import Iris
 
 __all__ = ["extract_group_info"]
 

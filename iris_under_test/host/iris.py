@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,9 @@ from .distributed import broadcast_value
 from .logging import DEBUG, ERROR, INFO, WARNING, log
 from .memory import SymmetricHeap
 from .tensor_creation import Device, Number
+
+if TYPE_CHECKING:
+    from iris_under_test.ccl.instance import InstanceCollectives
 
 __all__ = ["Iris", "iris"]
 
@@ -38,9 +41,6 @@ class Iris:
     """
 
     def __init__(self, heap_size: int = 2**30) -> None:
-        # Here, because ccl needs this module's siblings.
-        from ..ccl.instance import InstanceCollectives
-
         if not dist.is_initialized():
             raise RuntimeError("torch.distributed is not initialised: call init_process_group first")
         self._platform = platform.current()
@@ -56,7 +56,14 @@ class Iris:
         self._context = torch.tensor(header + [0] * _TRACING_ENTRIES, dtype=torch.int64, device=self._device)
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
-        self.ccl = InstanceCollectives(self)
+
+    @property
+    def ccl(self) -> InstanceCollectives:
+        """The collectives bound to this instance: ``ctx.ccl.all_gather(output, input)``."""
+        # Made anew each time: kept, it would be a reference cycle, and a deleted instance would keep its heap.
+        from iris_under_test.ccl.instance import InstanceCollectives
+
+        return InstanceCollectives(self)
 
     def close(self) -> None:
         """Gives the heap back: peers are unmapped now, the own memory with its last tensor. Idempotent.
@@ -138,11 +145,11 @@ class Iris:
         return tensor_creation.empty(self.heap, self._device, *size, requested_device=device, **options)
 
     def full(self, size: Any, fill_value: Number, *, device: Device = None, **options: Any) -> torch.Tensor:
-        """``full(size, fill_value, *, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
+        """``full(size, fill_value, *, out, dtype, layout=torch.strided, device=None, requires_grad=False)``"""
         return tensor_creation.full(self.heap, self._device, size, fill_value, requested_device=device, **options)
 
-    def zeros_like(self, input: torch.Tensor, *, device: Device = None, **options: Any) -> torch.Tensor:
-        """``zeros_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve)``"""
+    def zeros_like(self, input: torch.Tensor, *, device: Device = None, **options: Any) -> torch.Tensor:  # noqa: A002
+        """``zeros_like(input, *, dtype, layout, device=None, requires_grad=False, memory_format=preserve)``"""
         return tensor_creation.zeros_like(self.heap, self._device, input, requested_device=device, **options)
 
     def arange(

@@ -109,7 +109,7 @@ def empty(
 def zeros_like(
     heap: SymmetricHeap,
     device: torch.device,
-    input: torch.Tensor,
+    input: torch.Tensor,  # noqa: A002
     *,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,

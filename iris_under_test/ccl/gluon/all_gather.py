@@ -13,12 +13,14 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from ...device.gluon import IrisDeviceCtx
-from ...host.platform.base import warp_size
+from iris_under_test.device.gluon import IrisDeviceCtx
+from iris_under_test.device.gluon.address import translate
+from iris_under_test.host.platform.base import warp_size
+
 from .tiles import grouped_tile, spread_over_xcds
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from iris_under_test.ccl.config import Config
 
 __all__ = ["launch_all_gather", "persistent_all_gather"]
 
@@ -66,6 +68,13 @@ def persistent_all_gather(
     num_programs = gl.num_programs(0)
     first = spread_over_xcds(gl.program_id(0), num_programs, NUM_XCDS, CHUNK)
 
+    # Moved to every member once, not at each store: AMD GPUs count loads and stores together, so waiting for a heap
+    # base behind a store would wait for that store to reach its peer.
+    outputs = ()
+    for step in gl.static_range(WORLD_SIZE):
+        member = (rank_in_group + step) % WORLD_SIZE
+        outputs += (translate(output_ptr, ctx.heap_bases, ctx.cur_rank, rank_start + member * rank_stride),)
+
     for tile_id in range(first, tiles_m * tiles_n, num_programs):
         tile_m, tile_n = grouped_tile(tile_id, tiles_m, tiles_n, GROUP_M)
         rows = tile_m * BLOCK_M + row_in_tile
@@ -76,13 +85,10 @@ def persistent_all_gather(
         rows64 = rows.to(gl.int64)
         columns64 = columns.to(gl.int64)
         output_rows = rows64 + rank_in_group.to(gl.int64) * M
-        source = input_ptr + (rows64 * stride_in_m + columns64 * stride_in_n)
-        destination = output_ptr + (output_rows * stride_out_m + columns64 * stride_out_n)
-
-        data = gl.load(source, mask=mask)
+        data = gl.load(input_ptr + (rows64 * stride_in_m + columns64 * stride_in_n), mask=mask)
+        output_offsets = output_rows * stride_out_m + columns64 * stride_out_n
         for step in gl.static_range(WORLD_SIZE):
-            member = (rank_in_group + step) % WORLD_SIZE
-            ctx.store(destination, data, rank_start + member * rank_stride, mask=mask)
+            gl.store(outputs[step] + output_offsets, data, mask=mask)  # remote
 
 
 def launch_all_gather(

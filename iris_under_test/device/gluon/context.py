@@ -44,14 +44,17 @@ class _SourceHash:
 
 
 @gluon.jit
-def _negate(val, element_ty: gl.constexpr):
+def _negate(val, element_ty: gl.constexpr, num_ranks):
     # Converted first: the negative of a narrower or unsigned value need not fit its own type.
     value = gl.cast(val, element_ty)
-    if element_ty.is_floating():
+    if element_ty.is_floating():  # noqa: SIM108
         # Not -value: Triton 3.6 makes it 0 - value, which loses the sign of a zero.
-        return value * -1.0
+        negated = value * -1.0
     else:
-        return -value
+        # Not -value: LLVM would turn the addition of it into an atomic subtraction, which AMD GPUs run as a
+        # compare-and-swap loop at system scope. It cannot know that a world has at least one rank.
+        negated = value * gl.where(num_ranks > 0, -1, 1).to(element_ty)
+    return negated
 
 
 @aggregate
@@ -97,14 +100,18 @@ class IrisDeviceCtx:
         gl.store(remote, value, mask=mask, cache_modifier=cache_modifier)  # remote
 
     @gluon.jit
-    def get(self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None):
+    def get(
+        self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
+    ):
         """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
         remote = translate(from_ptr, self.heap_bases, self.cur_rank, from_rank)
         value = gl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
         gl.store(to_ptr, value, mask=mask, cache_modifier=store_cache_modifier)
 
     @gluon.jit
-    def put(self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None):
+    def put(
+        self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
+    ):
         """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
         remote = translate(to_ptr, self.heap_bases, self.cur_rank, to_rank)
         value = gl.load(from_ptr, mask=mask, other=other, cache_modifier=load_cache_modifier)
@@ -144,7 +151,7 @@ class IrisDeviceCtx:
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        negated = _negate(val, pointer.dtype.element_ty)
+        negated = _negate(val, pointer.dtype.element_ty, self.num_ranks)
         return gl.atomic_add(remote, negated, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit

@@ -5,6 +5,7 @@ All functions here except ``extract_group_info`` are collective: every rank of t
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -106,7 +107,7 @@ def extract_group_info(
     members = dist.get_process_group_ranks(group) if group is not dist.GroupMember.NON_GROUP_MEMBER else []
     if rank not in members:
         raise RuntimeError(f"rank {rank} is not part of the group {members}")
-    strides = {after - before for before, after in zip(members, members[1:])} or {1}
+    strides = {after - before for before, after in itertools.pairwise(members)} or {1}
     if 0 in strides:
         raise ValueError(f"group {members} names a rank twice")
     if len(strides) > 1:

@@ -2,4 +2,4 @@
 
 from .logging import DEBUG, ERROR, INFO, WARNING, IrisFormatter, log, logger, set_logger_level
 
-__all__ = ["DEBUG", "ERROR", "INFO", "IrisFormatter", "WARNING", "log", "logger", "set_logger_level"]
+__all__ = ["DEBUG", "ERROR", "INFO", "WARNING", "IrisFormatter", "log", "logger", "set_logger_level"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["DEBUG", "ERROR", "INFO", "IrisFormatter", "WARNING", "log", "logger", "set_logger_level"]
+__all__ = ["DEBUG", "ERROR", "INFO", "WARNING", "IrisFormatter", "log", "logger", "set_logger_level"]
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 

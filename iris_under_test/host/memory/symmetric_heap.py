@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from ..distributed.helpers import exchange
-from ..platform import Platform
+from iris_under_test.host.distributed.helpers import exchange
+from iris_under_test.host.platform import Platform
+
 from .allocator import BumpAllocator
 
 __all__ = ["DEFAULT_ALIGNMENT", "SymmetricHeap"]

@@ -21,6 +21,6 @@ def current() -> Platform:
         from .emulated import EmulatedPlatform
 
         return EmulatedPlatform(active)
-    from .gpu import refuse
+    from .gpu import refusal
 
-    refuse(active)
+    raise refusal(active)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.helpers import agree, exchange
+from iris_under_test.host.distributed.helpers import agree, exchange
 
 __all__ = ["EmulatedPlatform"]
 

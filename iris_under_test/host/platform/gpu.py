@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
-__all__ = ["refuse"]
+__all__ = ["refusal"]
 
 
-def refuse(driver: Any) -> NoReturn:
-    """Raises NotImplementedError naming the device."""
+def refusal(driver: Any) -> NotImplementedError:
+    """The error to raise on this device, naming it."""
     target = driver.get_current_target()
-    raise NotImplementedError(
+    return NotImplementedError(
         f"symmetric memory on {target.backend} {target.arch} is not available yet: "
         "use the emulated device, whose Triton driver runs kernels on CPU tensors"
     )
