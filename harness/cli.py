@@ -34,13 +34,19 @@ def cli() -> None:
 @cli.command(short_help="Run the suite; write evidence and reports.")
 @click.option("--device", default="emulated", show_default=True, help="emulated, rocm or cuda.")
 @click.option("--arch", default=None, help="gfx942, gfx950 or sm_90.  [default: the device's first]")
-@click.option("--ranks", default="4", show_default=True, help="Ranks, or several world sizes as in 2,4.")
+@click.option("--ranks", default=None, help="Ranks, or several world sizes as in 2,4.  [default: the profile's]")
 @click.option("--profile", default="gate", show_default=True, help="gate, ci, dev or nightly.")
 @click.option("--output", type=_PATH, default=None, help="Where evidence and reports go.  [default: out/certify]")
 @click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
 @click.option("--seed", type=int, default=None, help="Seed of what is drawn.  [default: the profile's]")
 def certify(
-    device: str, arch: str | None, ranks: str, profile: str, output: Path | None, implementation: str, seed: int | None
+    device: str,
+    arch: str | None,
+    ranks: str | None,
+    profile: str,
+    output: Path | None,
+    implementation: str,
+    seed: int | None,
 ) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
@@ -90,13 +96,11 @@ def replay(case: str, evidence: Path | None) -> int:
     Exit status 0 if it passes now, 1 if not, 2 if there is no such case.
     """
     from harness.commands import preflight
-    from harness.commands.replay import find_case
-    from harness.commands.replay import replay as run_again
+    from harness.commands.replay import find_case, run_again
 
-    record, request = find_case(case, evidence)
-    preflight.check_software(request.device, request.arch)
-    status = run_again(record, request)
-    return status if status in (0, 1) else 1
+    found = find_case(case, evidence)
+    preflight.check_software(found.request.device, found.request.arch)
+    return 0 if run_again(found) == 0 else 1
 
 
 @cli.command(short_help="Write the reports of a run again.")

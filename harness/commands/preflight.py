@@ -17,13 +17,16 @@ from harness.errors import UsageError
 from harness.evidence.environment import installed_version
 
 PROFILES = ("gate", "ci", "dev", "nightly")
-MOST_RANKS = 8
+MOST_RANKS = 64
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked to do: the options that are handed to the suite. ``ranks`` are the world sizes, in order."""
+    """What a run is asked to do: the options that are handed to the suite.
+
+    ``ranks`` are the world sizes, in order; empty means the profile's.
+    """
 
     device: str
     arch: str
@@ -34,13 +37,14 @@ class Request:
 
     def options(self) -> list[str]:
         """The same as options of the pytest plugin."""
-        options = ["--device", self.device, "--arch", self.arch, "--ranks", ",".join(map(str, self.ranks))]
+        options = ["--device", self.device, "--arch", self.arch]
         options += ["--profile", self.profile, "--implementation", self.implementation]
+        options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
 
 def check_request(
-    device: str, arch: str | None, ranks: str, profile: str, implementation: str, seed: int | None = None
+    device: str, arch: str | None, ranks: str | None, profile: str, implementation: str, seed: int | None = None
 ) -> Request:
     """The request, with the device's first arch where none is named. Raises UsageError that says what to do."""
     found = devices.known(device, arch)
@@ -48,7 +52,7 @@ def check_request(
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
     if not implementation.isidentifier() or not _found(implementation):
         raise UsageError(f"no package {implementation!r} can be imported: install it, or name another --implementation")
-    return Request(device, found.arch, _ranks(ranks), profile, implementation, seed)
+    return Request(device, found.arch, _ranks(ranks) if ranks is not None else (), profile, implementation, seed)
 
 
 def check_software(device: str, arch: str) -> None:

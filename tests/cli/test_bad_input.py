@@ -40,10 +40,10 @@ def harness(tmp_path, *arguments, setup=""):
         (["--arch", "gfx90a"], "'gfx90a'", "gfx942"),
         (["--device", "cuda"], "CUDA build", "install"),
         (["--device", "rocm", "--arch", "gfx950"], "ROCm build", "install"),
-        (["--ranks", "0"], "'0'", "1 to 8"),
-        (["--ranks", "9"], "'9'", "1 to 8"),
-        (["--ranks", "four"], "'four'", "1 to 8"),
-        (["--ranks", "2,2"], "'2,2'", "1 to 8"),
+        (["--ranks", "0"], "'0'", "1 to 64"),
+        (["--ranks", "65"], "'65'", "1 to 64"),
+        (["--ranks", "four"], "'four'", "1 to 64"),
+        (["--ranks", "2,2"], "'2,2'", "1 to 64"),
         (["--profile", "weekly"], "'weekly'", "gate"),
         (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
         (["--implementation", "os; print"], "'os; print'", "--implementation"),
@@ -98,6 +98,7 @@ def test_a_triton_inside_the_range(monkeypatch, version):
         (["replay", "", "--evidence", "evidence.jsonl"], "3 cases begin with ''"),
         (["replay", "evidence.jsonl"], "not one JSON object"),
         (["replay", "end.json"], "no case record"),
+        (["replay", "list.json"], "no case record"),
         (["report", "nowhere.jsonl"], "nowhere.jsonl"),
         (["report", "old.jsonl"], "schema 0"),
         (["report", "evidence.jsonl", "--output", "/proc/x"], "/proc/x"),
@@ -108,6 +109,7 @@ def test_a_triton_inside_the_range(monkeypatch, version):
 def test_other_commands(tmp_path, arguments, what):
     samples.write(tmp_path / "evidence.jsonl", samples.green())
     samples.write(tmp_path / "end.json", [samples.end()])
+    (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "old.jsonl").write_text('{"schema": 0, "record": "run"}\n')
     assert what in refused(harness(tmp_path, *arguments))
 
@@ -118,6 +120,13 @@ def test_no_command_shows_what_there_is(tmp_path):
     assert "certify" in done.stdout
 
 
+def test_profiles_and_rank_counts_are_those_of_the_plugin():
+    from fixtures import options
+
+    assert tuple(options.PROFILES) == preflight.PROFILES
+    assert options.MOST_RANKS == preflight.MOST_RANKS
+
+
 def test_errors_carry_the_value():
     with pytest.raises(UsageError, match="weekly"):
-        preflight.check_request("emulated", None, "4", "weekly", "iris_under_test")
+        preflight.check_request("emulated", None, None, "weekly", "iris_under_test")
