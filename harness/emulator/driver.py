@@ -198,7 +198,6 @@ class Launcher:
         self.kernarg = np.zeros(max(8, -(-size // 8) * 8), np.uint8)
         self.pointers, self.values = _placements(src, offsets)
         self.scratch_offsets = offsets[len(self.pointers) + len(self.values) :]
-        self.grid_places = _grid_places(arguments)
 
     def __call__(
         self,
@@ -225,8 +224,6 @@ class Launcher:
         self._place_hidden((grid_x, grid_y, grid_z))
         # A launch inside a launch (from a hook) must not see this one's arguments change.
         kernarg = self.kernarg if _running is None else self.kernarg.copy()
-        for axis, offset in self.grid_places:
-            kernarg[offset : offset + 4].view(np.uint32)[0] = (grid_x, grid_y, grid_z)[axis]
         launch = Launch(
             self.program, (grid_x, grid_y, grid_z), self.num_warps, self.lds_bytes, kernarg, active.allocations, tensors
         )
@@ -310,12 +307,6 @@ def _placements(src: Any, offsets: list[int]) -> tuple[list[Pointer], list[Value
     for i, (name, kind) in enumerate(src.signature.items()):
         visit(kind, (i,), str(name))
     return pointers, values
-
-
-def _grid_places(arguments: list[dict]) -> list[tuple[int, int]]:
-    """The hidden arguments by which a kernel learns its grid, as (axis, offset): what ``num_programs`` reads."""
-    names = {f"hidden_block_count_{axis}": number for number, axis in enumerate("xyz")}
-    return [(names[a[".value_kind"]], int(a[".offset"])) for a in arguments if a.get(".value_kind") in names]
 
 
 def _at(arguments: Sequence[Any], path: ArgumentPath) -> Any:
