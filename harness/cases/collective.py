@@ -13,7 +13,7 @@ class GatherCase:
     """``calls`` all_gathers of an (m, n) tensor. ``group``: "world", "halves" (consecutive), "stride" (every second rank).
 
     ``in_pad`` and ``out_pad`` are elements between the rows of input and output. ``skewed`` delays that rank (-1: none) for
-    ``skew_ms`` before each call. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else
+    ``skew_ms`` before each call. ``default``: no Config is passed, so block size and the like are the library's. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else
     each has its own and nothing stands between the calls. ``comm_sms`` work-groups, ``warps`` wavefronts each.
     """
 
@@ -33,6 +33,7 @@ class GatherCase:
     reuse: bool = False
     skewed: int = -1
     skew_ms: int = 0
+    default: bool = False
 
 
 def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:

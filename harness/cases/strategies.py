@@ -180,6 +180,7 @@ def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
         reuse=draw(st.booleans()) if calls > 1 else False,
         skewed=draw(st.integers(0, ranks - 1)) if late else -1,
         skew_ms=draw(st.integers(1, 8)) if late else 0,
+        default=(block_m, block_n) == (32, 64) and draw(st.booleans()),
     )
 
 

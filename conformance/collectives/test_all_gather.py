@@ -1,0 +1,118 @@
+"""all_gather(output (W*M, N), input (M, N), group, async_op, config): everybody's rows, stacked by group rank, on everybody.
+
+001  Every shape, stride, block size, group and number of calls gives what torch.distributed's all_gather gives; padding
+     between rows and all other memory stay as they were. Calls may follow each other without anything in between.
+002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late.
+003  Wrong shapes and configurations are refused.
+"""
+
+import torch
+
+from conformance.collectives.gather import expect, fill, prepare
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import ALL, GatherCase, HostCase, members_of, payload, rounds_needed
+
+
+def run(env, case):
+    found = None
+    for round_ in range(rounds_needed(case.dtype, case.calls * env.world_size * case.m * case.n)):
+        found = _round(env, case, round_) or found
+    return found
+
+
+def _round(env, case, round_):
+    calls, group = prepare(env, case, round_)
+    env.settle()
+    found = None
+    with env.acting():
+        for k, call in enumerate(calls):
+            env.late(case.skewed, case.skew_ms)
+            env.iris.ccl.all_gather(call.output, call.input, group=group, async_op=case.async_op, config=_config(env, case))
+            if case.reuse:
+                # The caller's own synchronisation: inputs and outputs are about to be written again.
+                env.settle()
+                expect(env, call, case)
+                found = found or env.image.difference()
+                env.settle()
+                if k + 1 < case.calls:
+                    fill(env, calls[k + 1], _rows_of(env, case, round_, k + 1), case)
+                    env.settle()
+    env.settle()
+    for call in calls if not case.reuse else calls[-1:]:
+        expect(env, call, case)
+    return found or env.image.difference()
+
+
+def _rows_of(env, case, round_, k):
+    return payload(case.dtype, case.m * case.n, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k).view(case.m, case.n)
+
+
+def _config(env, case):
+    if case.default:
+        return None
+    return env.under_test.config(
+        block_size_m=case.block_m, block_size_n=case.block_n, swizzle_size=case.swizzle, comm_sms=case.comm_sms,
+        num_warps=env.warps(case.warps), use_gluon=True, threads_per_warp=env.device.lanes,
+    )  # fmt: skip
+
+
+def cases(ranks, dtype):
+    from harness.cases import strategies
+
+    return strategies.gathers(ranks, dtype)
+
+
+@requirement("CCL-ALLGATHER-001", cases=cases, dtype=("fp16", *(name for name in ALL if name != "fp16")))
+def test_all_gather(check, case):
+    check(run, case)
+
+
+def run_late(env, case):
+    """The rank that is not late looks at its output as soon as the call returns."""
+    (call,), group = prepare(env, case, 0)
+    env.settle()
+    seen = None
+    with env.acting():
+        env.late(case.skewed, case.skew_ms)
+        env.iris.ccl.all_gather(call.output, call.input, group=group, config=_config(env, case))
+        seen = call.output.clone()
+    env.settle()
+    expect(env, call, case)
+    found = Findings(env.rank)
+    found.same("the output when all_gather returned", seen, call.wanted)
+    return found.first or env.image.difference()
+
+
+def late_cases(ranks):
+    shape = {"dtype": "int32", "m": 5, "n": 70, "warps": 1, "skew_ms": 60}
+    return [GatherCase(**shape, skewed=late, group=group) for late in range(min(ranks, 3)) for group in ("world", "stride")]
+
+
+@requirement("CCL-ALLGATHER-002", cases=late_cases, ranks=2)
+def test_all_gather_waits(check, case):
+    check(run_late, case)
+
+
+def run_refused(env, case):
+    """Each call is refused on every rank before it moves anything."""
+    config, found, iris = env.under_test.config, Findings(env.rank), env.iris
+    env.image.reset()
+    env.settle()
+    members = len(members_of("world", env.rank, env.world_size))
+    source = env.image.arena[4096:].view(torch.int32)[: 8 * 64].view(8, 64)
+    target = env.image.arena[65536:].view(torch.int32)[: members * 8 * 64].view(members * 8, 64)
+    found.raises("rows short of one", ValueError, lambda: iris.ccl.all_gather(target[:-1], source))
+    found.raises("columns short of one", ValueError, lambda: iris.ccl.all_gather(target[:, :-1], source))
+    small, odd = config(block_size_m=1, block_size_n=64, use_gluon=True), config(block_size_m=3, block_size_n=64, use_gluon=True)
+    found.raises("a tile smaller than the work-group", ValueError, lambda: iris.ccl.all_gather(target, source, config=small))
+    found.raises("a tile that is no multiple of the work-group", ValueError, lambda: iris.ccl.all_gather(target, source, config=odd))
+    parted = config(use_gluon=True, all_gather_variant="partitioned", comm_sms=env.world_size * 4)
+    found.raises("partitioned in Gluon", ValueError, lambda: iris.ccl.all_gather(target, source, config=parted))
+    env.settle()
+    return found.first or env.image.difference()
+
+
+@requirement("CCL-ALLGATHER-003", cases=lambda ranks: [HostCase("refused")])
+def test_all_gather_refuses(check, case):
+    check(run_refused, case)

@@ -1,0 +1,120 @@
+"""A payload, then a flag: who waits for the flag with acquire at system scope sees the payload whole.
+
+The producer stores blocks into the consumer's heap and sets one flag per block with release at system scope; the consumer
+polls its own flag with acquire at system scope and copies what it then finds. Either side may come late. In the ring form
+consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that waiting must not keep
+others from running. Flags go up by compare-and-swap (and down again by the consumer's), by exchange, or by addition.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+import torch
+
+from fixtures.requirement import requirement
+from harness.cases import of_name, payload, rounds_needed
+from harness.oracles import exchange
+from harness.oracles.heap import starts
+
+
+@gluon.jit
+def produce(ctx, source, target, flag, n, block, to_rank, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr):
+    BLOCK: gl.constexpr = SPT * LANES * WARPS
+    offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+    mask = offsets < n
+    values = ctx.load(source + offsets, ctx.cur_rank, mask=mask)
+    ctx.store(target + offsets, values, to_rank, mask=mask)
+    if FLAG == "cas":
+        ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
+    elif FLAG == "xchg":
+        ctx.atomic_xchg(flag + block, 1, to_rank, sem="release", scope="sys")
+    else:
+        ctx.atomic_add(flag + block, 1, to_rank, sem="release", scope="sys")
+
+
+@gluon.jit
+def consume(ctx, target, result, flag, n, block, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr):
+    BLOCK: gl.constexpr = SPT * LANES * WARPS
+    offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+    mask = offsets < n
+    seen = 0
+    while seen == 0:
+        if FLAG == "cas":
+            seen = ctx.atomic_cas(flag + block, 1, 0, ctx.cur_rank, sem="acquire", scope="sys")
+        else:
+            seen = ctx.atomic_add(flag + block, 0, ctx.cur_rank, sem="acquire", scope="sys")
+    values = ctx.load(target + offsets, ctx.cur_rank, mask=mask)
+    ctx.store(result + offsets, values, ctx.cur_rank, mask=mask)
+
+
+@gluon.jit(do_not_specialize=["n", "blocks", "to_rank"])
+def message_kernel(
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, result, flag, n, blocks, to_rank,
+    CONSUMES: gl.constexpr, PRODUCES: gl.constexpr, FLAG: gl.constexpr,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    """Work-groups [0, blocks) consume, if there are consumers; the next, or the only, ``blocks`` produce."""
+    ctx = IrisDeviceCtx.initialize(context_tensor)
+    pid = gl.program_id(0)
+    if CONSUMES and PRODUCES:
+        if pid < blocks:
+            consume(ctx, target, result, flag, n, pid, FLAG, SPT, LANES, WARPS)
+        else:
+            produce(ctx, source, target, flag, n, pid - blocks, to_rank, FLAG, SPT, LANES, WARPS)
+    elif CONSUMES:
+        consume(ctx, target, result, flag, n, pid, FLAG, SPT, LANES, WARPS)
+    else:
+        produce(ctx, source, target, flag, n, pid, to_rank, FLAG, SPT, LANES, WARPS)
+
+
+def run(env, case):
+    found = None
+    for round_ in range(rounds_needed(case.dtype, case.rounds * env.world_size * case.n)):
+        found = _round(env, case, round_) or found
+    return found
+
+
+def _round(env, case, digit):
+    me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
+    right = (me + 1) % ranks
+    pairs = {(rank, (rank + 1) % ranks) for rank in range(ranks) if case.shape == "ring" or (rank % 2 == 0 and rank + 1 < ranks)}
+    consumes, produces = any(to == me for _, to in pairs), any(by == me for by, _ in pairs)
+    size = case.n * dtype.itemsize
+    places = starts(1024, [size, size, size, 4 * case.blocks] * case.rounds)
+
+    image.reset()
+    regions = []
+    for k in range(case.rounds):
+        source, target, result = (image.claim(f"{what} of message {k}", places[4 * k + i], case.n, dtype) for i, what in enumerate(("source", "target", "result")))
+        flags = image.claim(f"flags of message {k}", places[4 * k + 3], case.blocks, torch.int32)
+        mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=digit, repetition=k)
+        image.fill(source, mine)
+        image.fill(flags, torch.zeros(case.blocks, dtype=torch.int32))
+        for values in exchange(mine, pairs, rank=me, ranks=ranks).values():
+            image.expect(target, values)
+            image.expect(result, values)
+            image.expected(flags).fill_(0 if case.flag == "cas" else 1)
+        regions.append((source, target, result, flags))
+
+    with env.acting():
+        if (case.late == "producer" and produces) or (case.late == "consumer" and consumes and case.shape == "pair") or (case.late == "consumer" and me == 0):
+            env.late(me, case.late_ms)
+        warps = env.warps(case.warps)
+        for places_of_one in regions if consumes or produces else ():
+            message_kernel[(case.blocks * (consumes + produces),)](
+                env.device_context, env.context, *(image.tensor(region) for region in places_of_one), case.n, case.blocks, right,
+                consumes, produces, case.flag, case.spt, env.device.lanes, warps, num_warps=warps,
+            )  # fmt: skip
+    env.settle()
+    return image.difference()
+
+
+def cases(ranks, shape):
+    from harness.cases import strategies
+
+    return strategies.messages("int32", shape)
+
+
+@requirement("ORDER-MESSAGE-001", cases=cases, ranks=2, shape=("pair", "ring"))
+def test_message(check, case):
+    check(run, case)
