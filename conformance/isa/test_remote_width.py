@@ -1,0 +1,90 @@
+"""Remote accesses are 16 bytes per lane wherever the source allows it.
+
+001  put, store, get, load and copy, when a lane's elements are 16 contiguous bytes, both pointers are 16-byte aligned, and
+     there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
+002  The remote stores of all_gather, for 2- and 4-byte element types, when the row length and all row strides are multiples
+     of 16 elements, with the default tile.
+
+Looked at twice: in the compiled code, and in what the launch executed. The kernels are those of conformance/rma, and their
+results are checked too.
+"""
+
+import importlib
+
+from conformance.collectives import test_all_gather as collective
+from conformance.collectives.gather import expect, prepare
+from conformance.isa.listing import expect_width
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import ALL, GatherCase, TransferCase, size_of, vector_of
+
+REMOTE = {"put": ("store",), "store": ("store",), "get": ("load",), "load": ("load",), "copy": ("store", "load")}
+
+
+def _run(op, env, case):
+    transferred = importlib.import_module(f"conformance.rma.test_{op}").run(env, case)
+    found, launches = Findings(env.rank), env.launched()
+    for kind in REMOTE[op]:
+        expect_width(found, launches, kind, case.span)
+    return transferred or found.first
+
+
+def run_put(env, case):
+    return _run("put", env, case)
+
+
+def run_store(env, case):
+    return _run("store", env, case)
+
+
+def run_get(env, case):
+    return _run("get", env, case)
+
+
+def run_load(env, case):
+    return _run("load", env, case)
+
+
+def run_copy(env, case):
+    return _run("copy", env, case)
+
+
+def cases(ranks, op):
+    """Every element type without a mask, and with a mask that ends inside a block."""
+    targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
+    found = []
+    for dtype in ALL:
+        block = vector_of(dtype) * 64
+        found.append(TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True))
+        found.append(TransferCase(dtype=dtype, n=block + 48, targets=targets, spt=0, warps=1, mask="range", aligned=True))
+    return found
+
+
+@requirement("ISA-WIDTH-001", cases=cases, op=tuple(REMOTE))
+def test_width(check, case, op):
+    check({"put": run_put, "store": run_store, "get": run_get, "load": run_load, "copy": run_copy}[op], case)
+
+
+def run_gather(env, case):
+    (call,), group = prepare(env, case, 0)
+    env.settle()
+    with env.acting():
+        env.iris.ccl.all_gather(call.output, call.input, group=group, config=collective._config(env, case))
+    env.settle()
+    expect(env, call, case)
+    found = Findings(env.rank)
+    expect_width(found, env.launched(), "store", env.world_size * case.m * case.n * size_of(case.dtype))
+    return env.image.difference() or found.first
+
+
+def gather_cases(ranks):
+    return [
+        GatherCase(dtype=dtype, m=m, n=n, block_m=32, block_n=64, warps=4, in_pad=pad, out_pad=pad, default=default)
+        for dtype in ("fp16", "bf16", "fp32", "int16", "int32")
+        for m, n, pad, default in ((8, 256, 0, True), (5, 48, 16, False))
+    ]
+
+
+@requirement("ISA-WIDTH-002", cases=gather_cases)
+def test_gather_width(check, case):
+    check(run_gather, case)
