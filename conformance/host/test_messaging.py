@@ -1,0 +1,118 @@
+"""barrier, broadcast, and logging."""
+
+import io
+import logging
+
+import numpy as np
+import torch
+
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase, chunks_of, members_of
+from harness.oracles import gathered
+
+
+def run_barrier(env, case):
+    """One rank comes late and writes its mark just before it enters; who has left the barrier must see all marks.
+
+    The marks lie on the heap and are read through a remote load, as the users of a barrier do.
+    """
+    (group,) = case.arguments
+    members = members_of(group, env.rank, env.world_size)
+    handle = env.group(members, chunks_of(group, env.world_size))
+    found = Findings(env.rank)
+    mark = env.image.arena[4096:4100].view(torch.int32)
+    for turn in range(1, 4):
+        mark.fill_(0)
+        env.settle()
+        late = members[(case.late + turn) % len(members)]
+        env.late(late, case.late_ms)
+        mark.fill_(turn)
+        env.iris.barrier(group=handle)
+        for rank in members:
+            seen = _read(env, rank)
+            found.equal(f"mark {turn} of rank {rank} after the barrier, with rank {late} late", seen, turn)
+        env.settle()
+    return found.first
+
+
+def _read(env, rank):
+    """The mark of ``rank``, by a remote load."""
+    from conformance.rma import test_load
+    from harness.cases import TransferCase
+
+    seen = torch.zeros(1, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
+    test_load.launch(env, TransferCase(n=1), env.pointer(4096, torch.int32), seen, keep, rank)
+    env.device.synchronize()
+    return int(seen[0])
+
+
+def barrier_cases(ranks):
+    return [HostCase("barrier", (group,), late=late, late_ms=25) for group in ("world", "stride") for late in range(min(2, ranks))]
+
+
+@requirement("HOST-BARRIER-001", cases=barrier_cases)
+def test_barrier(check, case):
+    check(run_barrier, case)
+
+
+VALUES = {
+    "int": (7, np.ndarray), "float": (1.5, np.ndarray), "list": ([1, 2, 3], np.ndarray), "tuple": ((1.5, 2.5), np.ndarray),
+    "array": (np.arange(6).reshape(2, 3), np.ndarray), "tensor": (torch.arange(5), np.ndarray),
+    "bool": (True, bool), "str": ("text", str), "dict": ({"a": [1, "b"]}, dict),
+}  # fmt: skip
+
+
+def run_broadcast(env, case):
+    found = Findings(env.rank)
+    for name, (value, kind) in VALUES.items():
+        for source in {0, env.world_size - 1}:
+            passed = value if env.rank == source else "something else"
+            got = env.iris.broadcast(passed, src=source)
+            found.equal(f"type of broadcast {name} from rank {source}", type(got).__name__, kind.__name__)
+            wanted = value.numpy() if isinstance(value, torch.Tensor) else value
+            found.true(f"value of broadcast {name} from rank {source}: {got!r}", np.array_equal(got, wanted) if kind is np.ndarray else got == value)
+    scalar = env.iris.broadcast(3.25 if env.rank == 0 else None)
+    found.equal("dimensions of a broadcast number", np.ndim(scalar), 0)
+    found.true("a broadcast number compares equal", scalar == 3.25)
+    return found.first
+
+
+@requirement("HOST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast")])
+def test_broadcast(check, case):
+    check(run_broadcast, case)
+
+
+def run_logging(env, case):
+    found, package, iris = Findings(env.rank), env.under_test.module, env.iris
+    found.true("the logger is named iris", package.logger is logging.getLogger("iris"))
+    found.equal("levels", [package.DEBUG, package.INFO, package.WARNING, package.ERROR], [10, 20, 30, 40])
+    iris.info("first use")
+    handler = next((h for h in package.logger.handlers if isinstance(h, logging.StreamHandler)), None)
+    found.true("the logger has a stream handler", handler is not None)
+    if handler is None:
+        return found.first
+    text, old_level = io.StringIO(), package.logger.level
+    stream = handler.setStream(text)
+    try:
+        for level in ("debug", "info", "warning", "error"):
+            package.set_logger_level(getattr(package, level.upper()))
+            for name in ("debug", "info", "warning", "error"):
+                getattr(iris, name)(f"{name} at level {level}")
+    finally:
+        handler.setStream(stream)
+        package.set_logger_level(old_level)
+    order = ("debug", "info", "warning", "error")
+    shown = [f"{name} at level {level}" for i, level in enumerate(order) for name in order[i:]]
+    lines = text.getvalue().splitlines()
+    found.equal("number of lines", len(lines), len(shown))
+    for line, message in zip(lines, shown, strict=False):
+        found.true(f"message in {line!r}", line.endswith(message))
+        found.true(f"[Iris] and rank in {line!r}", "[Iris]" in line and f"[{env.rank}/{env.world_size}]" in line)
+    return found.first
+
+
+@requirement("HOST-LOG-001", cases=lambda ranks: [HostCase("logging")])
+def test_logging(check, case):
+    check(run_logging, case)

@@ -1,0 +1,186 @@
+"""zeros, ones, empty, full, zeros_like, arange and is_symmetric: torch's tensors, on the symmetric heap.
+
+Each check makes its own small instance, since there is no free, and compares with what torch gives on the same arguments.
+"""
+
+import torch
+
+from conformance.host.checks import offset_in_heap, run_named
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+from harness.oracles import gathered
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+SIZES = ((7,), (2, 3), (4, 1, 5), (), (0,), (3, 0))
+
+
+def _like_torch(found, iris, what, got, wanted):
+    found.same(what, got.detach(), wanted)
+    found.equal(f"strides of {what}", tuple(got.stride()), tuple(wanted.stride()))
+    found.true(f"{what} is on the heap", iris.is_symmetric(got))
+    if got.numel():
+        offsets = gathered(torch.tensor([offset_in_heap(iris, got)]))
+        found.equal(f"offset of {what} on all ranks", len(set(offsets.tolist())), 1)
+
+
+def filled(env, found, iris):
+    for dtype in DTYPES:
+        for size in SIZES:
+            _like_torch(found, iris, f"zeros{size} {dtype}", iris.zeros(*size, dtype=dtype), torch.zeros(size, dtype=dtype))
+            _like_torch(found, iris, f"ones{size} {dtype}", iris.ones(*size, dtype=dtype), torch.ones(size, dtype=dtype))
+        _like_torch(found, iris, f"full {dtype}", iris.full((3, 2), 1, dtype=dtype), torch.full((3, 2), 1, dtype=dtype))
+
+
+def fresh_memory(env, found, iris):
+    """zeros clears what was there: the heap is filled through a first allocation of an instance, then handed out again."""
+    iris.empty(4096, dtype=torch.uint8).fill_(0xA5)
+    whole = torch.frombuffer((__import__("ctypes").c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])), dtype=torch.uint8) if env.device.torch_device.type == "cpu" else None
+    if whole is not None:
+        whole.fill_(0xA5)
+    env.settle()
+    _like_torch(found, iris, "zeros on used memory", iris.zeros(100, dtype=torch.int32), torch.zeros(100, dtype=torch.int32))
+    _like_torch(found, iris, "ones on used memory", iris.ones(100), torch.ones(100))
+    _like_torch(found, iris, "zeros_like on used memory", iris.zeros_like(torch.empty(5, 5, device=iris.get_device())), torch.zeros(5, 5))
+
+
+def sizes(env, found, iris):
+    for size in ((2, 3), ((2, 3),), ([2, 3],), (((2, 3),),)):
+        for name in ("zeros", "ones", "empty"):
+            found.equal(f"shape of {name}{size}", tuple(getattr(iris, name)(*size).shape), (2, 3))
+    found.equal("shape of full([2, 3], 1)", tuple(iris.full([2, 3], 1).shape), (2, 3))
+    found.raises("full with a bare int as size", TypeError, lambda: iris.full(3, 1))
+    found.raises("a negative size", (ValueError, RuntimeError), lambda: iris.zeros(-1))
+
+
+def dtypes(env, found, iris):
+    default = torch.get_default_dtype()
+    for name in ("zeros", "ones", "empty"):
+        found.equal(f"default dtype of {name}", getattr(iris, name)(2).dtype, default)
+    found.equal("dtype of full with a float", iris.full((2,), 1.5).dtype, default)
+    found.equal("dtype of full with an int", iris.full((2,), 3).dtype, torch.int64)
+    found.equal("dtype of full with a bool", iris.full((2,), True).dtype, torch.int64)
+    found.equal("value of full", iris.full((2,), -3).tolist(), [-3, -3])
+
+
+def placement(env, found, iris):
+    here, elsewhere = iris.get_device(), "meta"
+    for name, arguments in (("zeros", (2,)), ("ones", (2,)), ("empty", (2,)), ("full", ((2,), 1)), ("arange", (2,))):
+        method = getattr(iris, name)
+        found.equal(f"device of {name}", method(*arguments).device, here)
+        found.equal(f"device of {name} by type", method(*arguments, device=here.type).device, here)
+        found.equal(f"device of {name} by device", method(*arguments, device=here).device, here)
+        found.raises(f"{name} on another device", RuntimeError, lambda m=method, a=arguments: m(*a, device=elsewhere))
+        found.raises(f"{name} sparse", ValueError, lambda m=method, a=arguments: m(*a, layout=torch.sparse_coo))
+    found.equal("requires_grad of zeros", iris.zeros(2, requires_grad=True).requires_grad, True)
+    found.equal("requires_grad of zeros by default", iris.zeros(2).requires_grad, False)
+    found.equal("requires_grad of arange", iris.arange(2.0, requires_grad=True).requires_grad, True)
+
+
+def out(env, found, iris):
+    target = iris.empty(6)
+    for name, arguments in (("zeros", (2, 3)), ("ones", (2, 3)), ("full", ((2, 3), 2.5))):
+        method = getattr(iris, name)
+        target.fill_(-1)
+        got = method(*arguments, out=target)
+        found.equal(f"address of {name} with out", got.data_ptr(), target.data_ptr())
+        found.same(f"{name} with out", got, getattr(torch, name)(*arguments))
+        wrong = iris.empty(5)
+        found.raises(f"{name} with out of another size", RuntimeError, lambda m=method, a=arguments: m(*a, out=wrong), says="The output tensor has 5 elements, but 6 are required")
+        other = iris.empty(6, dtype=torch.int32)
+        found.raises(f"{name} with out of another dtype", RuntimeError, lambda m=method, a=arguments: m(*a, out=other), says="The output tensor has dtype")
+        foreign = torch.empty(6)
+        found.raises(f"{name} with out off the heap", RuntimeError, lambda m=method, a=arguments: m(*a, out=foreign), says="The output tensor is not on the symmetric heap")
+    line = iris.empty(4, dtype=torch.int64)
+    found.true("arange returns out itself", iris.arange(4, out=line) is line)
+    found.same("arange with out", line, torch.arange(4))
+
+
+def ranges(env, found, iris):
+    for arguments in ((5,), (2, 7), (1, 10, 3), (5, 0, -2), (0.0, 1.0, 0.25), (3.0,)):
+        _like_torch(found, iris, f"arange{arguments}", iris.arange(*arguments), torch.arange(*arguments))
+    _like_torch(found, iris, "arange int32", iris.arange(5, dtype=torch.int32), torch.arange(5, dtype=torch.int32))
+    found.raises("arange with step 0", ValueError, lambda: iris.arange(0, 5, 0), says="step must be non-zero")
+    for arguments in ((0,), (5, 5), (5, 0), (0, 5, -1)):
+        found.raises(f"arange{arguments}", ValueError, lambda a=arguments: iris.arange(*a))
+
+
+def like(env, found, iris):
+    device = iris.get_device()
+    for source in (torch.empty(3, 4, device=device), torch.empty(4, 3, device=device).t(), torch.empty(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last), torch.empty(2, 1, 3, 4, 5, device=device).to(memory_format=torch.channels_last_3d)):
+        _like_torch(found, iris, f"zeros_like of strides {tuple(source.stride())}", iris.zeros_like(source), torch.zeros_like(source).cpu())
+    _like_torch(found, iris, "zeros_like int16", iris.zeros_like(torch.ones(3, device=device), dtype=torch.int16), torch.zeros(3, dtype=torch.int16))
+    found.raises("zeros_like of a tensor elsewhere", RuntimeError, lambda: iris.zeros_like(torch.empty(2, device="meta")))
+
+
+def formats(env, found, iris):
+    for size, memory_format in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 4, 5, 6), torch.channels_last_3d), ((2, 3), torch.channels_last)):
+        wanted = torch.empty(size, memory_format=memory_format if len(size) > 2 else torch.contiguous_format)
+        got = iris.empty(size, memory_format=memory_format)
+        found.equal(f"strides of empty{size} {memory_format}", tuple(got.stride()), tuple(wanted.stride()))
+    found.equal("empty with pin_memory", tuple(iris.empty(2, pin_memory=True).shape), (2,))
+
+
+def collective(env, found, iris):
+    """What a rank wrote before it allocates is visible to the others after they have allocated."""
+    if env.device.torch_device.type != "cpu":
+        return
+    import ctypes
+
+    flag = iris.empty(1, dtype=torch.int64)
+    flag.fill_(-1)
+    env.settle()
+    env.late(env.world_size - 1, 30)
+    flag.fill_(env.rank)
+    iris.zeros(8)
+    for rank, base in enumerate(iris.get_heap_bases().tolist()):
+        found.equal(f"what rank {rank} wrote before it allocated", ctypes.c_int64.from_address(base + offset_in_heap(iris, flag)).value, rank)
+
+
+def names(env, found, iris):
+    """The same operations as functions."""
+    module = env.under_test.module.tensor_creation
+    for name in ("zeros", "ones", "empty", "full", "zeros_like", "arange"):
+        found.true(f"tensor_creation.{name}", callable(getattr(module, name, None)))
+    device = iris.get_device()
+    for requested, wanted in ((None, True), (device, True), (device.type, True), ("meta", False), ("mps", False)):
+        found.equal(f"is_valid_device({requested!r})", module.is_valid_device(requested, device), wanted)
+
+
+CHECKS = {check.__name__: check for check in (filled, fresh_memory, sizes, dtypes, placement, out, ranges, like, formats, collective, names)}
+
+
+def run(env, case):
+    iris = env.under_test.iris(heap_size=1 << 20)
+    found = run_named(env, case, {name: lambda env, found, check=check: check(env, found, iris) for name, check in CHECKS.items()})
+    iris.close()
+    return found
+
+
+@requirement("HOST-TENSOR-001", cases=lambda ranks: [HostCase(name) for name in CHECKS])
+def test_tensors(check, case):
+    check(run, case)
+
+
+def run_symmetric(env, case):
+    found, iris, arena = Findings(env.rank), env.iris, env.image.arena
+    device = iris.get_device()
+    for what, tensor, wanted in (
+        ("a heap tensor", arena, True),
+        ("a view into one", arena[5:9], True),
+        ("its last byte", arena[-1:], True),
+        ("an empty view", arena[:0], True),
+        ("an ordinary tensor", torch.zeros(4, device=device), False),
+        ("an empty ordinary tensor", torch.zeros(0, device=device), True),
+    ):
+        found.equal(f"is_symmetric of {what}", iris.is_symmetric(tensor), wanted)
+    other = env.under_test.iris(heap_size=1 << 18)
+    found.equal("is_symmetric of another instance's tensor", iris.is_symmetric(other.empty(4)), False)
+    env.settle()
+    other.close()
+    return found.first
+
+
+@requirement("HOST-SYMMETRIC-001", cases=lambda ranks: [HostCase("symmetric")])
+def test_is_symmetric(check, case):
+    check(run_symmetric, case)

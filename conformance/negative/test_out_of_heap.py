@@ -1,0 +1,54 @@
+"""A remote access that leaves the heap ends in a memory fault that names the kernel's source line.
+
+The library checks nothing, so the device must: on the emulated one every lane's address is checked. One rank's fault is its
+own result; the others, and the cases after it, go on.
+"""
+
+from conformance.rma import test_put
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase, TransferCase
+from harness.errors import KernelFault
+
+import torch
+
+
+def run(env, case):
+    """Rank 0 puts to an address ``distance`` bytes from its heap's start; the rest do nothing."""
+    (distance,) = case.arguments
+    found = Findings(env.rank)
+    env.image.reset()
+    env.settle()
+    if env.rank == 0:
+        base = int(env.iris.get_heap_bases()[0])
+        keep = torch.ones(1, dtype=torch.uint8)
+        try:
+            test_put.launch(env, TransferCase(n=1), env.pointer(4096, torch.int32), _Address(base + distance), keep, env.world_size - 1)
+            found.note("a put outside the heap", "no fault", "a memory fault")
+        except KernelFault as fault:
+            text = f"{fault} {getattr(fault, 'where', {})}"
+            for word in ("context.py", "test_put.py", "put_kernel"):
+                found.true(f"{word} in the fault {text}", word in text)
+    env.settle()
+    return env.image.difference() or found.first
+
+
+class _Address:
+    """A raw int32 pointer, as Triton takes it from any object with ``data_ptr`` and ``dtype``."""
+
+    dtype = torch.int32
+
+    def __init__(self, address):
+        self._address = address
+
+    def data_ptr(self):
+        return self._address
+
+
+def cases(ranks):
+    return [HostCase("fault", (distance,)) for distance in (-4, 1 << 20, 1 << 34)]
+
+
+@requirement("NEGATIVE-HEAP-001", cases=cases)
+def test_out_of_heap(check, case):
+    check(run, case)
