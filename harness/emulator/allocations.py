@@ -90,6 +90,7 @@ class Allocations:
             for address, size, label in extra:
                 inside = any(k.address <= address and address + size <= k.end for k in self._known.values())
                 if size and not inside and (address not in own or own[address].size < size):
-                    own[address] = Allocation(address, size, label)
+                    # Whole dwords: a packed 16-bit atomic on the last, odd element reads and swaps the dword around it.
+                    own[address] = Allocation(address, -(-size // 4) * 4, label)
             self._tables[key] = Table([*self._known.values(), *own.values()])
         return self._tables[key]

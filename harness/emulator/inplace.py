@@ -53,9 +53,9 @@ def _ufunc(function: np.ufunc, k: int, keys: list[int]) -> Step:
         def binary(wf: Wavefronts) -> None:
             view = wf.view
             if wf.exec_all:
-                function(view[a], view[b], view[k])
+                function(view[a], view[b], out=view[k])
             else:
-                function(view[a], view[b], view[k], where=wf.exec_mask)
+                function(view[a], view[b], out=view[k], where=wf.exec_mask)
 
         return binary
     (a,) = keys
