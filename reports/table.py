@@ -44,6 +44,7 @@ def print_table(report: Report, console: Console) -> None:
     for failure in report.failures[:_FAILURES_SHOWN]:
         console.print()
         console.print(_failure(failure))
+        console.print(Text("  repeat  ", style="dim"), Text(failure.case.repeat, style="bold"), soft_wrap=True, sep="")
     if len(report.failures) > _FAILURES_SHOWN:
         console.print(f"\n... and {len(report.failures) - _FAILURES_SHOWN} more failing groups, in the report")
     if report.gaps:
@@ -76,6 +77,5 @@ def _failure(failure: Failure) -> Group:
         grid.add_row("at", Text(case.fault_source))
     if case.stacks:
         grid.add_row("stacks", Text(f"of {plural(len(case.stacks), 'rank')}, in the report"))
-    grid.add_row("repeat", Text(case.repeat, style="bold"))
     title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", case.group)
     return Group(title, Padding(grid, (0, 0, 0, 2), expand=False))

@@ -38,6 +38,13 @@ def test_a_failure_is_told_below_the_table(tmp_path):
     assert "1 of 2 requirements passed, 1 failed." in text
 
 
+def test_the_command_that_repeats_stands_on_one_line_however_narrow_the_terminal(tmp_path):
+    command = "python -m pytest 'conformance/rma/test_put.py::test_put[ranks=4]' " + "--option " * 20
+    bad = samples.case(1, verdict=Verdict.FAIL, repeat=command.strip())
+    records = [samples.run(), samples.plan(), bad, Group(PUT_GROUP, PUT, Verdict.FAIL, 1), samples.end(1)]
+    assert command.strip() in printed(evidence_of(tmp_path, records), width=60)
+
+
 def test_brackets_in_text_are_not_markup(tmp_path):
     bad = samples.case(1, verdict=Verdict.FAIL, message="[bold]x[/bold] [/nonsense]", repeat="[red]y")
     records = [samples.run(), samples.plan(), bad, Group(PUT_GROUP, PUT, Verdict.FAIL, 1), samples.end(1)]
