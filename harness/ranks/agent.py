@@ -2,8 +2,8 @@
 
 c10d rendezvous on localhost with a port that the kernel chooses, no restarts, no log folder: output goes to memory
 files that the controller reads. With ``start="fork"`` ranks are forked from the agent, which has imported what they
-need but never computed anything; with ``start="exec"`` (for devices whose drivers do not survive a fork) each is a fresh
-interpreter.
+need but never computed anything; with ``start="exec"`` (for devices whose drivers do not survive a fork) each is a
+fresh interpreter.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from harness.ranks import processes
 
 SPEC_VARIABLE = "IRIS_HARNESS_RANK"
+AGENT_VARIABLE = "IRIS_HARNESS_AGENT"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def main(spec: Spec, log: int, keeper: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(spec.environment)
+    os.environ[AGENT_VARIABLE] = str(os.getpid())
     # Python 3.12 warns of a fork beside threads. Those of the agent serve its store, are C++, and ranks never use them.
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
     # Imported by the keeper already; a module of the controller must not need torch.

@@ -16,7 +16,6 @@ import faulthandler
 import hashlib
 import os
 import pickle
-import select
 import signal
 import sys
 import threading
@@ -240,7 +239,7 @@ def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result
     try:
         pidfd = processes.open_pidfd(pid)
         try:
-            ended, _, _ = select.select([pidfd], [], [], COMPILE_LIMIT)
+            ended = processes.wait_readable([pidfd], COMPILE_LIMIT)
         finally:
             os.close(pidfd)
     except BaseException:

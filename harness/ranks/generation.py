@@ -27,6 +27,8 @@ _END_LIMIT = 20.0
 _QUIT_LIMIT = 3.0
 # How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
 _CRASH_WINDOW = 0.1
+# How long ranks must have been idle, after another one raised, to be given up before the grace is over.
+_IDLE_WINDOW = 0.3
 _LOG_LIMIT = 1 << 24
 
 
@@ -87,7 +89,9 @@ class Keeper:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """End the keeper and, by its own doing or the kernel's, everything below it."""
+        """End the keeper and, by its own doing or the kernel's, everything below it. Idempotent."""
+        if self.log < 0:
+            return
         self.connection.close()
         try:
             self.process.wait(_END_LIMIT)
@@ -95,10 +99,10 @@ class Keeper:
             self.process.kill()
             self.process.wait()
         os.close(self.log)
+        self.log = -1
 
     def _answer(self, limit: float) -> tuple[str, Any]:
-        ready, _, _ = select.select([self.connection], [], [], limit)
-        if not ready:
+        if not processes.wait_readable([self.connection.fileno()], limit):
             raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
         try:
             kind, value = wire.receive(self.connection)
@@ -167,6 +171,7 @@ class Generation:
         end_grace: float,
     ) -> None:
         self.ended = False
+        self._orphaned = ""
         self._keeper = keeper
         self._failure_grace = failure_grace
         self._end_grace = end_grace
@@ -222,11 +227,11 @@ class Generation:
         return [answers.results[rank] for rank in sorted(answers.results)]
 
     def lost(self) -> dict[int, str]:
-        """Ranks that ended since the last call, with their exits; looks without waiting."""
+        """Ranks that ended since the last call, with their exits (-1: the agent); looks without waiting."""
         answers = _Round(set())
         for descriptor, _ in self._poll.poll(0):
             self._take(descriptor, answers)
-        return answers.exits
+        return answers.exits | ({-1: self._orphaned} if self._orphaned else {})
 
     def quit(self) -> None:
         """The orderly end: ranks close their environment and leave; after a bound they are killed."""
@@ -244,11 +249,10 @@ class Generation:
         if self.ended:
             return
         self.ended = True
-        pids = self.pids
         try:
             alive = any(_running(member.pidfd) for member in self._members.values())
-            self._keeper.end_group(pids, self._end_grace if alive else 0.0)
-            left = processes.still_alive(pid for pid in pids if not self._reused(pid))
+            self._keeper.end_group(self.pids, self._end_grace if alive else 0.0)
+            left = self._await_ends()
         finally:
             self._listener.close()
             self._poll.close()
@@ -256,26 +260,31 @@ class Generation:
                 member.close()
             os.close(self._log)
         if left:
-            raise HarnessError(f"ranks that are still there after their end: {', '.join(left)}")
+            raise HarnessError(f"processes that are still there after their end: {left}")
 
-    def _reused(self, pid: int) -> bool:
-        """Whether the process id belongs to another process by now: our own ended, says its pidfd."""
-        return any(member.pid == pid and not _running(member.pidfd) for member in self._members.values())
+    def _await_ends(self) -> list[int]:
+        """Ranks that have not ended. The keeper has reaped them all; if it is gone, the kernel kills them just now."""
+        limit = time.monotonic() + _END_LIMIT
+        left = []
+        for member in self._members.values():
+            if not processes.wait_readable([member.pidfd], limit - time.monotonic()):
+                left.append(member.pid)
+        return left
 
     # --- start
 
     def _accept(self, world_size: int, limit: float, seconds: float) -> None:
-        watched = [self._listener.socket, self._keeper.connection]
+        listener, keeper = self._listener.socket.fileno(), self._keeper.connection.fileno()
         while len(self._members) < world_size:
-            ready, _, _ = select.select(watched, [], [], max(0.0, limit - time.monotonic()))
+            ready = processes.wait_readable([listener, keeper], limit - time.monotonic())
             if not ready:
                 missing = sorted(set(range(world_size)) - set(self._members))
                 self._start_failed(f"ranks {missing} did not start within {seconds:g} s")
-            if self._listener.socket in ready:
+            if listener in ready:
                 self._welcome()
-            elif self._keeper.connection in ready:
+            elif keeper in ready:
                 self._agent_ended()
-        self._watch(self._keeper.connection.fileno(), ("agent", -1))
+        self._watch(keeper, ("agent", -1))
         self._listener.close()
 
     def _welcome(self) -> None:
@@ -285,6 +294,7 @@ class Generation:
         connection, rank, pid = accepted
         output, dump, state = (_memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
         wire.send_descriptors(connection, [output, dump, state])
+        connection.setblocking(False)
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
         self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state)
@@ -334,24 +344,38 @@ class Generation:
         for member in self._members.values():
             try:
                 # Most frames fit the kernel's buffer, so this rarely waits; a stopped rank must not stop us.
-                member.connection.settimeout(max(0.001, limit - time.monotonic()))
-                member.connection.sendall(frame)
-            except TimeoutError:  # noqa: PERF203 (each connection fails for itself)
-                return  # its silence shows in the gathering
-            except ConnectionError:
+                if not wire.send_within(member.connection, frame, limit):
+                    return  # its silence shows in the gathering
+            except ConnectionError:  # noqa: PERF203 (each connection fails for itself)
                 continue  # its death shows in the gathering
 
     def _gather(self, answers: _Round, limit: float) -> None:
-        """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed."""
+        """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed.
+
+        The grace ends early when the ranks that have not answered use no CPU at all. That decides no verdict: it is a
+        RankFailure by the error that is there, only sooner.
+        """
+        before: list[int] | None = None
         while answers.waiting and not answers.exits:
             seconds = limit - time.monotonic()
             if seconds <= 0:
                 return
             failed_before = bool(answers.errors)
-            for descriptor, _ in self._poll.poll(seconds):
+            if answers.errors:
+                seconds = min(seconds, _IDLE_WINDOW)
+                before = self._cpu_ticks(answers.waiting)
+            events = self._poll.poll(seconds)
+            for descriptor, _ in events:
                 self._take(descriptor, answers)
             if answers.errors and not failed_before:
                 limit = min(limit, time.monotonic() + self._failure_grace)
+            elif answers.errors and not events and before is not None and before == self._cpu_ticks(answers.waiting):
+                return  # the others do nothing at all: they wait for the one that raised
+
+    def _cpu_ticks(self, ranks: set[int]) -> list[int] | None:
+        """What the ranks and their compilers have computed so far; None if one is about to compute."""
+        ticks = [processes.cpu_ticks(self._members[rank].pid) for rank in sorted(ranks)]
+        return None if None in ticks else [tick for tick in ticks if tick is not None]
 
     def _take(self, descriptor: int, answers: _Round) -> None:
         kind, rank = self._sources[descriptor]
@@ -386,9 +410,9 @@ class Generation:
         self._unwatch(self._keeper.connection.fileno())
         try:
             _, status = wire.receive(self._keeper.connection)
-            logger.warning("the elastic agent ended: %s", processes.describe_exit(status))
+            self._orphaned = f"the elastic agent ended: {processes.describe_exit(status)}"
         except wire.WireClosedError:
-            logger.warning("the keeper process ended")
+            self._orphaned = "the keeper process ended"
 
     def _unwatch(self, descriptor: int) -> None:
         if self._sources.pop(descriptor, None) is not None:
@@ -402,7 +426,10 @@ class Generation:
             for descriptor, _ in self._poll.poll(seconds):
                 self._take(descriptor, answers)
         output = self._output()
+        log = stacks.read_from(self._log, 0)
         self.end()
+        if self._orphaned:  # then it was not the case that ended the ranks
+            raise HarnessError(f"{self._orphaned}, and the ranks with it\n{log}")
         raise RankCrash(answers.exits, output, answers.errors)
 
     def _stacks(self, ranks: Any) -> dict[int, str]:
@@ -427,5 +454,4 @@ def _memory_file(name: str) -> int:
 
 
 def _running(pidfd: int) -> bool:
-    ready, _, _ = select.select([pidfd], [], [], 0)
-    return not ready
+    return not processes.wait_readable([pidfd], 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UsageError
 from harness.ranks import keeper, wire
+from harness.ranks.errors import RankFailure
 from harness.ranks.generation import Generation, Keeper
 
 logger = logging.getLogger("harness.ranks")
@@ -35,12 +36,13 @@ class RankGroup:
     are forked from a process that has imported torch, Triton and the setup's module, so a restart takes well under a
     second.
 
-    ``options`` go to setup; the group itself reads ``backend`` (default ``gloo``; any other starts fresh interpreters
-    instead of forks), ``collective_timeout`` (seconds, default 1800: longer than any deadline) and ``compile_once``
-    (default True).
+    ``options`` go to setup; the group itself reads ``backend`` (default ``gloo``), ``start`` (``fork``, or ``exec`` for
+    fresh interpreters where drivers do not survive a fork, the default for other backends than gloo),
+    ``collective_timeout`` (seconds, default 1800: longer than any deadline) and ``compile_once`` (default True).
 
-    ``failure_grace``: seconds that the other ranks have to answer after one raised. ``end_grace``: seconds that a
-    killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the ranks' environment.
+    ``failure_grace``: seconds that the other ranks have to answer after one raised, as long as they compute.
+    ``end_grace``: seconds that a killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the
+    ranks' environment.
 
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
     removed when the processes end, however they end.
@@ -64,10 +66,15 @@ class RankGroup:
             raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
         if setup is not None and ":" not in setup:
             raise UsageError(f"setup must be 'module:function', got {setup!r}")
+        options = dict(options or {})
+        start = options.get("start", "fork" if options.get("backend", "gloo") == "gloo" else "exec")
+        if start not in ("fork", "exec"):
+            raise UsageError(f"ranks are started by 'fork' or 'exec', not by {start!r}")
         self.world_size = world_size
         self.generation = 0
         self._setup = setup
-        self._options = dict(options or {})
+        self._options = options
+        self._start_method = start
         self._start_timeout = start_timeout
         self._failure_grace = failure_grace
         self._end_grace = end_grace
@@ -89,8 +96,10 @@ class RankGroup:
         generation = self._started()
         try:
             return generation.call(frame, deadline)
-        except KeyboardInterrupt:
-            generation.end()
+        except RankFailure:
+            raise  # the generation has ended itself if it had to
+        except BaseException:
+            generation.end()  # whatever it was, Ctrl-C included: no rank may be left in the middle of a call
             raise
 
     def start(self) -> None:
@@ -136,12 +145,11 @@ class RankGroup:
             raise
 
     def _start(self) -> Generation:
-        backend = self._options.get("backend", "gloo")
         if self._running.keeper is not None and not self._running.keeper.alive():
             self._running.keeper.kill()
             self._running.keeper = None
         if self._running.keeper is None:
-            preload = self._preload() if backend == "gloo" else ("torch.distributed.launcher.api",)
+            preload = self._preload()
             self._running.keeper = Keeper(preload, self._environment, self._start_timeout)
         self.generation += 1
         self._running.generation = Generation(
@@ -149,7 +157,7 @@ class RankGroup:
             self.world_size,
             self._setup,
             self._options,
-            start="fork" if backend == "gloo" else "exec",
+            start=self._start_method,
             environment=self._environment,
             start_timeout=self._start_timeout,
             failure_grace=self._failure_grace,
@@ -158,6 +166,8 @@ class RankGroup:
         return self._running.generation
 
     def _preload(self) -> tuple[str, ...]:
+        if self._start_method == "exec":
+            return ("torch.distributed.launcher.api",)
         # Triton comes first: its hash is computed beside the imports that follow.
         modules = [keeper.COMPILE_ONCE] if self._options.get("compile_once", True) else []
         modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]

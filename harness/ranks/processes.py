@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import select
 import signal
 import time
 from collections.abc import Iterable
@@ -26,6 +27,14 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
+    """Those of the descriptors that are readable or at their end, waiting at most ``seconds`` for the first."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)}
 
 
 def adopt_orphans() -> None:
@@ -53,6 +62,20 @@ def exit_status(pid: int) -> int | None:
         return None
     # Counted after "(comm)": field 0 is the state, the last field is the exit code of a zombie.
     return int(fields[-1]) if fields[0] in "ZX" else None
+
+
+def cpu_ticks(pid: int) -> int | None:
+    """Clock ticks of CPU that ``pid`` and its descendants used so far; None while its main thread wants to run."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        below = [child.cpu_times() for child in psutil.Process(pid).children(recursive=True)]
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+        return 0
+    if fields[0] == "R":
+        return None
+    per_second = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * per_second for times in below))
 
 
 def describe_exit(status: int) -> str:
@@ -96,11 +119,6 @@ def end_descendants(gentle: Iterable[int] = (), grace: float = 0.0, limit: float
         if time.monotonic() > end:
             return [_name(process) for process in myself.children(recursive=True)]
         time.sleep(0.002)
-
-
-def still_alive(pids: Iterable[int]) -> list[str]:
-    """Those of ``pids`` that still exist (zombies included), each with its state; for the controller's own check."""
-    return [f"{pid} ({psutil.Process(pid).status()})" for pid in pids if psutil.pid_exists(pid)]
 
 
 def _send(process: psutil.Process, number: int) -> None:

@@ -12,8 +12,10 @@ import hmac
 import os
 import pickle
 import secrets
+import select
 import socket
 import struct
+import time
 from typing import Any
 
 _LENGTH = struct.Struct("<Q")
@@ -36,6 +38,20 @@ def send(connection: socket.socket, message: Any) -> None:
     connection.sendall(encode(message))
 
 
+def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
+    """Send a frame over a non-blocking socket until ``limit`` (monotonic); whether all of it went."""
+    view = memoryview(frame)
+    while view:
+        try:
+            view = view[connection.send(view) :]
+        except BlockingIOError:  # noqa: PERF203 (the loop is the retry)
+            poll = select.poll()
+            poll.register(connection, select.POLLOUT)
+            if not poll.poll(max(0.0, limit - time.monotonic()) * 1000):
+                return False
+    return True
+
+
 def receive_bytes(connection: socket.socket) -> bytes:
     """The body of the next frame, not unpickled yet; blocks. Raises WireClosedError at the end of the stream."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
@@ -48,18 +64,18 @@ def receive(connection: socket.socket) -> Any:
 
 
 class Inbox:
-    """Collects frames from a socket without ever blocking, for use behind a selector."""
+    """Collects frames from a non-blocking socket, for use behind a poll."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._data = bytearray()
 
     def take(self) -> list[Any]:
-        """The messages that are complete by now. Raises WireClosedError when the stream ended and no message is left."""
+        """The messages that are complete by now. Raises WireClosedError at the end of the stream, with none left."""
         ended = False
         while True:
             try:
-                chunk = self._connection.recv(_CHUNK, socket.MSG_DONTWAIT)
+                chunk = self._connection.recv(_CHUNK)
             except BlockingIOError:
                 break
             except ConnectionError:

@@ -55,7 +55,7 @@ def main_of_interpreter() -> None:
 
 
 def _prepare_process() -> None:
-    processes.die_with_parent(os.getppid())
+    processes.die_with_parent(int(os.environ[agent.AGENT_VARIABLE]))
     processes.leave_no_core()
     # The agent's handlers were inherited with the fork.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

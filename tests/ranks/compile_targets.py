@@ -1,0 +1,164 @@
+"""Kernels and planted compilers for the tests of ``compile_once``; every function runs on ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from harness.ranks import compile_once
+
+TARGET = GPUTarget("hip", "gfx942", 64)
+ARGUMENT = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
+
+
+@gluon.jit
+def copy(p, x, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [64], [4], [0])
+    offsets = gl.arange(0, BLOCK, layout=layout)
+    gl.store(p + offsets, gl.load(x + offsets))
+
+
+@gluon.jit
+def wrong(p, x, BLOCK: gl.constexpr):
+    gl.store(p, no_such_name)  # noqa: F821 (the planted error)
+
+
+@triton.jit
+def exchange(p, x, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    old = tl.atomic_xchg(p + offsets, tl.load(x + offsets), sem="relaxed", scope="gpu")
+    tl.store(x + offsets, old)
+
+
+class UnpicklableError(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+def _compile(kernel: Any, dtype: str, source: type = GluonASTSource, block: int = 256) -> Any:
+    signature = {"p": f"*{dtype}", "x": f"*{dtype}", "BLOCK": "constexpr"}
+    src = source(kernel, signature, {(2,): block}, {(0,): ARGUMENT, (1,): ARGUMENT})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Triton's own, about defaults of a later release
+        return triton.compile(src, target=TARGET, options={"num_warps": 4})
+
+
+def _count_compilations() -> None:
+    """Have every compilation leave a line in the file COMPILATIONS, from whatever process it runs in."""
+    from triton.compiler import compiler
+
+    real = compiler.make_backend
+
+    def make_backend(target: Any) -> Any:
+        backend = real(target)
+        stages = backend.add_stages
+
+        def add_stages(*arguments: Any) -> None:
+            with open(os.environ["COMPILATIONS"], "a", encoding="ascii") as file:
+                file.write(f"{os.environ['RANK']} {os.getpid()} {os.getppid()}\n")
+            stages(*arguments)
+
+        backend.add_stages = add_stages
+        return backend
+
+    compiler.make_backend = make_backend
+
+
+def setup(info: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    _count_compilations()
+    return info
+
+
+def compile_copy(env: dict[str, Any], payload: tuple[str, int]) -> tuple[str, str]:
+    dtype, block = payload
+    kernel = _compile(copy, dtype, block=block)
+    return kernel.hash, kernel.asm["amdgcn"]
+
+
+def compile_wrong(env: dict[str, Any], payload: Any) -> None:
+    _compile(wrong, "fp32")
+
+
+def compile_exchange(env: dict[str, Any], payload: str) -> str:
+    return str(_compile(exchange, payload, ASTSource).hash)
+
+
+def _planted(act: Any, block: int) -> None:
+    """Compile a kernel of its own with a compiler that does ``act`` first."""
+    real = GluonASTSource.make_ir
+
+    def make_ir(*arguments: Any, **named: Any) -> Any:
+        act()
+        return real(*arguments, **named)
+
+    GluonASTSource.make_ir = make_ir
+    try:
+        _compile(copy, "fp32", block=block)
+    finally:
+        GluonASTSource.make_ir = real
+
+
+def compile_aborting(env: dict[str, Any], payload: Any) -> None:
+    def act() -> None:
+        os.write(2, b"LLVM ERROR: planted\n")
+        os.write(2, b"a line\n" * 10_000)
+        os.write(2, b"the last line\n")
+        os.abort()
+
+    _planted(act, 512)
+
+
+def compile_killed(env: dict[str, Any], payload: Any) -> None:
+    """The first attempt of each rank's own kernel is killed as for lack of memory; the second is let through."""
+    block = 1024 << env["rank"]
+    try:
+        _planted(lambda: os.kill(os.getpid(), signal.SIGKILL), block)
+    except compile_once.CompilerAborted as aborted:
+        assert aborted.how == "signal 9 (SIGKILL)"
+    _compile(copy, "fp32", block=block)
+
+
+def compile_leaving(env: dict[str, Any], payload: Any) -> None:
+    _planted(lambda: os._exit(3), 128)
+
+
+def compile_unpicklable(env: dict[str, Any], payload: Any) -> None:
+    def act() -> None:
+        raise UnpicklableError
+
+    _planted(act, 64)
+
+
+def compile_stalling(env: dict[str, Any], payload: Any) -> None:
+    compile_once.COMPILE_LIMIT = 0.3
+    try:
+        _planted(lambda: time.sleep(10_000), 4096)
+    finally:
+        compile_once.COMPILE_LIMIT = 120.0
+
+
+def uninstall_and_install(env: dict[str, Any], payload: Any) -> list[bool]:
+    import triton.compiler
+
+    wrapped = triton.compile
+    seen = [wrapped is triton.compiler.compile]
+    compile_once.uninstall()
+    seen.append(triton.compile is not wrapped and triton.compiler.compile is triton.compile)
+    compile_once.uninstall()
+    compile_once.install()
+    compile_once.install()
+    seen.append(triton.compile is wrapped and triton.compiler.compile is wrapped)
+    return seen

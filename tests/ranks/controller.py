@@ -1,0 +1,31 @@
+"""A controller of its own for the tests of what is left behind: ``python -m tests.ranks.controller MODE``.
+
+Prints the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or ``idle``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from harness.ranks import RankGroup
+
+TARGETS = "tests.ranks.targets"
+
+
+def main() -> None:
+    mode = sys.argv[1]
+    with RankGroup(2, options={"compile_once": False}) as group:
+        below = group.call(f"{TARGETS}:pids_below")
+        print(*sorted({pid for pids in below for pid in pids}), flush=True)
+        if mode == "idle":
+            time.sleep(10_000)
+        group.call(f"{TARGETS}:{mode}", deadline=10_000)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        sys.exit(130)

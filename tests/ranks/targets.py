@@ -1,0 +1,219 @@
+"""What the tests in this folder run on ranks: one small function per behaviour, most of them planted faults."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from harness.errors import KernelFault, UsageError
+
+FOREVER = 10_000.0
+
+
+class SetupObject:
+    """An environment with a ``close`` that leaves a trace."""
+
+    def __init__(self, info: dict[str, Any], options: dict[str, Any]) -> None:
+        self.info = info
+        self.options = options
+
+    def close(self) -> None:
+        with open(self.options["trace"], "a", encoding="ascii") as file:
+            file.write(f"{self.info['rank']} ")
+
+
+class FaultWithReport(KernelFault):
+    def report(self) -> dict[str, Any]:
+        return {"address": 0x1000, "lane": 7}
+
+
+def setup(info: dict[str, Any], options: dict[str, Any]) -> SetupObject:
+    return SetupObject(info, options)
+
+
+def failing_setup(info: dict[str, Any], options: dict[str, Any]) -> None:
+    print("words before the failure", flush=True)
+    if info["rank"] == options.get("failing_rank", 1):
+        raise ArithmeticError(f"no setup on rank {info['rank']}")
+
+
+def misused_setup(info: dict[str, Any], options: dict[str, Any]) -> None:
+    raise UsageError("the device 'abacus' does not exist")
+
+
+def hanging_setup(info: dict[str, Any], options: dict[str, Any]) -> None:
+    if info["rank"] == 1:
+        time.sleep(FOREVER)
+
+
+def dying_setup(info: dict[str, Any], options: dict[str, Any]) -> None:
+    if info["rank"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rank_of(env: dict[str, Any], payload: Any) -> int:
+    return int(env["rank"])
+
+
+def describe(env: dict[str, Any], payload: Any) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    return {
+        "env": env,
+        "payload": payload,
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "backend": dist.get_backend(),
+        "elastic": os.environ.get("TORCHELASTIC_RUN_ID"),
+        "restarts": os.environ.get("TORCHELASTIC_MAX_RESTARTS"),
+        "port": os.environ["MASTER_PORT"],
+        "threads": torch.get_num_threads(),
+        "session": os.getsid(0),
+        "start_method": "exec" if multiprocessing.parent_process() is None else "fork",
+    }
+
+
+def setup_options(env: SetupObject, payload: Any) -> Any:
+    return env.options["word"]
+
+
+def sum_of_ranks(env: dict[str, Any], payload: int) -> int:
+    import torch
+    import torch.distributed as dist
+
+    total = torch.tensor([env["rank"] + payload])
+    dist.all_reduce(total)
+    return int(total.item())
+
+
+def echo(env: Any, payload: Any) -> Any:
+    return payload
+
+
+def unpicklable(env: Any, payload: Any) -> Any:
+    return threading.Lock()
+
+
+def fails(env: dict[str, Any], payload: list[int]) -> int:
+    """Raise on the ranks in ``payload``."""
+    print(f"words of rank {env['rank']}", flush=True)
+    if env["rank"] in payload:
+        raise ValueError(f"planted on {env['rank']}")
+    return int(env["rank"])
+
+
+def faults(env: dict[str, Any], payload: Any) -> None:
+    raise FaultWithReport("bad address")
+
+
+def exits(env: dict[str, Any], payload: Any) -> None:
+    sys.exit(3)
+
+
+def fails_beside_a_barrier(env: dict[str, Any], payload: Any) -> None:
+    import torch.distributed as dist
+
+    if env["rank"] == 1:
+        raise ValueError("planted beside a barrier")
+    dist.barrier()
+
+
+def hangs_in_python(env: dict[str, Any], payload: Any) -> None:
+    if env["rank"] == 1:
+        while True:
+            pass
+
+
+def hangs_in_sleep(env: dict[str, Any], payload: Any) -> None:
+    if env["rank"] == 1:
+        time.sleep(FOREVER)
+
+
+def hangs_in_receive(env: dict[str, Any], payload: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    if env["rank"] == 1:
+        dist.recv(torch.zeros(1), src=0)
+
+
+def hangs_with_the_interpreter(env: dict[str, Any], payload: Any) -> None:
+    """Hang inside C code that holds the GIL: a regular expression that backtracks for ever."""
+    if env["rank"] == 1:
+        re.match(r"(a+)+$", "a" * 99 + "b")
+
+
+def stops(env: dict[str, Any], payload: Any) -> None:
+    if env["rank"] == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hangs_with_an_emulator(env: dict[str, Any], payload: Any) -> None:
+    """Hang while a module of the emulator's name is loaded that says what it does."""
+    import types
+
+    emulator = types.ModuleType("harness.emulator")
+    emulator.describe = lambda: "wavefront 3 polls at kernel.py:17"  # type: ignore[attr-defined]
+    sys.modules["harness.emulator"] = emulator
+    time.sleep(FOREVER)
+
+
+def ignores_signals(env: dict[str, Any], payload: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def crashes(env: dict[str, Any], payload: Any) -> None:
+    if env["rank"] == 1:
+        ctypes.string_at(0)
+    time.sleep(FOREVER)
+
+
+def leaves(env: dict[str, Any], payload: int) -> None:
+    if env["rank"] == 1:
+        os._exit(payload)
+    time.sleep(FOREVER)
+
+
+def aborts_with_a_child(env: dict[str, Any], payload: Any) -> None:
+    """Leave a grandchild in a session of its own, name it on stdout, and abort."""
+    if env["rank"] == 1:
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            time.sleep(FOREVER)
+        print(f"grandchild {pid}", flush=True)
+        os.abort()
+    time.sleep(FOREVER)
+
+
+def leaves_shared_memory(env: dict[str, Any], payload: Any) -> None:
+    name = f"/dev/shm/heap-{env['run_id']}-{env['rank']}"
+    with open(name, "wb") as file:
+        file.write(bytes(4096))
+    print(name, flush=True)
+    time.sleep(FOREVER)
+
+
+def pids_below(env: dict[str, Any], payload: Any) -> list[int]:
+    """This rank, its agent, its keeper."""
+    with open(f"/proc/{os.getppid()}/stat", encoding="ascii") as file:
+        keeper = int(file.read().rpartition(")")[2].split()[1])
+    return [os.getpid(), os.getppid(), keeper]
+
+
+def kills(env: dict[str, Any], payload: int) -> None:
+    """Kill the process ``payload`` from rank 0, and wait."""
+    if env["rank"] == 0:
+        os.kill(payload, signal.SIGKILL)
+    time.sleep(FOREVER)

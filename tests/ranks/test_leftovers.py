@@ -1,0 +1,119 @@
+"""Nothing is left behind: no process, no file, no shared memory, no socket, however the controller ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.ranks import RankGroup, RankHang
+
+TARGETS = "tests.ranks.targets"
+PLAIN = {"compile_once": False}
+ROOT = Path(__file__).parents[2]
+LIMIT = 60
+"""Seconds within which everything must be gone; it takes a few hundredths."""
+
+
+def _names() -> set[str]:
+    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    sockets = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "iris-harness-" in line}
+    return shared | sockets
+
+
+@pytest.fixture
+def private_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory of the test's own, so that what others create meanwhile does not count."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    assert sorted(folder.iterdir()) == []
+
+
+def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    controller = subprocess.Popen(
+        [sys.executable, "-m", "tests.ranks.controller", mode],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert controller.stdout is not None
+    return controller, [psutil.Process(int(pid)) for pid in controller.stdout.readline().split()]
+
+
+def _finish(controller: subprocess.Popen[str], below: list[psutil.Process]) -> tuple[int, str]:
+    assert len(below) == 4, "two ranks, their agent, their keeper"
+    said, _ = controller.communicate(timeout=LIMIT)
+    _, alive = psutil.wait_procs(below, timeout=LIMIT)
+    assert not alive
+    return controller.returncode, said
+
+
+@pytest.mark.parametrize("mode", ["idle", "hangs_in_python", "hangs_with_the_interpreter"])
+def test_a_killed_controller_leaves_nothing(mode: str, private_temporary: Path) -> None:
+    before = _names()
+    controller, below = _start(mode)
+    controller.kill()
+    status, _ = _finish(controller, below)
+    assert status == -signal.SIGKILL
+    assert not {name for name in _names() - before if str(controller.pid) in name}
+
+
+def test_ctrl_c_ends_the_group_and_reaches_the_controller(private_temporary: Path) -> None:
+    controller, below = _start("hangs_in_sleep")
+    os.killpg(controller.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
+    assert _finish(controller, below) == (130, "interrupted\n")
+
+
+def test_a_controller_whose_keeper_was_killed_leaves_nothing(private_temporary: Path) -> None:
+    controller, below = _start("idle")
+    keepers = [process for process in below if process.ppid() == controller.pid]
+    assert len(keepers) == 1
+    keepers[0].kill()
+    controller.kill()
+    _finish(controller, below)
+
+
+def test_ctrl_c_in_a_call_leaves_a_usable_group() -> None:
+    with RankGroup(2, options=PLAIN) as group:
+        group.start()
+        old = group.pids
+        previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                group.call(f"{TARGETS}:hangs_in_sleep", deadline=3600)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        assert not [pid for pid in old if psutil.pid_exists(pid)]
+        assert group.call(f"{TARGETS}:rank_of") == [0, 1]
+
+
+def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = _names()
+    with RankGroup(2, options=PLAIN) as one, RankGroup(2, options=PLAIN) as two:
+        first = one.call(f"{TARGETS}:describe")
+        second = two.call(f"{TARGETS}:describe")
+        assert first[0]["elastic"] != second[0]["elastic"]
+        assert first[0]["port"] != second[0]["port"]
+        assert not set(one.pids) & set(two.pids)
+        with pytest.raises(RankHang):
+            one.call(f"{TARGETS}:hangs_in_sleep", deadline=0.2)
+        assert two.call(f"{TARGETS}:sum_of_ranks", 3) == [7, 7]
+        assert two.generation == 1
+        assert one.call(f"{TARGETS}:sum_of_ranks", 4) == [9, 9]
+    assert psutil.Process().children() == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert not {name for name in _names() - before if str(os.getpid()) in name}
