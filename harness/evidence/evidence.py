@@ -9,6 +9,10 @@ from harness.evidence.records import Case, End, Group, Kernel, PlannedGroup, Req
 from harness.evidence.verdict import Verdict, merge
 
 
+_GROUPS_NAMED = 3
+"""So many groups that did not run are named one by one; more are counted."""
+
+
 @dataclass(frozen=True)
 class RequirementResult:
     """The result of one requirement.
@@ -106,6 +110,11 @@ class Evidence:
             verdict, gap = self._group(group, by_group.get(group, []))
             verdicts[group] = verdict
             gaps.extend(gap)
+        unrun = [group for group in verdicts if group not in self.groups]
+        if len(unrun) > _GROUPS_NAMED:
+            gaps.append(f"{len(unrun)} of {len(verdicts)} groups did not run or did not end, the first is {unrun[0]}")
+        else:
+            gaps.extend(f"{group} did not {'end' if group in by_group else 'run'}" for group in unrun)
         statement = self.statements.get(name)
         return RequirementResult(
             id=name,
@@ -124,7 +133,7 @@ class Evidence:
         """A group's recorded verdict, and what in the evidence does not agree with it."""
         records = self.groups.get(group, [])
         if not records:
-            return Verdict.NOT_RUN, [f"{group} did not end" if cases else f"{group} did not run"]
+            return Verdict.NOT_RUN, []
         verdict = merge(record.verdict for record in records)
         gaps = []
         if group not in self.plan:

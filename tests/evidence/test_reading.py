@@ -45,6 +45,12 @@ def test_a_planned_group_without_an_end_did_not_run(tmp_path):
     assert result.gaps == (f"{ADD_GROUP} did not run",)
 
 
+def test_many_groups_that_did_not_run_are_one_gap(tmp_path):
+    groups = tuple(type(samples.plan().groups[0])(f"{PUT}[{n}]", PUT, "x") for n in range(50))
+    result = evidence_of(tmp_path, [samples.run(), Plan(groups)]).requirements()[PUT]
+    assert result.gaps == (f"50 of 50 groups did not run or did not end, the first is {PUT}[0]",)
+
+
 def test_one_missing_group_spoils_its_requirement(tmp_path):
     records = samples.green()
     more = samples.plan()
