@@ -79,7 +79,8 @@ def view_of(evidence: Evidence) -> Report:
     """Read ``evidence`` into a Report; failures keep the order of requirements."""
     results = evidence.requirements()
     verdict = evidence.verdict()
-    gaps = (*evidence.gaps(), *(f"{r.id}: {gap}" for r in results.values() for gap in r.gaps))
+    by_requirement = (gap if gap.startswith(r.id) else f"{r.id}: {gap}" for r in results.values() for gap in r.gaps)
+    gaps = (*evidence.gaps(), *by_requirement)
     return Report(
         verdict=verdict,
         headline=_headline(evidence, verdict, len(results), len(gaps)),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from harness.evidence.records import Case, End, Group, Kernel, PlannedGroup, Requirement, Run
 from harness.evidence.verdict import Verdict, merge
 
-
 _GROUPS_NAMED = 3
 """So many groups that did not run are named one by one; more are counted."""
 
