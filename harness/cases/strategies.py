@@ -6,6 +6,8 @@ compile costs as much as ten cases; counts, offsets, ranks and mask patterns are
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import strategies as st
 
 from harness.cases.atomic import AtomicCase
@@ -20,38 +22,51 @@ SHAPES = ((1, 1), (0, 4), (2, 2))
 
 @st.composite
 def rank_patterns(draw: st.DrawFn, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """For each rank, the ranks that it acts on: one pair, itself, neighbours, all on one, one on all, a permutation."""
-    kind = draw(st.sampled_from(["pair", "self", "neighbour", "all_to_one", "one_to_all", "permutation"]))
+    """For each rank, the ranks that it acts on: one pair, itself, neighbours, all on one, one on all, a permutation.
+
+    Every kind makes the same draws: Hypothesis takes a shorter sequence of draws for a simpler case.
+    """
+    kind = draw(st.sampled_from(["pair", "neighbour", "self", "all_to_one", "one_to_all", "permutation"]))
+    root = draw(st.integers(0, ranks - 1))
+    code = draw(st.integers(0, math.factorial(ranks) - 1))
+    step = (1 + code) % ranks
     nobody: tuple[int, ...] = ()
     if kind == "pair":
-        actor = draw(st.integers(0, ranks - 1))
-        peer = draw(st.sampled_from([(1 + i) % ranks for i in range(ranks)]))
-        return tuple((peer,) if rank == actor else nobody for rank in range(ranks))
+        return tuple(((root + step) % ranks,) if rank == root else nobody for rank in range(ranks))
+    if kind == "neighbour":
+        return tuple(((rank + step) % ranks,) for rank in range(ranks))
     if kind == "self":
         return tuple((rank,) for rank in range(ranks))
-    if kind == "neighbour":
-        step = draw(st.integers(1, max(1, ranks - 1)))
-        return tuple(((rank + step) % ranks,) for rank in range(ranks))
     if kind == "all_to_one":
-        root = draw(st.integers(0, ranks - 1))
         return tuple((root,) for _ in range(ranks))
     if kind == "one_to_all":
-        root = draw(st.integers(0, ranks - 1))
         return tuple(tuple(range(ranks)) if rank == root else nobody for rank in range(ranks))
-    return tuple((peer,) for peer in draw(st.permutations(range(ranks))))
+    return tuple((peer,) for peer in _permutation(ranks, code))
+
+
+def _permutation(ranks: int, code: int) -> list[int]:
+    """The permutation with that number in the factorial number system."""
+    left, chosen = list(range(ranks)), []
+    for size in range(ranks, 0, -1):
+        code, place = divmod(code, size)
+        chosen.append(left.pop(place))
+    return chosen
 
 
 @st.composite
 def counts(draw: st.DrawFn, block: int, most: int, step: int = 1) -> int:
     """Element counts that are multiples of ``step`` up to ``most``: 1 and few, 0, around a block's end, several blocks."""
     kind = draw(st.sampled_from(["few", "zero", "edge", "several"]))
+    code = draw(st.integers(0, 4095))
+    limit = max(1, most // step)
     if kind == "zero":
         return 0
     if kind == "few":
-        return step * draw(st.integers(1, max(1, min(40, most // step))))
+        return step * (1 + code % min(40, limit))
     if kind == "edge":
-        return min(most // step, max(1, block // step + draw(st.integers(-1, 1)))) * step
-    return step * draw(st.integers(max(1, min(block, most) // step), max(1, most // step)))
+        return step * min(limit, max(1, block // step + code % 3 - 1))
+    least = max(1, min(block, most) // step)
+    return step * (least + code % (limit - least + 1))
 
 
 @st.composite
@@ -68,13 +83,12 @@ def transfers(
     targets = draw(rank_patterns(ranks))
     spt, warps = draw(st.sampled_from(SHAPES))
     mask = draw(st.sampled_from(["range", "none", *MASKS[2:]]))
-    aligned = mask == "none" or draw(st.booleans())
+    aligned = draw(st.booleans()) or mask == "none"
     block = (spt or vector_of(dtype)) * LANES * warps
     most = min(5 * block, REGION // size_of(dtype) - block - 64)
+    n = draw(counts(block, most, 16 if aligned else 1))
     if mask == "none":
-        n = block * draw(st.integers(1, max(1, most // block)))
-    else:
-        n = draw(counts(block, most, 16 if aligned else 1))
+        n = block * min(max(1, most // block), max(1, -(-n // block)))
     step = vector_of(dtype) if aligned else 1
     return TransferCase(
         dtype=dtype,
@@ -83,7 +97,7 @@ def transfers(
         spt=spt,
         warps=warps,
         mask=mask,
-        other=other and mask != "none" and draw(st.booleans()),
+        other=other and draw(st.booleans()) and mask != "none",
         src_offset=step * draw(st.integers(0, 64 // step)),
         dst_offset=step * draw(st.integers(0, 64 // step)),
         aligned=aligned,
@@ -112,14 +126,14 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
     targets = draw(rank_patterns(ranks))
     spt, warps = draw(st.sampled_from([(1, 1), (0, 1), (2, 4)]))
     sem, scope = draw(st.sampled_from(ORDERS))
-    mask = draw(st.sampled_from(["range", "holes", "even", "all_false"])) if spt and op != "cas" else "range"
+    mask = draw(st.sampled_from(["range", "holes", "even", "all_false"]))
+    mask = mask if spt and op != "cas" else "range"
     block = max(1, spt * LANES * warps)
+    n = draw(counts(block, 2 * block))
     if op == "cas" and spt:
-        n = block * draw(st.integers(1, 2))  # atomic_cas takes no mask: only whole blocks
-    elif spt:
-        n = draw(counts(block, 2 * block))
-    else:
-        n = draw(st.integers(1, 6))
+        n = block * max(1, n // block)  # atomic_cas takes no mask: only whole blocks
+    elif not spt:
+        n = 1 + n % 6
     actors = max((sum(peer in peers for peers in targets) for peer in range(ranks)), default=1)
     fewest = -(-n // max(1, contributions_per_cell(op, dtype) // max(1, actors)))
     cells = max(fewest, draw(st.sampled_from([1, 2, 3, 7, 64, max(1, n)])))

@@ -1,0 +1,125 @@
+"""The whole-heap comparison rejects each kind of damage that it claims to see, and names it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from harness.errors import HarnessError
+from harness.oracles import GUARD, HeapImage, first_difference
+from harness.oracles.heap import starts
+
+SIZE = 8192
+
+
+@pytest.fixture
+def image() -> HeapImage:
+    return HeapImage(torch.zeros(SIZE, dtype=torch.uint8), rank=1)
+
+
+@pytest.fixture
+def prepared(image: HeapImage) -> HeapImage:
+    """A source that was filled, and a destination of which the even elements are to be written; all as it should be."""
+    image.reset()
+    source = image.claim("source", 1024, 8, torch.int32)
+    image.fill(source, torch.arange(8, dtype=torch.int32))
+    target = image.claim("target", 2048, 8, torch.int32)
+    even = np.arange(8) % 2 == 0
+    image.expect(target, torch.arange(100, 108, dtype=torch.int32), even)
+    image.tensor(target)[::2] = torch.arange(100, 108, dtype=torch.int32)[::2]
+    return image
+
+
+def test_accepts_what_is_right(prepared: HeapImage) -> None:
+    assert prepared.difference() is None, "nothing was damaged"
+
+
+@pytest.mark.parametrize(
+    ("byte", "what", "index"),
+    [
+        (1024 + 4 * 3, "source", 3),
+        (2048 + 4 * 2, "target", 2),
+        (2048 + 4 * 5 + 1, "target", 5),  # a lane that the mask switched off
+        (2047, "guard before target (byte of the arena)", 2047),
+        (2048 + 32, "guard after target (byte of the arena)", 2080),
+        (0, "untouched memory (byte of the arena)", 0),
+        (SIZE - 1, "untouched memory (byte of the arena)", SIZE - 1),
+        (5000, "untouched memory (byte of the arena)", 5000),
+    ],
+)
+def test_sees_one_changed_byte_anywhere(prepared: HeapImage, byte: int, what: str, index: int) -> None:
+    prepared.arena[byte] ^= 1
+    found = prepared.difference()
+    assert found is not None, f"byte {byte} was changed"
+    assert (found["what"], found["rank"], found["index"]) == (what, 1, index), found
+
+
+def test_names_got_and_wanted_in_the_dtype(prepared: HeapImage) -> None:
+    prepared.arena[2048 + 16 : 2048 + 20].view(torch.int32)[0] = -5
+    found = prepared.difference()
+    assert found is not None and (found["got"], found["wanted"]) == (-5, 104), found
+
+
+def test_says_that_an_element_was_never_written(image: HeapImage) -> None:
+    image.reset()
+    target = image.claim("target", 2048, 4, torch.float16)
+    image.expect(target, torch.ones(4, dtype=torch.float16))
+    found = image.difference()
+    assert found is not None and "never written" in found["more"], found
+
+
+def test_tells_of_everything_that_is_wrong(prepared: HeapImage) -> None:
+    prepared.arena[2048] ^= 1
+    prepared.arena[5000] ^= 1
+    found = prepared.difference()
+    assert found is not None and found["what"] == "target" and "untouched memory" in found["more"], found
+
+
+def test_a_region_cannot_do_without_guards(image: HeapImage) -> None:
+    image.reset()
+    image.claim("first", 1024, 16, torch.uint8)
+    for start in (0, GUARD - 1, SIZE - GUARD - 3, 1024, 1024 + 16 + GUARD - 1, 1024 - GUARD - 3):
+        with pytest.raises(HarnessError):
+            image.claim("second", start, 4, torch.uint8)
+    image.claim("second", 1024 + 16 + GUARD, 4, torch.uint8)
+
+
+def test_poison_differs_between_ranks_and_places() -> None:
+    images = [HeapImage(torch.zeros(SIZE, dtype=torch.uint8), rank) for rank in range(2)]
+    for image in images:
+        image.reset()
+    assert not torch.equal(images[0].arena, images[1].arena), "what came from another rank's heap must show"
+    for shift in (1, 2, 4, 8, 1024):
+        assert not torch.equal(images[0].arena[shift:], images[0].arena[:-shift]), f"a shift by {shift} must show"
+
+
+def test_reset_forgets(prepared: HeapImage) -> None:
+    prepared.arena[5000] ^= 1
+    prepared.reset()
+    assert prepared.difference() is None, "the heap was poisoned anew"
+
+
+def test_starts_leave_guards(image: HeapImage) -> None:
+    image.reset()
+    for i, start in enumerate(starts(0, [100, 1, 0, 300], align=64)):
+        image.claim(f"region {i}", start, [100, 1, 0, 300][i], torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("got", "index"),
+    [
+        (torch.tensor([1.0, 2.0, -0.0]), 2),
+        (torch.tensor([1.0, 2.5, 0.0]), 1),
+        (torch.tensor([1.0, 2.0]), None),
+        (torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64), None),
+    ],
+)
+def test_tensors_are_compared_by_bits_shape_and_dtype(got: torch.Tensor, index: int | None) -> None:
+    found = first_difference("tensor", got, torch.tensor([1.0, 2.0, 0.0]), rank=0)
+    assert found is not None and found["index"] == index, found
+
+
+def test_equal_nans_are_equal() -> None:
+    nan = torch.tensor([float("nan")])
+    assert first_difference("tensor", nan, nan.clone(), rank=0) is None, "the same bits"
