@@ -53,7 +53,7 @@ class CompilerAborted(KernelFault):
         self.output = output
 
     def __str__(self) -> str:
-        return f"the compiler was ended by {self.how} while it compiled {self.kernel}\n{self.output}".rstrip()
+        return f"the compiler ended with {self.how} while it compiled {self.kernel}\n{self.output}".rstrip()
 
     def report(self) -> dict[str, Any]:
         """The facts as plain data."""

@@ -1,17 +1,11 @@
-"""One generation of a rank group: the processes from their start to their confirmed end. Internal to the package.
-
-``Keeper``: the controller's side of the keeper process, which outlives generations. ``Generation``: the ranks.
-"""
+"""One generation of a rank group: the ranks from their start to their confirmed end. Internal to the package."""
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,98 +14,14 @@ from typing import Any, NoReturn
 from harness.errors import HarnessError, UsageError
 from harness.ranks import agent, processes, stacks, wire
 from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
+from harness.ranks.keeping import END_LIMIT, Keeper
 
-logger = logging.getLogger("harness.ranks")
-
-_END_LIMIT = 20.0
 _QUIT_LIMIT = 3.0
 # How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
 _CRASH_WINDOW = 0.1
 # How long ranks must have been idle, after another one raised, to be given up before the grace is over.
 _IDLE_WINDOW = 0.3
 _LOG_LIMIT = 1 << 24
-
-
-class Keeper:
-    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
-
-    def __init__(self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float) -> None:
-        self.log = _memory_file("keeper")
-        mine, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
-        code += f"keeper.main({theirs.fileno()}, {os.getpid()})"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            env={**os.environ, **environment},
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-        theirs.close()
-        self.connection = mine
-        try:
-            wire.send(mine, preload)
-            kind, value = self._answer(limit)
-        except BaseException:
-            self.kill()
-            raise
-        if kind == "failed":
-            self.kill()
-            raise RankFailure({-1: value})
-        if value != 1:
-            logger.warning("modules loaded for the ranks started %d threads: ranks are forked beside them", value - 1)
-
-    def start(self, spec: agent.Spec, log: int) -> int:
-        """Start an agent; returns its pid."""
-        wire.send(self.connection, ("start", spec))
-        wire.send_descriptors(self.connection, [log])
-        kind, value = self._answer(_END_LIMIT)
-        assert kind == "started"  # sanity check
-        return int(value)
-
-    def end_group(self, ranks: tuple[int, ...], grace: float) -> None:
-        """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
-        try:
-            wire.send(self.connection, ("end", ranks, grace))
-            kind = "agent"
-            while kind == "agent":  # word of the agent's end may be under way still
-                kind, left = self._answer(_END_LIMIT + 2 * grace)
-        except (wire.WireClosedError, ConnectionError):
-            self.kill()
-            return
-        if left:
-            raise HarnessError(f"processes that cannot be ended: {', '.join(left)}")
-
-    def alive(self) -> bool:
-        """Whether the keeper still serves."""
-        return self.process.poll() is None
-
-    def kill(self) -> None:
-        """End the keeper and, by its own doing or the kernel's, everything below it. Idempotent."""
-        if self.log < 0:
-            return
-        self.connection.close()
-        try:
-            self.process.wait(_END_LIMIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.log)
-        self.log = -1
-
-    def _answer(self, limit: float) -> tuple[str, Any]:
-        if not processes.wait_readable([self.connection.fileno()], limit):
-            raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
-        try:
-            kind, value = wire.receive(self.connection)
-        except wire.WireClosedError as error:
-            raise HarnessError(f"the keeper process ended\n{self._words()}") from error
-        return kind, value
-
-    def _words(self) -> str:
-        return stacks.read_from(self.log, 0)
 
 
 @dataclass
@@ -178,7 +88,7 @@ class Generation:
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
-        self._log = _memory_file("agent")
+        self._log = processes.memory_file("agent")
         self._listener = wire.Listener(world_size + 8)
         limit = time.monotonic() + start_timeout
         spec = agent.Spec(
@@ -264,7 +174,7 @@ class Generation:
 
     def _await_ends(self) -> list[int]:
         """Ranks that have not ended. The keeper has reaped them all; if it is gone, the kernel kills them just now."""
-        limit = time.monotonic() + _END_LIMIT
+        limit = time.monotonic() + END_LIMIT
         left = []
         for member in self._members.values():
             if not processes.wait_readable([member.pidfd], limit - time.monotonic()):
@@ -292,7 +202,7 @@ class Generation:
         if accepted is None:
             return
         connection, rank, pid = accepted
-        output, dump, state = (_memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
+        output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
         wire.send_descriptors(connection, [output, dump, state])
         connection.setblocking(False)
         pidfd = processes.open_pidfd(pid)
@@ -346,7 +256,7 @@ class Generation:
                 # Most frames fit the kernel's buffer, so this rarely waits; a stopped rank must not stop us.
                 if not wire.send_within(member.connection, frame, limit):
                     return  # its silence shows in the gathering
-            except ConnectionError:  # noqa: PERF203 (each connection fails for itself)
+            except ConnectionError:
                 continue  # its death shows in the gathering
 
     def _gather(self, answers: _Round, limit: float) -> None:
@@ -442,15 +352,6 @@ class Generation:
 
     def _output(self) -> dict[int, str]:
         return {rank: member.tail() for rank, member in sorted(self._members.items())}
-
-
-def _memory_file(name: str) -> int:
-    """A file in memory only, opened for appending, so that writers in several processes do not overwrite each other."""
-    import fcntl
-
-    descriptor = os.memfd_create(f"iris-harness-{name}")
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
-    return descriptor
 
 
 def _running(pidfd: int) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 from harness.errors import HarnessError, UsageError
 from harness.ranks import keeper, wire
 from harness.ranks.errors import RankFailure
-from harness.ranks.generation import Generation, Keeper
+from harness.ranks.generation import Generation
+from harness.ranks.keeping import Keeper
 
 logger = logging.getLogger("harness.ranks")
 

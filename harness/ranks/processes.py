@@ -6,6 +6,7 @@ Everything here works on process ids that the caller started itself (or their de
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import select
@@ -46,6 +47,13 @@ def leave_no_core() -> None:
     """Have this process and its children leave no core file when they crash."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
+def memory_file(name: str) -> int:
+    """A file in memory only, opened for appending, so that writers in several processes do not overwrite each other."""
+    descriptor = os.memfd_create(f"iris-harness-{name}")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
+    return descriptor
 
 
 def open_pidfd(pid: int) -> int:

@@ -60,7 +60,7 @@ def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = 1.
     for _, pidfd, _, _ in ranks.values():
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
-        except ProcessLookupError:  # noqa: PERF203 (each process fails for itself)
+        except ProcessLookupError:
             continue  # it ended meanwhile; its dump will say that there is none
     states = _await_states(ranks, state_starts, patience)
     spied = _py_spy({rank: member[0] for rank, member in ranks.items()})
@@ -165,7 +165,7 @@ def _dumps(command: str, pids: Mapping[int, int], flags: list[str]) -> dict[int,
         try:
             text, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
             texts[rank] = (process.returncode == 0, text)
-        except subprocess.TimeoutExpired:  # noqa: PERF203 (each process fails for itself)
+        except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             texts[rank] = (False, f"no answer from py-spy within {_PY_SPY_LIMIT:g} s")

@@ -21,6 +21,7 @@ from typing import Any
 _LENGTH = struct.Struct("<Q")
 _PEER = struct.Struct("3i")
 _CHUNK = 1 << 16
+_MOST_OF_HELLO = 256
 
 
 class WireClosedError(Exception):
@@ -44,7 +45,7 @@ def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
     while view:
         try:
             view = view[connection.send(view) :]
-        except BlockingIOError:  # noqa: PERF203 (the loop is the retry)
+        except BlockingIOError:
             poll = select.poll()
             poll.register(connection, select.POLLOUT)
             if not poll.poll(max(0.0, limit - time.monotonic()) * 1000):
@@ -52,9 +53,14 @@ def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
     return True
 
 
-def receive_bytes(connection: socket.socket) -> bytes:
-    """The body of the next frame, not unpickled yet; blocks. Raises WireClosedError at the end of the stream."""
+def receive_bytes(connection: socket.socket, most: int = 1 << 48) -> bytes:
+    """The body of the next frame, not unpickled yet; blocks.
+
+    Raises WireClosedError at the end of the stream, ValueError for a frame that is longer than ``most`` bytes.
+    """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if length > most:
+        raise ValueError(f"a frame of {length} bytes, where at most {most} are taken")
     return _exactly(connection, length)
 
 
@@ -119,17 +125,19 @@ class Listener:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         pid, uid, _ = _PEER.unpack(credentials)
         connection.settimeout(patience)
+        rank = -1
         try:
-            # Text, not a pickle: nothing is unpickled before the token was seen.
-            token, _, rank = receive_bytes(connection).decode("ascii").partition(" ")
-            genuine = uid == os.getuid() and hmac.compare_digest(token, self.token)
-        except (TimeoutError, WireClosedError, UnicodeDecodeError):
-            genuine = False
-        if not genuine:
+            # Short text, not a pickle: nothing is unpickled before the token was seen.
+            token, _, said = receive_bytes(connection, most=_MOST_OF_HELLO).decode("ascii").partition(" ")
+            if uid == os.getuid() and hmac.compare_digest(token, self.token):
+                rank = int(said)
+        except (TimeoutError, WireClosedError, ValueError):
+            rank = -1  # not one of ours
+        if rank < 0:
             connection.close()
             return None
         connection.settimeout(None)
-        return connection, int(rank), pid
+        return connection, rank, pid
 
     def close(self) -> None:
         """Stop listening; accepted connections stay."""
@@ -159,10 +167,7 @@ def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = connection.recv(count) if count else b""
-    if len(data) == count:
-        return data
-    parts = bytearray(data)
+    parts = bytearray()
     while len(parts) < count:
         try:
             data = connection.recv(min(count - len(parts), 1 << 20))

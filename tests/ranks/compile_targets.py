@@ -127,7 +127,8 @@ def compile_killed(env: dict[str, Any], payload: Any) -> None:
     try:
         _planted(lambda: os.kill(os.getpid(), signal.SIGKILL), block)
     except compile_once.CompilerAborted as aborted:
-        assert aborted.how == "signal 9 (SIGKILL)"
+        if aborted.how != "signal 9 (SIGKILL)":
+            raise
     _compile(copy, "fp32", block=block)
 
 
@@ -145,7 +146,7 @@ def compile_unpicklable(env: dict[str, Any], payload: Any) -> None:
 def compile_stalling(env: dict[str, Any], payload: Any) -> None:
     compile_once.COMPILE_LIMIT = 0.3
     try:
-        _planted(lambda: time.sleep(10_000), 4096)
+        _planted(lambda: time.sleep(10_000), 32)
     finally:
         compile_once.COMPILE_LIMIT = 120.0
 

@@ -94,8 +94,7 @@ def test_an_aborting_compiler_is_a_verdict(rig: Rig) -> None:
 
 
 def test_the_real_compiler_that_aborts(rig: Rig) -> None:
-    """fp64 atomic_xchg on a plain pointer at gpu scope: Triton 3.9 aborts, 3.6 raises; fp32 is fine."""
-    assert len(set(rig.group.call(f"{TARGETS}:compile_exchange", "fp32", deadline=200))) == 1
+    """fp64 atomic_xchg on a plain pointer at gpu scope: Triton 3.9 aborts; 3.6 raises, for every dtype."""
     failure = rig.errors("compile_exchange", "fp64")
     for error in failure.errors.values():
         if triton.__version__.startswith("3.6."):

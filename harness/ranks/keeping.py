@@ -1,0 +1,102 @@
+"""The controller's side of the keeper process, see ``keeper``. Internal to the package."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.ranks import agent, processes, stacks, wire
+from harness.ranks.errors import RankFailure
+
+logger = logging.getLogger("harness.ranks")
+
+END_LIMIT = 20.0
+"""Seconds within which killed processes must be gone; it takes milliseconds unless the kernel is stuck."""
+
+
+class Keeper:
+    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
+
+    def __init__(self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float) -> None:
+        self.log = processes.memory_file("keeper")
+        mine, theirs = socket.socketpair()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
+        code += f"keeper.main({theirs.fileno()}, {os.getpid()})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env={**os.environ, **environment},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        self.connection = mine
+        try:
+            wire.send(mine, preload)
+            kind, value = self._answer(limit)
+        except BaseException:
+            self.kill()
+            raise
+        if kind == "failed":
+            self.kill()
+            raise RankFailure({-1: value})
+        if value != 1:
+            logger.warning("modules loaded for the ranks started %d threads: ranks are forked beside them", value - 1)
+
+    def start(self, spec: agent.Spec, log: int) -> int:
+        """Start an agent; returns its pid."""
+        wire.send(self.connection, ("start", spec))
+        wire.send_descriptors(self.connection, [log])
+        kind, value = self._answer(END_LIMIT)
+        assert kind == "started"  # sanity check
+        return int(value)
+
+    def end_group(self, ranks: tuple[int, ...], grace: float) -> None:
+        """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
+        try:
+            wire.send(self.connection, ("end", ranks, grace))
+            kind = "agent"
+            while kind == "agent":  # word of the agent's end may be under way still
+                kind, left = self._answer(END_LIMIT + 2 * grace)
+        except (wire.WireClosedError, ConnectionError):
+            self.kill()
+            return
+        if left:
+            raise HarnessError(f"processes that cannot be ended: {', '.join(left)}")
+
+    def alive(self) -> bool:
+        """Whether the keeper still serves."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """End the keeper and, by its own doing or the kernel's, everything below it. Idempotent."""
+        if self.log < 0:
+            return
+        self.connection.close()
+        try:
+            self.process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.log)
+        self.log = -1
+
+    def _answer(self, limit: float) -> tuple[str, Any]:
+        if not processes.wait_readable([self.connection.fileno()], limit):
+            raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
+        try:
+            kind, value = wire.receive(self.connection)
+        except wire.WireClosedError as error:
+            raise HarnessError(f"the keeper process ended\n{self._words()}") from error
+        return kind, value
+
+    def _words(self) -> str:
+        return stacks.read_from(self.log, 0)
