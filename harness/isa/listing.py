@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.isa.sources import Frame, SourceFiles, parse_frames
+from harness.isa.sources import Frame, SourceFiles, current_file, parse_frames
 
 _FILE = re.compile(r'^\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 _LOC = re.compile(r"^\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
@@ -86,9 +86,8 @@ def normalised(text: str) -> str:
 def _note_file(line: str, files: dict[int, str]) -> None:
     if match := _FILE.match(line):
         number, first, second = match.groups()
-        files[int(number)] = (
-            f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
-        )
+        path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
+        files[int(number)] = current_file(path)
 
 
 def _frames(line: str, files: dict[int, str]) -> tuple[Frame, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +71,22 @@ class SourceFiles:
 
     def _candidates(self, file: str) -> tuple[str, ...]:
         if Path(file).is_absolute():
-            return (file,)
+            return (current_file(file),)
         return self.paths.get(Path(file).name, (file,))
+
+
+def current_file(path: str) -> str:
+    """The file that this process imports as the module that ``path`` names, or ``path`` if it imports no such module.
+
+    Triton's cache is keyed by the text and the first line of functions, not by their files: a listing may have been
+    compiled from another checkout, which has moved on or is gone. Its text and lines are those of the module here.
+    """
+    parts = Path(path).with_suffix("").parts
+    for start in range(len(parts) - 1):
+        module = sys.modules.get(".".join(parts[start:]))
+        if file := getattr(module, "__file__", None):
+            return str(file)
+    return path
 
 
 def _marked(path: str, line: int) -> bool | None:

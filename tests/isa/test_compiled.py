@@ -106,3 +106,11 @@ def test_a_peer_access_from_an_unmarked_line_cannot_hide():
     load = next(a for a in fingerprint(text).accesses if a.kind == "load" and a.space != "scalar")
     total = executed([Launch(text, (Access("load", 16, "peer", 1, 64, 1024, load.source),))])
     assert "not marked" in remote_mismatch(total, "load", 16)
+
+
+def test_a_listing_from_another_checkout_is_read_with_the_source_at_hand():
+    text = kernels.listing("put", "fp16")
+    here = kernels.__file__.removesuffix("/tests/isa/kernels.py")
+    moved = text.replace(f'"{here}/tests/isa"', '"/elsewhere/checkout/tests/isa"')
+    assert moved != text
+    assert fingerprint(moved) == fingerprint(text)
