@@ -152,14 +152,20 @@ def _reciprocal_root(x):
     return 1.0 / np.sqrt(x)
 
 
-def _turns(function: Callable) -> Callable:
-    """The hardware's sine and cosine take turns, not radians."""
-    return lambda x: function(2 * np.pi * (x - np.rint(x)))
+def _sine(turns):
+    """Sine of an angle in turns, as the hardware takes it: exact at the multiples of a quarter."""
+    rest = turns - np.rint(turns)
+    rest = np.where(np.abs(rest) > 0.25, np.copysign(0.5, rest) - rest, rest)
+    return np.sin(2 * np.pi * rest)
+
+
+def _cosine(turns):
+    return np.sin(2 * np.pi * (0.25 - np.abs(turns - np.rint(turns))))
 
 
 for _name, _function in (
     ("rcp", np.reciprocal), ("rsq", _reciprocal_root), ("sqrt", np.sqrt), ("exp", np.exp2), ("log", np.log2),
-    ("sin", _turns(np.sin)), ("cos", _turns(np.cos)),
+    ("sin", _sine), ("cos", _cosine),
 ):  # fmt: skip
     for _type in ("f16", "f32", "f64") if _name in ("rcp", "rsq", "sqrt") else ("f16", "f32"):
         vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type))

@@ -1,0 +1,128 @@
+"""Execute single instructions, written as text, on registers of one's choice, without Triton.
+
+    result = execute("v_add_u32_e32 v0, v1, v2", v={1: [1] * 64, 2: 2})
+    result.v(0)         # 64 values
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from harness.emulator.allocations import Allocations
+from harness.emulator.launch import Launch
+from harness.emulator.program import Program, decode
+from harness.emulator.schedule import Scheduler
+from harness.emulator.state import LANES, Wavefronts
+
+ALL = (1 << 64) - 1
+VCC, EXEC = 106, 126
+
+_LISTING = """
+	.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+probe:
+{code}
+.Lfunc_end0:
+	.amdhsa_kernel probe
+		.amdhsa_next_free_vgpr 80
+		.amdhsa_accum_offset 64
+		.amdhsa_user_sgpr_count 0
+		.amdhsa_user_sgpr_kernarg_segment_ptr 0
+	.end_amdhsa_kernel
+	.amdgpu_metadata
+---
+amdhsa.kernels:
+  - .name: probe
+...
+	.end_amdgpu_metadata
+"""
+
+
+def listing(*lines: str) -> str:
+    """A listing of a kernel ``probe`` with this code; a line that ends with a colon is a label."""
+    return _LISTING.format(code="\n".join(line if line.endswith(":") else "\t" + line for line in lines))
+
+
+@lru_cache(maxsize=4096)
+def program(*lines: str) -> Program:
+    return decode(listing(*lines))
+
+
+class Result:
+    """Registers after the run, as Python integers."""
+
+    def __init__(self, wavefronts: Wavefronts) -> None:
+        self.wavefronts = wavefronts
+
+    def v(self, register: int) -> list[int]:
+        """A 32-bit vector register: 64 values a wavefront, one wavefront behind the other."""
+        return self.wavefronts.v[register >> 1][:, :, register & 1].reshape(-1).tolist()
+
+    def v64(self, register: int) -> list[int]:
+        return [low | high << 32 for low, high in zip(self.v(register), self.v(register + 1), strict=True)]
+
+    def s(self, register: int) -> list[int]:
+        """A scalar register: a value a wavefront."""
+        return self.wavefronts.s[:, register].tolist()
+
+    def s64(self, register: int) -> list[int]:
+        return [low | high << 32 for low, high in zip(self.s(register), self.s(register + 1), strict=True)]
+
+    @property
+    def scc(self) -> list[bool]:
+        return self.wavefronts.scc.tolist()
+
+    @property
+    def exec(self) -> list[int]:
+        return self.s64(EXEC)
+
+    @property
+    def vcc(self) -> list[int]:
+        return self.s64(VCC)
+
+
+def execute(
+    *lines: str, v=None, s=None, exec: int | None = ALL, vcc: int | None = None, scc=None, waves: int = 1, lds: int = 0, memory=()
+) -> Result:
+    """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
+
+    ``v`` and ``s`` give registers: one value for all, or a list with a value for each lane (``v``) or wavefront (``s``). ``exec`` and ``vcc`` are
+    lane masks. ``lds`` is the size of the local data share; ``memory`` lists the known allocations as (address, size, label).
+    """
+    code = program(*lines)
+    launch = Launch(code, (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
+    chunk = launch.start(0, 1)
+    wf = chunk.wavefronts
+    wf.v[:] = 0
+    wf.s[:, :EXEC] = 0
+    for register, value in (v or {}).items():
+        wf.v[register >> 1][:, :, register & 1] = np.asarray(value, np.uint32).reshape(-1, LANES) if np.ndim(value) else value
+    for register, value in (s or {}).items():
+        wf.s[:, register] = np.asarray(value, np.uint32)
+    for register, mask in ((EXEC, exec), (VCC, vcc)):
+        if mask is not None:
+            wf.s[:, register], wf.s[:, register + 1] = mask & 0xFFFFFFFF, mask >> 32
+    if scc is not None:
+        wf.scc[:] = scc
+    wf.refresh_exec()
+    with np.errstate(all="ignore"):
+        for block in code.blocks:
+            for segment in block.segments:
+                for step in segment.steps:
+                    step(wf)
+    return Result(wf)
+
+
+def run_kernel(*lines: str, groups: int = 1, waves: int = 1, lds: int = 0, memory=()) -> Launch:
+    """Run a whole listing, branches and barriers included, on a grid of ``groups`` work-groups."""
+    launch = Launch(program(*lines), (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
+    Scheduler(launch).run()
+    return launch
+
+
+def flat(words: list[int], kind_bits: int) -> dict[int, list[int]]:
+    """The registers (offset by 0 and 1) that hold the words."""
+    if kind_bits == 64:
+        return {0: [w & 0xFFFFFFFF for w in words], 1: [w >> 32 for w in words]}
+    return {0: words}
