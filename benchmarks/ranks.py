@@ -4,8 +4,8 @@
     python benchmarks/ranks.py --help     fewer, or other sizes
 
 Start: from nothing to the first barrier passed on every rank, for a group, for its restart, and for a bare torchrun.
-Call: one call that does nothing, and one that does a barrier, against PyTorch's MultiProcContinuousTest doing nothing but a
-barrier. Lost: the cases that do not run after a failing, a hanging and a crashing one.
+Call: one call that does nothing, and one that does a barrier, against PyTorch's MultiProcContinuousTest doing nothing
+but a barrier. Lost: the cases that do not run after a failing, a hanging and a crashing one.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ def continuous(ranks: int, count: int) -> float:
     done = subprocess.run(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
         timeout=300,
@@ -94,7 +93,7 @@ def continuous(ranks: int, count: int) -> float:
 
 
 def lost(ranks: int) -> tuple[int, int]:
-    """Of the good cases that run among a failing, a hanging and a crashing one: (how many were lost, how many there were)."""
+    """How many good cases among a failing, a hanging and a crashing one were lost, and how many there were."""
     names = ["barrier", "fail", "barrier", "barrier", "hang", "barrier", "barrier", "crash", "barrier", "barrier"]
     good = bad = 0
     with RankGroup(ranks, options={"compile_once": False}) as group:

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from harness.ranks import agent, processes, wire
@@ -75,7 +76,7 @@ class _Keeper:
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             wire.send(self._connection, ("failed", RankError.of(-1, error)))
             return False
-        wire.send(self._connection, ("ready", len(os.listdir("/proc/self/task"))))
+        wire.send(self._connection, ("ready", _threads()))
         return True
 
     def _obey(self, message: tuple[Any, ...]) -> None:
@@ -126,6 +127,15 @@ class _Keeper:
         self._poll.unregister(descriptor)
         os.close(descriptor)
         self._agent = None
+
+
+def _threads() -> int:
+    """How many threads this process has; one that was joined a moment ago may need another moment to be gone."""
+    for _ in range(50):
+        if len(os.listdir("/proc/self/task")) == 1:
+            return 1
+        time.sleep(0.002)
+    return len(os.listdir("/proc/self/task"))
 
 
 def remove_shared_memory(run_id: str) -> None:

@@ -49,7 +49,9 @@ class Keeper:
             self.kill()
             raise RankFailure({-1: value})
         if value != 1:
-            logger.warning("modules loaded for the ranks started %d threads: ranks are forked beside them", value - 1)
+            logger.warning(
+                "modules loaded for the ranks started threads (%d), which forked ranks will not have", value - 1
+            )
 
     def start(self, spec: agent.Spec, log: int) -> int:
         """Start an agent; returns its pid."""

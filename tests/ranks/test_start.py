@@ -53,8 +53,8 @@ def test_a_setup_that_cannot_be_imported_is_told() -> None:
 
 
 def test_a_setup_that_hangs_is_told_with_its_stack() -> None:
-    group = RankGroup(2, f"{TARGETS}:hanging_setup", PLAIN, start_timeout=8)
-    with group, pytest.raises(HarnessError, match=r"ranks \[1\] were not set up within 8 s") as caught:
+    group = RankGroup(2, f"{TARGETS}:hanging_setup", PLAIN, start_timeout=5)
+    with group, pytest.raises(HarnessError, match=r"ranks \[1\] were not set up within 5 s") as caught:
         group.start()
     assert "in hanging_setup" in str(caught.value)
 
