@@ -126,7 +126,7 @@ def all_gather(dtype: str, aligned: bool = True, contiguous: bool = True) -> Fin
     }  # fmt: skip
     if contiguous:
         constants |= {"stride_in_n": 1, "stride_out_n": 1}
-    types = {name: "i32" for name in kernel.arg_names}
+    types = dict.fromkeys(kernel.arg_names, "i32")
     types |= {"context_tensor": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
     known = ("N", "stride_in_m", "stride_out_m") if aligned else ()
     return fingerprint(compile_for_gfx942(kernel, types, constants, known))

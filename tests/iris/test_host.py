@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import logging
 import os
 import pathlib
@@ -50,7 +51,7 @@ def heap_bases_differ_everywhere(ctx, rank, num_ranks):
     assert len(set(bases)) == num_ranks * num_ranks
     assert all(base % (2 << 20) == 0 for base in bases)
     ordered = sorted(ctx.heap_bases.tolist())
-    assert all(high - low > 2**32 for low, high in zip(ordered, ordered[1:], strict=False))
+    assert all(high - low > 2**32 for low, high in itertools.pairwise(ordered))
 
 
 def driver_knows_every_segment(ctx, rank, num_ranks):

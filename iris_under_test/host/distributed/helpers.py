@@ -89,9 +89,7 @@ def _is_numeric(item: Any) -> bool:
     return isinstance(item, (int, float, complex, np.number)) and not isinstance(item, bool)
 
 
-def extract_group_info(
-    group: dist.ProcessGroup | None, rank: int, num_ranks: int
-) -> tuple[int, int, int, int, int]:
+def extract_group_info(group: dist.ProcessGroup | None, rank: int, num_ranks: int) -> tuple[int, int, int, int, int]:
     """Returns ``(rank_in_group, rank_global, group_size, rank_start, rank_stride)``. Not collective.
 
     Member ``i`` of the group is global rank ``rank_start + i * rank_stride``. ``None`` is the world; a group of one
