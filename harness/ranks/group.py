@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -43,7 +43,8 @@ class RankGroup:
 
     ``failure_grace``: seconds that the other ranks have to answer after one raised, as long as they compute.
     ``end_grace``: seconds that a killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the
-    ranks' environment.
+    ranks' environment. ``preload``: modules that setup and calls import anyway, imported once for all forked ranks and
+    all restarts; none of them may start threads or touch a device when imported.
 
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
     removed when the processes end, however they end.
@@ -62,6 +63,7 @@ class RankGroup:
         failure_grace: float = 2.0,
         end_grace: float = 0.25,
         environment: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         if world_size < 1:
             raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
@@ -79,6 +81,7 @@ class RankGroup:
         self._start_timeout = start_timeout
         self._failure_grace = failure_grace
         self._end_grace = end_grace
+        self._preloaded = tuple(preload)
         self._environment = {**_QUIET, **(environment or {})}
         self._running = _Running()
         self._broken: BaseException | None = None
@@ -174,7 +177,7 @@ class RankGroup:
         modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])
-        return tuple(modules)
+        return (*modules, *self._preloaded)
 
 
 class _Running:
