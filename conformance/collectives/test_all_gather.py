@@ -2,16 +2,20 @@
 
 001  Every shape, stride, block size, group and number of calls gives what torch.distributed's all_gather gives; padding
      between rows and all other memory stay as they were. Calls may follow each other without anything in between.
-002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late.
+002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late; nor, with a group,
+     before every rank of the world has called.
 003  Wrong shapes and configurations are refused.
 """
 
 import torch
 
 from conformance.collectives.gather import expect, fill, prepare
+from conformance.rma.test_load import read_word
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import ALL, GatherCase, HostCase, members_of, payload, rounds_needed
+
+MARK = 600 * 1024
 
 
 def run(env, case):
@@ -69,18 +73,23 @@ def test_all_gather(check, case):
 
 
 def run_late(env, case):
-    """The rank that is not late looks at its output as soon as the call returns."""
+    """Who is not late looks at its output as soon as the call returns, and at the marks that all ranks set before it."""
     (call,), group = prepare(env, case, 0)
+    mark = env.image.claim("mark", MARK, 1, torch.int32)
+    env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
     env.settle()
-    seen = None
+    seen, marks = None, []
     with env.acting():
         env.late(case.skewed, case.skew_ms)
+        env.image.fill(mark, torch.ones(1, dtype=torch.int32))
         env.iris.ccl.all_gather(call.output, call.input, group=group, config=_config(env, case))
         seen = call.output.clone()
+        marks = [read_word(env, rank, MARK) for rank in range(env.world_size)]
     env.settle()
     expect(env, call, case)
     found = Findings(env.rank)
     found.same("the output when all_gather returned", seen, call.wanted)
+    found.equal("ranks of the world that had called when all_gather returned", marks, [1] * env.world_size)
     return found.first or env.image.difference()
 
 

@@ -4,12 +4,13 @@
 and have the value ``other``; without ``other`` they are undefined, so the kernel stores them only when it was given.
 """
 
+import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from conformance.rma.transfer import OTHER, mask_form, run_transfers
 from fixtures.requirement import requirement
-from harness.cases import ALL
+from harness.cases import ALL, TransferCase
 
 
 @gluon.jit(do_not_specialize=["from_rank"])
@@ -48,6 +49,15 @@ def launch(env, case, source, slot, keep, peer):
 
 def run(env, case):
     return run_transfers(env, case, launch, push=False, shows_other=True)
+
+
+def read_word(env, rank, start):
+    """The int32 at byte ``start`` of ``rank``'s arena, by a remote load; for other requirements."""
+    seen = torch.zeros(1, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
+    launch(env, TransferCase(n=1), env.pointer(start, torch.int32), seen, keep, rank)
+    env.device.synchronize()
+    return int(seen[0])
 
 
 def cases(ranks, dtype):

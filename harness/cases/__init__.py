@@ -9,7 +9,7 @@ the controller imports.
 
 from harness.cases.atomic import AtomicCase
 from harness.cases.collective import GatherCase, chunks_of, members_of
-from harness.cases.dtypes import ALL, FLOATS, INTEGERS, of_name, size_of, vector_of
+from harness.cases.dtypes import ALL, FLOATS, INTEGERS, of_name, other_of_size, size_of, vector_of
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
@@ -17,6 +17,6 @@ from harness.cases.transfer import MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "FLOATS", "INTEGERS", "MASKS", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase", "TransferCase", "case_type",
-    "chunks_of", "digits", "from_json", "kept_lanes", "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json",
+    "chunks_of", "digits", "from_json", "kept_lanes", "members_of", "of_name", "other_of_size", "payload", "rounds_needed", "size_of", "to_json",
     "vector_of",
 ]  # fmt: skip

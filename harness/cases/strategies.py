@@ -103,6 +103,7 @@ def transfers(
         aligned=aligned,
         volatile=volatile and draw(st.sampled_from([False, False, False, True])),
         direction=draw(st.sampled_from(["to", "from"])) if direction else "to",
+        retyped=direction and draw(st.sampled_from([False, False, True])),
     )
 
 

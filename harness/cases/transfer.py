@@ -28,7 +28,7 @@ class TransferCase:
     store, the ranks read by a get or load. ``spt`` elements per thread (0 stands for 16 bytes) in ``warps`` wavefronts make a
     block. ``aligned``: the kernel is specialised on 16-byte pointers and n divisible by 16, as it is for users who pass
     plain tensors; else it knows neither. ``src_offset`` and ``dst_offset`` count elements. ``direction`` is which end of a
-    copy the caller is. ``other``: pass ``other=`` with a mask.
+    copy the caller is; ``retyped``: its target pointer has another element type of the same size. ``other``: pass ``other=``.
     """
 
     dtype: str = "int32"
@@ -45,6 +45,7 @@ class TransferCase:
     store_modifier: str | None = None
     volatile: bool = False
     direction: str = "to"
+    retyped: bool = False
 
     @property
     def vector(self) -> int:

@@ -1,0 +1,139 @@
+"""Cases per second of the put requirement on warm ranks, against the same cases under a torchrun start each.
+
+    python -m benchmarks.conformance_rate [--cases 200] [--starts 3] [--ranks 2 4]
+
+Both sides run the very same cases with the same rank function, kernels compiled before; the warm side as the suite runs them,
+drawn by Hypothesis and recorded as evidence. Prints one line of JSON per world size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from conformance.rma import test_put
+from fixtures.check import Check
+from fixtures.ledger import Ledger
+from fixtures.options import Options
+from fixtures.requirement import ATTRIBUTE
+from harness import cases, evidence
+from harness.ranks import RankGroup
+
+OPTIONS = {"backend": "gloo", "device": "emulated", "arch": "gfx942", "implementation": "iris_under_test"}
+
+
+def drawn(ranks: int, count: int) -> list[Any]:
+    """The first ``count`` distinct int32 cases."""
+    found: dict[str, Any] = {}
+
+    @settings(max_examples=4 * count, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+    @seed(0)
+    @given(test_put.cases(ranks, "int32"))
+    def collect(case: Any) -> None:
+        if len(found) < count:
+            found.setdefault(json.dumps(cases.to_json(case)), case)
+
+    collect()
+    return list(found.values())
+
+
+def warm_rate(ranks: int, todo: list[Any], folder: Path) -> tuple[float, float]:
+    """Cases per second of ``todo`` through ``Check``, after all of them have run once; and the seconds of that first pass."""
+    options = Options.checked(
+        device=None, arch=None, ranks=str(ranks), profile="gate", implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None
+    )  # fmt: skip
+    held = getattr(test_put.test_put, ATTRIBUTE)
+    ledger = Ledger(folder / f"evidence-{ranks}.jsonl", options)
+    seconds = []
+    with RankGroup(ranks, setup="fixtures.worker:setup", options=OPTIONS) as group:
+        warm: set[int] = set()
+        for _ in range(2):
+            check = Check(group, ranks, options, ledger, "benchmark", "put", warm)
+            started = time.monotonic()
+            check.run(_every(held, todo), {"dtype": "int32"})
+            seconds.append(time.monotonic() - started)
+    verdicts = {group.verdict for records in evidence.read(ledger.path).groups.values() for group in records}
+    if verdicts != {evidence.Verdict.PASS}:
+        sys.exit(f"the cases did not pass: {verdicts}")
+    return len(todo) / seconds[1], seconds[0]
+
+
+def _every(held: Any, todo: list[Any]) -> Any:
+    from dataclasses import replace
+
+    return replace(held, cases=lambda ranks, dtype: todo)
+
+
+def start_seconds(ranks: int, todo: list[Any], starts: int, folder: Path) -> float:
+    """Median seconds of one case under a torchrun start of its own."""
+    taken = []
+    for i, case in enumerate(todo[:starts]):
+        file = folder / f"case-{ranks}-{i}.json"
+        file.write_text(json.dumps(cases.to_json(case)))
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "benchmarks.conformance_rate"]
+        started = time.monotonic()
+        done = subprocess.run([*command, "--one", str(file)], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+        taken.append(time.monotonic() - started)
+        if done.returncode:
+            sys.exit(done.stderr[-2000:])
+    return statistics.median(taken)
+
+
+def run_one(file: str) -> None:
+    """On a rank that torchrun started: one case, from start to end."""
+    import torch.distributed as dist
+
+    from fixtures import worker
+
+    dist.init_process_group("gloo")
+    info = {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "local_rank": dist.get_rank()}
+    env = worker.setup(info, OPTIONS)
+    case = cases.from_json(json.loads(Path(file).read_text()))
+    result = worker.run_case(env, {"function": "conformance.rma.test_put:run", "case": case})
+    dist.destroy_process_group()
+    if result["difference"] or result["error"]:
+        sys.exit(f"the case failed: {result}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        run_one(arguments.one)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in arguments.ranks:
+            todo = drawn(ranks, arguments.cases)
+            rate, first = warm_rate(ranks, todo, Path(folder))
+            start = start_seconds(ranks, todo, arguments.starts, Path(folder))
+            print(
+                json.dumps(
+                    {
+                        "ranks": ranks,
+                        "cases": len(todo),
+                        "first_pass_s": round(first, 2),
+                        "warm_cases_per_s": round(rate, 1),
+                        "own_start_s_per_case": round(start, 2),
+                        "ratio": round(rate * start, 1),
+                    }
+                ),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
