@@ -228,12 +228,6 @@ def count_up(counter, ROUNDS: gl.constexpr, CAS: gl.constexpr):
 
 
 @gluon.jit
-def or_into(word, value):
-    """One float addition at system scope: a compare-and-swap loop in the compiled code."""
-    gl.atomic_add(word, value, sem="relaxed", scope="sys")
-
-
-@gluon.jit
 def store_one(pointer, delta):
     gl.store(moved(pointer, delta), 1)
 

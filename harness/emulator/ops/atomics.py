@@ -64,7 +64,7 @@ def atomic_pk_add(instruction, context):
             pairs[1, :, :, 0] = add(pairs[1, :, :, 1], value)
             lane = native.atomic32(pairs, wf.s, pending, *common, native.CMPSWAP, 2, 4, *chunk.table, ignored)
             if lane >= 0:
-                chunk.fault(wf, instruction, lane, address, 4)
+                chunk.fault(wf, instruction, lane, address, 4, aligned=True)
             old = pairs[2, :, :, 0]
             pending &= old != pairs[1, :, :, 1]
             pairs[1, :, :, 1] = np.where(pending, old, pairs[1, :, :, 1])

@@ -2,10 +2,12 @@
 
 Branches, s_barrier and s_endpgm end a block and belong to ``program``. ``buffer_wbl2`` and ``buffer_inv`` write back and invalidate caches that this
 device, whose memory is coherent, does not have: they order nothing here and touch no register (they are not buffer loads).
+``s_setreg`` is not here: the float modes that Triton asks for are fixed, and a kernel that changed them would get wrong results.
 """
 
 from __future__ import annotations
 
+from harness.emulator.faults import KernelTrap
 from harness.emulator.ops.table import instruction
 
 
@@ -19,6 +21,22 @@ def cache(instruction, context):
     return None
 
 
-@instruction("s_setprio s_sethalt s_icache_inv s_dcache_inv s_dcache_wb s_inst_prefetch s_ttracedata s_setreg_b32 s_setreg_imm32_b32", klass="other")
+@instruction("s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_inst_prefetch s_ttracedata", klass="other")
 def hint(instruction, context):
     return None
+
+
+@instruction("s_trap", klass="other")
+def trap(instruction, context):
+    def step(wf):
+        kernel, wave = wf.chunk.launch.program.name, int(wf.wave[0])
+        raise KernelTrap(
+            f"kernel {kernel}: wavefront {wave} executed {instruction.text!r}, at {instruction.source}",
+            kernel=kernel,
+            wavefront=wave,
+            instruction=instruction.text,
+            listing_line=instruction.line,
+            source=[str(frame) for frame in instruction.frames],
+        )
+
+    return step
