@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import select
@@ -15,6 +16,8 @@ from harness.errors import HarnessError, UsageError
 from harness.ranks import agent, processes, stacks, wire
 from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
 from harness.ranks.keeping import END_LIMIT, Keeper
+
+logger = logging.getLogger("harness.ranks")
 
 _QUIT_LIMIT = 3.0
 # How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
@@ -152,6 +155,9 @@ class Generation:
         while len(answers.exits) < len(self._members) and time.monotonic() < limit:
             for descriptor, _ in self._poll.poll(max(0.0, limit - time.monotonic())):
                 self._take(descriptor, answers)
+        for rank, how in sorted(answers.exits.items()):
+            if how != processes.describe_exit(0):
+                logger.warning("rank %d did not end in order: %s\n%s", rank, how, self._members[rank].tail())
         self.end()
 
     def end(self) -> None:

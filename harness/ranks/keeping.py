@@ -43,6 +43,7 @@ class Keeper:
             wire.send(mine, preload)
             kind, value = self._answer(limit)
         except BaseException:
+            self.process.kill()  # nothing is below it yet, and it may be in the middle of a long import
             self.kill()
             raise
         if kind == "failed":
@@ -65,12 +66,16 @@ class Keeper:
         """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
         try:
             wire.send(self.connection, ("end", ranks, grace))
-            kind = "agent"
-            while kind == "agent":  # word of the agent's end may be under way still
+            kind = ""
+            while kind != "ended":  # word of the agent's start or end may be under way still
                 kind, left = self._answer(END_LIMIT + 2 * grace)
-        except (wire.WireClosedError, ConnectionError):
+        except ConnectionError:
             self.kill()
             return
+        except BaseException:  # a second Ctrl-C, or a keeper that does not answer: the kernel ends what is below it
+            self.process.kill()
+            self.kill()
+            raise
         if left:
             raise HarnessError(f"processes that cannot be ended: {', '.join(left)}")
 

@@ -17,6 +17,7 @@ TARGETS = "tests.ranks.targets"
 @pytest.fixture(scope="module")
 def group() -> Iterator[RankGroup]:
     with RankGroup(2) as group:
+        group.start()
         yield group
 
 

@@ -100,6 +100,20 @@ def test_ctrl_c_in_a_call_leaves_a_usable_group() -> None:
         assert group.call(f"{TARGETS}:rank_of") == [0, 1]
 
 
+def test_ctrl_c_while_the_group_starts_leaves_a_usable_group() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with RankGroup(2, f"{TARGETS}:hanging_setup", PLAIN) as group:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                group.start()
+            assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     before = _names()
