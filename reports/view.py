@@ -102,7 +102,8 @@ def _headline(evidence: Evidence, verdict: Verdict, total: int, gaps: int) -> st
     if not total:
         return "Nothing was planned, so nothing is certified."
     if verdict is Verdict.PASS:
-        return f"All {plural(total, 'requirement')} passed, and everything that was planned ran."
+        who = "The requirement" if total == 1 else f"All {total} requirements"
+        return f"{who} passed, and everything that was planned ran."
     parts = [f"{counts['pass']} of {plural(total, 'requirement')} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []

@@ -48,7 +48,7 @@ def test_a_green_page_says_so_and_shows_its_figures(tmp_path):
     text = " ".join("".join(outline.text).split())
     assert "All 2 requirements passed, and everything that was planned ran." in text
     assert "emulated gfx942" in text
-    assert "3 in 2 groups" in text
+    assert "Cases3 Case groups2 Kernels1" in text
     assert "put copies exactly the masked elements to the peer" in text
     assert "store 16 B × 2" in text, "static remote widths"
     assert "store 16 B × 24" in text, "executed remote widths, three cases of eight"
