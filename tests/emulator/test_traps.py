@@ -84,7 +84,7 @@ def test_the_preload_prologue_and_the_entry_behind_it_agree(device):
     assert preload > 0
     assert behind.listing.entry > 0
     launcher = next(iter(kernels.counted.device_caches[0][0].values())).run
-    outcomes = []
+    outcomes, own = [], launcher.program
     for code in (behind, whole):
         dst.zero_()
         if code is whole:
@@ -92,7 +92,10 @@ def test_the_preload_prologue_and_the_entry_behind_it_agree(device):
             code.listing.directives["user_sgpr_kernarg_preload_length"] = 0
             assert code.listing.directives["user_sgpr_count"] >= 2 + preload
         launcher.program = code
-        kernels.counted[(1,)](src, dst, 50, num_warps=1)
+        try:
+            kernels.counted[(1,)](src, dst, 50, num_warps=1)
+        finally:
+            launcher.program = own
         outcomes.append(dst.clone())
     assert torch.equal(outcomes[0], outcomes[1])
     assert torch.equal(outcomes[0][:50], src[:50])
@@ -189,35 +192,38 @@ def test_a_trap_is_a_fault():
 # -- atomicity across processes ------------------------------------------------------------------------------------------------------------
 
 ROUNDS, GROUPS = 40, 25
+# A plain addition; a compare-and-swap loop of the kernel's own; one of the compiler's: a float addition at system scope.
+COUNTERS = (("int32", False), ("int64", True), ("float32", False))
 
 
-def hammer(name: str, dtype: str, cas: bool) -> None:
-    """Rank side: add 1 to the shared counter ROUNDS * GROUPS times, through the emulator."""
+def hammer(name: str, start) -> None:
+    """Rank side: add 1 to each shared counter ROUNDS * GROUPS times, through the emulator."""
     device = emulator.activate()
     memory = shared_memory.SharedMemory(name=name)
-    counter = torch.frombuffer(memory.buf, dtype=getattr(torch, dtype), count=1)
-    device.register_memory(counter.data_ptr(), counter.nbytes, "the shared counter")
-    kernels.count_up[(GROUPS,)](counter, ROUNDS, cas, num_warps=1)
-    device.unregister_memory(counter.data_ptr())
-    del counter
+    for slot, (dtype, cas) in enumerate(COUNTERS):
+        counter = torch.frombuffer(memory.buf, dtype=getattr(torch, dtype), count=1, offset=64 * slot)
+        device.register_memory(counter.data_ptr(), counter.nbytes, "a shared counter")
+        start.wait(60)
+        kernels.count_up[(GROUPS,)](counter, ROUNDS, cas, num_warps=1)
+        device.unregister_memory(counter.data_ptr())
+        del counter
     memory.close()
 
 
-@pytest.mark.parametrize(("dtype", "cas"), [("int32", False), ("int64", True), ("float32", False)])
-def test_atomics_of_several_processes_lose_no_update(dtype, cas):
-    """Additions, a compare-and-swap loop of the kernel's own, and one of the compiler's (a float addition at system scope)."""
-    memory = shared_memory.SharedMemory(create=True, size=64)
+def test_atomics_of_several_processes_lose_no_update():
+    memory = shared_memory.SharedMemory(create=True, size=64 * len(COUNTERS))
     try:
         context = multiprocessing.get_context("spawn")
-        workers = [context.Process(target=hammer, args=(memory.name, dtype, cas)) for _ in range(3)]
+        start = context.Barrier(2)
+        workers = [context.Process(target=hammer, args=(memory.name, start)) for _ in range(2)]
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(60)
+            worker.join(90)
             assert worker.exitcode == 0
-        total = np.frombuffer(memory.buf, getattr(np, dtype), 1)[0]
-        assert total == 3 * ROUNDS * GROUPS
-        del total
+        for slot, (dtype, _) in enumerate(COUNTERS):
+            total = np.frombuffer(memory.buf, getattr(np, dtype), 1, 64 * slot)[0].item()
+            assert total == 2 * ROUNDS * GROUPS, f"{dtype}: {total}"
     finally:
         memory.close()
         memory.unlink()
