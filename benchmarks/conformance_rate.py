@@ -2,8 +2,8 @@
 
     python -m benchmarks.conformance_rate [--cases 200] [--starts 3] [--ranks 2 4]
 
-Both sides run the very same cases with the same rank function, kernels compiled before; the warm side as the suite runs them,
-drawn by Hypothesis and recorded as evidence. Prints one line of JSON per world size.
+Both sides run the very same cases with the same rank function, kernels compiled before; the warm side as the suite
+runs them, drawn by Hypothesis and recorded as evidence. Prints one line of JSON per world size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ def drawn(ranks: int, count: int) -> list[Any]:
     """The first ``count`` distinct int32 cases."""
     found: dict[str, Any] = {}
 
-    @settings(max_examples=4 * count, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=4 * count,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
     @seed(0)
     @given(test_put.cases(ranks, "int32"))
     def collect(case: Any) -> None:
@@ -48,9 +54,11 @@ def drawn(ranks: int, count: int) -> list[Any]:
 
 
 def warm_rate(ranks: int, todo: list[Any], folder: Path) -> tuple[float, float]:
-    """Cases per second of ``todo`` through ``Check``, after all of them have run once; and the seconds of that first pass."""
+    """Cases per second of ``todo`` through ``Check``, after all of them have run once; and the seconds of that first
+    pass."""
     options = Options.checked(
-        device=None, arch=None, ranks=str(ranks), profile="gate", implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None
+        device=None, arch=None, ranks=str(ranks), profile="gate", implementation_name="iris_under_test", seed=None,
+        evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     held = getattr(test_put.test_put, ATTRIBUTE)
     ledger = Ledger(folder / f"evidence-{ranks}.jsonl", options)
@@ -80,9 +88,24 @@ def start_seconds(ranks: int, todo: list[Any], starts: int, folder: Path) -> flo
     for i, case in enumerate(todo[:starts]):
         file = folder / f"case-{ranks}-{i}.json"
         file.write_text(json.dumps(cases.to_json(case)))
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "benchmarks.conformance_rate"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            "-m",
+            "benchmarks.conformance_rate",
+        ]
         started = time.monotonic()
-        done = subprocess.run([*command, "--one", str(file)], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "--one", str(file)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         taken.append(time.monotonic() - started)
         if done.returncode:
             sys.exit(done.stderr[-2000:])

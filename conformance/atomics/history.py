@@ -1,9 +1,9 @@
 """What all atomics have in common: every lane acts once on a cell of a peer, and the old values must make sense.
 
-Each rank has cells. In one launch per peer its lanes act on that peer's cells, several lanes and ranks on the same one, and
-store the old values they got. torch.distributed's all_reduce of all operands gives the final cells (exchanges have no
-reduction: their chain of old values does); the target of the operations gathers the old values and finds the order that
-explains them; then the whole heap is compared.
+Each rank has cells. In one launch per peer its lanes act on that peer's cells, several lanes and ranks on the same
+one, and store the old values they got. torch.distributed's all_reduce of all operands gives the final cells
+(exchanges have no reduction: their chain of old values does); the target of the operations gathers the old values
+and finds the order that explains them; then the whole heap is compared.
 """
 
 from typing import Any
@@ -23,7 +23,8 @@ CELLS, OLDS, OLDS_STRIDE = 4096, 64 * 1024, 32 * 1024
 
 @gluon.jit(do_not_specialize=["cells", "cell_of", "values", "compares", "keep", "olds", "n", "to_rank"])
 def atomic_kernel(
-    IrisDeviceCtx: gl.constexpr, context_tensor, apply: gl.constexpr, cells, cell_of, values, compares, keep, olds, n, to_rank,
+    IrisDeviceCtx: gl.constexpr, context_tensor, apply: gl.constexpr,
+    cells, cell_of, values, compares, keep, olds, n, to_rank,
     MASKED: gl.constexpr, RETURNED: gl.constexpr, SEM: gl.constexpr, SCOPE: gl.constexpr,
     SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
@@ -42,8 +43,9 @@ def atomic_kernel(
         if MASKED:
             mask = offsets < n
             mask = mask & (gl.load(keep + offsets, mask=mask, other=0) != 0)
-        pointer = cells + gl.load(cell_of + offsets, mask=mask)
-        compare, value = gl.load(compares + offsets, mask=mask), gl.load(values + offsets, mask=mask)
+        # Loaded for all lanes: a lane that acts in spite of its mask does damage.
+        pointer = cells + gl.load(cell_of + offsets)
+        compare, value = gl.load(compares + offsets), gl.load(values + offsets)
         old = apply(ctx, pointer, compare, value, to_rank, mask, SEM, SCOPE)
         if RETURNED:
             gl.store(olds + offsets, old, mask=mask)
@@ -90,11 +92,15 @@ def _launch(env: Env, case: AtomicCase, apply: Any, target: int, cells: torch.Te
     mine = inputs_of(case, env.rank, target)
     device, dtype = env.device.torch_device, of_name(case.dtype)
     warps = env.warps(case.warps)
+
+    def operand(values: np.ndarray, type_: torch.dtype) -> torch.Tensor:
+        """One per lane of the grid; lanes beyond n, which the mask switches off, repeat those before."""
+        whole = np.resize(values, case.grid * case.block) if case.n else np.ones(case.block, dtype=values.dtype)
+        return torch.from_numpy(whole).to(type_).to(device)
+
     atomic_kernel[(case.grid,)](
         env.device_context, env.context, apply, cells,
-        torch.from_numpy(mine.cell.astype(np.int32)).to(device),
-        torch.from_numpy(mine.value).to(dtype).to(device),
-        torch.from_numpy(mine.compare).to(dtype).to(device),
+        operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype), operand(mine.compare, dtype),
         torch.from_numpy(mine.acts.astype(np.uint8)).to(device),
         olds, case.n, target,
         case.op != "cas", case.returned, case.sem, case.scope, case.spt, env.device.lanes, warps, num_warps=warps,
@@ -108,7 +114,9 @@ def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) ->
         theirs = inputs_of(case, actor, owner)
         lanes = np.flatnonzero(theirs.acts)
         old = _wide(olds, theirs.value)[lanes]
-        parts.append((theirs.cell[lanes], theirs.value[lanes], theirs.compare[lanes], old, np.full(len(lanes), actor), lanes))
+        parts.append(
+            (theirs.cell[lanes], theirs.value[lanes], theirs.compare[lanes], old, np.full(len(lanes), actor), lanes)
+        )
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         values = initial_values(case, owner)[:0]
@@ -116,7 +124,9 @@ def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) ->
     return AtomicHistory(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _possible(case: AtomicCase, start: np.ndarray, final: np.ndarray, history: AtomicHistory, rank: int) -> dict[str, Any] | None:
+def _possible(
+    case: AtomicCase, start: np.ndarray, final: np.ndarray, history: AtomicHistory, rank: int
+) -> dict[str, Any] | None:
     """Without old values: each cell holds what some operation wrote; an exchange on it must have changed it."""
     for cell in range(case.cells):
         mine = history.cell == cell

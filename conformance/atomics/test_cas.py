@@ -1,4 +1,5 @@
-"""atomic_cas(pointer, cmp, val, to_rank, sem, scope): puts a value into a peer's cell if that holds the compare value; the old value comes back.
+"""atomic_cas(pointer, cmp, val, to_rank, sem, scope): puts a value into a peer's cell if that holds the compare
+value; the old value comes back.
 
 Of several that expect the same value exactly one succeeds, and the others learn who did. It has no mask.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.

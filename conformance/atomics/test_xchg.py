@@ -1,4 +1,5 @@
-"""atomic_xchg(pointer, val, to_rank, mask, sem, scope): puts a value into a peer's cell and gives what was there; the old value comes back.
+"""atomic_xchg(pointer, val, to_rank, mask, sem, scope): puts a value into a peer's cell and gives what was there;
+the old value comes back.
 
 No value may be lost or handed out twice: the old values and the final one form a chain.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.

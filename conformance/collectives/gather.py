@@ -1,4 +1,5 @@
-"""What the all_gather requirements have in common: tensors on the heap, and torch.distributed's all_gather beside them."""
+"""What the all_gather requirements have in common: tensors on the heap, and torch.distributed's all_gather beside
+them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,9 @@ def prepare(env: Env, case: GatherCase, round_: int) -> tuple[list[Call], Any]:
     env.image.reset()
     calls: list[Call] = []
     for k, source, target in _places(env, case, len(members)):
-        mine = payload(case.dtype, case.m * case.n, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k).view(case.m, case.n)
+        mine = payload(
+            case.dtype, case.m * case.n, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k
+        ).view(case.m, case.n)
         calls.append(
             Call(
                 _rows(env.image.tensor(source), case.m, case.n, case.in_pad),

@@ -1,9 +1,10 @@
-"""all_gather(output (W*M, N), input (M, N), group, async_op, config): everybody's rows, stacked by group rank, on everybody.
+"""all_gather(output (W*M, N), input (M, N), group, async_op, config): everybody's rows, stacked by group rank, on
+everybody.
 
 001  Every shape, stride, block size, group and number of calls gives what torch.distributed's all_gather gives; padding
      between rows and all other memory stay as they were. Calls may follow each other without anything in between.
-002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late; nor, with a group,
-     before every rank of the world has called.
+002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late; nor, with a
+     group, before every rank of the world has called.
 003  Wrong shapes and configurations are refused.
 """
 
@@ -32,7 +33,9 @@ def _round(env, case, round_):
     with env.acting():
         for k, call in enumerate(calls):
             env.late(case.skewed, case.skew_ms)
-            env.iris.ccl.all_gather(call.output, call.input, group=group, async_op=case.async_op, config=_config(env, case))
+            env.iris.ccl.all_gather(
+                call.output, call.input, group=group, async_op=case.async_op, config=_config(env, case)
+            )
             if case.reuse:
                 # The caller's own synchronisation: inputs and outputs are about to be written again.
                 env.settle()
@@ -49,7 +52,9 @@ def _round(env, case, round_):
 
 
 def _rows_of(env, case, round_, k):
-    return payload(case.dtype, case.m * case.n, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k).view(case.m, case.n)
+    return payload(case.dtype, case.m * case.n, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k).view(
+        case.m, case.n
+    )
 
 
 def _config(env, case):
@@ -73,7 +78,7 @@ def test_all_gather(check, case):
 
 
 def run_late(env, case):
-    """Who is not late looks at its output as soon as the call returns, and at the marks that all ranks set before it."""
+    """Who is not late looks at its output as soon as the call returns, and at the marks that all ranks set before."""
     (call,), group = prepare(env, case, 0)
     mark = env.image.claim("mark", MARK, 1, torch.int32)
     env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
@@ -95,7 +100,9 @@ def run_late(env, case):
 
 def late_cases(ranks):
     shape = {"dtype": "int32", "m": 5, "n": 70, "warps": 1, "skew_ms": 60}
-    return [GatherCase(**shape, skewed=late, group=group) for late in range(min(ranks, 3)) for group in ("world", "stride")]
+    return [
+        GatherCase(**shape, skewed=late, group=group) for late in range(min(ranks, 3)) for group in ("world", "stride")
+    ]
 
 
 @requirement("CCL-ALLGATHER-002", cases=late_cases, ranks=2)
@@ -113,9 +120,18 @@ def run_refused(env, case):
     target = env.image.arena[65536:].view(torch.int32)[: members * 8 * 64].view(members * 8, 64)
     found.raises("rows short of one", ValueError, lambda: iris.ccl.all_gather(target[:-1], source))
     found.raises("columns short of one", ValueError, lambda: iris.ccl.all_gather(target[:, :-1], source))
-    small, odd = config(block_size_m=1, block_size_n=64, use_gluon=True), config(block_size_m=3, block_size_n=64, use_gluon=True)
-    found.raises("a tile smaller than the work-group", ValueError, lambda: iris.ccl.all_gather(target, source, config=small))
-    found.raises("a tile that is no multiple of the work-group", ValueError, lambda: iris.ccl.all_gather(target, source, config=odd))
+    small, odd = (
+        config(block_size_m=1, block_size_n=64, use_gluon=True),
+        config(block_size_m=3, block_size_n=64, use_gluon=True),
+    )
+    found.raises(
+        "a tile smaller than the work-group", ValueError, lambda: iris.ccl.all_gather(target, source, config=small)
+    )
+    found.raises(
+        "a tile that is no multiple of the work-group",
+        ValueError,
+        lambda: iris.ccl.all_gather(target, source, config=odd),
+    )
     parted = config(use_gluon=True, all_gather_variant="partitioned", comm_sms=env.world_size * 4)
     found.raises("partitioned in Gluon", ValueError, lambda: iris.ccl.all_gather(target, source, config=parted))
     env.settle()

@@ -7,12 +7,15 @@ from fixtures.requirement import requirement
 from harness.cases import HostCase
 
 DEFAULTS = {
-    "block_size_m": 32, "block_size_n": 64, "swizzle_size": 4, "comm_sms": 64, "use_gluon": False, "all_gather_variant": "persistent",
-    "all_reduce_variant": "two_shot", "all_reduce_distribution": 1, "all_reduce_num_rings": 1, "reduce_scatter_variant": "two_shot",
+    "block_size_m": 32, "block_size_n": 64, "swizzle_size": 4, "comm_sms": 64, "use_gluon": False,
+    "all_gather_variant": "persistent",
+    "all_reduce_variant": "two_shot", "all_reduce_distribution": 1, "all_reduce_num_rings": 1,
+    "reduce_scatter_variant": "two_shot",
     "num_stages": 1, "num_warps": 4, "threads_per_warp": 64, "waves_per_eu": 0,
 }  # fmt: skip
 REFUSED = {
-    **{name: (0, -1) for name in ("block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds", "all_reduce_num_rings", "num_warps")},
+    **dict.fromkeys(("block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds"), (0, -1)),
+    "all_reduce_num_rings": (0, -1), "num_warps": (0, -1),
     "all_gather_variant": ("ring", ""), "all_reduce_variant": ("tree",), "reduce_scatter_variant": ("ring",),
     "all_reduce_distribution": (2, -1), "threads_per_warp": (16, 0, 128), "all_reduce_ring_slice_n": (0, -1, 48, 128),
 }  # fmt: skip
@@ -34,7 +37,11 @@ def run(env, case):
         for value in values:
             found.raises(f"Config({name}={value!r})", ValueError, lambda n=name, v=value: config(**{n: v}))
     found.raises("Config(block_size_n=96), which its slice inherits", ValueError, lambda: config(block_size_n=96))
-    found.equal("Config(block_size_n=96, all_reduce_ring_slice_n=32)", config(block_size_n=96, all_reduce_ring_slice_n=32).block_size_n, 96)
+    found.equal(
+        "Config(block_size_n=96, all_reduce_ring_slice_n=32)",
+        config(block_size_n=96, all_reduce_ring_slice_n=32).block_size_n,
+        96,
+    )
     plain.block_size_m = -5
     found.equal("a field assigned later", plain.block_size_m, -5)
     for value, name in enumerate(REDUCE_OPS):

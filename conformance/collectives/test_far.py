@@ -28,7 +28,10 @@ def run(env, case):
     mine = payload("int8", ROWS * COLUMNS, rank=me, ranks=ranks).view(ROWS, COLUMNS)
     source, target = (near[:ROWS], far) if side == "output" else (far, near)
     # Where a product of 31 or 32 bits would end up, and the row itself, hold something else before.
-    watched = sorted({row * stride % size for row in range(rows) for size in (2 * GIB, 4 * GIB)} - {row * stride for row in range(rows)})
+    watched = sorted(
+        {row * stride % size for row in range(rows) for size in (2 * GIB, 4 * GIB)}
+        - {row * stride for row in range(rows)}
+    )
     for place in watched:
         heap[place : place + COLUMNS].fill_(-99)
     target.fill_(-98)

@@ -104,7 +104,10 @@ def run_context(env, case):
             found.same(f"the context tensor {moment}", context.cpu(), torch.tensor(wanted, dtype=torch.int64))
             found.true("get_device_context() gives one tensor", context is iris.get_device_context())
             second.empty(16)
-    found.true("instances have heaps of their own", set(env.iris.get_heap_bases().tolist()).isdisjoint(second.get_heap_bases().tolist()))
+    found.true(
+        "instances have heaps of their own",
+        set(env.iris.get_heap_bases().tolist()).isdisjoint(second.get_heap_bases().tolist()),
+    )
     env.settle()
     second.close()
     return found.first

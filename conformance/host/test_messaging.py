@@ -11,7 +11,6 @@ from conformance.rma.test_load import read_word
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase, chunks_of, members_of
-from harness.oracles import gathered
 
 
 def run_barrier(env, case):
@@ -58,7 +57,11 @@ def _without_the_others(env, group, handle):
 
 
 def barrier_cases(ranks):
-    return [HostCase("barrier", (group,), late=late, late_ms=25) for group in ("world", "stride") for late in range(min(2, ranks))]
+    return [
+        HostCase("barrier", (group,), late=late, late_ms=25)
+        for group in ("world", "stride")
+        for late in range(min(2, ranks))
+    ]
 
 
 @requirement("HOST-BARRIER-001", cases=barrier_cases)
@@ -67,7 +70,8 @@ def test_barrier(check, case):
 
 
 VALUES = {
-    "int": (7, np.ndarray), "float": (1.5, np.ndarray), "list": ([1, 2, 3], np.ndarray), "tuple": ((1.5, 2.5), np.ndarray),
+    "int": (7, np.ndarray), "float": (1.5, np.ndarray), "list": ([1, 2, 3], np.ndarray),
+    "tuple": ((1.5, 2.5), np.ndarray),
     "array": (np.arange(6).reshape(2, 3), np.ndarray), "tensor": (torch.arange(5), np.ndarray),
     "bool": (True, bool), "str": ("text", str), "dict": ({"a": [1, "b"]}, dict),
 }  # fmt: skip
@@ -81,7 +85,10 @@ def run_broadcast(env, case):
             got = env.iris.broadcast(passed, src=source)
             found.equal(f"type of broadcast {name} from rank {source}", type(got).__name__, kind.__name__)
             wanted = value.numpy() if isinstance(value, torch.Tensor) else value
-            found.true(f"value of broadcast {name} from rank {source}: {got!r}", np.array_equal(got, wanted) if kind is np.ndarray else got == value)
+            found.true(
+                f"value of broadcast {name} from rank {source}: {got!r}",
+                np.array_equal(got, wanted) if kind is np.ndarray else got == value,
+            )
     scalar = env.iris.broadcast(3.25 if env.rank == 0 else None)
     found.equal("dimensions of a broadcast number", np.ndim(scalar), 0)
     found.true("a broadcast number compares equal", scalar == 3.25)

@@ -10,7 +10,18 @@ from harness.cases import HostCase
 def run(env, case):
     found, name = Findings(env.rank), env.under_test.name
     package = env.under_test.module
-    for attribute in ("iris", "Iris", "logger", "set_logger_level", "DEBUG", "INFO", "WARNING", "ERROR", "tensor_creation", "experimental"):
+    for attribute in (
+        "iris",
+        "Iris",
+        "logger",
+        "set_logger_level",
+        "DEBUG",
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "tensor_creation",
+        "experimental",
+    ):
         found.true(f"{name}.{attribute}", hasattr(package, attribute))
     for module, attributes in {
         "gluon": ("IrisDeviceCtx",),
@@ -26,8 +37,18 @@ def run(env, case):
             continue
         for attribute in attributes:
             found.true(f"{name}.{module}.{attribute}", hasattr(loaded, attribute))
-    found.true("one IrisDeviceCtx under all names", importlib.import_module(f"{name}.experimental.iris_gluon").IrisDeviceCtx is env.device_context)
-    for method in ("load", "store", "get", "put", "copy", *(f"atomic_{op}" for op in ("add", "sub", "cas", "xchg", "xor", "and", "or", "min", "max"))):
+    found.true(
+        "one IrisDeviceCtx under all names",
+        importlib.import_module(f"{name}.experimental.iris_gluon").IrisDeviceCtx is env.device_context,
+    )
+    for method in (
+        "load",
+        "store",
+        "get",
+        "put",
+        "copy",
+        *(f"atomic_{op}" for op in ("add", "sub", "cas", "xchg", "xor", "and", "or", "min", "max")),
+    ):
         found.true(f"IrisDeviceCtx.{method}", hasattr(env.device_context, method))
     found.true("ccl.all_gather on the instance", callable(env.iris.ccl.all_gather))
     return found.first

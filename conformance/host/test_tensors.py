@@ -1,6 +1,7 @@
 """zeros, ones, empty, full, zeros_like, arange and is_symmetric: torch's tensors, on the symmetric heap.
 
-Each check makes its own small instance, since there is no free, and compares with what torch gives on the same arguments.
+Each check makes its own small instance, since there is no free, and compares with what torch gives on the same
+arguments.
 """
 
 import torch
@@ -11,7 +12,18 @@ from fixtures.requirement import requirement
 from harness.cases import HostCase
 from harness.oracles import gathered
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+)
 SIZES = ((7,), (2, 3), (4, 1, 5), (), (0,), (3, 0))
 
 
@@ -27,21 +39,41 @@ def _like_torch(found, iris, what, got, wanted):
 def filled(env, found, iris):
     for dtype in DTYPES:
         for size in SIZES:
-            _like_torch(found, iris, f"zeros{size} {dtype}", iris.zeros(*size, dtype=dtype), torch.zeros(size, dtype=dtype))
-            _like_torch(found, iris, f"ones{size} {dtype}", iris.ones(*size, dtype=dtype), torch.ones(size, dtype=dtype))
+            _like_torch(
+                found, iris, f"zeros{size} {dtype}", iris.zeros(*size, dtype=dtype), torch.zeros(size, dtype=dtype)
+            )
+            _like_torch(
+                found, iris, f"ones{size} {dtype}", iris.ones(*size, dtype=dtype), torch.ones(size, dtype=dtype)
+            )
         _like_torch(found, iris, f"full {dtype}", iris.full((3, 2), 1, dtype=dtype), torch.full((3, 2), 1, dtype=dtype))
 
 
 def fresh_memory(env, found, iris):
-    """zeros clears what was there: the heap is filled through a first allocation of an instance, then handed out again."""
+    """zeros clears what was there: the heap is filled through a first allocation of an instance, then handed out
+    again."""
     iris.empty(4096, dtype=torch.uint8).fill_(0xA5)
-    whole = torch.frombuffer((__import__("ctypes").c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])), dtype=torch.uint8) if env.device.torch_device.type == "cpu" else None
+    whole = (
+        torch.frombuffer(
+            (__import__("ctypes").c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])),
+            dtype=torch.uint8,
+        )
+        if env.device.torch_device.type == "cpu"
+        else None
+    )
     if whole is not None:
         whole.fill_(0xA5)
     env.settle()
-    _like_torch(found, iris, "zeros on used memory", iris.zeros(100, dtype=torch.int32), torch.zeros(100, dtype=torch.int32))
+    _like_torch(
+        found, iris, "zeros on used memory", iris.zeros(100, dtype=torch.int32), torch.zeros(100, dtype=torch.int32)
+    )
     _like_torch(found, iris, "ones on used memory", iris.ones(100), torch.ones(100))
-    _like_torch(found, iris, "zeros_like on used memory", iris.zeros_like(torch.empty(5, 5, device=iris.get_device())), torch.zeros(5, 5))
+    _like_torch(
+        found,
+        iris,
+        "zeros_like on used memory",
+        iris.zeros_like(torch.empty(5, 5, device=iris.get_device())),
+        torch.zeros(5, 5),
+    )
 
 
 def sizes(env, found, iris):
@@ -86,11 +118,26 @@ def out(env, found, iris):
         found.equal(f"address of {name} with out", got.data_ptr(), target.data_ptr())
         found.same(f"{name} with out", got, getattr(torch, name)(*arguments))
         wrong = iris.empty(5)
-        found.raises(f"{name} with out of another size", RuntimeError, lambda m=method, a=arguments: m(*a, out=wrong), says="The output tensor has 5 elements, but 6 are required")
+        found.raises(
+            f"{name} with out of another size",
+            RuntimeError,
+            lambda m=method, a=arguments, o=wrong: m(*a, out=o),
+            says="The output tensor has 5 elements, but 6 are required",
+        )
         other = iris.empty(6, dtype=torch.int32)
-        found.raises(f"{name} with out of another dtype", RuntimeError, lambda m=method, a=arguments: m(*a, out=other), says="The output tensor has dtype")
+        found.raises(
+            f"{name} with out of another dtype",
+            RuntimeError,
+            lambda m=method, a=arguments, o=other: m(*a, out=o),
+            says="The output tensor has dtype",
+        )
         foreign = torch.empty(6)
-        found.raises(f"{name} with out off the heap", RuntimeError, lambda m=method, a=arguments: m(*a, out=foreign), says="The output tensor is not on the symmetric heap")
+        found.raises(
+            f"{name} with out off the heap",
+            RuntimeError,
+            lambda m=method, a=arguments, o=foreign: m(*a, out=o),
+            says="The output tensor is not on the symmetric heap",
+        )
     line = iris.empty(4, dtype=torch.int64)
     found.true("arange returns out itself", iris.arange(4, out=line) is line)
     found.same("arange with out", line, torch.arange(4))
@@ -107,14 +154,37 @@ def ranges(env, found, iris):
 
 def like(env, found, iris):
     device = iris.get_device()
-    for source in (torch.empty(3, 4, device=device), torch.empty(4, 3, device=device).t(), torch.empty(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last), torch.empty(2, 1, 3, 4, 5, device=device).to(memory_format=torch.channels_last_3d)):
-        _like_torch(found, iris, f"zeros_like of strides {tuple(source.stride())}", iris.zeros_like(source), torch.zeros_like(source).cpu())
-    _like_torch(found, iris, "zeros_like int16", iris.zeros_like(torch.ones(3, device=device), dtype=torch.int16), torch.zeros(3, dtype=torch.int16))
-    found.raises("zeros_like of a tensor elsewhere", RuntimeError, lambda: iris.zeros_like(torch.empty(2, device="meta")))
+    for source in (
+        torch.empty(3, 4, device=device),
+        torch.empty(4, 3, device=device).t(),
+        torch.empty(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last),
+        torch.empty(2, 1, 3, 4, 5, device=device).to(memory_format=torch.channels_last_3d),
+    ):
+        _like_torch(
+            found,
+            iris,
+            f"zeros_like of strides {tuple(source.stride())}",
+            iris.zeros_like(source),
+            torch.zeros_like(source).cpu(),
+        )
+    _like_torch(
+        found,
+        iris,
+        "zeros_like int16",
+        iris.zeros_like(torch.ones(3, device=device), dtype=torch.int16),
+        torch.zeros(3, dtype=torch.int16),
+    )
+    found.raises(
+        "zeros_like of a tensor elsewhere", RuntimeError, lambda: iris.zeros_like(torch.empty(2, device="meta"))
+    )
 
 
 def formats(env, found, iris):
-    for size, memory_format in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 4, 5, 6), torch.channels_last_3d), ((2, 3), torch.channels_last)):
+    for size, memory_format in (
+        ((2, 3, 4, 5), torch.channels_last),
+        ((2, 3, 4, 5, 6), torch.channels_last_3d),
+        ((2, 3), torch.channels_last),
+    ):
         wanted = torch.empty(size, memory_format=memory_format if len(size) > 2 else torch.contiguous_format)
         got = iris.empty(size, memory_format=memory_format)
         found.equal(f"strides of empty{size} {memory_format}", tuple(got.stride()), tuple(wanted.stride()))
@@ -134,7 +204,11 @@ def collective(env, found, iris):
     flag.fill_(env.rank)
     iris.zeros(8)
     for rank, base in enumerate(iris.get_heap_bases().tolist()):
-        found.equal(f"what rank {rank} wrote before it allocated", ctypes.c_int64.from_address(base + offset_in_heap(iris, flag)).value, rank)
+        found.equal(
+            f"what rank {rank} wrote before it allocated",
+            ctypes.c_int64.from_address(base + offset_in_heap(iris, flag)).value,
+            rank,
+        )
 
 
 def names(env, found, iris):
@@ -147,12 +221,17 @@ def names(env, found, iris):
         found.equal(f"is_valid_device({requested!r})", module.is_valid_device(requested, device), wanted)
 
 
-CHECKS = {check.__name__: check for check in (filled, fresh_memory, sizes, dtypes, placement, out, ranges, like, formats, collective, names)}
+CHECKS = {
+    check.__name__: check
+    for check in (filled, fresh_memory, sizes, dtypes, placement, out, ranges, like, formats, collective, names)
+}
 
 
 def run(env, case):
     iris = env.under_test.iris(heap_size=1 << 20)
-    found = run_named(env, case, {name: lambda env, found, check=check: check(env, found, iris) for name, check in CHECKS.items()})
+    found = run_named(
+        env, case, {name: lambda env, found, check=check: check(env, found, iris) for name, check in CHECKS.items()}
+    )
     iris.close()
     return found
 

@@ -17,7 +17,8 @@ def bits_of(launch: Any, kind: str, where: str, width: int | None = None) -> set
 
 
 def expect_width(found: Findings, launches: list[Any], kind: str, payload_bytes: int, width: int = 16) -> None:
-    """Every remote access of ``kind`` is ``width`` bytes wide, in the code and as executed, and moved just the payload."""
+    """Every remote access of ``kind`` is ``width`` bytes wide, in the code and as executed, and moved just the
+    payload."""
     for launch in launches:
         wrong = isa.remote_mismatch(isa.fingerprint(launch.listing), kind, width)
         if wrong:

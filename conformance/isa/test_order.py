@@ -1,9 +1,10 @@
 """``sem`` and ``scope`` of an atomic reach the compiled code.
 
-What gfx942 code must have, per LLVM's memory model: a release writes back the L2 before the atomic (``buffer_wbl2``), an
-acquire invalidates caches after it (``buffer_inv``), with ``sc1`` at agent scope ("gpu") and ``sc0 sc1`` at system scope, and
-neither within a work-group ("cta"); the atomic itself carries ``sc1`` exactly at system scope. None means acq_rel at gpu
-scope. A dropped order is invisible to any test that only looks at values on this machine, so the code is read.
+What gfx942 code must have, per LLVM's memory model: a release writes back the L2 before the atomic
+(``buffer_wbl2``), an acquire invalidates caches after it (``buffer_inv``), with ``sc1`` at agent scope ("gpu") and
+``sc0 sc1`` at system scope, and neither within a work-group ("cta"); the atomic itself carries ``sc1`` exactly at
+system scope. None means acq_rel at gpu scope. A dropped order is invisible to any test that only looks at values on
+this machine, so the code is read.
 """
 
 import importlib
@@ -36,8 +37,8 @@ def _expect_order(found, case, code):
     order = f"atomic_{case.op} with sem={case.sem} scope={case.scope}"
     found.equal(f"buffer_wbl2 of {order}", sorted(code.writebacks), sorted(releases))
     found.equal(f"buffer_inv of {order}", sorted(code.invalidates), sorted(acquires))
-    # The kernel has one atomic, so all of them are it. Their source lines would not do: where all lanes use one address, LLVM
-    # rebuilds the atomic and leaves it the line of the instruction before.
+    # The kernel has one atomic, so all of them are it. Their source lines would not do: where all lanes use one
+    # address, LLVM rebuilds the atomic and leaves it the line of the instruction before.
     atomics = [access for access in code.accesses if access.kind == "atomic"]
     found.true(f"atomic instructions of {order}", bool(atomics))
     for access in atomics:

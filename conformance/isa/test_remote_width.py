@@ -1,12 +1,12 @@
 """Remote accesses are 16 bytes per lane wherever the source allows it.
 
-001  put, store, get, load and copy, when a lane's elements are 16 contiguous bytes, both pointers are 16-byte aligned, and
-     there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
-002  The remote stores of all_gather, for 2- and 4-byte element types, when the row length and all row strides are multiples
-     of 16 elements, with the default tile.
+001  put, store, get, load and copy, when a lane's elements are 16 contiguous bytes, both pointers are 16-byte
+     aligned, and there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
+002  The remote stores of all_gather, for 2- and 4-byte element types, when the row length and all row strides are
+     multiples of 16 elements, with the default tile.
 
-Looked at twice: in the compiled code, and in what the launch executed. The kernels are those of conformance/rma, and their
-results are checked too.
+Looked at twice: in the compiled code, and in what the launch executed. The kernels are those of conformance/rma, and
+their results are checked too.
 """
 
 import importlib
@@ -56,7 +56,9 @@ def cases(ranks, op):
     for dtype in ALL:
         block = vector_of(dtype) * 64
         found.append(TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True))
-        found.append(TransferCase(dtype=dtype, n=block + 48, targets=targets, spt=0, warps=1, mask="range", aligned=True))
+        found.append(
+            TransferCase(dtype=dtype, n=block + 48, targets=targets, spt=0, warps=1, mask="range", aligned=True)
+        )
     return found
 
 

@@ -1,16 +1,16 @@
 """A remote access that leaves the heap ends in a memory fault that names the kernel's source line.
 
-The library checks nothing, so the device must: on the emulated one every lane's address is checked. One rank's fault is its
-own result; the others, and the cases after it, go on.
+The library checks nothing, so the device must: on the emulated one every lane's address is checked. One rank's fault
+is its own result; the others, and the cases after it, go on.
 """
+
+import torch
 
 from conformance.rma import test_put
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase, TransferCase
 from harness.errors import KernelFault
-
-import torch
 
 
 def run(env, case):
@@ -23,7 +23,14 @@ def run(env, case):
         base = int(env.iris.get_heap_bases()[0])
         keep = torch.ones(1, dtype=torch.uint8)
         try:
-            test_put.launch(env, TransferCase(n=1), env.pointer(4096, torch.int32), _Address(base + distance), keep, env.world_size - 1)
+            test_put.launch(
+                env,
+                TransferCase(n=1),
+                env.pointer(4096, torch.int32),
+                _Address(base + distance),
+                keep,
+                env.world_size - 1,
+            )
             found.note("a put outside the heap", "no fault", "a memory fault")
         except KernelFault as fault:
             text = f"{fault} {getattr(fault, 'where', {})}"

@@ -1,15 +1,15 @@
 """A payload, then a flag: who waits for the flag with acquire at system scope sees the payload whole.
 
-The producer stores blocks into the consumer's heap and sets one flag per block with release at system scope; the consumer
-polls its own flag with acquire at system scope and copies what it then finds. Either side may come late. In the ring form
-consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that waiting must not keep
-others from running. Flags go up by compare-and-swap (and down again by the consumer's), by exchange, or by addition.
+The producer stores blocks into the consumer's heap and sets one flag per block with release at system scope; the
+consumer polls its own flag with acquire at system scope and copies what it then finds. Either side may come late. In
+the ring form consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that
+waiting must not keep others from running. Flags go up by compare-and-swap (and down again by the consumer's), by
+exchange, or by addition.
 """
 
+import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-
-import torch
 
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
@@ -18,7 +18,19 @@ from harness.oracles.heap import starts
 
 
 @gluon.jit
-def produce(ctx, source, target, flag, n, block, to_rank, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr):
+def produce(
+    ctx,
+    source,
+    target,
+    flag,
+    n,
+    block,
+    to_rank,
+    FLAG: gl.constexpr,
+    SPT: gl.constexpr,
+    LANES: gl.constexpr,
+    WARPS: gl.constexpr,
+):
     BLOCK: gl.constexpr = SPT * LANES * WARPS
     offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
@@ -33,7 +45,9 @@ def produce(ctx, source, target, flag, n, block, to_rank, FLAG: gl.constexpr, SP
 
 
 @gluon.jit
-def consume(ctx, target, result, flag, n, block, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr):
+def consume(
+    ctx, target, result, flag, n, block, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr
+):
     BLOCK: gl.constexpr = SPT * LANES * WARPS
     offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
@@ -77,7 +91,11 @@ def run(env, case):
 def _round(env, case, digit):
     me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
     right = (me + 1) % ranks
-    pairs = {(rank, (rank + 1) % ranks) for rank in range(ranks) if case.shape == "ring" or (rank % 2 == 0 and rank + 1 < ranks)}
+    pairs = {
+        (rank, (rank + 1) % ranks)
+        for rank in range(ranks)
+        if case.shape == "ring" or (rank % 2 == 0 and rank + 1 < ranks)
+    }
     consumes, produces = any(to == me for _, to in pairs), any(by == me for by, _ in pairs)
     size = case.n * dtype.itemsize
     places = starts(1024, [size, size, size, 4 * case.blocks] * case.rounds)
@@ -85,7 +103,10 @@ def _round(env, case, digit):
     image.reset()
     regions = []
     for k in range(case.rounds):
-        source, target, result = (image.claim(f"{what} of message {k}", places[4 * k + i], case.n, dtype) for i, what in enumerate(("source", "target", "result")))
+        source, target, result = (
+            image.claim(f"{what} of message {k}", places[4 * k + i], case.n, dtype)
+            for i, what in enumerate(("source", "target", "result"))
+        )
         flags = image.claim(f"flags of message {k}", places[4 * k + 3], case.blocks, torch.int32)
         mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=digit, repetition=k)
         image.fill(source, mine)
@@ -97,12 +118,17 @@ def _round(env, case, digit):
         regions.append((source, target, result, flags))
 
     with env.acting():
-        if (case.late == "producer" and produces) or (case.late == "consumer" and consumes and case.shape == "pair") or (case.late == "consumer" and me == 0):
+        if (
+            (case.late == "producer" and produces)
+            or (case.late == "consumer" and consumes and case.shape == "pair")
+            or (case.late == "consumer" and me == 0)
+        ):
             env.late(me, case.late_ms)
         warps = env.warps(case.warps)
         for places_of_one in regions if consumes or produces else ():
             message_kernel[(case.blocks * (consumes + produces),)](
-                env.device_context, env.context, *(image.tensor(region) for region in places_of_one), case.n, case.blocks, right,
+                env.device_context, env.context, *(image.tensor(region) for region in places_of_one),
+                case.n, case.blocks, right,
                 consumes, produces, case.flag, case.spt, env.device.lanes, warps, num_warps=warps,
             )  # fmt: skip
     env.settle()

@@ -1,8 +1,8 @@
 """All 5 x 6 pairs of load and store cache modifiers compile, give right answers, and reach the compiled accesses.
 
-On gfx942: a load with ".cg" carries nt, with ".cv" sc0 sc1; a store with ".cs" carries nt, with ".wt" sc0 sc1; the other
-modifiers carry nothing, and no modifier is the default. A local access through a plain pointer may take the buffer form,
-which adds sc0 to nt. A volatile load carries sc0 sc1.
+On gfx942: a load with ".cg" carries nt, with ".cv" sc0 sc1; a store with ".cs" carries nt, with ".wt" sc0 sc1; the
+other modifiers carry nothing, and no modifier is the default. A local access through a plain pointer may take the
+buffer form, which adds sc0 to nt. A volatile load carries sc0 sc1.
 """
 
 import importlib
@@ -16,7 +16,13 @@ LOADS = (None, "", ".ca", ".cg", ".cv")
 STORES = (None, "", ".wb", ".cg", ".cs", ".wt")
 LOAD_BITS = {".cg": ("nt",), ".cv": ("sc0", "sc1")}
 STORE_BITS = {".cs": ("nt",), ".wt": ("sc0", "sc1")}
-SIDES = {"put": ("local", "remote"), "get": ("remote", "local"), "copy": ("remote", "remote"), "load": ("remote", None), "store": (None, "remote")}
+SIDES = {
+    "put": ("local", "remote"),
+    "get": ("remote", "local"),
+    "copy": ("remote", "remote"),
+    "load": ("remote", None),
+    "store": (None, "remote"),
+}
 """Where an op loads and where it stores; None: not by itself."""
 
 
@@ -27,10 +33,22 @@ def _run(op, env, case):
     wanted_load = ("sc0", "sc1") if case.volatile else LOAD_BITS.get(case.load_modifier, ())
     for launch in env.launched():
         if loads:
-            _expect(found, f"{op} with load modifier {case.load_modifier!r}", bits_of(launch, "load", loads, 16), wanted_load, loads)
+            _expect(
+                found,
+                f"{op} with load modifier {case.load_modifier!r}",
+                bits_of(launch, "load", loads, 16),
+                wanted_load,
+                loads,
+            )
         if stores:
             wanted = STORE_BITS.get(case.store_modifier, ())
-            _expect(found, f"{op} with store modifier {case.store_modifier!r}", bits_of(launch, "store", stores, 16), wanted, stores)
+            _expect(
+                found,
+                f"{op} with store modifier {case.store_modifier!r}",
+                bits_of(launch, "store", stores, 16),
+                wanted,
+                stores,
+            )
     return wrong or found.first
 
 
@@ -63,7 +81,14 @@ def run_store(env, case):
 
 def cases(ranks, op):
     loads, stores = SIDES[op]
-    shape = {"dtype": "fp32", "n": 256, "targets": tuple(((rank + 1) % ranks,) for rank in range(ranks)), "spt": 0, "mask": "none", "aligned": True}
+    shape = {
+        "dtype": "fp32",
+        "n": 256,
+        "targets": tuple(((rank + 1) % ranks,) for rank in range(ranks)),
+        "spt": 0,
+        "mask": "none",
+        "aligned": True,
+    }
     pairs = [(load, store) for load in (LOADS if loads else (None,)) for store in (STORES if stores else (None,))]
     found = [TransferCase(**shape, load_modifier=load, store_modifier=store) for load, store in pairs]
     if op == "load":

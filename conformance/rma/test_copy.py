@@ -1,7 +1,7 @@
 """copy(src_ptr, dst_ptr, from_rank, to_rank, mask, other, load_cache_modifier, store_cache_modifier): rank to rank.
 
-One of the two ranks is the caller. Both pointers are the caller's own and both are translated. The mask guards both sides.
-A target pointer of another element type takes the source's bits. Nothing else on any rank changes.
+One of the two ranks is the caller. Both pointers are the caller's own and both are translated. The mask guards both
+sides. A target pointer of another element type takes the source's bits. Nothing else on any rank changes.
 """
 
 from triton.experimental import gluon

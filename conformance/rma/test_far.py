@@ -1,7 +1,7 @@
 """Offsets are 64-bit: far from the heap's start an access reaches the same far offset of the other heap.
 
-A heap of more than 5 GiB costs nothing as long as few of its pages are touched. Blocks lie just below and above 2 GiB and
-4 GiB, and beyond; for each, the places that a 31- or 32-bit offset would reach are watched too.
+A heap of more than 5 GiB costs nothing as long as few of its pages are touched. Blocks lie just below and above 2
+GiB and 4 GiB, and beyond; for each, the places that a 31- or 32-bit offset would reach are watched too.
 """
 
 import torch
@@ -35,7 +35,10 @@ def run(env, case):
         window.fill_(alias % 251)
     heap[place : place + 4096].fill_(0xEE)
 
-    at = {name: heap[place + distance :].view(torch.int32) for name, distance in (("source", SOURCE), ("result", RESULT), ("cell", CELL))}
+    at = {
+        name: heap[place + distance :].view(torch.int32)
+        for name, distance in (("source", SOURCE), ("result", RESULT), ("cell", CELL))
+    }
     mine = payload("int32", COUNT, rank=me, ranks=ranks)
     at["source"][:COUNT].copy_(mine)
     at["cell"][:2].zero_()
@@ -54,13 +57,16 @@ def run(env, case):
         test_get.launch(local, shape, at["source"], heap[place + RESULT + 512 :].view(torch.int32), keep, right)
         zero, one = torch.zeros(1, dtype=torch.int32), torch.full((1,), 7, dtype=torch.int32)
         atomic_kernel[(1,)](
-            env.device_context, iris.get_device_context(), test_add.apply, at["cell"], zero, one, zero, keep, keep, 1, right,
+            env.device_context, iris.get_device_context(), test_add.apply, at["cell"], zero, one, zero,
+            keep, keep, 1, right,
             True, False, None, "sys", 0, env.device.lanes, env.warps(1), num_warps=env.warps(1),
         )  # fmt: skip
     env.settle()
     found.same(f"the 4096 bytes at {place:#x}", heap[place : place + 4096], wanted)
     for alias, window in windows.items():
-        found.same(f"the 4096 bytes at {alias:#x}, which nothing may touch", window, torch.full_like(window, alias % 251))
+        found.same(
+            f"the 4096 bytes at {alias:#x}, which nothing may touch", window, torch.full_like(window, alias % 251)
+        )
     env.settle()
     iris.close()
     return found.first
@@ -75,7 +81,10 @@ class _With:
 
 
 def cases(ranks):
-    return [HostCase("far", (place,)) for place in (2 * GIB - 4096, 2 * GIB + 8192, 4 * GIB - 4096, 4 * GIB + 12288, 5 * GIB)]
+    return [
+        HostCase("far", (place,))
+        for place in (2 * GIB - 4096, 2 * GIB + 8192, 4 * GIB - 4096, 4 * GIB + 12288, 5 * GIB)
+    ]
 
 
 @requirement("RMA-FAR-001", cases=cases)

@@ -1,7 +1,8 @@
-"""get(from_ptr, to_ptr, from_rank, mask, other, load_cache_modifier, store_cache_modifier): a peer's memory to local memory.
+"""get(from_ptr, to_ptr, from_rank, mask, other, load_cache_modifier, store_cache_modifier): a peer's memory to local
+memory.
 
-Both pointers are the caller's own; only ``from_ptr`` is translated. The mask guards both sides, so ``other`` never reaches
-memory. Nothing else on any rank changes, least of all on the rank that is read.
+Both pointers are the caller's own; only ``from_ptr`` is translated. The mask guards both sides, so ``other`` never
+reaches memory. Nothing else on any rank changes, least of all on the rank that is read.
 """
 
 from triton.experimental import gluon

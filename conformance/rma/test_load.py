@@ -1,7 +1,8 @@
 """load(pointer, from_rank, mask, other, cache_modifier, volatile): a block of a peer's memory as values.
 
-``pointer`` is the caller's own and is translated to the rank that is read. Lanes that the mask switches off are not read
-and have the value ``other``; without ``other`` they are undefined, so the kernel stores them only when it was given.
+``pointer`` is the caller's own and is translated to the rank that is read. Lanes that the mask switches off are not
+read and have the value ``other``; without ``other`` they are undefined, so the kernel stores them only when it was
+given.
 """
 
 import torch
@@ -27,7 +28,9 @@ def load_kernel(
         mask = offsets < n
     if MASK == "pattern":
         mask = mask & (gl.load(keep + offsets, mask=mask, other=0) != 0)
-    value = ctx.load(source + offsets, from_rank, mask=mask, other=OTHER, cache_modifier=LOAD_MODIFIER, volatile=VOLATILE)
+    value = ctx.load(
+        source + offsets, from_rank, mask=mask, other=OTHER, cache_modifier=LOAD_MODIFIER, volatile=VOLATILE
+    )
     if OTHER is None:
         gl.store(target + offsets, value, mask=mask)
     else:

@@ -1,7 +1,7 @@
 """store(pointer, value, to_rank, mask, cache_modifier): a block of values to a peer's memory.
 
-``pointer`` is the caller's own and is translated to the target. Lanes that the mask switches off are not written. Nothing
-else on any rank changes.
+``pointer`` is the caller's own and is translated to the target. Lanes that the mask switches off are not written.
+Nothing else on any rank changes.
 """
 
 from triton.experimental import gluon

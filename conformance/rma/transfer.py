@@ -1,7 +1,7 @@
 """What put, store, get, load and copy have in common: a block moves from one rank's source to another rank's slot.
 
-Every rank has one source and, for each rank that it receives from, a slot. The kernel of an op is launched once per peer.
-torch.distributed's all_to_all_single moves the same payloads; then the whole heap is compared.
+Every rank has one source and, for each rank that it receives from, a slot. The kernel of an op is launched once per
+peer. torch.distributed's all_to_all_single moves the same payloads; then the whole heap is compared.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ OTHER = -3
 Launch = Callable[[Env, TransferCase, torch.Tensor, torch.Tensor, torch.Tensor, int], None]
 
 
-def run_transfers(env: Env, case: TransferCase, launch: Launch, *, push: bool, shows_other: bool = False) -> dict[str, Any] | None:
-    """All rounds of a case on this rank. ``push``: the caller is the sender. ``shows_other``: masked lanes give ``other``.
+def run_transfers(
+    env: Env, case: TransferCase, launch: Launch, *, push: bool, shows_other: bool = False
+) -> dict[str, Any] | None:
+    """All rounds of a case on this rank. ``push``: the caller is the sender. ``shows_other``: masked lanes give
+    ``other``.
 
-    ``launch(env, case, source, slot, keep, peer)`` is called with this rank's own pointers, as every Iris method takes them.
+    ``launch(env, case, source, slot, keep, peer)`` is called with this rank's own pointers, as every Iris method
+    takes them.
     """
     found = None
     for round_ in range(rounds_needed(case.dtype, env.world_size * case.n)):
@@ -34,7 +38,9 @@ def run_transfers(env: Env, case: TransferCase, launch: Launch, *, push: bool, s
     return found
 
 
-def _round(env: Env, case: TransferCase, launch: Launch, push: bool, shows_other: bool, round_: int) -> dict[str, Any] | None:
+def _round(
+    env: Env, case: TransferCase, launch: Launch, push: bool, shows_other: bool, round_: int
+) -> dict[str, Any] | None:
     me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
     pairs = {(actor, peer) for actor, peers in enumerate(case.targets) for peer in peers}
     transfers = pairs if push else {(peer, actor) for actor, peer in pairs}
@@ -48,14 +54,18 @@ def _round(env: Env, case: TransferCase, launch: Launch, push: bool, shows_other
     whole = case.other and shows_other
     for sender, values in received.items():
         kept = kept_lanes(case.mask, case.n, sender if push else me)
-        slot = image.claim(f"what came from rank {sender}", _slot(case, sender), case.grid * case.block if whole else case.n, dtype)
+        slot = image.claim(
+            f"what came from rank {sender}", _slot(case, sender), case.grid * case.block if whole else case.n, dtype
+        )
         if whole:
             image.expected(slot).fill_(OTHER)
             image.expected(slot)[: case.n][torch.from_numpy(kept)] = values[torch.from_numpy(kept)]
         else:
             image.expect(slot, values, kept)
 
-    keep = torch.from_numpy(np.append(kept_lanes(case.mask, case.n, me), False).astype(np.uint8)).to(env.device.torch_device)
+    keep = torch.from_numpy(np.append(kept_lanes(case.mask, case.n, me), False).astype(np.uint8)).to(
+        env.device.torch_device
+    )
     with env.acting():
         for peer in case.targets[me]:
             slot = env.pointer(_slot(case, me if push else peer), dtype)

@@ -10,11 +10,12 @@ from harness.cases.registry import case_type
 @case_type
 @dataclass(frozen=True)
 class AtomicCase:
-    """Rank r does ``op`` with ``n`` lanes on ``cells`` cells of each rank in ``targets[r]``; lane i uses cell i % cells.
+    """Rank r does ``op`` with ``n`` lanes on ``cells`` cells of each rank in ``targets[r]``; lane i uses cell i %
+    cells.
 
     ``spt`` 0 is the scalar form: one operation per work-group, n work-groups. ``warps`` wavefronts per work-group.
-    ``returned``: the kernel uses the old values (else the compiler may emit the form that returns nothing).
-    ``mask`` names a pattern of ``kept_lanes``; ``atomic_cas`` has no mask. ``sem`` and ``scope`` None are Triton's defaults.
+    ``returned``: the kernel uses the old values (else the compiler may emit the form that returns nothing). ``mask``
+    names a pattern of ``kept_lanes``; ``atomic_cas`` has no mask. ``sem`` and ``scope`` None are Triton's defaults.
     ``high``: start near the end of the dtype's range, so that integer sums wrap and bit 31 or 63 takes part.
     """
 

@@ -10,11 +10,13 @@ from harness.cases.registry import case_type
 @case_type
 @dataclass(frozen=True)
 class GatherCase:
-    """``calls`` all_gathers of an (m, n) tensor. ``group``: "world", "halves" (consecutive), "stride" (every second rank).
+    """``calls`` all_gathers of an (m, n) tensor. ``group``: "world", "halves" (consecutive), "stride" (every second
+    rank).
 
-    ``in_pad`` and ``out_pad`` are elements between the rows of input and output. ``skewed`` delays that rank (-1: none) for
-    ``skew_ms`` before each call. ``default``: no Config is passed, so block size and the like are the library's. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else
-    each has its own and nothing stands between the calls. ``comm_sms`` work-groups, ``warps`` wavefronts each.
+    ``in_pad`` and ``out_pad`` are elements between the rows of input and output. ``skewed`` delays that rank (-1:
+    none) for ``skew_ms`` before each call. ``default``: no Config is passed, so block size and the like are the
+    library's. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else each has
+    its own and nothing stands between the calls. ``comm_sms`` work-groups, ``warps`` wavefronts each.
     """
 
     dtype: str = "fp32"

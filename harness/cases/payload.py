@@ -1,8 +1,9 @@
 """Payloads that tell where each element came from, in the dtype under test.
 
-Legend: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent digit
-by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; the rounds together
-are injective while codes < base ** rounds. Values are bit patterns without NaN and infinity, so moving them is exact.
+Legend: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent
+digit by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; the
+rounds together are injective while codes < base ** rounds. Values are bit patterns without NaN and infinity, so
+moving them is exact.
 
 Each function is a pure function of its arguments: every rank can compute every other rank's payload.
 """
@@ -10,9 +11,11 @@ Each function is a pure function of its arguments: every rank can compute every 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.cases.dtypes import of_name, size_of
 
@@ -21,7 +24,14 @@ _BASES = {
     "int8": 1 << 8, "int16": 1 << 16, "int32": 1 << 32, "int64": 1 << 62,
     "fp16": 2 * 0x7C00, "bf16": 2 * 0x7F80, "fp32": 1 << 23, "fp64": 1 << 52,
 }  # fmt: skip
-_SPREAD = {"int8": 0x9D, "int16": 0x9E37, "int32": 0x9E3779B1, "int64": 0x9E3779B97F4A7C15, "fp32": 0x5E3779, "fp64": 0x9E3779B97F4A7}
+_SPREAD = {
+    "int8": 0x9D,
+    "int16": 0x9E37,
+    "int32": 0x9E3779B1,
+    "int64": 0x9E3779B97F4A7C15,
+    "fp32": 0x5E3779,
+    "fp64": 0x9E3779B97F4A7,
+}
 
 
 def base_of(dtype: str) -> int:
@@ -37,7 +47,7 @@ def rounds_needed(dtype: str, codes: int) -> int:
     return rounds
 
 
-def digits(dtype: str, codes: np.ndarray, round_: int) -> np.ndarray:
+def digits(dtype: str, codes: NDArray[Any], round_: int) -> NDArray[Any]:
     """Digit ``round_`` of each code (int64), as bit patterns of ``dtype`` (unsigned integers of its size)."""
     base = base_of(dtype)
     digit = (codes // base**round_ % base if round_ else codes % base).astype(np.uint64)
@@ -45,10 +55,11 @@ def digits(dtype: str, codes: np.ndarray, round_: int) -> np.ndarray:
 
 
 def payload(dtype: str, count: int, *, rank: int, ranks: int, round_: int = 0, repetition: int = 0) -> torch.Tensor:
-    """``count`` elements that ``rank`` of ``ranks`` contributes: element i has code (repetition * ranks + rank) * count + i.
+    """``count`` elements that ``rank`` of ``ranks`` contributes: element i has code (repetition * ranks + rank) *
+    count + i.
 
-    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. The tensor is shared
-    between calls with equal arguments: copy it, do not write to it.
+    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. The tensor is
+    shared between calls with equal arguments: copy it, do not write to it.
     """
     return _payload(dtype, count, rank, ranks, round_, repetition)
 
@@ -60,18 +71,18 @@ def _payload(dtype: str, count: int, rank: int, ranks: int, round_: int, repetit
     return torch.from_numpy(bits.view(np.uint8)).view(of_name(dtype))
 
 
-def _encode(dtype: str, digit: np.ndarray) -> np.ndarray:
+def _encode(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
     """A bijection from [0, base) onto usable bit patterns. An odd factor modulo a power of two spreads neighbours."""
     bits = _BITS[size_of(dtype)]
     if dtype in ("fp16", "bf16"):
         half = np.uint64(base_of(dtype) // 2)
         # 7 is coprime to both halves (0x7C00 = 31 * 2**10, 0x7F80 = 255 * 2**7), so the product stays a bijection.
-        spread = (digit % half) * np.uint64(7) % half
-        return (spread + (digit // half << np.uint64(15))).astype(bits)
+        spread: NDArray[Any] = (digit % half) * np.uint64(7) % half
+        return np.asarray(spread + (digit // half << np.uint64(15)), dtype=bits)
     with np.errstate(over="ignore"):
         spread = digit * np.uint64(_SPREAD[dtype])
     if dtype == "fp32":
-        return ((spread & np.uint64((1 << 23) - 1)) + np.uint64(0x3F800000)).astype(bits)
+        return np.asarray((spread & np.uint64((1 << 23) - 1)) + np.uint64(0x3F800000), dtype=bits)
     if dtype == "fp64":
-        return (spread & np.uint64((1 << 52) - 1)) + np.uint64(0x3FF << 52)
+        return np.asarray((spread & np.uint64((1 << 52) - 1)) + np.uint64(0x3FF << 52), dtype=bits)
     return spread.astype(bits)

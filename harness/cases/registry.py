@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UsageError
@@ -28,7 +28,7 @@ def to_json(case: Any) -> dict[str, Any]:
     name = type(case).__name__
     if _TYPES.get(name) is not type(case):
         raise HarnessError(f"{name} is not a registered case type")
-    return {"type": name, "fields": {f.name: _listed(getattr(case, f.name)) for f in fields(case)}}
+    return {"type": name, "fields": {f: _listed(getattr(case, f)) for f in vars(case)}}
 
 
 def from_json(plain: Mapping[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def from_json(plain: Mapping[str, Any]) -> Any:
     values = plain.get("fields", {})
     names = set(typing.get_type_hints(cls))
     if unknown := set(values) - names:
-        raise UsageError(f"a {cls.__name__} has no field {sorted(unknown)[0]!r}")
+        raise UsageError(f"a {cls.__name__} has no field {min(unknown)!r}")
     try:
         return cls(**{name: _tupled(value) for name, value in values.items()})
     except TypeError as error:

@@ -67,6 +67,6 @@ class HostCase:
     """One behaviour of the host side, by name, with up to three plain arguments and a rank that comes late."""
 
     what: str
-    arguments: tuple[str | int | float | bool | None | tuple[int, ...], ...] = ()
+    arguments: tuple[str | int | float | bool | tuple[int, ...] | None, ...] = ()
     late: int = -1
     late_ms: int = 0

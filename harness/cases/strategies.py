@@ -1,7 +1,8 @@
 """Hypothesis strategies for cases. Everything shrinks towards one element, rank 0 to rank 1, no mask pattern.
 
-What selects another compiled kernel (block shape, mask form, order, modifiers, alignment) is drawn from small sets, because a
-compile costs as much as ten cases; counts, offsets, ranks and mask patterns are free, because they are run-time values.
+What selects another compiled kernel (block shape, mask form, order, modifiers, alignment) is drawn from small sets,
+because a compile costs as much as ten cases; counts, offsets, ranks and mask patterns are free, because they are
+run-time values.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _permutation(ranks: int, code: int) -> list[int]:
 
 @st.composite
 def counts(draw: st.DrawFn, block: int, most: int, step: int = 1) -> int:
-    """Element counts that are multiples of ``step`` up to ``most``: 1 and few, 0, around a block's end, several blocks."""
+    """Element counts that are multiples of ``step`` up to ``most``: 1 and few, 0, around a block's end, several
+    blocks."""
     kind = draw(st.sampled_from(["few", "zero", "edge", "several"]))
     code = draw(st.integers(0, 4095))
     limit = max(1, most // step)
@@ -79,7 +81,8 @@ def transfers(
     volatile: bool = False,
     direction: bool = False,
 ) -> TransferCase:
-    """Cases of put, store, get, load and copy. ``other``, ``volatile``, ``direction``: whether the op has such an argument."""
+    """Cases of put, store, get, load and copy. ``other``, ``volatile``, ``direction``: whether the op has such an
+    argument."""
     targets = draw(rank_patterns(ranks))
     spt, warps = draw(st.sampled_from(SHAPES))
     mask = draw(st.sampled_from(["range", "none", *MASKS[2:]]))
@@ -113,7 +116,8 @@ _ONE_BIT = {"int32": 31, "int64": 63}
 
 
 def contributions_per_cell(op: str, dtype: str) -> int:
-    """How many operations one cell may take so that every intermediate value is exact, and tells which ones came before."""
+    """How many operations one cell may take so that every intermediate value is exact, and tells which ones came
+    before."""
     if op in ("and", "or", "xor"):
         return _ONE_BIT[dtype]
     if op in ("add", "sub"):
@@ -157,7 +161,8 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
 
 @st.composite
 def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
-    """Cases of all_gather: ragged and whole tiles, single rows and columns, padding, groups, several calls, a late rank."""
+    """Cases of all_gather: ragged and whole tiles, single rows and columns, padding, groups, several calls, a late
+    rank."""
     block_m, block_n, warps = draw(st.sampled_from([(8, 64, 1), (32, 64, 4), (8, 128, 4)]))
     tile_m, tile_n = (8, 256) if (block_m, block_n) == (32, 64) else (block_m, block_n)
     edge = st.sampled_from([-1, 0, 1])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.cases.dtypes import size_of, vector_of
 from harness.cases.registry import case_type
 
 LANES = 64
 MASKS = ("none", "range", "even", "odd", "last", "holes", "all_false")
-"""``none``: no mask argument, n is a multiple of the block; ``range``: only offsets < n; the others also switch off lanes
-below n, by a pattern that differs from rank to rank."""
+"""``none``: no mask argument, n is a multiple of the block; ``range``: only offsets < n; the others also switch off
+lanes below n, by a pattern that differs from rank to rank."""
 
 REGION = 24 * 1024
 """Bytes that a source, or a destination slot, may occupy."""
@@ -24,11 +26,12 @@ REGION = 24 * 1024
 class TransferCase:
     """``n`` elements from one rank's source to another rank's slot for that source.
 
-    ``targets[r]`` are the ranks at the other end for rank r, which runs the op once for each: the destinations of a put or
-    store, the ranks read by a get or load. ``spt`` elements per thread (0 stands for 16 bytes) in ``warps`` wavefronts make a
-    block. ``aligned``: the kernel is specialised on 16-byte pointers and n divisible by 16, as it is for users who pass
-    plain tensors; else it knows neither. ``src_offset`` and ``dst_offset`` count elements. ``direction`` is which end of a
-    copy the caller is; ``retyped``: its target pointer has another element type of the same size. ``other``: pass ``other=``.
+    ``targets[r]`` are the ranks at the other end for rank r, which runs the op once for each: the destinations of a
+    put or store, the ranks read by a get or load. ``spt`` elements per thread (0 stands for 16 bytes) in ``warps``
+    wavefronts make a block. ``aligned``: the kernel is specialised on 16-byte pointers and n divisible by 16, as it
+    is for users who pass plain tensors; else it knows neither. ``src_offset`` and ``dst_offset`` count elements.
+    ``direction`` is which end of a copy the caller is; ``retyped``: its target pointer has another element type of
+    the same size. ``other``: pass ``other=``.
     """
 
     dtype: str = "int32"
@@ -68,21 +71,21 @@ class TransferCase:
         return self.n * size_of(self.dtype)
 
 
-def kept_lanes(pattern: str, count: int, rank: int) -> np.ndarray:
+def kept_lanes(pattern: str, count: int, rank: int) -> NDArray[Any]:
     """Which of ``count`` elements the acting ``rank`` moves: booleans, shared between calls, not to be written."""
     return _kept(pattern, count, rank)
 
 
 @functools.lru_cache(maxsize=2048)
-def _kept(pattern: str, count: int, rank: int) -> np.ndarray:
+def _kept(pattern: str, count: int, rank: int) -> NDArray[Any]:
     index = np.arange(count)
     if pattern in ("none", "range"):
         return np.ones(count, dtype=bool)
     if pattern in ("even", "odd"):
-        return (index + rank + (pattern == "odd")) % 2 == 0
+        return np.equal((index + rank + (pattern == "odd")) % 2, 0)
     if pattern == "last":
-        return index == count - 1
+        return np.equal(index, count - 1)
     if pattern == "holes":
         # Runs of 1 to 3 lanes between gaps, so that masks change inside and across a thread's elements.
-        return (index * 7 + rank * 3) % 11 < 6
+        return np.less((index * 7 + rank * 3) % 11, 6)
     return np.zeros(count, dtype=bool)

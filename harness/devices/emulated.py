@@ -25,7 +25,8 @@ class Emulated:
         return None
 
     def activate(self, local_rank: int) -> None:
-        """Install the emulator's Triton driver in this process. ``local_rank`` makes no difference: there is one device."""
+        """Install the emulator's Triton driver in this process. ``local_rank`` makes no difference: there is one
+        device."""
         from harness import emulator
 
         self._driver = emulator.activate(arch=self.arch)
@@ -42,4 +43,4 @@ class Emulated:
 
     def drain_launches(self) -> list[Any]:
         """``harness.emulator.LaunchRecord`` per launch since the last call."""
-        return self._driver.drain_launches()
+        return list(self._driver.drain_launches())

@@ -15,6 +15,6 @@ from harness.oracles.linearise import AtomicHistory, explain, inputs_of
 from harness.oracles.reference import bool_all, exchange, gathered, reduced
 
 __all__ = [
-    "GUARD", "AtomicHistory", "HeapImage", "Region", "bool_all", "difference", "exchange", "explain", "first_difference", "gathered",
-    "inputs_of", "reduced",
+    "GUARD", "AtomicHistory", "HeapImage", "Region", "bool_all", "difference", "exchange", "explain",
+    "first_difference", "gathered",    "inputs_of", "reduced",
 ]  # fmt: skip

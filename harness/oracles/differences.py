@@ -13,7 +13,8 @@ from harness.errors import HarnessError
 def difference(
     what: str, *, rank: int | None = None, index: int | None = None, got: Any = None, wanted: Any = None, more: str = ""
 ) -> dict[str, Any]:
-    """``what`` was compared on ``rank``; element ``index`` was ``got`` and should be ``wanted``; ``more`` is a sentence."""
+    """``what`` was compared on ``rank``; element ``index`` was ``got`` and should be ``wanted``; ``more`` is a
+    sentence."""
     return {"what": what, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
 
 

@@ -1,8 +1,9 @@
 """What a rank's whole heap should hold, byte by byte, and where it does not.
 
-Legend: the *arena* is one uint8 tensor that covers the part of the symmetric heap that cases use; *poison* is a fixed
-pattern that differs from byte to byte and rank to rank, so that memory which moved or was written shows; a *region* is a
-named part that a case uses; everything else must stay poison, so every region has guards and none can do without.
+Legend: the *arena* is one uint8 tensor that covers the part of the symmetric heap that cases use; *poison* is a
+fixed pattern that differs from byte to byte and rank to rank, so that memory which moved or was written shows; a
+*region* is a named part that a case uses; everything else must stay poison, so every region has guards and none can
+do without.
 
 One image per rank process, used by one thread.
 """
@@ -96,15 +97,17 @@ class HeapImage:
             return None
         got, wanted = self.arena.cpu().numpy(), self._wanted.numpy()
         wrong = got != wanted
-        found = [self._in_region(region, got, wanted, wrong) for region in self._regions]
-        found = [entry for entry in found if entry]
+        inside = (self._in_region(region, got, wanted, wrong) for region in self._regions)
+        found = [entry for entry in inside if entry is not None]
         found += self._outside(got, wanted, wrong)
         first = found[0]
         if len(found) > 1:
             first["more"] += "; also wrong: " + ", ".join(f"{entry['what']} ({entry['more']})" for entry in found[1:])
         return first
 
-    def _in_region(self, region: Region, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> dict[str, Any] | None:
+    def _in_region(
+        self, region: Region, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray
+    ) -> dict[str, Any] | None:
         part = slice(region.start, region.stop)
         elements = np.flatnonzero(wrong[part].reshape(-1, region.dtype.itemsize).any(axis=1))
         if not len(elements):

@@ -1,9 +1,10 @@
 """Whether the old values that atomics returned can be explained by some order of the operations.
 
-Legend: a *state* is a value that a cell holds at some time; an operation *moves* its cell when its result differs from the
-old value it returned, else it *stays*. Inputs (``inputs_of``) are made so that no state of a cell occurs twice and every
-sum is exact. Then an order exists if and only if the moves of each cell form one path from its initial value to its final
-value that uses every move once, and each stay returned a state of that path. All cells are checked at once.
+Legend: a *state* is a value that a cell holds at some time; an operation *moves* its cell when its result differs
+from the old value it returned, else it *stays*. Inputs (``inputs_of``) are made so that no state of a cell occurs
+twice and every sum is exact. Then an order exists if and only if the moves of each cell form one path from its
+initial value to its final value that uses every move once, and each stay returned a state of that path. All cells
+are checked at once.
 
 Values are kept in a wide dtype of their own (int64, or float64, which holds every narrower value exactly).
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.cases.atomic import AtomicCase
 from harness.cases.dtypes import of_name, size_of
@@ -29,25 +31,25 @@ REDUCTIONS = {"add": "sum", "sub": "sum", "and": "band", "or": "bor", "xor": "bx
 class Inputs:
     """What one actor does to one target: per lane its cell, value, compare value (cas only), and whether it acts."""
 
-    cell: np.ndarray
-    value: np.ndarray
-    compare: np.ndarray
-    acts: np.ndarray
+    cell: NDArray[Any]
+    value: NDArray[Any]
+    compare: NDArray[Any]
+    acts: NDArray[Any]
 
 
 @dataclass(frozen=True)
 class AtomicHistory:
     """The operations on one rank's cells: arrays of equal length, one entry per operation; ``place`` names it."""
 
-    cell: np.ndarray
-    value: np.ndarray
-    compare: np.ndarray
-    old: np.ndarray
-    actor: np.ndarray
-    lane: np.ndarray
+    cell: NDArray[Any]
+    value: NDArray[Any]
+    compare: NDArray[Any]
+    old: NDArray[Any]
+    actor: NDArray[Any]
+    lane: NDArray[Any]
 
 
-def initial_values(case: AtomicCase, owner: int) -> np.ndarray:
+def initial_values(case: AtomicCase, owner: int) -> NDArray[Any]:
     """What ``owner``'s cells hold before the case, as wide values."""
     cells = np.arange(case.cells, dtype=np.int64)
     low, high = _limits(case.dtype)
@@ -88,7 +90,11 @@ def inputs_of(case: AtomicCase, actor: int, target: int) -> Inputs:
         value = (code * 617 + target * 31) % 4001 - 2000
     elif case.op in ("xchg", "cas"):
         value = 1000 + code
-        previous = np.where((ordinal % 4 == 3) & (lane >= case.cells), value - case.cells, initial_values(case, target)[cell].astype(np.int64))
+        previous = np.where(
+            (ordinal % 4 == 3) & (lane >= case.cells),
+            value - case.cells,
+            initial_values(case, target)[cell].astype(np.int64),
+        )
         compare = np.where(ordinal % 4 == 2, -999_999, previous) if case.op == "cas" else compare
     elif case.dtype in ("fp16", "bf16", "fp32", "fp64"):
         value = 1 + (code + actor) % 3
@@ -104,7 +110,15 @@ def contribution(case: AtomicCase, actor: int, ranks: int) -> torch.Tensor:
     low, high = _limits(case.dtype)
     identity = {"and": -1, "min": high, "max": low}.get(case.op, 0)
     table = np.full((ranks, case.cells), identity, dtype=wide)
-    ufunc = {"add": np.add, "sub": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum}[case.op]
+    ufunc = {
+        "add": np.add,
+        "sub": np.add,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "min": np.minimum,
+        "max": np.maximum,
+    }[case.op]
     for target in case.targets[actor]:
         mine = inputs_of(case, actor, target)
         values = -mine.value if case.op == "sub" else mine.value
@@ -122,7 +136,9 @@ def final_values(case: AtomicCase, owner: int, combined: torch.Tensor) -> torch.
     return (torch.minimum if case.op == "min" else torch.maximum)(start, combined)
 
 
-def explain(op: str, dtype: str, initial: np.ndarray, final: np.ndarray, history: AtomicHistory, *, rank: int) -> dict[str, Any] | None:
+def explain(
+    op: str, dtype: str, initial: NDArray[Any], final: NDArray[Any], history: AtomicHistory, *, rank: int
+) -> dict[str, Any] | None:
     """None when an order of ``history`` explains all old values and the final ones; else the first that does not fit.
 
     ``initial`` and ``final`` are the cells of ``rank`` as wide values. Cells that no operation names must not change.
@@ -161,8 +177,8 @@ def explain(op: str, dtype: str, initial: np.ndarray, final: np.ndarray, history
 
 
 def _broken_chain(
-    history: AtomicHistory, cell: int, moves: np.ndarray, before: np.ndarray, after: np.ndarray, start: np.ndarray,
-    initial: np.ndarray, final: np.ndarray, rank: int,
+    history: AtomicHistory, cell: int, moves: NDArray[Any], before: NDArray[Any], after: NDArray[Any],
+    start: NDArray[Any], initial: NDArray[Any], final: NDArray[Any], rank: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Name the first operation of the cell that no other one leads to, or the cell's final value."""
     mine = np.flatnonzero((history.cell == cell) & moves)
@@ -191,22 +207,22 @@ def _wrong(history: AtomicHistory, i: int, rank: int, wanted: str) -> dict[str, 
     )
 
 
-def _result(op: str, dtype: str, history: AtomicHistory) -> np.ndarray:
+def _result(op: str, dtype: str, history: AtomicHistory) -> NDArray[Any]:
     old, value = history.old, history.value
     if op == "xchg":
         return value
     if op == "cas":
         return np.where(old == history.compare, value, old)
     if op in ("min", "max"):
-        return (np.minimum if op == "min" else np.maximum)(old, value)
+        return np.asarray(np.minimum(old, value) if op == "min" else np.maximum(old, value))
     if op in ("and", "or", "xor"):
-        return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](old, value)
+        return np.asarray({"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](old, value))
     with np.errstate(over="ignore"):
-        result = old + value if op == "add" else old - value
+        result: NDArray[Any] = old + value if op == "add" else old - value
     return result.astype(np.int32).astype(np.int64) if dtype == "int32" else result
 
 
-def _wide(dtype: str, values: np.ndarray) -> np.ndarray:
+def _wide(dtype: str, values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.float64) if dtype in ("fp16", "bf16", "fp32", "fp64") else values.astype(np.int64)
 
 

@@ -1,7 +1,8 @@
 """What torch.distributed makes of the same inputs.
 
-Every function is a collective of the world: all ranks call it in the same order. Each also orders the ranks: none returns
-before all have entered, so a case uses its reference as the barrier between preparing memory and acting on it.
+Every function is a collective of the world: all ranks call it in the same order. Each also orders the ranks: none
+returns before all have entered, so a case uses its reference as the barrier between preparing memory and acting on
+it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ def exchange(
 ) -> dict[int, torch.Tensor]:
     """all_to_all_single of the given (from, to) ``transfers``: what this rank receives, by sender.
 
-    ``payload`` is what this rank sends to each of its receivers (or one tensor per receiver, in ascending order). All
-    payloads have the same length and dtype on every rank. A header travels between all pairs, also where nothing is sent,
-    so that every rank hears from every other one.
+    ``payload`` is what this rank sends to each of its receivers (or one tensor per receiver, in ascending order).
+    All payloads have the same length and dtype on every rank. A header travels between all pairs, also where nothing
+    is sent, so that every rank hears from every other one.
     """
-    single = isinstance(payload, torch.Tensor)
-    sample: torch.Tensor = payload if single else payload[0]  # type: ignore[assignment, index]
+    sample = payload if isinstance(payload, torch.Tensor) else payload[0]
     size = sample.numel() * sample.itemsize
     device = sample.device
     receivers = [to for to in range(ranks) if (rank, to) in transfers]
@@ -35,7 +35,7 @@ def exchange(
     for to in range(ranks):
         pieces.append(torch.full((_HEADER,), rank, dtype=torch.uint8, device=device))
         if to in receivers:
-            tensor: torch.Tensor = payload if single else payload[receivers.index(to)]  # type: ignore[assignment, index]
+            tensor = payload if isinstance(payload, torch.Tensor) else payload[receivers.index(to)]
             pieces.append(tensor.contiguous().flatten().view(torch.uint8))
     outgoing = [_HEADER + size * ((rank, to) in transfers) for to in range(ranks)]
     incoming = [_HEADER + size * ((source, rank) in transfers) for source in range(ranks)]

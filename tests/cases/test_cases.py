@@ -20,14 +20,26 @@ SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=T
 
 
 @SETTINGS
-@given(st.one_of(transfers(4, "fp16", other=True, volatile=True, direction=True), atomics(4, "add", "int32"), gathers(4, "int8"), messages("int32", "ring")))
+@given(
+    st.one_of(
+        transfers(4, "fp16", other=True, volatile=True, direction=True),
+        atomics(4, "add", "int32"),
+        gathers(4, "int8"),
+        messages("int32", "ring"),
+    )
+)
 def test_json_round_trip(case: object) -> None:
     assert from_json(json.loads(json.dumps(to_json(case)))) == case, "a case is what its JSON says"
 
 
 @pytest.mark.parametrize(
     "plain",
-    [{}, {"type": "NoSuchCase", "fields": {}}, {"type": "TransferCase", "fields": {"colour": 1}}, {"type": "IsaCase", "fields": {}}],
+    [
+        {},
+        {"type": "NoSuchCase", "fields": {}},
+        {"type": "TransferCase", "fields": {"colour": 1}},
+        {"type": "IsaCase", "fields": {}},
+    ],
 )
 def test_bad_json_is_a_usage_error(plain: dict) -> None:
     with pytest.raises(UsageError):
@@ -47,9 +59,15 @@ def test_payloads_are_injective_over_their_rounds(dtype: str, count: int, repeti
     words = []
     for repetition in range(repetitions):
         for rank in range(ranks):
-            digits = [payload(dtype, count, rank=rank, ranks=ranks, round_=k, repetition=repetition) for k in range(rounds)]
-            assert all(torch.isfinite(digit.float()).all() for digit in digits), f"{dtype}: NaN or infinity in a payload"
-            words.append(np.concatenate([digit.view(torch.uint8).numpy().reshape(count, -1) for digit in digits], axis=1))
+            digits = [
+                payload(dtype, count, rank=rank, ranks=ranks, round_=k, repetition=repetition) for k in range(rounds)
+            ]
+            assert all(torch.isfinite(digit.float()).all() for digit in digits), (
+                f"{dtype}: NaN or infinity in a payload"
+            )
+            words.append(
+                np.concatenate([digit.view(torch.uint8).numpy().reshape(count, -1) for digit in digits], axis=1)
+            )
     table = np.concatenate(words)
     assert len(np.unique(table, axis=0)) == ranks * count * repetitions, f"{dtype} over {rounds} rounds"
 
@@ -64,7 +82,9 @@ def test_transfers_fit_the_heap(dtype: str) -> None:
     @given(transfers(8, dtype, other=True))
     def fits(case: TransferCase) -> None:
         moved = (case.dst_offset + case.grid * case.block) * size_of(dtype)
-        assert moved <= SLOT_STRIDE - 64 and (case.src_offset + case.n) * size_of(dtype) <= REGION + 1024, f"{case} needs {moved}"
+        assert moved <= SLOT_STRIDE - 64 and (case.src_offset + case.n) * size_of(dtype) <= REGION + 1024, (
+            f"{case} needs {moved}"
+        )
         if case.mask == "none":
             assert case.n == case.grid * case.block, "without a mask only whole blocks"
         if case.aligned:
@@ -81,7 +101,9 @@ def test_contention_stays_exact(op: str) -> None:
     def exact(case) -> None:
         for target in range(8):
             actors = sum(target in targets for targets in case.targets)
-            assert actors * -(-case.n // case.cells) <= contributions_per_cell(op, "int32"), f"{case}: cells of rank {target}"
+            assert actors * -(-case.n // case.cells) <= contributions_per_cell(op, "int32"), (
+                f"{case}: cells of rank {target}"
+            )
 
     exact()
 
@@ -89,20 +111,28 @@ def test_contention_stays_exact(op: str) -> None:
 def test_patterns_cover_what_users_do() -> None:
     for name, wanted in {
         "itself": lambda t: all(peers == (rank,) for rank, peers in enumerate(t)),
-        "all to one": lambda t: len({peers for peers in t}) == 1 and len(t[0]) == 1,
+        "all to one": lambda t: len(set(t)) == 1 and len(t[0]) == 1,
         "one to all": lambda t: sorted(map(len, t)) == [0, 0, 0, 4],
-        "a permutation that is no rotation": lambda t: sorted(p[0] for p in t if p) == [0, 1, 2, 3] and len({(p[0] - r) % 4 for r, p in enumerate(t)}) > 1,
+        "a permutation that is no rotation": lambda t: (
+            sorted(p[0] for p in t if p) == [0, 1, 2, 3] and len({(p[0] - r) % 4 for r, p in enumerate(t)}) > 1
+        ),
     }.items():
-        assert find(rank_patterns(4), wanted, settings=settings(max_examples=2000, database=None, derandomize=True)), name
+        assert find(rank_patterns(4), wanted, settings=settings(max_examples=2000, database=None, derandomize=True)), (
+            name
+        )
 
 
 def test_the_simplest_case_is_one_element_from_rank_0_to_rank_1() -> None:
     simplest = find(transfers(4, "int32"), lambda case: True, settings=settings(database=None, derandomize=True))
-    assert (simplest.n, simplest.targets, simplest.mask, simplest.src_offset) == (1, ((1,), (), (), ()), "range", 0), simplest
+    assert (simplest.n, simplest.targets, simplest.mask, simplest.src_offset) == (1, ((1,), (), (), ()), "range", 0), (
+        simplest
+    )
 
 
 def test_masks_differ_between_ranks() -> None:
-    assert not np.array_equal(kept_lanes("holes", 64, 0), kept_lanes("holes", 64, 1)), "a mask of another rank must show"
+    assert not np.array_equal(kept_lanes("holes", 64, 0), kept_lanes("holes", 64, 1)), (
+        "a mask of another rank must show"
+    )
     assert kept_lanes("holes", 64, 0).any() and not kept_lanes("holes", 64, 0).all(), "some lanes on, some off"
 
 

@@ -17,8 +17,10 @@ from harness.oracles.linearise import REDUCTIONS, contribution, final_values, in
 
 RANKS = 4
 DTYPES = {
-    "add": ("int32", "int64", "fp32", "fp64", "fp16", "bf16"), "sub": ("int32", "int64", "fp32", "fp64", "fp16", "bf16"),
-    "xchg": ("int32", "int64", "fp32", "fp64"), "xor": ("int32", "int64"), "and": ("int32", "int64"), "or": ("int32", "int64"),
+    "add": ("int32", "int64", "fp32", "fp64", "fp16", "bf16"),
+    "sub": ("int32", "int64", "fp32", "fp64", "fp16", "bf16"),
+    "xchg": ("int32", "int64", "fp32", "fp64"), "xor": ("int32", "int64"),
+    "and": ("int32", "int64"), "or": ("int32", "int64"),
     "min": ("int32", "int64", "fp32", "fp64"), "max": ("int32", "int64", "fp32", "fp64"), "cas": ("int32", "int64"),
 }  # fmt: skip
 
@@ -49,7 +51,8 @@ def perform(case: AtomicCase, owner: int, order: np.random.Generator) -> tuple[n
 
 def _step(op: str, old: torch.Tensor, value: torch.Tensor, compare: torch.Tensor) -> torch.Tensor:
     return {
-        "add": lambda: old + value, "sub": lambda: old - value, "xchg": lambda: value, "xor": lambda: old ^ value, "and": lambda: old & value,
+        "add": lambda: old + value, "sub": lambda: old - value, "xchg": lambda: value, "xor": lambda: old ^ value,
+        "and": lambda: old & value,
         "or": lambda: old | value, "min": lambda: torch.minimum(old, value), "max": lambda: torch.maximum(old, value),
         "cas": lambda: value if old == compare else old,
     }[op]()  # fmt: skip
@@ -91,7 +94,9 @@ def test_a_wrong_old_value_is_rejected(op: str) -> None:
     for lane in range(len(history.old)):
         old = history.old.copy()
         old[lane] += 1_000_003
-        assert explain(op, "int32", start, final, dataclasses.replace(history, old=old), rank=0), f"{op}: old value of operation {lane}"
+        assert explain(op, "int32", start, final, dataclasses.replace(history, old=old), rank=0), (
+            f"{op}: old value of operation {lane}"
+        )
 
 
 @pytest.mark.parametrize("op", list(DTYPES))
@@ -119,18 +124,26 @@ def test_swapped_old_values_of_an_exchange_are_rejected() -> None:
     first, second = np.flatnonzero(history.cell == 0)[:2]
     old = history.old.copy()
     old[[first, second]] = old[[second, first]]
-    assert explain("xchg", "int32", start, final, dataclasses.replace(history, old=old), rank=0), "a cycle beside the chain"
+    assert explain("xchg", "int32", start, final, dataclasses.replace(history, old=old), rank=0), (
+        "a cycle beside the chain"
+    )
 
 
 def test_a_second_winner_is_rejected() -> None:
     start, final, history = contended("cas")
-    loser = next(i for i in np.flatnonzero(history.cell == 0) if history.old[i] != start[0] and history.compare[i] == start[0])
+    loser = next(
+        i for i in np.flatnonzero(history.cell == 0) if history.old[i] != start[0] and history.compare[i] == start[0]
+    )
     old = history.old.copy()
     old[loser] = start[0]
-    assert explain("cas", "int32", start, final, dataclasses.replace(history, old=old), rank=0), "two operations found the initial value"
+    assert explain("cas", "int32", start, final, dataclasses.replace(history, old=old), rank=0), (
+        "two operations found the initial value"
+    )
 
 
-@pytest.mark.parametrize(("op", "other"), [("add", "sub"), ("sub", "add"), ("min", "max"), ("max", "min"), ("and", "or"), ("or", "and")])
+@pytest.mark.parametrize(
+    ("op", "other"), [("add", "sub"), ("sub", "add"), ("min", "max"), ("max", "min"), ("and", "or"), ("or", "and")]
+)
 def test_another_operation_is_rejected(op: str, other: str) -> None:
     case = AtomicCase(op=op, dtype="int32", n=6, cells=1, targets=((0,), (), (), ()), spt=1)
     inputs = inputs_of(case, 0, 0)
@@ -139,7 +152,9 @@ def test_another_operation_is_rejected(op: str, other: str) -> None:
     for value in inputs.value:
         olds.append(int(cells[0]))
         cells[0] = _step(other, cells[0], torch.tensor(int(value)), torch.tensor(0))
-    history = AtomicHistory(inputs.cell, inputs.value, inputs.compare, np.array(olds), np.zeros(6, dtype=np.int64), np.arange(6))
+    history = AtomicHistory(
+        inputs.cell, inputs.value, inputs.compare, np.array(olds), np.zeros(6, dtype=np.int64), np.arange(6)
+    )
     assert explain(op, "int32", initial_values(case, 0), cells.numpy(), history, rank=0), f"{other} instead of {op}"
 
 
@@ -156,4 +171,6 @@ def test_sums_are_exact_in_every_order() -> None:
         values = np.concatenate([inputs_of(case, rank, 0).value for rank in range(RANKS)])
         total = initial_values(case, 0)[0] + values.sum()
         largest = torch.tensor(total).to(of_name(dtype))
-        assert float(largest) == total and float(largest - 1) == total - 1, f"{dtype}: {total} and its neighbour are exact"
+        assert float(largest) == total and float(largest - 1) == total - 1, (
+            f"{dtype}: {total} and its neighbour are exact"
+        )

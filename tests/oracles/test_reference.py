@@ -51,10 +51,15 @@ def group() -> Iterator[RankGroup]:
         yield group
 
 
-@pytest.mark.parametrize("pairs", [[(0, 1)], [(0, 0), (1, 1)], [(0, 1), (1, 2), (2, 0)], [(0, 2), (1, 2)], [(1, 0), (1, 1), (1, 2)], []])
+@pytest.mark.parametrize(
+    "pairs", [[(0, 1)], [(0, 0), (1, 1)], [(0, 1), (1, 2), (2, 0)], [(0, 2), (1, 2)], [(1, 0), (1, 1), (1, 2)], []]
+)
 def test_exchange_moves_payloads_and_nothing_else(group: RankGroup, pairs: list[tuple[int, int]]) -> None:
     got = group.call(f"{__name__}:exchanges", pairs)
-    wanted = [{by: payload("int32", 5, rank=by, ranks=RANKS).tolist() for by, to in sorted(pairs) if to == me} for me in range(RANKS)]
+    wanted = [
+        {by: payload("int32", 5, rank=by, ranks=RANKS).tolist() for by, to in sorted(pairs) if to == me}
+        for me in range(RANKS)
+    ]
     assert got == wanted, f"transfers {pairs}"
 
 
