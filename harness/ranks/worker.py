@@ -80,6 +80,8 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
         wire.send(connection, ("failed", RankError.of(rank, error)))
+        # Stay until the controller ends the group: to leave now would look like a crash beside the failure.
+        wire.receive_bytes(connection)
         return
     wire.send(connection, ("ready", None))
     _execute_calls(connection, rank, environment)
