@@ -197,7 +197,7 @@ for kind, f in FORMATS.items():
 means("v_rcp_iflag_f32", "f32 = f32", lambda a: reciprocal(F32, a))
 
 
-# -- division: the manual's pseudocode --------------------------------------------------------------------------------------------------
+# -- division: the steps of the manual ---------------------------------------------------------------------------------------------------
 
 
 def div_scale(f, value, denominator, numerator, far, tiny, step):
@@ -212,7 +212,7 @@ def div_scale(f, value, denominator, numerator, far, tiny, step):
     if f.is_denormal(denominator):
         return up, False
     if f.is_denormal(inverse) and f.is_denormal(quotient):
-        return (up if value == denominator else value), True
+        return (scaled(f, value, -step) if value == denominator else value), True
     if f.is_denormal(inverse):
         return scaled(f, value, -step), False
     if f.is_denormal(quotient):
@@ -220,6 +220,14 @@ def div_scale(f, value, denominator, numerator, far, tiny, step):
     if f.exponent(numerator) <= tiny:
         return up, False
     return value, False
+
+
+def div_fmas(f, a, b, c, vcc, step):
+    result = fma(f, a, b, c)
+    if not vcc or f.is_nan(result) or f.is_inf(result) or any(map(f.is_inf, (a, b, c))):
+        return result
+    exact = f.value(a) * f.value(b) + f.value(c)
+    return f.round(exact * Fraction(2) ** (step if f.exponent(c) > f.bias else -step), zero=result)
 
 
 def div_fixup(f, quotient, denominator, numerator, far):
@@ -236,15 +244,13 @@ def div_fixup(f, quotient, denominator, numerator, far):
         return sign
     if f.exponent(numerator) - f.exponent(denominator) < far:
         return sign
-    return sign | quotient & ~f.sign
+    return sign | (f.inf if f.is_nan(quotient) else quotient & ~f.sign)
 
 
-for kind, f, far, tiny, step, undo, low in (("f32", F32, 96, 23, 64, 32, -150), ("f64", F64, 768, 53, 128, 64, -1075)):
+for kind, f, far, tiny, step, low in (("f32", F32, 96, 23, 64, -150), ("f64", F64, 768, 53, 128, -1075)):
     three = f"{kind} = {kind} {kind} {kind}"
     means(f"v_div_scale_{kind}", f"{kind} mask = {kind} {kind} {kind}", lambda *x, f=f, p=(far, tiny, step): div_scale(f, *x, *p))
-    means(
-        f"v_div_fmas_{kind}", f"{three} vcc", lambda a, b, c, vcc, f=f, n=undo: scaled(f, fma(f, a, b, c), n) if vcc else fma(f, a, b, c)
-    )
+    means(f"v_div_fmas_{kind}", f"{three} vcc", lambda *x, f=f, n=step: div_fmas(f, *x, n))
     means(f"v_div_fixup_{kind}", three, lambda *x, f=f, low=low: div_fixup(f, *x, low))
 means("v_div_fixup_f16", "f16 = f16 f16 f16", lambda *x: div_fixup(F16, *x, -1000), keeps_high=True)
 
