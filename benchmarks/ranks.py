@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,17 @@ def start_of_torchrun(ranks: int) -> float:
     """Seconds from the command to the last rank that passed its first barrier."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(HERE / "ranks_torchrun.py")]
-    begin = time.time()
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    # torchrun leaves its log folder behind.
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.time()
+        done = subprocess.run(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": folder},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=300,
+        )
     return max(float(line) for line in done.stdout.split()) - begin
 
 
