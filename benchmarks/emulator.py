@@ -3,9 +3,9 @@
     python benchmarks/emulator.py
     python benchmarks/emulator.py --repeat 5 --json
 
-Each figure stands next to what NumPy takes in the same run for the array operations that the emulator cannot do without: one addition of
-32-bit numbers a vector instruction on as many lanes, and a copy of the bytes that the kernel moves. The machine's own speed cancels in the ratios. Times are
-processor time of this process.
+Each figure stands next to what NumPy takes in the same run for the array operations that the emulator cannot do
+without: one addition of 32-bit numbers a vector instruction on as many lanes, and a copy of the bytes that the kernel
+moves. The machine's own speed cancels in the ratios. Times are processor time of this process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton.experimental.gluon import language as gl
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness import emulator  # noqa: E402 - from this checkout, installed or not
+from harness import emulator
 
 
 @gluon.jit
@@ -59,7 +59,9 @@ class Put:
         self.source.copy_(torch.arange(n).to(dtype))
 
     def launch(self) -> None:
-        masked_put[(self.groups,)](self.bases, self.source, self.target, self.n, 1, self.size, self.warps, num_warps=self.warps)
+        masked_put[(self.groups,)](
+            self.bases, self.source, self.target, self.n, 1, self.size, self.warps, num_warps=self.warps
+        )
 
     def check(self) -> emulator.LaunchRecord:
         """Run once from a clean target; the launch's counters."""
@@ -77,7 +79,8 @@ class Put:
 def seconds(action: Callable[[], object], repeat: int, at_least: float = 0.2) -> float:
     """Processor seconds of one call, the median over ``repeat`` rounds of about ``at_least`` seconds.
 
-    A launch runs on the calling thread and never sleeps here, so this is the wall-clock time on a core that nobody else uses.
+    A launch runs on the calling thread and never sleeps here, so this is the wall-clock time on a core that nobody else
+    uses.
     """
     action()
     start = time.process_time()
@@ -138,7 +141,9 @@ def latency(driver: emulator.EmulatedDriver, repeat: int) -> dict[str, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n", maxsplit=1)[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--repeat", type=int, default=5, help="rounds of each measurement; the median counts")
     parser.add_argument("--core", type=int, default=None, help="pin the process to this core")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

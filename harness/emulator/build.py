@@ -1,7 +1,8 @@
 """From an ALU instruction and its op to a step: a closure that executes it for all wavefronts that stand there.
 
-Everything that the encodings add is handled here, for every op alike: EXEC, constants, input modifiers (neg, abs, sext), output
-modifiers (clamp, omod), SDWA selects, DPP lane moves, packed halves. The plain form, a NumPy ufunc on registers, runs in place.
+Everything that the encodings add is handled here, for every op alike: EXEC, constants, input modifiers (neg, abs,
+sext), output modifiers (clamp, omod), SDWA selects, DPP lane moves, packed halves. The plain form, a NumPy ufunc on
+registers, runs in place.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) ->
 
 
 def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list, list]:
-    """Results and sources as (type, operand), the implicit ones added: ``@type`` reads the destination, ``vcc`` is a mask."""
+    """Results and sources as (type, operand), the implicit ones added: ``@type`` reads the destination, ``vcc`` is a
+    mask."""
     explicit = [t for t in op.results + op.sources if t not in _IMPLICIT and t[0] != "@"]
     if len(explicit) != len(instruction.operands):
         raise UnimplementedInstruction(f"{op.name} takes {len(explicit)} operands, not {len(instruction.operands)}")
@@ -81,7 +83,7 @@ def _operand(pair: tuple[str, Operand | None]) -> Operand:
     return pair[1]
 
 
-# -- scalar instructions: arrays of shape [W] ---------------------------------------------------------------------------------------
+# -- scalar instructions: arrays of shape [W] --------------------------------------------------------------------------
 
 
 def _scalar(op: Op, results: list, sources: list) -> Step:
@@ -142,14 +144,18 @@ def _key(kind: str, operand: Operand | None, scalar: bool) -> int:
     assert operand is not None  # sanity check
     if kind in ("imm", "uimm"):
         value = int(operand.value) & 0xFFFF
-        return constant_key(np.array(value, np.uint32) if kind == "uimm" else np.array(value - (value >> 15 << 16), np.int32))
+        return constant_key(
+            np.array(value, np.uint32) if kind == "uimm" else np.array(value - (value >> 15 << 16), np.int32)
+        )
     return source_key(operand, kind, scalar)
 
 
-# -- vector instructions: arrays of shape [W, 64] -----------------------------------------------------------------------------------
+# -- vector instructions: arrays of shape [W, 64] ----------------------------------------------------------------------
 
 
-def _general(function: Callable, getters: Sequence[Getter], setters: Sequence[Setter], after: Callable | None = None) -> Step:
+def _general(
+    function: Callable, getters: Sequence[Getter], setters: Sequence[Setter], after: Callable | None = None
+) -> Step:
     if len(setters) == 1:
         (put,) = setters
         if after is None:
@@ -219,9 +225,11 @@ def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Set
             # Lanes that EXEC disables give 0 in a comparison's or carry's result.
             wf.view[k][...] = pack(value if wf.exec_all and value.shape == wf.exec_mask.shape else value & wf.exec_mask)
 
-        if operand.register == EXEC:
-            return lambda wf, value: (set_mask(wf, value), wf.refresh_exec())[0]
-        return set_mask
+        def set_exec_mask(wf: Wavefronts, value: np.ndarray) -> None:
+            set_mask(wf, value)
+            wf.refresh_exec()
+
+        return set_exec_mask if operand.register == EXEC else set_mask
     if operand.space == "s":
         k = result_key(operand, kind)
 
@@ -230,7 +238,8 @@ def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Set
 
         return set_scalar
     narrow = DTYPES[kind].itemsize == 2
-    # A 16-bit result clears the upper half on gfx9, unless op_sel sends it there (LLVM GCNSubtarget, zeroesHigh16BitsOfDest).
+    # A 16-bit result clears the upper half on gfx9, unless op_sel sends it there (LLVM GCNSubtarget,
+    # zeroesHigh16BitsOfDest).
     high = kind in _HIGH.values()
     k = result_key(operand, "h16" if high else "u16" if narrow and keeps_high else "u32" if narrow else kind)
 
@@ -263,7 +272,8 @@ def _bits(text: str, count: int, default: bool = False) -> list[bool]:
 
 
 def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Callable | None]:
-    """The function to call, and what to do with its result: omod, then clamp, to [0, 1] for floats; integers saturate."""
+    """The function to call, and what to do with its result: omod, then clamp, to [0, 1] for floats; integers
+    saturate."""
     modifiers = instruction.modifiers
     if not modifiers.keys() & _OUTPUT:
         return op.function, None
@@ -272,7 +282,9 @@ def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Call
     if kind not in ("f16", "f32", "f64"):
         raise UnimplementedInstruction(f"{op.name}: an output modifier on a result of type {kind}")
     dtype = DTYPES[kind].type
-    scale = dtype(float(modifiers["mul"]) if "mul" in modifiers else 1 / float(modifiers["div"]) if "div" in modifiers else 1)
+    scale = dtype(
+        float(modifiers["mul"]) if "mul" in modifiers else 1 / float(modifiers["div"]) if "div" in modifiers else 1
+    )
     clamp = "clamp" in modifiers
 
     def after(value: np.ndarray) -> np.ndarray:
@@ -282,7 +294,7 @@ def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Call
     return op.function, after
 
 
-# -- SDWA: each operand is a byte or word of its register ---------------------------------------------------------------------------
+# -- SDWA: each operand is a byte or word of its register --------------------------------------------------------------
 
 _SELECT = {"DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16), **{f"BYTE_{i}": (8 * i, 8) for i in range(4)}}
 
@@ -330,7 +342,9 @@ def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Sette
             if unused == "UNUSED_PRESERVE":
                 word = word | (wf.view[k] & ~field)
             elif unused == "UNUSED_SEXT":
-                word = ((word << np.uint32(32 - shift - bits)).view(np.int32) >> np.int32(32 - shift - bits)).view(np.uint32)
+                word = ((word << np.uint32(32 - shift - bits)).view(np.int32) >> np.int32(32 - shift - bits)).view(
+                    np.uint32
+                )
         if wf.exec_all:
             wf.view[k][...] = word
         else:
@@ -339,10 +353,12 @@ def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Sette
     return put
 
 
-# -- DPP: source 0 comes from another lane ------------------------------------------------------------------------------------------
+# -- DPP: source 0 comes from another lane -----------------------------------------------------------------------------
 
 
-def _dpp(op: Op, function: Callable, after: Callable | None, instruction: Instruction, results: list, sources: list) -> Step:
+def _dpp(
+    op: Op, function: Callable, after: Callable | None, instruction: Instruction, results: list, sources: list
+) -> Step:
     control = dpp.control(instruction.modifiers)
     (first_kind, first_operand), *others = sources
     # neg and abs of source 0 work on what the other lane sent; a lane that receives 0 for a missing one gets -0 by neg.
@@ -368,11 +384,12 @@ def _dpp(op: Op, function: Callable, after: Callable | None, instruction: Instru
     return step
 
 
-# -- VOP3P: both halves at once -----------------------------------------------------------------------------------------------------
+# -- VOP3P: both halves at once ----------------------------------------------------------------------------------------
 
 
 def _packed(function: Callable, after: Callable | None, instruction: Instruction, results: list, sources: list) -> Step:
-    """op_sel picks the half of each source for the low result, op_sel_hi for the high one; neg_lo and neg_hi flip signs."""
+    """op_sel picks the half of each source for the low result, op_sel_hi for the high one; neg_lo and neg_hi flip
+    signs."""
     modifiers = instruction.modifiers
     count = len(sources)
     low = _bits(modifiers.get("op_sel", ""), count)
@@ -410,7 +427,8 @@ def _packed_source(kind: str, operand: Operand, high: bool, negate: bool) -> Get
             return _source(kind, flipped)
         if not narrow:
             raise UnimplementedInstruction(f"op_sel_hi picks the upper half of the constant {operand.text}")
-        # The upper half of a constant: its sign extension, and 0 for an inline float (LLVM AMDGPU, packed inline constants).
+        # The upper half of a constant: its sign extension, and 0 for an inline float (LLVM AMDGPU, packed inline
+        # constants).
         upper = 0 if isinstance(operand.value, float) else operand.value >> 16 & 0xFFFF
         return _source(kind, replace(flipped, value=upper, literal=True))
     if narrow:
@@ -418,7 +436,7 @@ def _packed_source(kind: str, operand: Operand, high: bool, negate: bool) -> Get
     return _source(kind, replace(flipped, register=operand.register + high, count=1))
 
 
-# -- mixed precision: each source is a float32 or half of a register ------------------------------------------------------------------
+# -- mixed precision: each source is a float32 or half of a register ---------------------------------------------------
 
 
 def _mixed_sources(instruction: Instruction, sources: list) -> list[Getter]:

@@ -1,7 +1,8 @@
 """Data-parallel primitives: the lane moves that DPP encodings apply to source 0.
 
-Source: AMD "CDNA3 ISA", section on DPP; LLVM AMDGPU modifier syntax. A row is 16 lanes, a bank 4. A lane whose source lane is
-outside the row, or disabled in EXEC, is invalid: with ``bound_ctrl`` it reads 0, without it the lane is not written.
+Source: AMD "CDNA3 ISA", section on DPP; LLVM AMDGPU modifier syntax. A row is 16 lanes, a bank 4. A lane whose source
+lane is outside the row, or disabled in EXEC, is invalid: with ``bound_ctrl`` it reads 0, without it the lane is not
+written.
 """
 
 from __future__ import annotations
@@ -16,14 +17,28 @@ from harness.emulator.state import LANES
 
 _LANE = np.arange(LANES)
 MODIFIERS = {
-    "quad_perm", "row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "row_mirror", "row_half_mirror", "wave_shl", "wave_shr",
-    "wave_rol", "wave_ror", "row_mask", "bank_mask", "bound_ctrl",
-}  # fmt: skip
+    "quad_perm",
+    "row_shl",
+    "row_shr",
+    "row_ror",
+    "row_bcast",
+    "row_newbcast",
+    "row_mirror",
+    "row_half_mirror",
+    "wave_shl",
+    "wave_shr",
+    "wave_rol",
+    "wave_ror",
+    "row_mask",
+    "bank_mask",
+    "bound_ctrl",
+}
 
 
 @dataclass(frozen=True)
 class Control:
-    """``source[lane]`` the lane it reads, ``inside[lane]`` whether that exists, ``enabled[lane]`` row_mask and bank_mask."""
+    """``source[lane]`` the lane it reads, ``inside[lane]`` whether that exists, ``enabled[lane]`` row_mask and
+    bank_mask."""
 
     source: np.ndarray
     inside: np.ndarray

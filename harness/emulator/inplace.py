@@ -1,11 +1,13 @@
 """Vector instructions that run in place: the plain forms, where NumPy ufuncs write the destination register themselves.
 
-Most executed instructions are of these forms, so they are spared the temporaries and the copy of the general form in ``build``.
+Most executed instructions are of these forms, so they are spared the temporaries and the copy of the general form in
+``build``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,27 +16,31 @@ from harness.emulator.operands import constant as constant_value
 from harness.emulator.ops.table import Chain, Select, Shift, Step
 from harness.emulator.state import DTYPES, Wavefronts, constant_key, unpack
 
+Pairs = list[tuple[str, Operand]]
+MaybePairs = list[tuple[str, Operand | None]]
 
-def step(function: Callable, results: list, sources: list) -> Step | None:
+
+def step(function: Callable[..., Any], results: MaybePairs, sources: MaybePairs) -> Step | None:
     """The step of an instruction without modifiers, or None when it has no form that runs in place."""
     kind, target = results[0]
     if len(results) != 1 or kind not in DTYPES or DTYPES[kind].itemsize < 4 or target is None or target.space != "v":
         return None
-    if any(o is None or o.negate or o.absolute or o.sext for _, o in sources):
+    plain = [(t, o) for t, o in sources if o is not None and not (o.negate or o.absolute or o.sext)]
+    if len(plain) < len(sources):
         return None
     if isinstance(function, Select):
-        return _select(result_key(target, kind), sources)
-    if any(t == "mask" for t, _ in sources):
+        return _select(result_key(target, kind), plain)
+    if any(t == "mask" for t, _ in plain):
         return None
     out = result_key(target, kind)
     if isinstance(function, np.ufunc):
-        return _ufunc(function, out, [source_key(o, t, False) for t, o in sources])
+        return _ufunc(function, out, [source_key(o, t, False) for t, o in plain])
     if isinstance(function, Shift):
-        (count_kind, count), (value_kind, value) = sources
+        (count_kind, count), (value_kind, value) = plain
         by = _constant_count(count, count_kind, value_kind, 8 * DTYPES[value_kind].itemsize)
         return None if by is None else _ufunc(function.ufunc, out, [source_key(value, value_kind, False), by[1]])
     if isinstance(function, Chain):
-        return _chain(function, out, sources)
+        return _chain(function, out, plain)
     return None
 
 
@@ -70,7 +76,7 @@ def _ufunc(function: np.ufunc, k: int, keys: list[int]) -> Step:
     return unary
 
 
-def _chain(chain: Chain, out: int, sources: list) -> Step | None:
+def _chain(chain: Chain, out: int, sources: Pairs) -> Step | None:
     keys = [source_key(o, t, False) for t, o in sources]
     if chain.count:
         count_kind, count = sources[chain.count]
@@ -95,12 +101,16 @@ def _chain(chain: Chain, out: int, sources: list) -> Step | None:
     return chained
 
 
-def _select(out: int, sources: list) -> Step | None:
+def _select(out: int, sources: Pairs) -> Step | None:
     """v_cndmask: copy what the mask picks, and leave alone the side that is the destination itself."""
     (kind, if_clear), (_, if_set), (_, mask) = sources
     if mask.space != "s":
         return None
-    clear, set_, bits = source_key(if_clear, kind, False), source_key(if_set, kind, False), source_key(mask, "u64", True)
+    clear, set_, bits = (
+        source_key(if_clear, kind, False),
+        source_key(if_set, kind, False),
+        source_key(mask, "u64", True),
+    )
 
     def select(wf: Wavefronts) -> None:
         view = wf.view

@@ -26,7 +26,8 @@ _INLINE_FLOATS = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0
 class Operand:
     """One operand: ``space`` is ``v``, ``s``, ``const``, ``off`` or ``scc``.
 
-    ``register`` is the flat index (accumulation registers already moved behind the vector registers), ``count`` its width in dwords.
+    ``register`` is the flat index (accumulation registers already moved behind the vector registers), ``count`` its
+    width in dwords.
     """
 
     text: str
@@ -77,8 +78,9 @@ def parse(text: str, accum_offset: int = 0) -> Operand:
 def constant(operand: Operand, kind: str) -> np.ndarray:
     """The value that an inline constant or a 32-bit literal has as an operand of type ``kind``.
 
-    Source: LLVM AMDGPU operand syntax. Inline integers are sign-extended to the operand, inline floats take the operand's float format,
-    a literal is zero-extended for unsigned, sign-extended for signed, and is the high half of a 64-bit float.
+    Source: LLVM AMDGPU operand syntax. Inline integers are sign-extended to the operand, inline floats take the
+    operand's float format, a literal is zero-extended for unsigned, sign-extended for signed, and is the high half of a
+    64-bit float.
     """
     dtype = DTYPES[kind]
     bits = dtype.itemsize * 8

@@ -1,4 +1,5 @@
-"""Which opcodes have a test of their own: ``@covers("ds_read_b32")`` marks those that no table of semantics describes."""
+"""Which opcodes have a test of their own: ``@covers("ds_read_b32")`` marks those that no table of semantics
+describes."""
 
 COVERED: set[str] = set()
 

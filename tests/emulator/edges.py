@@ -8,8 +8,40 @@ from tests.emulator.ieee import FORMATS
 
 def integers(bits: int) -> list[int]:
     top = 1 << (bits - 1)
-    values = [0, 1, 2, 3, 5, 7, 8, 12, 15, 16, 24, 31, 32, 33, 63, 64, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, top - 1, top, top + 1, 2 * top - 1,
-              2 * top - 2, 0x5555555555555555, 0x00FF00FF12345678, 0x070605040C080901, 0x0706030205040100, 0x7FFFFF, 0x800000]  # fmt: skip
+    values = [
+        0,
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        12,
+        15,
+        16,
+        24,
+        31,
+        32,
+        33,
+        63,
+        64,
+        0x80,
+        0xFF,
+        0x7FFF,
+        0x8000,
+        0xFFFF,
+        top - 1,
+        top,
+        top + 1,
+        2 * top - 1,
+        2 * top - 2,
+        0x5555555555555555,
+        0x00FF00FF12345678,
+        0x070605040C080901,
+        0x0706030205040100,
+        0x7FFFFF,
+        0x800000,
+    ]
     return list(dict.fromkeys(v & (2 * top - 1) for v in values))
 
 
@@ -17,8 +49,25 @@ def floats(kind: str) -> list[int]:
     f = FORMATS[kind]
     one = f.bias << f.mantissa
     some = random.Random(kind)
-    magnitudes = [0, 1, f.quiet, (1 << f.mantissa) - 1, 1 << f.mantissa, one, one + 1, one - 1, one | f.quiet, one + (1 << f.mantissa), f.inf - 1,
-                  f.inf, f.nan, f.inf | 1, f.nan | 5, one + (7 << f.mantissa) + 3, one - (3 << f.mantissa)]  # fmt: skip
+    magnitudes = [
+        0,
+        1,
+        f.quiet,
+        (1 << f.mantissa) - 1,
+        1 << f.mantissa,
+        one,
+        one + 1,
+        one - 1,
+        one | f.quiet,
+        one + (1 << f.mantissa),
+        f.inf - 1,
+        f.inf,
+        f.nan,
+        f.inf | 1,
+        f.nan | 5,
+        one + (7 << f.mantissa) + 3,
+        one - (3 << f.mantissa),
+    ]
     magnitudes += [some.randrange(f.inf) for _ in range(4)]
     for exponent in (14, 15, 16, 30, 31, 32):
         word = one + (exponent << f.mantissa)
@@ -35,7 +84,8 @@ def of(kind: str) -> list:
 
 
 def combinations(kinds: list[str], seed: str, most: int = 512) -> list[tuple]:
-    """Every combination of edge values, or ``most`` of them drawn at random, with equal operands and some random words among them."""
+    """Every combination of edge values, or ``most`` of them drawn at random, with equal operands and some random words
+    among them."""
     sets = [of(k) for k in kinds]
     some = random.Random(seed)
     count = 1
@@ -45,7 +95,7 @@ def combinations(kinds: list[str], seed: str, most: int = 512) -> list[tuple]:
         chosen = list(itertools.product(*sets))
     else:
         chosen = [tuple(some.choice(values) for values in sets) for _ in range(most - 64)]
-    if len({k for k in kinds}) == 1:
+    if len(set(kinds)) == 1:
         chosen += [(v,) * len(kinds) for v in sets[0]]
     words = [k for k in kinds if k not in ("mask", "vcc", "scc", "imm")]
     if len(words) == len(kinds):

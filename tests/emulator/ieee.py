@@ -1,4 +1,5 @@
-"""IEEE binary formats in exact arithmetic: bit patterns to fractions and back, rounded once to nearest even. The reference of float tests."""
+"""IEEE binary formats in exact arithmetic: bit patterns to fractions and back, rounded once to nearest even. The
+reference of float tests."""
 
 from __future__ import annotations
 

@@ -8,15 +8,26 @@ from triton.experimental.gluon import language as gl
 
 @gluon.jit
 def moved(pointer, delta):
-    """``pointer`` plus ``delta`` bytes, the way a symmetric heap translates addresses: it defeats buffer instructions."""
+    """``pointer`` plus ``delta`` bytes, the way a symmetric heap translates addresses: it defeats buffer
+    instructions."""
     return (pointer.to(gl.int64, bitcast=True) + delta).to(pointer.dtype, bitcast=True)
 
 
 @gluon.jit
 def copy(
-    src, dst, delta, n, other, MASKED: gl.constexpr, OTHER: gl.constexpr, MOVED: gl.constexpr, LOAD: gl.constexpr,
-    STORE: gl.constexpr, SIZE: gl.constexpr, WARPS: gl.constexpr,
-):  # fmt: skip
+    src,
+    dst,
+    delta,
+    n,
+    other,
+    MASKED: gl.constexpr,
+    OTHER: gl.constexpr,
+    MOVED: gl.constexpr,
+    LOAD: gl.constexpr,
+    STORE: gl.constexpr,
+    SIZE: gl.constexpr,
+    WARPS: gl.constexpr,
+):
     """dst[i] = src[i] for i < n, and where masked only for i % 3 != 1: elsewhere ``other``, or 0.
 
     Example: n 4, src [1, 2, 3, 4], other 9: dst [1, 9, 3, 4].
@@ -43,9 +54,19 @@ def copy(
 
 @gluon.jit
 def atomic(
-    dst, values, out, delta, n, slots, OP: gl.constexpr, SEM: gl.constexpr, SCOPE: gl.constexpr, RETURN: gl.constexpr,
-    SIZE: gl.constexpr, WARPS: gl.constexpr,
-):  # fmt: skip
+    dst,
+    values,
+    out,
+    delta,
+    n,
+    slots,
+    OP: gl.constexpr,
+    SEM: gl.constexpr,
+    SCOPE: gl.constexpr,
+    RETURN: gl.constexpr,
+    SIZE: gl.constexpr,
+    WARPS: gl.constexpr,
+):
     """Element i of ``values`` goes to dst[i % slots] by an atomic; out[i] is the old value.
 
     Example: OP add, slots 1, dst [10], values [1, 2]: dst [13], out [10, 11] or [12, 10].

@@ -1,7 +1,9 @@
-"""What each ALU opcode means, stated on Python integers: ``SEMANTICS[mnemonic]``. Written from the ISA manual, apart from the tables of
+"""What each ALU opcode means, stated on Python integers: ``SEMANTICS[mnemonic]``. Written from the ISA manual, apart
+from the tables of
 ``harness.emulator.ops``; the tests compare the two.
 
-A function gets raw bit patterns (unsigned), a mask or SCC as a bool, and returns a pattern, or a tuple of them. ``types`` spell the operands
+A function gets raw bit patterns (unsigned), a mask or SCC as a bool, and returns a pattern, or a tuple of them.
+``types`` spell the operands
 as in the instruction, results first.
 """
 

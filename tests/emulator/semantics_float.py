@@ -1,5 +1,6 @@
 """Floating-point opcodes in exact arithmetic; see ``semantics`` and ``ieee``."""
 
+import functools
 import math
 from fractions import Fraction
 
@@ -108,7 +109,7 @@ for kind, f in FORMATS.items():
         means(f"v_med3_{kind}", three, lambda a, b, c, f=f: middle(f, a, b, c), keeps_high=h)
 means("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32", lambda a, b, c: fma(F32, a, b, c))
 
-# -- approximations: float32 without denormals ----------------------------------------------------------------------------------------
+# -- approximations: float32 without denormals -------------------------------------------------------------------------
 
 
 def flush(f, a):
@@ -151,7 +152,11 @@ def by_math(function):
 
     def apply(f, a):
         a = flush(f, a)
-        value = math.nan if f.is_nan(a) else math.copysign(math.inf if f.is_inf(a) else float(f.value(a)), -1 if f.negative(a) else 1)
+        value = (
+            math.nan
+            if f.is_nan(a)
+            else math.copysign(math.inf if f.is_inf(a) else float(f.value(a)), -1 if f.negative(a) else 1)
+        )
         result = function(value)
         if math.isnan(result):
             return f.nan
@@ -193,11 +198,11 @@ for kind, f in FORMATS.items():
     means(f"v_rsq_{kind}", one, lambda a, f=f: reciprocal_root(f, a), ulps=1)
     if kind != "f64":
         for name, function in (("exp", exp2), ("log", log2), ("sin", sine), ("cos", cosine)):
-            means(f"v_{name}_{kind}", one, lambda a, f=f, g=by_math(function): g(f, a), ulps=1)
+            means(f"v_{name}_{kind}", one, functools.partial(by_math(function), f), ulps=1)
 means("v_rcp_iflag_f32", "f32 = f32", lambda a: reciprocal(F32, a))
 
 
-# -- division: the steps of the manual ---------------------------------------------------------------------------------------------------
+# -- division: the steps of the manual ---------------------------------------------------------------------------------
 
 
 def div_scale(f, value, denominator, numerator, far, tiny, step):
@@ -249,12 +254,16 @@ def div_fixup(f, quotient, denominator, numerator, far):
 
 for kind, f, far, tiny, step, low in (("f32", F32, 96, 23, 64, -150), ("f64", F64, 768, 53, 128, -1075)):
     three = f"{kind} = {kind} {kind} {kind}"
-    means(f"v_div_scale_{kind}", f"{kind} mask = {kind} {kind} {kind}", lambda *x, f=f, p=(far, tiny, step): div_scale(f, *x, *p))
+    means(
+        f"v_div_scale_{kind}",
+        f"{kind} mask = {kind} {kind} {kind}",
+        lambda *x, f=f, p=(far, tiny, step): div_scale(f, *x, *p),
+    )
     means(f"v_div_fmas_{kind}", f"{three} vcc", lambda *x, f=f, n=step: div_fmas(f, *x, n))
     means(f"v_div_fixup_{kind}", three, lambda *x, f=f, low=low: div_fixup(f, *x, low))
 means("v_div_fixup_f16", "f16 = f16 f16 f16", lambda *x: div_fixup(F16, *x, -1000), keeps_high=True)
 
-# -- comparisons --------------------------------------------------------------------------------------------------------------------------
+# -- comparisons -------------------------------------------------------------------------------------------------------
 
 
 def relation(f, a, b):
@@ -266,9 +275,23 @@ def relation(f, a, b):
 
 
 TRUE_FOR = {
-    "f": "", "lt": "<", "eq": "=", "le": "<=", "gt": ">", "lg": "<>", "ge": ">=", "o": "<=>", "u": "u", "nge": "<u", "nlg": "=u", "ngt": "<=u",
-    "nle": ">u", "neq": "<>u", "nlt": ">=u", "tru": "<=>u",
-}  # fmt: skip
+    "f": "",
+    "lt": "<",
+    "eq": "=",
+    "le": "<=",
+    "gt": ">",
+    "lg": "<>",
+    "ge": ">=",
+    "o": "<=>",
+    "u": "u",
+    "nge": "<u",
+    "nlg": "=u",
+    "ngt": "<=u",
+    "nle": ">u",
+    "neq": "<>u",
+    "nlt": ">=u",
+    "tru": "<=>u",
+}
 
 
 def class_of(f, a):
@@ -290,7 +313,7 @@ for kind, f in FORMATS.items():
     means(f"v_cmp_class_{kind}", f"mask = {kind} {mask}", lambda a, m, f=f: bool(m >> class_of(f, a) & 1))
     means(f"v_cmpx_class_{kind}", f"mask exec = {kind} {mask}", lambda a, m, f=f: (bool(m >> class_of(f, a) & 1),) * 2)
 
-# -- conversions --------------------------------------------------------------------------------------------------------------------------
+# -- conversions -------------------------------------------------------------------------------------------------------
 
 
 def to_integer(f, a, bits, is_signed, rounding=math.trunc):
@@ -316,7 +339,9 @@ means("v_cvt_f16_f32", "f16 = f32", lambda a: convert(F32, F16, a))
 means("v_cvt_f32_f16", "f32 = f16", lambda a: convert(F16, F32, a))
 means("v_cvt_f64_f32", "f64 = f32", lambda a: convert(F32, F64, a))
 means("v_cvt_f32_f64", "f32 = f64", lambda a: convert(F64, F32, a))
-means("v_cvt_rpi_i32_f32", "i32 = f32", lambda a: to_integer(F32, a, 32, True, lambda x: math.floor(x + Fraction(1, 2))))
+means(
+    "v_cvt_rpi_i32_f32", "i32 = f32", lambda a: to_integer(F32, a, 32, True, lambda x: math.floor(x + Fraction(1, 2)))
+)
 means("v_cvt_flr_i32_f32", "i32 = f32", lambda a: to_integer(F32, a, 32, True, math.floor))
 for i in range(4):
     means(f"v_cvt_f32_ubyte{i}", "f32 = u32", lambda a, i=i: F32.round(Fraction(a >> 8 * i & 255)))

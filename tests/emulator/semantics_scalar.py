@@ -1,4 +1,5 @@
-"""Scalar opcodes; see ``semantics``. ``scc`` among the sources is the old SCC, ``@type`` the destination's old value."""
+"""Scalar opcodes; see ``semantics``. ``scc`` among the sources is the old SCC, ``@type`` the destination's old
+value."""
 
 from tests.emulator.semantics import means, signed, wrap
 
@@ -37,10 +38,15 @@ means("s_mulk_i32", "i32 = imm @i32", lambda k, old: wrap(signed(k, 16) * signed
 means("s_cmovk_i32", "i32 = imm @i32 scc", lambda k, old, scc: wrap(signed(k, 16)) if scc else old)
 for suffix, kind, mask in (("b32", "u32", M32), ("b64", "u64", M64)):
     logic = {
-        "and": lambda a, b, m: a & b, "or": lambda a, b, m: a | b, "xor": lambda a, b, m: a ^ b, "andn2": lambda a, b, m: a & (b ^ m),
-        "orn2": lambda a, b, m: a | (b ^ m), "nand": lambda a, b, m: (a & b) ^ m, "nor": lambda a, b, m: (a | b) ^ m,
+        "and": lambda a, b, m: a & b,
+        "or": lambda a, b, m: a | b,
+        "xor": lambda a, b, m: a ^ b,
+        "andn2": lambda a, b, m: a & (b ^ m),
+        "orn2": lambda a, b, m: a | (b ^ m),
+        "nand": lambda a, b, m: (a & b) ^ m,
+        "nor": lambda a, b, m: (a | b) ^ m,
         "xnor": lambda a, b, m: (a ^ b) ^ m,
-    }  # fmt: skip
+    }
     n = mask.bit_length()
     for name, function in logic.items():
         means(f"s_{name}_{suffix}", f"{kind} scc = {kind} {kind}", nonzero(lambda a, b, f=function, m=mask: f(a, b, m)))
@@ -89,9 +95,13 @@ means("s_pack_ll_b32_b16", "u32 = u32 u32", lambda a, b: (b & 0xFFFF) << 16 | a 
 means("s_pack_lh_b32_b16", "u32 = u32 u32", lambda a, b: (b >> 16) << 16 | a & 0xFFFF)
 means("s_pack_hh_b32_b16", "u32 = u32 u32", lambda a, b: (b >> 16) << 16 | a >> 16)
 for name, compare in {
-    "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
+    "eq": lambda a, b: a == b,
+    "lg": lambda a, b: a != b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
-}.items():  # fmt: skip
+}.items():
     means(f"s_cmp_{name}_u32", "scc = u32 u32", compare)
     means(f"s_cmp_{name}_i32", "scc = i32 i32", lambda a, b, c=compare: c(signed(a), signed(b)))
     means(f"s_cmpk_{name}_u32", "scc = u32 imm", compare)
@@ -99,8 +109,15 @@ for name, compare in {
     if name in ("eq", "lg"):
         means(f"s_cmp_{name}_u64", "scc = u64 u64", compare)
 for name, combine in {
-    "and": lambda a, e: a & e, "or": lambda a, e: a | e, "xor": lambda a, e: a ^ e, "nand": lambda a, e: (a & e) ^ M64,
-    "nor": lambda a, e: (a | e) ^ M64, "xnor": lambda a, e: (a ^ e) ^ M64, "andn1": lambda a, e: (a ^ M64) & e,
-    "andn2": lambda a, e: a & (e ^ M64), "orn1": lambda a, e: (a ^ M64) | e, "orn2": lambda a, e: a | (e ^ M64),
-}.items():  # fmt: skip
+    "and": lambda a, e: a & e,
+    "or": lambda a, e: a | e,
+    "xor": lambda a, e: a ^ e,
+    "nand": lambda a, e: (a & e) ^ M64,
+    "nor": lambda a, e: (a | e) ^ M64,
+    "xnor": lambda a, e: (a ^ e) ^ M64,
+    "andn1": lambda a, e: (a ^ M64) & e,
+    "andn2": lambda a, e: a & (e ^ M64),
+    "orn1": lambda a, e: (a ^ M64) | e,
+    "orn2": lambda a, e: a | (e ^ M64),
+}.items():
     means(f"s_{name}_saveexec_b64", "u64 exec scc = u64 exec", lambda a, e, c=combine: (e, c(a, e), c(a, e) != 0))

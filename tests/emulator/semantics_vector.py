@@ -15,7 +15,11 @@ for bits in (16, 32, 64):
     count = "u16" if bits == 16 else "u32"
     means(f"v_lshlrev_b{bits}", f"u{bits} = {count} u{bits}", lambda n, a, bits=bits: wrap(a << n % bits, bits))
     means(f"v_lshrrev_b{bits}", f"u{bits} = {count} u{bits}", lambda n, a, bits=bits: a >> n % bits)
-    means(f"v_ashrrev_i{bits}", f"i{bits} = {count} i{bits}", lambda n, a, bits=bits: wrap(signed(a, bits) >> n % bits, bits))
+    means(
+        f"v_ashrrev_i{bits}",
+        f"i{bits} = {count} i{bits}",
+        lambda n, a, bits=bits: wrap(signed(a, bits) >> n % bits, bits),
+    )
 means("v_and_or_b32", "u32 = u32 u32 u32", lambda a, b, c: (a & b) | c)
 means("v_or3_b32", "u32 = u32 u32 u32", lambda a, b, c: a | b | c)
 means("v_lshl_or_b32", "u32 = u32 u32 u32", lambda a, b, c: wrap(a << b % 32) | c)
@@ -57,7 +61,7 @@ def perm(a, b, selector):
     return int.from_bytes(bytes(out), "little")
 
 
-means("v_bcnt_u32_b32", "u32 = u32 u32", lambda a, b: wrap(bin(a).count("1") + b))
+means("v_bcnt_u32_b32", "u32 = u32 u32", lambda a, b: wrap(a.bit_count() + b))
 means("v_ffbh_u32", "i32 = u32", lambda a: f"{a:032b}".find("1") & M32)
 means("v_ffbl_b32", "i32 = u32", lambda a: f"{a:032b}"[::-1].find("1") & M32)
 means("v_ffbh_i32", "i32 = i32", lambda a: f"{a:032b}".find("0" if a >> 31 else "1") & M32)
@@ -126,13 +130,20 @@ for kind in ("u32", "i32", "u16", "i16"):
     means(f"v_med3_{kind}", three, lambda *x, by=by: sorted(x, key=by)[1], keeps_high=keeps)
 
 COMPARISONS = {
-    "f": lambda a, b: False, "lt": lambda a, b: a < b, "eq": lambda a, b: a == b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
-    "ne": lambda a, b: a != b, "ge": lambda a, b: a >= b, "t": lambda a, b: True,
-}  # fmt: skip
+    "f": lambda a, b: False,
+    "lt": lambda a, b: a < b,
+    "eq": lambda a, b: a == b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ne": lambda a, b: a != b,
+    "ge": lambda a, b: a >= b,
+    "t": lambda a, b: True,
+}
 for name, compare in COMPARISONS.items():
     for kind in ("u16", "i16", "u32", "i32", "u64", "i64"):
+        by = order(kind)
 
-        def outcome(a, b, compare=compare, by=order(kind)):
+        def outcome(a, b, compare=compare, by=by):
             return compare(by(a), by(b))
 
         means(f"v_cmp_{name}_{kind}", f"mask = {kind} {kind}", outcome)
@@ -141,6 +152,7 @@ for name, compare in COMPARISONS.items():
 means("v_pack_b32_f16", "u32 = u16 u16", lambda a, b: b << 16 | a)
 means("v_cvt_pk_u16_u32", "u32 = u32 u32", lambda a, b: min(b, 0xFFFF) << 16 | min(a, 0xFFFF))
 means(
-    "v_cvt_pk_i16_i32", "u32 = i32 i32",
+    "v_cvt_pk_i16_i32",
+    "u32 = i32 i32",
     lambda a, b: wrap(clamp(signed(b), -32768, 32767), 16) << 16 | wrap(clamp(signed(a), -32768, 32767), 16),
-)  # fmt: skip
+)

@@ -1,7 +1,6 @@
 """Execute single instructions, written as text, on registers of one's choice, without Triton.
 
-    result = execute("v_add_u32_e32 v0, v1, v2", v={1: [1] * 64, 2: 2})
-    result.v(0)         # 64 values
+result = execute("v_add_u32_e32 v0, v1, v2", v={1: [1] * 64, 2: 2}) result.v(0)         # 64 values
 """
 
 from __future__ import annotations
@@ -83,12 +82,21 @@ class Result:
 
 
 def execute(
-    *lines: str, v=None, s=None, exec: int | None = ALL, vcc: int | None = None, scc=None, waves: int = 1, lds: int = 0, memory=()
+    *lines: str,
+    v=None,
+    s=None,
+    exec: int | None = ALL,  # noqa: A002 - the register's own name
+    vcc: int | None = None,
+    scc=None,
+    waves: int = 1,
+    lds: int = 0,
+    memory=(),
 ) -> Result:
     """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
 
-    ``v`` and ``s`` give registers: one value for all, or a list with a value for each lane (``v``) or wavefront (``s``). ``exec`` and ``vcc`` are
-    lane masks. ``lds`` is the size of the local data share; ``memory`` lists the known allocations as (address, size, label).
+    ``v`` and ``s`` give registers: one value for all, or a list with a value for each lane (``v``) or wavefront
+    (``s``). ``exec`` and ``vcc`` are lane masks. ``lds`` is the size of the local data share; ``memory`` lists the
+    known allocations as (address, size, label).
     """
     code = program(*lines)
     launch = Launch(code, (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
@@ -97,7 +105,9 @@ def execute(
     wf.v[:] = 0
     wf.s[:, :EXEC] = 0
     for register, value in (v or {}).items():
-        wf.v[register >> 1][:, :, register & 1] = np.asarray(value, np.uint32).reshape(-1, LANES) if np.ndim(value) else value
+        wf.v[register >> 1][:, :, register & 1] = (
+            np.asarray(value, np.uint32).reshape(-1, LANES) if np.ndim(value) else value
+        )
     for register, value in (s or {}).items():
         wf.s[:, register] = np.asarray(value, np.uint32)
     for register, mask in ((EXEC, exec), (VCC, vcc)):

@@ -21,15 +21,20 @@ def f64(value: float) -> int:
     return struct.unpack("<Q", struct.pack("<d", value))[0]
 
 
-# -- input and output modifiers ------------------------------------------------------------------------------------------------------
+# -- input and output modifiers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("-v1", -1.5), ("|v2|", 2.5), ("-|v2|", -2.5), ("-v2", 2.5), ("abs(v2)", 2.5), ("neg(v1)", -1.5)])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("-v1", -1.5), ("|v2|", 2.5), ("-|v2|", -2.5), ("-v2", 2.5), ("abs(v2)", 2.5), ("neg(v1)", -1.5)],
+)
 def test_neg_and_abs(text, wanted):
     result = execute(f"v_add_f32_e64 v0, {text}, 0", v={1: f32(1.5), 2: f32(-2.5)})
     assert result.v(0) == [f32(wanted)] * 64
-    wide = execute(f"v_add_f64 v[0:1], {text.replace('v1', 'v[2:3]').replace('v2', 'v[4:5]')}, 0",
-                   v={3: f64(1.5) >> 32, 5: f64(-2.5) >> 32})  # fmt: skip
+    wide = execute(
+        f"v_add_f64 v[0:1], {text.replace('v1', 'v[2:3]').replace('v2', 'v[4:5]')}, 0",
+        v={3: f64(1.5) >> 32, 5: f64(-2.5) >> 32},
+    )
     assert wide.v64(0) == [f64(wanted)] * 64
 
 
@@ -47,17 +52,27 @@ def test_output_scale_then_clamp(modifier, scale):
     assert clamped.v(0)[1:4:2] == [0, f32(1.0)]
 
 
-@pytest.mark.parametrize(("word", "wanted"), [(0x7FC00000, 0), (f32(2.0), f32(1.0)), (f32(-1.0), 0), (f32(0.25), f32(0.25)), (0x7F800000, f32(1.0))])
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [(0x7FC00000, 0), (f32(2.0), f32(1.0)), (f32(-1.0), 0), (f32(0.25), f32(0.25)), (0x7F800000, f32(1.0))],
+)
 def test_clamp_limits_to_the_unit_interval_and_takes_nan_for_zero(word, wanted):
     assert execute("v_max_f32_e64 v0, v1, v1 clamp", v={1: word}).v(0)[0] == wanted
 
 
 @pytest.mark.parametrize(
     ("text", "a", "b", "wanted"),
-    [("v_add_u32_e64", 0xFFFFFFFF, 2, 0xFFFFFFFF), ("v_sub_u32_e64", 1, 2, 0), ("v_add_i32", 0x7FFFFFFF, 1, 0x7FFFFFFF),
-     ("v_sub_i32", 0x80000000, 1, 0x80000000), ("v_add_u16_e64", 0xFFFF, 1, 0xFFFF), ("v_add_i16", 0x7FFF, 1, 0x7FFF),
-     ("v_add_u32_e64", 5, 2, 7), ("v_subrev_u32_e64", 2, 1, 0)],
-)  # fmt: skip
+    [
+        ("v_add_u32_e64", 0xFFFFFFFF, 2, 0xFFFFFFFF),
+        ("v_sub_u32_e64", 1, 2, 0),
+        ("v_add_i32", 0x7FFFFFFF, 1, 0x7FFFFFFF),
+        ("v_sub_i32", 0x80000000, 1, 0x80000000),
+        ("v_add_u16_e64", 0xFFFF, 1, 0xFFFF),
+        ("v_add_i16", 0x7FFF, 1, 0x7FFF),
+        ("v_add_u32_e64", 5, 2, 7),
+        ("v_subrev_u32_e64", 2, 1, 0),
+    ],
+)
 def test_integer_clamp_saturates(text, a, b, wanted):
     assert execute(f"{text} v0, v1, v2 clamp", v={1: a, 2: b}).v(0)[0] == wanted
 
@@ -70,7 +85,10 @@ def test_an_output_modifier_that_the_op_lacks_is_refused():
 @pytest.mark.parametrize("select", range(16))
 def test_op_sel_picks_halves_and_the_half_written(select):
     bits = [select >> i & 1 for i in range(4)]
-    result = execute(f"v_mad_u16 v0, v1, v2, v3 op_sel:[{','.join(map(str, bits))}]", v={0: 0xAAAABBBB, 1: 0x00070003, 2: 0x000B0005, 3: 0x00110013})
+    result = execute(
+        f"v_mad_u16 v0, v1, v2, v3 op_sel:[{','.join(map(str, bits))}]",
+        v={0: 0xAAAABBBB, 1: 0x00070003, 2: 0x000B0005, 3: 0x00110013},
+    )
     total = (7 if bits[0] else 3) * (11 if bits[1] else 5) + (0x11 if bits[2] else 0x13)
     assert result.v(0)[0] == (total << 16 | 0xBBBB if bits[3] else 0xAAAA0000 | total)
 
@@ -82,56 +100,87 @@ def test_a_16_bit_result_clears_the_upper_half_unless_op_sel_puts_it_there():
     assert execute("v_fma_f16 v0, v1, v2, v2", v=v).v(0)[0] >> 16 == 0xAAAA
 
 
-# -- constants -----------------------------------------------------------------------------------------------------------------------
+# -- constants ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("v_mov_b32_e32 v0, -16", 0xFFFFFFF0), ("v_mov_b32_e32 v0, 64", 64), ("v_mov_b32_e32 v0, 1.0", 0x3F800000), ("v_mov_b32_e32 v0, 0x80000001", 0x80000001),
-     ("v_mov_b32_e32 v0, 0.15915494", 0x3E22F983), ("v_add_f16_e32 v0, 1.0, v1", 0x3C00), ("v_add_f16_e32 v0, 0x4000, v1", 0x4000),
-     ("v_bfrev_b32_e32 v0, 1", 0x80000000), ("v_cvt_f32_i32_e32 v0, -1", 0xBF800000), ("v_cvt_f32_u32_e32 v0, -1", 0x4F800000),
-     ("v_bfrev_b32_e32 v0, 0.5", 0xFC), ("v_add_f32_e32 v0, 1, v1", 1)],
-)  # fmt: skip
+    [
+        ("v_mov_b32_e32 v0, -16", 0xFFFFFFF0),
+        ("v_mov_b32_e32 v0, 64", 64),
+        ("v_mov_b32_e32 v0, 1.0", 0x3F800000),
+        ("v_mov_b32_e32 v0, 0x80000001", 0x80000001),
+        ("v_mov_b32_e32 v0, 0.15915494", 0x3E22F983),
+        ("v_add_f16_e32 v0, 1.0, v1", 0x3C00),
+        ("v_add_f16_e32 v0, 0x4000, v1", 0x4000),
+        ("v_bfrev_b32_e32 v0, 1", 0x80000000),
+        ("v_cvt_f32_i32_e32 v0, -1", 0xBF800000),
+        ("v_cvt_f32_u32_e32 v0, -1", 0x4F800000),
+        ("v_bfrev_b32_e32 v0, 0.5", 0xFC),
+        ("v_add_f32_e32 v0, 1, v1", 1),
+    ],
+)
 def test_constants_of_32_and_16_bits(text, wanted):
     assert execute(text).v(0) == [wanted] * 64
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("v_mov_b64_e32 v[0:1], -1", ALL), ("v_mov_b64_e32 v[0:1], 1.0", f64(1.0)), ("v_add_f64 v[0:1], v[2:3], 0.5", f64(0.5)),
-     ("v_add_f64 v[0:1], v[2:3], 0x40080000", f64(3.0)), ("v_lshl_add_u64 v[0:1], v[2:3], 0, -4", ALL - 3), ("v_ashrrev_i64 v[0:1], 4, -16", ALL),
-     ("v_mul_f64 v[0:1], 4.0, 0.5", f64(2.0))],
-)  # fmt: skip
+    [
+        ("v_mov_b64_e32 v[0:1], -1", ALL),
+        ("v_mov_b64_e32 v[0:1], 1.0", f64(1.0)),
+        ("v_add_f64 v[0:1], v[2:3], 0.5", f64(0.5)),
+        ("v_add_f64 v[0:1], v[2:3], 0x40080000", f64(3.0)),
+        ("v_lshl_add_u64 v[0:1], v[2:3], 0, -4", ALL - 3),
+        ("v_ashrrev_i64 v[0:1], 4, -16", ALL),
+        ("v_mul_f64 v[0:1], 4.0, 0.5", f64(2.0)),
+    ],
+)
 def test_constants_of_64_bits(text, wanted):
     assert execute(text).v64(0) == [wanted] * 64
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("s_mov_b64 s[0:1], -1", ALL), ("s_mov_b64 s[0:1], 0x80000000", 0x80000000), ("s_ashr_i64 s[0:1], 0x80000000, 4", 0xFFFFFFFFF8000000),
-     ("s_and_b64 s[0:1], exec, 0xff", 0xFF)],
-)  # fmt: skip
+    [
+        ("s_mov_b64 s[0:1], -1", ALL),
+        ("s_mov_b64 s[0:1], 0x80000000", 0x80000000),
+        ("s_ashr_i64 s[0:1], 0x80000000, 4", 0xFFFFFFFFF8000000),
+        ("s_and_b64 s[0:1], exec, 0xff", 0xFF),
+    ],
+)
 def test_scalar_constants(text, wanted):
     assert execute(text).s64(0) == [wanted]
 
 
 def test_a_scalar_source_is_the_same_for_all_lanes_of_its_wavefront():
     assert execute("v_add_u32_e32 v0, s3, v1", v={1: LANES * 2}, s={3: [100, 200]}, waves=2).v(0) == [
-        *range(100, 164), *range(200, 264)]  # fmt: skip
+        *range(100, 164),
+        *range(200, 264),
+    ]
     assert execute("v_cmp_gt_i32_e64 s[4:5], s3, 5", s={3: [4, 6]}, waves=2).s64(4) == [0, ALL]
-    assert execute("v_cndmask_b32_e64 v0, 0, -1, s[4:5]", s={4: 5, 5: 1}).v(0) == [0xFFFFFFFF if n in (0, 2, 32) else 0 for n in LANES]
+    assert execute("v_cndmask_b32_e64 v0, 0, -1, s[4:5]", s={4: 5, 5: 1}).v(0) == [
+        0xFFFFFFFF if n in (0, 2, 32) else 0 for n in LANES
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 63])
 def test_constant_and_register_shift_counts_agree(count):
     v = {1: WORDS, 2: WORDS[::-1], 4: count}
-    for name, register in (("v_lshlrev_b32_e32", "v0"), ("v_lshrrev_b32_e32", "v0"), ("v_ashrrev_i32_e32", "v0"), ("v_lshlrev_b64", "v[0:1]")):
+    for name, register in (
+        ("v_lshlrev_b32_e32", "v0"),
+        ("v_lshrrev_b32_e32", "v0"),
+        ("v_ashrrev_i32_e32", "v0"),
+        ("v_lshlrev_b64", "v[0:1]"),
+    ):
         source = "v[2:3]" if register != "v0" else "v1"
         one, other = (execute(f"{name} {register}, {n}, {source}", v=v) for n in (count, "v4"))
         assert one.v64(0) == other.v64(0)
     for name in ("v_lshl_add_u32", "v_lshl_or_b32"):
         assert execute(f"{name} v0, v1, {count}, v2", v=v).v(0) == execute(f"{name} v0, v1, v4, v2", v=v).v(0)
-    assert execute(f"v_add_lshl_u32 v0, v1, v2, {count}", v=v).v(0) == execute("v_add_lshl_u32 v0, v1, v2, v4", v=v).v(0)
+    assert execute(f"v_add_lshl_u32 v0, v1, v2, {count}", v=v).v(0) == execute("v_add_lshl_u32 v0, v1, v2, v4", v=v).v(
+        0
+    )
 
 
 @pytest.mark.parametrize("destination", [0, 1, 2])
@@ -140,15 +189,28 @@ def test_selection_into_its_own_source(destination, exec_mask):
     """v_cndmask copies in place: either source, or neither, may be the destination."""
     v = {0: 5, 1: WORDS, 2: WORDS[::-1]}
     picked = 0x123456789ABCDEF0
-    result = execute(f"v_cndmask_b32_e64 v{destination}, v1, v2, s[4:5]", v=v, s={4: picked & 0xFFFFFFFF, 5: picked >> 32}, exec=exec_mask)
+    result = execute(
+        f"v_cndmask_b32_e64 v{destination}, v1, v2, s[4:5]",
+        v=v,
+        s={4: picked & 0xFFFFFFFF, 5: picked >> 32},
+        exec=exec_mask,
+    )
     before = ([5] * 64, WORDS, WORDS[::-1])[destination]
     wanted = [(WORDS[63 - n] if picked >> n & 1 else WORDS[n]) if exec_mask >> n & 1 else before[n] for n in LANES]
     assert result.v(destination) == wanted
 
 
-# -- SDWA ------------------------------------------------------------------------------------------------------------------------------
+# -- SDWA --------------------------------------------------------------------------------------------------------------
 
-SELECTS = {"DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16), "BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8)}
+SELECTS = {
+    "DWORD": (0, 32),
+    "WORD_0": (0, 16),
+    "WORD_1": (16, 16),
+    "BYTE_0": (0, 8),
+    "BYTE_1": (8, 8),
+    "BYTE_2": (16, 8),
+    "BYTE_3": (24, 8),
+}
 
 
 def pick(word, select, sext=False):
@@ -190,7 +252,9 @@ def test_sdwa_on_16_bit_floats_and_comparisons():
         wanted = add(F16, x >> 16, y & 0xFFFF ^ 0x8000)
         assert got & 0xFFFF == 0xABCD
         assert got >> 16 == wanted or (F16.is_nan(got >> 16) and F16.is_nan(wanted))
-    got = execute("v_cmp_gt_u32_sdwa s[4:5], v1, v2 src0_sel:BYTE_1 src1_sel:BYTE_3", v={1: a, 2: b}, exec=0xFFFFFFFF).s64(4)[0]
+    got = execute(
+        "v_cmp_gt_u32_sdwa s[4:5], v1, v2 src0_sel:BYTE_1 src1_sel:BYTE_3", v={1: a, 2: b}, exec=0xFFFFFFFF
+    ).s64(4)[0]
     assert got == sum((x >> 8 & 255 > y >> 24) << n for n, (x, y) in enumerate(zip(a, b, strict=True)) if n < 32)
 
 
@@ -199,7 +263,7 @@ def test_sdwa_clamp():
     assert execute(text, v={1: f32(3.0), 2: f32(1.0)}).v(0)[0] == f32(1.0)
 
 
-# -- DPP -------------------------------------------------------------------------------------------------------------------------------
+# -- DPP ---------------------------------------------------------------------------------------------------------------
 
 
 def source_lane(control, lane):
@@ -234,8 +298,23 @@ def source_lane(control, lane):
     return 31 if lane >= 32 else None
 
 
-CONTROLS = ["quad_perm:[3,0,2,1]", "row_shl:1", "row_shl:15", "row_shr:1", "row_shr:8", "row_ror:3", "wave_shl:1", "wave_shr:1", "wave_rol:1", "wave_ror:1",
-            "row_mirror", "row_half_mirror", "row_bcast:15", "row_bcast:31", "row_newbcast:5"]  # fmt: skip
+CONTROLS = [
+    "quad_perm:[3,0,2,1]",
+    "row_shl:1",
+    "row_shl:15",
+    "row_shr:1",
+    "row_shr:8",
+    "row_ror:3",
+    "wave_shl:1",
+    "wave_shr:1",
+    "wave_rol:1",
+    "wave_ror:1",
+    "row_mirror",
+    "row_half_mirror",
+    "row_bcast:15",
+    "row_bcast:31",
+    "row_newbcast:5",
+]
 
 
 @pytest.mark.parametrize("exec_mask", [ALL, 0xF0F0_1234_8001_7FFF])
@@ -244,9 +323,12 @@ CONTROLS = ["quad_perm:[3,0,2,1]", "row_shl:1", "row_shl:15", "row_shr:1", "row_
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("destination", ["v0", "v1"], ids=["apart", "aliased"])
 def test_dpp(control, bound, masks, exec_mask, destination):
-    """Rows and banks that are masked off keep their value; a missing or inactive source gives 0 with bound_ctrl, else no write."""
+    """Rows and banks that are masked off keep their value; a missing or inactive source gives 0 with bound_ctrl, else
+    no write."""
     rows, banks = masks
-    text = f"v_add_u32_dpp {destination}, v1, v2 {control} row_mask:{rows:#x} bank_mask:{banks:#x}" + (" bound_ctrl:1" if bound else "")
+    text = f"v_add_u32_dpp {destination}, v1, v2 {control} row_mask:{rows:#x} bank_mask:{banks:#x}" + (
+        " bound_ctrl:1" if bound else ""
+    )
     result = execute(text, v={0: 0xDEAD, 1: WORDS, 2: LANES}, exec=exec_mask).v(int(destination[1]))
     for lane in LANES:
         old = 0xDEAD if destination == "v0" else WORDS[lane]

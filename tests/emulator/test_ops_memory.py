@@ -1,4 +1,5 @@
-"""Loads, stores, local data share, cross-lane moves and atomics, instruction by instruction, on memory of the test's own."""
+"""Loads, stores, local data share, cross-lane moves and atomics, instruction by instruction, on memory of the test's
+own."""
 
 import random
 
@@ -17,12 +18,31 @@ LANES = list(range(64))
 MASK = 0xF0F0_1234_8001_7FFF
 OLD = 0xDEADBEEF
 LOADS = {
-    "ubyte": (1, False, None), "sbyte": (1, True, None), "ushort": (2, False, None), "sshort": (2, True, None), "dword": (4, False, None),
-    "dwordx2": (8, False, None), "dwordx3": (12, False, None), "dwordx4": (16, False, None), "ubyte_d16": (1, False, 0),
-    "ubyte_d16_hi": (1, False, 1), "sbyte_d16": (1, True, 0), "sbyte_d16_hi": (1, True, 1), "short_d16": (2, False, 0), "short_d16_hi": (2, False, 1),
-}  # fmt: skip
-STORES = {"byte": (1, 0), "short": (2, 0), "byte_d16_hi": (1, 16), "short_d16_hi": (2, 16), "dword": (4, 0), "dwordx2": (8, 0), "dwordx3": (12, 0),
-          "dwordx4": (16, 0)}  # fmt: skip
+    "ubyte": (1, False, None),
+    "sbyte": (1, True, None),
+    "ushort": (2, False, None),
+    "sshort": (2, True, None),
+    "dword": (4, False, None),
+    "dwordx2": (8, False, None),
+    "dwordx3": (12, False, None),
+    "dwordx4": (16, False, None),
+    "ubyte_d16": (1, False, 0),
+    "ubyte_d16_hi": (1, False, 1),
+    "sbyte_d16": (1, True, 0),
+    "sbyte_d16_hi": (1, True, 1),
+    "short_d16": (2, False, 0),
+    "short_d16_hi": (2, False, 1),
+}
+STORES = {
+    "byte": (1, 0),
+    "short": (2, 0),
+    "byte_d16_hi": (1, 16),
+    "short_d16_hi": (2, 16),
+    "dword": (4, 0),
+    "dwordx2": (8, 0),
+    "dwordx3": (12, 0),
+    "dwordx4": (16, 0),
+}
 
 
 class Memory:
@@ -49,7 +69,8 @@ def spread(size):
 
 
 def address_forms(memory, offsets, mnemonic, data, load):
-    """The same access in each address form: text, vector and scalar registers. Every form has an instruction offset of 16."""
+    """The same access in each address form: text, vector and scalar registers. Every form has an instruction offset of
+    16."""
     low, high = memory.address & 0xFFFFFFFF, memory.address >> 32
     full = [memory.address + o for o in offsets]
     order = (lambda d, a: f"{d}, {a}") if load else (lambda d, a: f"{a}, {d}")
@@ -113,7 +134,9 @@ def test_a_masked_lane_of_a_buffer_access_is_out_of_range():
     memory = Memory()
     s = {4: memory.address & 0xFFFFFFFF, 5: memory.address >> 32, 6: 0x7FFFFFFE, 7: 0x27000}
     offsets = [4 * n if n % 3 else 0x80000000 for n in LANES]
-    result = execute("buffer_load_dwordx2 v[0:1], v10, s[4:7], 0 offen", v={0: OLD, 1: OLD, 10: offsets}, s=s, memory=memory.known)
+    result = execute(
+        "buffer_load_dwordx2 v[0:1], v10, s[4:7], 0 offen", v={0: OLD, 1: OLD, 10: offsets}, s=s, memory=memory.known
+    )
     for n in LANES:
         assert result.v64(0)[n] == (int.from_bytes(memory.before[4 * n : 4 * n + 8], "little") if n % 3 else 0)
     execute("buffer_store_dword v0, v10, s[4:7], 0 offen", v={0: 7, 10: offsets}, s=s, memory=memory.known)
@@ -140,12 +163,14 @@ def test_scalar_load(words):
     for text, offset in ((f"{name} {target}, s[2:3], 0x24", 0x24), (f"{name} {target}, s[2:3], s4 offset:0x10", 24)):
         result = execute(text, s=s, exec=0, memory=memory.known)
         got = [result.s(16 + i)[0] for i in range(words)]
-        assert got == [int.from_bytes(memory.before[offset + 4 * i : offset + 4 * i + 4], "little") for i in range(words)]
+        assert got == [
+            int.from_bytes(memory.before[offset + 4 * i : offset + 4 * i + 4], "little") for i in range(words)
+        ]
     with pytest.raises(MemoryFault, match="0 bytes past the end of the test's memory"):
         execute(f"{name} {target}, s[2:3], 0x1000", s=s, memory=memory.known)
 
 
-# -- atomics ---------------------------------------------------------------------------------------------------------------------------
+# -- atomics -----------------------------------------------------------------------------------------------------------
 
 
 def least(bits):
@@ -176,7 +201,8 @@ class _BF16:
         total = add(F64, convert(F32, F64, a << 16), convert(F32, F64, b << 16))  # exact in float64, or far from a tie
         if F64.is_nan(total):
             return 0x7FC0
-        from tests.emulator.ieee import Format, convert as to
+        from tests.emulator.ieee import Format
+        from tests.emulator.ieee import convert as to
 
         return to(F64, Format(16, 7), total)
 
@@ -185,16 +211,27 @@ RMW = {}
 for bits, suffix in ((32, ""), (64, "_x2")):
     top = (1 << bits) - 1
     RMW |= {
-        f"add{suffix}": (bits, lambda a, b, t=top: a + b & t), f"sub{suffix}": (bits, lambda a, b, t=top: a - b & t),
-        f"swap{suffix}": (bits, lambda a, b: b), f"and{suffix}": (bits, lambda a, b: a & b), f"or{suffix}": (bits, lambda a, b: a | b),
-        f"xor{suffix}": (bits, lambda a, b: a ^ b), f"smin{suffix}": (bits, least(bits)), f"smax{suffix}": (bits, most(bits)),
-        f"umin{suffix}": (bits, min), f"umax{suffix}": (bits, max), f"inc{suffix}": (bits, lambda a, b: 0 if a >= b else a + 1),
+        f"add{suffix}": (bits, lambda a, b, t=top: a + b & t),
+        f"sub{suffix}": (bits, lambda a, b, t=top: a - b & t),
+        f"swap{suffix}": (bits, lambda a, b: b),
+        f"and{suffix}": (bits, lambda a, b: a & b),
+        f"or{suffix}": (bits, lambda a, b: a | b),
+        f"xor{suffix}": (bits, lambda a, b: a ^ b),
+        f"smin{suffix}": (bits, least(bits)),
+        f"smax{suffix}": (bits, most(bits)),
+        f"umin{suffix}": (bits, min),
+        f"umax{suffix}": (bits, max),
+        f"inc{suffix}": (bits, lambda a, b: 0 if a >= b else a + 1),
         f"dec{suffix}": (bits, lambda a, b: b if a == 0 or a > b else a - 1),
-    }  # fmt: skip
+    }
 RMW |= {
-    "add_f32": (32, lambda a, b: add(F32, a, b)), "add_f64": (64, lambda a, b: add(F64, a, b)), "min_f64": (64, float_least(F64)),
-    "max_f64": (64, float_most(F64)), "pk_add_f16": (32, halves(lambda a, b: add(F16, a, b))), "pk_add_bf16": (32, halves(_BF16.add)),
-}  # fmt: skip
+    "add_f32": (32, lambda a, b: add(F32, a, b)),
+    "add_f64": (64, lambda a, b: add(F64, a, b)),
+    "min_f64": (64, float_least(F64)),
+    "max_f64": (64, float_most(F64)),
+    "pk_add_f16": (32, halves(lambda a, b: add(F16, a, b))),
+    "pk_add_bf16": (32, halves(_BF16.add)),
+}
 FLOAT_OF = {"add_f32": ("f32", F32), "add_f64": ("f64", F64), "min_f64": ("f64", F64), "max_f64": ("f64", F64)}
 
 
@@ -204,11 +241,28 @@ def operands_of(name, bits):
     if "pk_add" in name:
         # Each half a finite number or an infinity: the host's NaN has a payload of its own.
         some = random.Random(name)
-        small = [0, 0x8000, 0x3C00, 0x3C01, 0xBC00, 0x0001, 0x7BFF, 0x4200, 0x03FF, 0x8001, 0x6400, 0x3F80, 0x3F81, 0x4049]
+        small = [
+            0,
+            0x8000,
+            0x3C00,
+            0x3C01,
+            0xBC00,
+            0x0001,
+            0x7BFF,
+            0x4200,
+            0x03FF,
+            0x8001,
+            0x6400,
+            0x3F80,
+            0x3F81,
+            0x4049,
+        ]
         cases = [tuple(some.choice(small) | some.choice(small) << 16 for _ in "ab") for _ in range(64)]
     if name in FLOAT_OF:
         f = FLOAT_OF[name][1]
-        cases = [c for c in cases if not (f.is_nan(c[0]) or f.is_nan(c[1])) and not (f.is_zero(c[0]) and f.is_zero(c[1]))]
+        cases = [
+            c for c in cases if not (f.is_nan(c[0]) or f.is_nan(c[1])) and not (f.is_zero(c[0]) and f.is_zero(c[1]))
+        ]
     return (cases * 64)[:64]
 
 
@@ -226,8 +280,15 @@ def test_atomic(space, name, returns):
     start = cells.copy()
     pair = lambda r: f"v[{r}:{r + 1}]" if bits == 64 else f"v{r}"  # noqa: E731
     full = [memory.address + o for o in offsets]
-    v = {2: [c[1] & 0xFFFFFFFF for c in cases], 3: [c[1] >> 32 for c in cases], 8: [a & 0xFFFFFFFF for a in full], 9: [a >> 32 for a in full], 10: offsets,
-         0: OLD, 1: OLD}  # fmt: skip
+    v = {
+        2: [c[1] & 0xFFFFFFFF for c in cases],
+        3: [c[1] >> 32 for c in cases],
+        8: [a & 0xFFFFFFFF for a in full],
+        9: [a >> 32 for a in full],
+        10: offsets,
+        0: OLD,
+        1: OLD,
+    }
     s = {4: memory.address & 0xFFFFFFFF, 5: memory.address >> 32, 6: 0x7FFFFFFE, 7: 0x27000}
     if space == "global":
         target = f"{pair(0)}, " if returns else ""
@@ -243,7 +304,9 @@ def test_atomic(space, name, returns):
         wanted = combine(old, value) if active else int(start[cell])
         after = int(cells[cell])
         f = FLOAT_OF.get(name, (None, None))[1]
-        assert after == wanted or (f and f.is_nan(after) and f.is_nan(wanted)), f"{text} {old:#x} {value:#x}: {after:#x}, not {wanted:#x}"
+        assert after == wanted or (f and f.is_nan(after) and f.is_nan(wanted)), (
+            f"{text} {old:#x} {value:#x}: {after:#x}, not {wanted:#x}"
+        )
         kept = OLD | OLD << 32 if bits == 64 else OLD
         before = value if space == "buffer" else kept
         assert got[lane] == (old if active and returns else before), f"{text}: lane {lane} returned {got[lane]:#x}"
@@ -259,11 +322,20 @@ def test_compare_and_swap(space, bits):
     start = cells.copy()
     expected = [int(c) ^ (n % 2) for n, c in enumerate(start)]
     new = [n * 0x0102030405060708 % (1 << bits) for n in LANES]
-    v = {8: [(memory.address + size * n) & 0xFFFFFFFF for n in LANES], 9: [(memory.address + size * n) >> 32 for n in LANES], 10: [size * n for n in LANES]}
+    v = {
+        8: [(memory.address + size * n) & 0xFFFFFFFF for n in LANES],
+        9: [(memory.address + size * n) >> 32 for n in LANES],
+        10: [size * n for n in LANES],
+    }
     if bits == 32:
         v |= {2: new, 3: expected}
     else:
-        v |= {2: [x & 0xFFFFFFFF for x in new], 3: [x >> 32 for x in new], 4: [x & 0xFFFFFFFF for x in expected], 5: [x >> 32 for x in expected]}
+        v |= {
+            2: [x & 0xFFFFFFFF for x in new],
+            3: [x >> 32 for x in new],
+            4: [x & 0xFFFFFFFF for x in expected],
+            5: [x >> 32 for x in expected],
+        }
     data, suffix = ("v[2:3]", "") if bits == 32 else ("v[2:5]", "_x2")
     s = {4: memory.address & 0xFFFFFFFF, 5: memory.address >> 32, 6: 0x7FFFFFFE, 7: 0x27000}
     if space == "global":
@@ -293,8 +365,14 @@ def test_lanes_of_one_instruction_on_one_address_happen_one_after_the_other():
     assert len(set(result.v(0))) == 64
 
 
-@pytest.mark.parametrize(("text", "size"), [("global_atomic_add v[8:9], v2, off", 4), ("global_atomic_add_x2 v[8:9], v[2:3], off", 8),
-                                            ("global_atomic_pk_add_f16 v[8:9], v2, off", 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("global_atomic_add v[8:9], v2, off", 4),
+        ("global_atomic_add_x2 v[8:9], v[2:3], off", 8),
+        ("global_atomic_pk_add_f16 v[8:9], v2, off", 4),
+    ],
+)
 def test_a_misaligned_atomic_faults(text, size):
     memory = Memory()
     address = memory.address + 64 + size // 2
@@ -304,14 +382,34 @@ def test_a_misaligned_atomic_faults(text, size):
     assert fault.value.where["address"] == address
 
 
-# -- local data share --------------------------------------------------------------------------------------------------------------------
+# -- local data share --------------------------------------------------------------------------------------------------
 
 DS_READS = {
-    "u8": (1, False, None), "i8": (1, True, None), "u16": (2, False, None), "i16": (2, True, None), "u8_d16": (1, False, 0), "u8_d16_hi": (1, False, 1),
-    "i8_d16": (1, True, 0), "i8_d16_hi": (1, True, 1), "u16_d16": (2, False, 0), "u16_d16_hi": (2, False, 1), "b32": (4, False, None),
-    "b64": (8, False, None), "b96": (12, False, None), "b128": (16, False, None),
-}  # fmt: skip
-DS_WRITES = {"b8": (1, 0), "b16": (2, 0), "b8_d16_hi": (1, 16), "b16_d16_hi": (2, 16), "b32": (4, 0), "b64": (8, 0), "b96": (12, 0), "b128": (16, 0)}
+    "u8": (1, False, None),
+    "i8": (1, True, None),
+    "u16": (2, False, None),
+    "i16": (2, True, None),
+    "u8_d16": (1, False, 0),
+    "u8_d16_hi": (1, False, 1),
+    "i8_d16": (1, True, 0),
+    "i8_d16_hi": (1, True, 1),
+    "u16_d16": (2, False, 0),
+    "u16_d16_hi": (2, False, 1),
+    "b32": (4, False, None),
+    "b64": (8, False, None),
+    "b96": (12, False, None),
+    "b128": (16, False, None),
+}
+DS_WRITES = {
+    "b8": (1, 0),
+    "b16": (2, 0),
+    "b8_d16_hi": (1, 16),
+    "b16_d16_hi": (2, 16),
+    "b32": (4, 0),
+    "b64": (8, 0),
+    "b96": (12, 0),
+    "b128": (16, 0),
+}
 LDS = bytes(random.Random(3).randbytes(8192))
 
 
@@ -322,7 +420,10 @@ def fill_lds():
         register = 24 + 4 * block
         lines.append(f"ds_write_b128 v20, v[{register}:{register + 3}] offset:{1024 * block}")
         for i in range(4):
-            v[register + i] = [int.from_bytes(LDS[1024 * block + 16 * n + 4 * i : 1024 * block + 16 * n + 4 * i + 4], "little") for n in LANES]
+            v[register + i] = [
+                int.from_bytes(LDS[1024 * block + 16 * n + 4 * i : 1024 * block + 16 * n + 4 * i + 4], "little")
+                for n in LANES
+            ]
     return lines, v
 
 
@@ -338,8 +439,14 @@ def test_ds_read(name):
     offsets = spread(size)
     text = f"ds_read_{name} {registers(size)}, v8 offset:48"
     count = max(1, size // 4)
-    result = execute(*lines, "s_mov_b64 exec, s[4:5]", text, v={**v, **dict.fromkeys(range(4), OLD), 8: offsets},
-                     s={4: MASK & 0xFFFFFFFF, 5: MASK >> 32}, lds=8192)  # fmt: skip
+    result = execute(
+        *lines,
+        "s_mov_b64 exec, s[4:5]",
+        text,
+        v={**v, **dict.fromkeys(range(4), OLD), 8: offsets},
+        s={4: MASK & 0xFFFFFFFF, 5: MASK >> 32},
+        lds=8192,
+    )
     for lane in LANES:
         raw = int.from_bytes(LDS[offsets[lane] + 48 : offsets[lane] + 48 + size], "little")
         value = signed(raw, 8 * size) & 0xFFFFFFFF if sign else raw
@@ -368,7 +475,10 @@ def test_ds_write(name):
 
 @covers("ds_read2_b32 ds_read2_b64 ds_read2st64_b32 ds_read2st64_b64")
 @pytest.mark.parametrize("target", [0, 8], ids=["apart", "over its own address"])
-@pytest.mark.parametrize(("name", "size", "stride"), [("ds_read2_b32", 4, 4), ("ds_read2_b64", 8, 8), ("ds_read2st64_b32", 4, 256), ("ds_read2st64_b64", 8, 512)])
+@pytest.mark.parametrize(
+    ("name", "size", "stride"),
+    [("ds_read2_b32", 4, 4), ("ds_read2_b64", 8, 8), ("ds_read2st64_b32", 4, 256), ("ds_read2st64_b64", 8, 512)],
+)
 def test_ds_read2(name, size, stride, target):
     lines, v = fill_lds()
     offsets = [size * n for n in LANES]
@@ -381,11 +491,19 @@ def test_ds_read2(name, size, stride, target):
 
 
 @covers("ds_write2_b32 ds_write2_b64 ds_write2st64_b32 ds_write2st64_b64")
-@pytest.mark.parametrize(("name", "size", "stride"), [("ds_write2_b32", 4, 4), ("ds_write2_b64", 8, 8), ("ds_write2st64_b32", 4, 256), ("ds_write2st64_b64", 8, 512)])
+@pytest.mark.parametrize(
+    ("name", "size", "stride"),
+    [("ds_write2_b32", 4, 4), ("ds_write2_b64", 8, 8), ("ds_write2st64_b32", 4, 256), ("ds_write2st64_b64", 8, 512)],
+)
 def test_ds_write2(name, size, stride):
     one, two = ("v0", "v2") if size == 4 else ("v[0:1]", "v[2:3]")
     words = {i: [100 * i + n for n in LANES] for i in range(4)}
-    result = execute(f"{name} v8, {one}, {two} offset0:1 offset1:5", v={8: [size * n * 8 for n in LANES], **words}, exec=1 << 3, lds=8192)
+    result = execute(
+        f"{name} v8, {one}, {two} offset0:1 offset1:5",
+        v={8: [size * n * 8 for n in LANES], **words},
+        exec=1 << 3,
+        lds=8192,
+    )
     wanted = bytearray(8192)
     for first, k in ((0, 1), (2, 5)):
         at = size * 3 * 8 + k * stride
@@ -399,7 +517,7 @@ def test_an_lds_access_out_of_bounds_faults():
     assert fault.value.where["lane"] == 16
 
 
-# -- between lanes -----------------------------------------------------------------------------------------------------------------------
+# -- between lanes -----------------------------------------------------------------------------------------------------
 
 WORDS = [random.Random(9).getrandbits(32) for _ in LANES]
 
@@ -434,7 +552,10 @@ def test_bpermute():
         source = (address[lane] + 8 & 0xFFFFFFFF) // 4 % 64
         value = WORDS[source] if MASK >> source & 1 else 0
         assert result.v(0)[lane] == (value if MASK >> lane & 1 else OLD)
-    assert execute("ds_bpermute_b32 v0, v1, v0", v={0: WORDS, 1: [4 * (63 - n) for n in LANES]}, lds=64).v(0) == WORDS[::-1]
+    assert (
+        execute("ds_bpermute_b32 v0, v1, v0", v={0: WORDS, 1: [4 * (63 - n) for n in LANES]}, lds=64).v(0)
+        == WORDS[::-1]
+    )
 
 
 @covers("ds_permute_b32")
@@ -454,10 +575,11 @@ def test_mbcnt():
     """Together they number the active lanes: bits of the mask below the lane."""
     low, high = MASK & 0xFFFFFFFF, MASK >> 32
     result = execute("v_mbcnt_lo_u32_b32 v0, s2, 0", "v_mbcnt_hi_u32_b32 v0, s3, v0", s={2: low, 3: high})
-    assert result.v(0) == [bin(MASK & (1 << n) - 1).count("1") for n in LANES]
+    assert result.v(0) == [(MASK & (1 << n) - 1).bit_count() for n in LANES]
     assert execute("v_mbcnt_lo_u32_b32 v0, -1, v1", v={1: 7}).v(0) == [7 + min(n, 32) for n in LANES]
     assert execute("v_mbcnt_hi_u32_b32 v0, v2, 3", v={2: WORDS}).v(0) == [
-        3 + bin(WORDS[n] & (1 << max(n - 32, 0)) - 1).count("1") for n in LANES]  # fmt: skip
+        3 + (WORDS[n] & (1 << max(n - 32, 0)) - 1).bit_count() for n in LANES
+    ]
 
 
 @covers("v_swap_b32")
@@ -467,7 +589,7 @@ def test_swap():
     assert result.v(1) == [n if MASK >> n & 1 else WORDS[n] for n in LANES]
 
 
-# -- without effect on data ----------------------------------------------------------------------------------------------------------------
+# -- without effect on data --------------------------------------------------------------------------------------------
 
 
 WAITS = [n for n, op in TABLE.items() if op.klass in ("wait", "other") and n != "s_trap"]
@@ -477,8 +599,12 @@ WAITS = [n for n, op in TABLE.items() if op.klass in ("wait", "other") and n != 
 @pytest.mark.parametrize("name", WAITS)
 def test_waits_and_cache_operations_touch_nothing(name):
     """``buffer_wbl2`` and ``buffer_inv`` look like buffer instructions and are no loads."""
-    text = {"buffer_wbl2": "buffer_wbl2 sc0 sc1", "buffer_inv": "buffer_inv sc0 sc1", "s_waitcnt": "s_waitcnt vmcnt(0) lgkmcnt(0)"}.get(name, f"{name} 0")
-    start = execute("s_nop 0", v={n: WORDS for n in range(8)}, s=dict.fromkeys(range(16), 3))
-    after = execute(text, v={n: WORDS for n in range(8)}, s=dict.fromkeys(range(16), 3))
+    text = {
+        "buffer_wbl2": "buffer_wbl2 sc0 sc1",
+        "buffer_inv": "buffer_inv sc0 sc1",
+        "s_waitcnt": "s_waitcnt vmcnt(0) lgkmcnt(0)",
+    }.get(name, f"{name} 0")
+    start = execute("s_nop 0", v=dict.fromkeys(range(8), WORDS), s=dict.fromkeys(range(16), 3))
+    after = execute(text, v=dict.fromkeys(range(8), WORDS), s=dict.fromkeys(range(16), 3))
     assert np.array_equal(start.wavefronts.v, after.wavefronts.v)
     assert np.array_equal(start.wavefronts.s[:, :126], after.wavefronts.s[:, :126])

@@ -81,7 +81,12 @@ def test_packed_saturation():
 
 
 def test_source_and_destination_may_overlap():
-    assert execute("v_pk_add_f32 v[0:1], v[0:1], v[0:1] op_sel:[1,1] op_sel_hi:[0,0]", v={0: 0x3F800000, 1: 0x40000000}).v(0)[0] == 0x40800000
+    assert (
+        execute("v_pk_add_f32 v[0:1], v[0:1], v[0:1] op_sel:[1,1] op_sel_hi:[0,0]", v={0: 0x3F800000, 1: 0x40000000}).v(
+            0
+        )[0]
+        == 0x40800000
+    )
 
 
 @covers("v_pk_mov_b32")
@@ -118,9 +123,13 @@ def test_mixed_fma(name):
             sources[2] &= ~F32.sign
             wanted = fma(F32, *sources, into=into)
             got = after if into is F32 else after & 0xFFFF if name.endswith("lo_f16") else after >> 16
-            assert same("f32" if into is F32 else "f16", got, wanted), f"{text} {list(map(hex, case))}: {got:#x}, not {wanted:#x}"
+            assert same("f32" if into is F32 else "f16", got, wanted), (
+                f"{text} {list(map(hex, case))}: {got:#x}, not {wanted:#x}"
+            )
             if into is F16:
-                assert (after >> 16 if name.endswith("lo_f16") else after & 0xFFFF) == (0xABCD if name.endswith("lo_f16") else 0x1234)
+                assert (after >> 16 if name.endswith("lo_f16") else after & 0xFFFF) == (
+                    0xABCD if name.endswith("lo_f16") else 0x1234
+                )
 
 
 def test_an_unknown_modifier_is_refused():

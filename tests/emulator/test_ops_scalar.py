@@ -48,6 +48,14 @@ def test_opcode(name):
             wanted = [semantics.function(*case) for case in cases]
             if len(semantics.results) > 1:
                 wanted = [w[position] for w in wanted]
-            got = result.scc if kind == "scc" else result.exec if kind == "exec" else result.s64(40) if BITS[kind] == 64 else result.s(40)
+            got = (
+                result.scc
+                if kind == "scc"
+                else result.exec
+                if kind == "exec"
+                else result.s64(40)
+                if BITS[kind] == 64
+                else result.s(40)
+            )
             for case, g, w in zip(cases, got, wanted, strict=True):
                 assert g == w, f"{name}{tuple(map(hex, case))}: {kind} {g:#x}, not {w:#x}"

@@ -15,7 +15,9 @@ OLD = 0xDEAD4BAD
 
 
 def vector_names():
-    return sorted(n for n, op in TABLE.items() if n in SEMANTICS and op.klass == "valu" and not getattr(op, "packed", False))
+    return sorted(
+        n for n, op in TABLE.items() if n in SEMANTICS and op.klass == "valu" and not getattr(op, "packed", False)
+    )
 
 
 def instruction(name, semantics):
@@ -89,7 +91,9 @@ def check_mask(name, got, wanted, cases, exec_mask):
         bits = wanted[64 * wave : 64 * wave + 64]
         for lane, bit in enumerate(bits):
             expected = bool(bit) and bool(exec_mask >> lane & 1)
-            assert bool(mask >> lane & 1) == expected, f"{name}{tuple(map(hex, cases[64 * wave + lane]))}: bit is not {expected}"
+            assert bool(mask >> lane & 1) == expected, (
+                f"{name}{tuple(map(hex, cases[64 * wave + lane]))}: bit is not {expected}"
+            )
 
 
 def check_lanes(name, semantics, kind, result, wanted, cases, exec_mask):

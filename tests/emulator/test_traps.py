@@ -1,7 +1,8 @@
 """The traps that light emulators fell into, one micro-test each, and what a fault tells.
 
-Memory stronger than the hardware (an atomic that flushes every cache, s_waitcnt without effect) is the one trap that this device still is in: its memory
-is coherent, so a missing fence does not show. A memory model of its own is a later part; there is nothing to test here.
+Memory stronger than the hardware (an atomic that flushes every cache, s_waitcnt without effect) is the one trap that
+this device still is in: its memory is coherent, so a missing fence does not show. A memory model of its own is a later
+part; there is nothing to test here.
 """
 
 import multiprocessing
@@ -28,12 +29,18 @@ def device():
     emulator.deactivate()
 
 
-# -- traps -------------------------------------------------------------------------------------------------------------------------------
+# -- traps -------------------------------------------------------------------------------------------------------------
 
 
 def test_write_back_and_invalidate_are_no_loads(device):
     """A put with a release: buffer_wbl2 has no operands, and no address to fault on."""
-    result = execute("buffer_wbl2 sc0 sc1", "s_waitcnt vmcnt(0)", "buffer_inv sc0 sc1", v={0: LANES, 1: 5}, s={0: 1, 1: 2, 2: 3, 3: 4})
+    result = execute(
+        "buffer_wbl2 sc0 sc1",
+        "s_waitcnt vmcnt(0)",
+        "buffer_inv sc0 sc1",
+        v={0: LANES, 1: 5},
+        s={0: 1, 1: 2, 2: 3, 3: 4},
+    )
     assert result.v(0) == LANES
     assert result.v(1) == [5] * 64
     flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
@@ -51,9 +58,14 @@ def test_dpp_obeys_row_and_bank_masks():
 
 def test_dpp_reads_its_source_before_it_writes():
     """Source and destination are one register: a prefix sum as LLVM's atomic optimiser writes it."""
-    steps = ["v_add_u32_dpp v0, v0, v0 row_shr:1 row_mask:0xf bank_mask:0xf", "v_add_u32_dpp v0, v0, v0 row_shr:2 row_mask:0xf bank_mask:0xf",
-             "v_add_u32_dpp v0, v0, v0 row_shr:4 row_mask:0xf bank_mask:0xe", "v_add_u32_dpp v0, v0, v0 row_shr:8 row_mask:0xf bank_mask:0xc",
-             "v_add_u32_dpp v0, v0, v0 row_bcast:15 row_mask:0xa bank_mask:0xf", "v_add_u32_dpp v0, v0, v0 row_bcast:31 row_mask:0xc bank_mask:0xf"]
+    steps = [
+        "v_add_u32_dpp v0, v0, v0 row_shr:1 row_mask:0xf bank_mask:0xf",
+        "v_add_u32_dpp v0, v0, v0 row_shr:2 row_mask:0xf bank_mask:0xf",
+        "v_add_u32_dpp v0, v0, v0 row_shr:4 row_mask:0xf bank_mask:0xe",
+        "v_add_u32_dpp v0, v0, v0 row_shr:8 row_mask:0xf bank_mask:0xc",
+        "v_add_u32_dpp v0, v0, v0 row_bcast:15 row_mask:0xa bank_mask:0xf",
+        "v_add_u32_dpp v0, v0, v0 row_bcast:31 row_mask:0xc bank_mask:0xf",
+    ]
     assert execute(*steps, v={0: 1}).v(0) == [n + 1 for n in LANES]
     assert execute(*steps, v={0: LANES}).v(0) == [n * (n + 1) // 2 for n in LANES]
 
@@ -64,13 +76,26 @@ def test_work_groups_that_wait_for_each_other_end(first):
     memory = np.zeros(16, np.uint32)
     address = memory.ctypes.data
     run_kernel(
-        f"v_mov_b32_e32 v0, {address & 0xFFFFFFFF:#x}", f"v_mov_b32_e32 v1, {address >> 32:#x}", "v_mov_b32_e32 v2, 1",
-        "s_mov_b64 exec, 1", f"s_cmp_eq_u32 s0, {first}", "s_cbranch_scc0 .LBB0_2",
-        ".LBB0_1:", "global_load_dword v3, v[0:1], off sc0 sc1", "s_waitcnt vmcnt(0)", "v_readfirstlane_b32 s4, v3", "s_cmp_lg_u32 s4, 1",
-        "s_cbranch_scc1 .LBB0_1", "global_store_dword v[0:1], v2, off offset:8 sc0 sc1", "s_endpgm",
-        ".LBB0_2:", "global_store_dword v[0:1], v2, off sc0 sc1", "s_endpgm",
-        groups=2, memory=[(address, 64, "flags")],
-    )  # fmt: skip
+        f"v_mov_b32_e32 v0, {address & 0xFFFFFFFF:#x}",
+        f"v_mov_b32_e32 v1, {address >> 32:#x}",
+        "v_mov_b32_e32 v2, 1",
+        "s_mov_b64 exec, 1",
+        f"s_cmp_eq_u32 s0, {first}",
+        "s_cbranch_scc0 .LBB0_2",
+        ".LBB0_1:",
+        "global_load_dword v3, v[0:1], off sc0 sc1",
+        "s_waitcnt vmcnt(0)",
+        "v_readfirstlane_b32 s4, v3",
+        "s_cmp_lg_u32 s4, 1",
+        "s_cbranch_scc1 .LBB0_1",
+        "global_store_dword v[0:1], v2, off offset:8 sc0 sc1",
+        "s_endpgm",
+        ".LBB0_2:",
+        "global_store_dword v[0:1], v2, off sc0 sc1",
+        "s_endpgm",
+        groups=2,
+        memory=[(address, 64, "flags")],
+    )
     assert memory[0] == 1
     assert memory[2] == 1
 
@@ -102,7 +127,7 @@ def test_the_preload_prologue_and_the_entry_behind_it_agree(device):
     assert not outcomes[0][50:].any()
 
 
-# -- faults ------------------------------------------------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_bad_store_names_everything(device):
@@ -122,7 +147,15 @@ def test_a_bad_store_names_everything(device):
     chain = [int(re.search(r"kernels\.py:(\d+):\d+$", frame).group(1)) for frame in where["source"]]
     assert "gl.store(moved(pointer, delta), 1)" in lines[chain[0] - 1]
     assert "store_one(pointer + offsets, delta)" in lines[chain[1] - 1]
-    for part in (hex(where["address"]), "argument pointer", "far_store", "wavefront 1", "lane 36", "global_store_dword", "kernels.py"):
+    for part in (
+        hex(where["address"]),
+        "argument pointer",
+        "far_store",
+        "wavefront 1",
+        "lane 36",
+        "global_store_dword",
+        "kernels.py",
+    ):
         assert part in text
     assert device.drain_launches()[-1].kernel == "far_store"
 
@@ -160,7 +193,10 @@ def test_an_unknown_opcode_says_which_and_where():
     assert f"line {line}" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["v_add_u32_e32 v0, v1", "v_add_f64 v[1:2], v[2:3], v[4:5]", "v_mov_b32_e32 v0, banana", "s_add_u32 v0, s1, s2"])
+@pytest.mark.parametrize(
+    "text",
+    ["v_add_u32_e32 v0, v1", "v_add_f64 v[1:2], v[2:3], v[4:5]", "v_mov_b32_e32 v0, banana", "s_add_u32 v0, s1, s2"],
+)
 def test_an_operand_form_that_is_not_there_is_refused(text):
     with pytest.raises(UnimplementedInstruction, match=r"kernel probe"):
         program(text)
@@ -169,16 +205,30 @@ def test_an_operand_form_that_is_not_there_is_refused(text):
 def test_a_barrier_counts_arrivals_and_not_which_barrier_it_is():
     """As in hardware: wavefronts meet at different s_barrier instructions, and one that has ended is not waited for.
 
-    So divergence at a barrier alone never deadlocks; a wavefront that spins for ever while others wait is a hang, and the caller's deadline ends it.
+    So divergence at a barrier alone never deadlocks; a wavefront that spins for ever while others wait is a hang, and
+    the caller's deadline ends it.
     """
     out = np.zeros(16, np.uint32)
     address = out.ctypes.data
     launch = run_kernel(
-        f"v_mov_b32_e32 v2, {address & 0xFFFFFFFF:#x}", f"v_mov_b32_e32 v3, {address >> 32:#x}", "v_mov_b32_e32 v4, 1",
-        "v_readfirstlane_b32 s4, v0", "s_mov_b64 exec, 1", "s_cmp_eq_u32 s4, 0", "s_cbranch_scc1 .LBB0_1",
-        "s_barrier", "global_store_dword v[2:3], v4, off offset:4", "s_endpgm",
-        ".LBB0_1:", "s_barrier", "s_barrier", "global_store_dword v[2:3], v4, off", "s_endpgm", waves=2, memory=[(address, 64, "out")],
-    )  # fmt: skip
+        f"v_mov_b32_e32 v2, {address & 0xFFFFFFFF:#x}",
+        f"v_mov_b32_e32 v3, {address >> 32:#x}",
+        "v_mov_b32_e32 v4, 1",
+        "v_readfirstlane_b32 s4, v0",
+        "s_mov_b64 exec, 1",
+        "s_cmp_eq_u32 s4, 0",
+        "s_cbranch_scc1 .LBB0_1",
+        "s_barrier",
+        "global_store_dword v[2:3], v4, off offset:4",
+        "s_endpgm",
+        ".LBB0_1:",
+        "s_barrier",
+        "s_barrier",
+        "global_store_dword v[2:3], v4, off",
+        "s_endpgm",
+        waves=2,
+        memory=[(address, 64, "out")],
+    )
     assert out[:2].tolist() == [1, 1]
     assert launch.record("hash", "listing").instructions["barrier"] == 3
 
@@ -189,10 +239,11 @@ def test_a_trap_is_a_fault():
         execute("s_trap 2")
 
 
-# -- atomicity across processes ------------------------------------------------------------------------------------------------------------
+# -- atomicity across processes ----------------------------------------------------------------------------------------
 
 ROUNDS, GROUPS = 40, 25
-# A plain addition; a compare-and-swap loop of the kernel's own; one of the compiler's: a float addition at system scope.
+# A plain addition; a compare-and-swap loop of the kernel's own; one of the compiler's: a float addition at system
+# scope.
 COUNTERS = (("int32", False), ("int64", True), ("float32", False))
 
 
@@ -229,7 +280,7 @@ def test_atomics_of_several_processes_lose_no_update():
         memory.unlink()
 
 
-# -- counters ------------------------------------------------------------------------------------------------------------------------------
+# -- counters ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_launch_record_of_a_small_kernel(device):
@@ -260,10 +311,30 @@ def test_the_launch_record_of_a_small_kernel(device):
 
 def test_counted_by_hand():
     launch = run_kernel(
-        "s_mov_b32 s4, 3", ".LBB0_1:", "v_add_u32_e32 v1, v1, v2", "s_add_i32 s4, s4, -1", "s_cmp_lg_u32 s4, 0", "s_cbranch_scc1 .LBB0_1",
-        "s_mov_b64 exec, 7", "v_mov_b32_e32 v3, v1", "ds_write_b32 v3, v3", "s_barrier", "s_waitcnt lgkmcnt(0)", "s_endpgm", waves=2, groups=5, lds=64,
-    )  # fmt: skip
+        "s_mov_b32 s4, 3",
+        ".LBB0_1:",
+        "v_add_u32_e32 v1, v1, v2",
+        "s_add_i32 s4, s4, -1",
+        "s_cmp_lg_u32 s4, 0",
+        "s_cbranch_scc1 .LBB0_1",
+        "s_mov_b64 exec, 7",
+        "v_mov_b32_e32 v3, v1",
+        "ds_write_b32 v3, v3",
+        "s_barrier",
+        "s_waitcnt lgkmcnt(0)",
+        "s_endpgm",
+        waves=2,
+        groups=5,
+        lds=64,
+    )
     record = launch.record("hash", "listing")
-    assert record.instructions == {"salu": 10 * (1 + 3 * 2 + 1), "valu": 10 * 4, "branch": 10 * (3 + 1), "lds": 10, "barrier": 10, "wait": 10}
+    assert record.instructions == {
+        "salu": 10 * (1 + 3 * 2 + 1),
+        "valu": 10 * 4,
+        "branch": 10 * (3 + 1),
+        "lds": 10,
+        "barrier": 10,
+        "wait": 10,
+    }
     assert record.lanes == {"valu": 10 * (3 * 64 + 3), "lds": 30}
     assert record.accesses == []

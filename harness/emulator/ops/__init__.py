@@ -1,4 +1,5 @@
-"""All instructions: importing this package fills ``table.TABLE``. A new opcode is one entry in the file of its class."""
+"""All instructions: importing this package fills ``table.TABLE``. A new opcode is one entry in the file of its
+class."""
 
 from harness.emulator.ops import (
     atomics,
@@ -17,6 +18,18 @@ from harness.emulator.ops import (
 from harness.emulator.ops.table import TABLE, find
 
 __all__ = [
-    "TABLE", "atomics", "compare", "control", "convert", "crosslane", "find", "floating", "integer", "lds", "memory", "packed", "scalar",
+    "TABLE",
+    "atomics",
+    "compare",
+    "control",
+    "convert",
+    "crosslane",
+    "find",
+    "floating",
+    "integer",
+    "lds",
+    "memory",
+    "packed",
+    "scalar",
     "vector",
-]  # fmt: skip
+]

@@ -1,7 +1,8 @@
 """Read-modify-writes on global memory: ``global_atomic_*`` and ``buffer_atomic_*``.
 
-Source: AMD "CDNA3 ISA", and LLVM AMDGPUUsage "Memory Model gfx942": on an atomic sc0 asks for the old value and is no scope; sc1 means system scope.
-A compare-and-swap takes its new value in the first data register (pair), the value compared with in the next.
+Source: AMD "CDNA3 ISA", and LLVM AMDGPUUsage "Memory Model gfx942": on an atomic sc0 asks for the old value and is no
+scope; sc1 means system scope. A compare-and-swap takes its new value in the first data register (pair), the value
+compared with in the next.
 """
 
 from __future__ import annotations
@@ -13,10 +14,21 @@ from harness.emulator.ops.memory import address_form
 from harness.emulator.ops.table import instruction
 
 _OPS = {
-    "add": native.ADD, "sub": native.SUB, "swap": native.SWAP, "cmpswap": native.CMPSWAP, "and": native.AND, "or": native.OR,
-    "xor": native.XOR, "smin": native.SMIN, "smax": native.SMAX, "umin": native.UMIN, "umax": native.UMAX,
-    "inc": native.INC, "dec": native.DEC, "add_f32": native.FADD,
-}  # fmt: skip
+    "add": native.ADD,
+    "sub": native.SUB,
+    "swap": native.SWAP,
+    "cmpswap": native.CMPSWAP,
+    "and": native.AND,
+    "or": native.OR,
+    "xor": native.XOR,
+    "smin": native.SMIN,
+    "smax": native.SMAX,
+    "umin": native.UMIN,
+    "umax": native.UMAX,
+    "inc": native.INC,
+    "dec": native.DEC,
+    "add_f32": native.FADD,
+}
 _WIDE = {**{f"{name}_x2": op for name, op in _OPS.items() if name != "add_f32"},
          "add_f64": native.FADD, "min_f64": native.FMIN, "max_f64": native.FMAX}  # fmt: skip
 
@@ -48,7 +60,8 @@ def atomic_pk_add(instruction, context):
         counts = chunk.count(access, wf)
         ignored = np.zeros_like(counts)
         value = wf.v[data >> 1][:, :, data & 1].copy()
-        # Scratch registers of our own: pair 0 holds the address, pair 1 the new value and the expected one, pair 2 the old one.
+        # Scratch registers of our own: pair 0 holds the address, pair 1 the new value and the expected one, pair 2 the
+        # old one.
         pairs = np.zeros((3, *wf.exec_mask.shape, 2), np.uint32)
         if areg >= 0:
             pairs[0, :, :, 0] = wf.v[areg >> 1][:, :, areg & 1]
@@ -82,7 +95,19 @@ def _rmw(instruction, context, function, op, size):
     def step(wf):
         chunk = wf.chunk
         lane = function(
-            wf.v, wf.s, wf.exec_mask, form, areg, sreg, soffset, offset, op, data, target, *chunk.table, chunk.count(access, wf)
+            wf.v,
+            wf.s,
+            wf.exec_mask,
+            form,
+            areg,
+            sreg,
+            soffset,
+            offset,
+            op,
+            data,
+            target,
+            *chunk.table,
+            chunk.count(access, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size, aligned=True)
@@ -115,7 +140,8 @@ def _pk_add_f16(a, b):
 def _pk_add_bf16(a, b):
     left, right = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16) for x in (a, b))
     total = (left.view(np.float32) + right.view(np.float32)).view(np.uint32)
-    # Round to nearest even: a sum of two bf16 in float32 is close enough to the exact one that rounding twice changes nothing.
+    # Round to nearest even: a sum of two bf16 in float32 is close enough to the exact one that rounding twice changes
+    # nothing.
     rounded = (total + np.uint32(0x7FFF) + (total >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     nan = np.isnan(total.view(np.float32))
     halves = np.where(nan, (total >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)

@@ -1,7 +1,8 @@
 """Vector comparisons: a bit a lane in VCC or a scalar pair. Arrays of shape [W, 64].
 
-Source: AMD "CDNA3 ISA", chapter VOPC. ``v_cmpx`` writes EXEC as well. Of the float comparisons, the ``n`` forms are true when the plain
-form is false, so also when an operand is NaN; ``lg`` is "less or greater", false on NaN; ``o`` and ``u`` are ordered and unordered.
+Source: AMD "CDNA3 ISA", chapter VOPC. ``v_cmpx`` writes EXEC as well. Of the float comparisons, the ``n`` forms are
+true when the plain form is false, so also when an operand is NaN; ``lg`` is "less or greater", false on NaN; ``o`` and
+``u`` are ordered and unordered.
 """
 
 from __future__ import annotations
@@ -25,16 +26,29 @@ def _ordered(a, b):
     return (a == a) & (b == b)
 
 
-_INTEGER = {
+_INTEGER: dict[str, Callable] = {
     "eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal,
     "f": lambda a, b: np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)), bool),
     "t": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), bool),
 }  # fmt: skip
-_FLOAT = {
-    "eq": np.equal, "lg": _less_or_greater, "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal,
-    "o": _ordered, "u": _not(_ordered), "neq": np.not_equal, "nlg": _not(_less_or_greater), "ngt": _not(np.greater),
-    "nge": _not(np.greater_equal), "nlt": _not(np.less), "nle": _not(np.less_equal), "f": _INTEGER["f"], "tru": _INTEGER["t"],
-}  # fmt: skip
+_FLOAT: dict[str, Callable] = {
+    "eq": np.equal,
+    "lg": _less_or_greater,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "o": _ordered,
+    "u": _not(_ordered),
+    "neq": np.not_equal,
+    "nlg": _not(_less_or_greater),
+    "ngt": _not(np.greater),
+    "nge": _not(np.greater_equal),
+    "nlt": _not(np.less),
+    "nle": _not(np.less_equal),
+    "f": _INTEGER["f"],
+    "tru": _INTEGER["t"],
+}
 
 
 def _both(compare: Callable) -> Callable:
@@ -46,7 +60,8 @@ def _both(compare: Callable) -> Callable:
 
 
 def _classes(bits: int, mantissa: int) -> Callable:
-    """v_cmp_class: does the value belong to one of the classes whose bits the mask sets? From bit 0: signalling NaN, quiet NaN, -inf,
+    """v_cmp_class: does the value belong to one of the classes whose bits the mask sets? From bit 0: signalling NaN,
+    quiet NaN, -inf,
     -normal, -denormal, -0, +0, +denormal, +normal, +inf."""
     word = np.dtype(f"u{bits // 8}").type
     exponent_ones = word((1 << bits - 1 - mantissa) - 1)

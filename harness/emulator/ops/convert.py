@@ -1,7 +1,7 @@
 """Vector ALU, conversions between integers and floats, and between float formats. Arrays of shape [W, 64].
 
-Source: AMD "CDNA3 ISA", chapter VOP1 and the pack instructions of VOP2 and VOP3. Float to integer truncates, limits to the integer's range and
-turns NaN into 0. Integer to float and float to a narrower float round to nearest even.
+Source: AMD "CDNA3 ISA", chapter VOP1 and the pack instructions of VOP2 and VOP3. Float to integer truncates, limits to
+the integer's range and turns NaN into 0. Integer to float and float to a narrower float round to nearest even.
 """
 
 from __future__ import annotations
@@ -41,11 +41,18 @@ vector("v_cvt_u16_f16", "u16 = f16")(lambda a: to_integer(a, np.uint16))
 vector("v_cvt_i16_f16", "i16 = f16")(lambda a: to_integer(a, np.int16))
 vector("v_cvt_rpi_i32_f32", "i32 = f32")(lambda a: to_integer(a, np.int32, lambda x: np.floor(x + 0.5)))
 vector("v_cvt_flr_i32_f32", "i32 = f32")(lambda a: to_integer(a, np.int32, np.floor))
+
+
+def _byte(number: int):
+    shift = np.uint32(8 * number)
+    return lambda a: (a >> shift & np.uint32(0xFF)).astype(_F32)
+
+
 for _i in range(4):
-    vector(f"v_cvt_f32_ubyte{_i}", "f32 = u32")(lambda a, shift=np.uint32(8 * _i): (a >> shift & np.uint32(0xFF)).astype(_F32))
+    vector(f"v_cvt_f32_ubyte{_i}", "f32 = u32")(_byte(_i))
 
 
-# -- two values into one register ----------------------------------------------------------------------------------------------------
+# -- two values into one register --------------------------------------------------------------------------------------
 
 
 def _pack(low, high):
@@ -64,5 +71,9 @@ def toward_zero_f16(a):
 
 vector("v_cvt_pkrtz_f16_f32", "u32 = f32 f32")(lambda a, b: _pack(toward_zero_f16(a), toward_zero_f16(b)))
 vector("v_pack_b32_f16", "u32 = u16 u16")(_pack)
-vector("v_cvt_pk_u16_u32", "u32 = u32 u32")(lambda a, b: _pack(*(np.minimum(x, 0xFFFF).astype(np.uint16) for x in (a, b))))
-vector("v_cvt_pk_i16_i32", "u32 = i32 i32")(lambda a, b: _pack(*(np.clip(x, -0x8000, 0x7FFF).astype(np.int16) for x in (a, b))))
+vector("v_cvt_pk_u16_u32", "u32 = u32 u32")(
+    lambda a, b: _pack(*(np.minimum(x, 0xFFFF).astype(np.uint16) for x in (a, b)))
+)
+vector("v_cvt_pk_i16_i32", "u32 = i32 i32")(
+    lambda a, b: _pack(*(np.clip(x, -0x8000, 0x7FFF).astype(np.int16) for x in (a, b)))
+)

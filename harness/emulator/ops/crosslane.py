@@ -1,6 +1,7 @@
 """Instructions that move values between lanes: readlane, readfirstlane, writelane, permutes, mbcnt.
 
-Source: AMD "CDNA3 ISA", chapters VOP1 to VOP3 and data share. DPP moves are an encoding and live in ``harness.emulator.dpp``.
+Source: AMD "CDNA3 ISA", chapters VOP1 to VOP3 and data share. DPP moves are an encoding and live in
+``harness.emulator.dpp``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def readfirstlane(instruction, context):
 def readlane(instruction, context):
     """The value of one lane, whatever EXEC says; the lane number counts modulo 64."""
     target, source, lane = (context.operand(text) for text in instruction.operands)
-    to, at, which = key(SCALAR, target.register, "u32"), key(VECTOR, source.register, "u32"), context.source(lane, "u32", scalar=True)
+    to, at, which = (
+        key(SCALAR, target.register, "u32"),
+        key(VECTOR, source.register, "u32"),
+        context.source(lane, "u32", scalar=True),
+    )
 
     def step(wf):
         lanes = np.broadcast_to(wf.view[which] & np.uint32(LANES - 1), len(wf))
@@ -49,7 +54,11 @@ def readlane(instruction, context):
 def writelane(instruction, context):
     """Write one lane, whatever EXEC says."""
     target, value, lane = (context.operand(text) for text in instruction.operands)
-    to, at, which = key(VECTOR, target.register, "u32"), context.source(value, "u32", scalar=True), context.source(lane, "u32", scalar=True)
+    to, at, which = (
+        key(VECTOR, target.register, "u32"),
+        context.source(value, "u32", scalar=True),
+        context.source(lane, "u32", scalar=True),
+    )
 
     def step(wf):
         lanes = np.broadcast_to(wf.view[which] & np.uint32(LANES - 1), len(wf))
@@ -75,7 +84,8 @@ def bpermute(instruction, context):
 
 @instruction("ds_permute_b32", klass="lds")
 def permute(instruction, context):
-    """Lane i sends its data to lane (address_i / 4) modulo 64; of several senders the highest lane wins; 0 where none sends."""
+    """Lane i sends its data to lane (address_i / 4) modulo 64; of several senders the highest lane wins; 0 where none
+    sends."""
     target, address, data = (context.operand(text) for text in instruction.operands)
     to, where, at = (key(VECTOR, o.register, "u32") for o in (target, address, data))
     offset = np.uint32(int(instruction.modifiers.get("offset", "0"), 0))
@@ -94,14 +104,20 @@ def permute(instruction, context):
 
 def _bits_below(mask: np.ndarray, first: int) -> np.ndarray:
     """For each lane, how many of the mask's 32 bits belong to lanes below it; bit 0 is lane ``first``."""
-    words = np.broadcast_to(np.asarray(mask, np.uint32), (*np.shape(mask)[:-1], LANES)) if np.ndim(mask) else np.full((1, LANES), mask)
+    words = (
+        np.broadcast_to(np.asarray(mask, np.uint32), (*np.shape(mask)[:-1], LANES))
+        if np.ndim(mask)
+        else np.full((1, LANES), mask)
+    )
     below = np.clip(_ALL - first, 0, 32).astype(np.uint64)
     kept = words.astype(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))
     return np.bitwise_count(kept).astype(np.uint32) if hasattr(np, "bitwise_count") else _popcount(kept)
 
 
 def _popcount(words: np.ndarray) -> np.ndarray:
-    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8), axis=-1).sum(axis=-1, dtype=np.uint32)
+    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8), axis=-1).sum(
+        axis=-1, dtype=np.uint32
+    )
 
 
 vector("v_mbcnt_lo_u32_b32", "u32 = u32 u32")(lambda mask, base: _bits_below(mask, 0) + base)

@@ -1,10 +1,14 @@
-"""Vector ALU, floating point: arithmetic, fused multiply-add, minima and maxima, rounding, reciprocals and division steps.
+"""Vector ALU, floating point: arithmetic, fused multiply-add, minima and maxima, rounding, reciprocals and division
+steps.
 
-Source: AMD "CDNA3 ISA", chapters VOP1, VOP2, VOP3. The mode is the one that Triton asks for (``.amdhsa_*``): round to nearest even, denormals
+Source: AMD "CDNA3 ISA", chapters VOP1, VOP2, VOP3. The mode is the one that Triton asks for (``.amdhsa_*``): round to
+nearest even, denormals
 kept, IEEE NaN rules. The sign and payload of a NaN that arithmetic makes are the host's.
 
-Functions that the hardware only approximates (reciprocal, square root, exponential, logarithm, sine) return the correctly rounded value, or for
-``exp``, ``log``, ``sin``, ``cos`` the float64 result rounded once: within the hardware's 1 ulp, not bit for bit. As on the hardware, the 32-bit ones
+Functions that the hardware only approximates (reciprocal, square root, exponential, logarithm, sine) return the
+correctly rounded value, or for
+``exp``, ``log``, ``sin``, ``cos`` the float64 result rounded once: within the hardware's 1 ulp, not bit for bit. As on
+the hardware, the 32-bit ones
 take a denormal operand for 0 and give 0 for a denormal result (LLVM scales around that).
 """
 
@@ -38,7 +42,8 @@ def _signalling(a: np.ndarray) -> np.ndarray:
 
 
 def _extreme(pick: Callable, join: Callable) -> Callable:
-    """minNum / maxNum of IEEE 754-2008: a quiet NaN loses against a number, a signalling one wins and is quieted; -0 < +0."""
+    """minNum / maxNum of IEEE 754-2008: a quiet NaN loses against a number, a signalling one wins and is quieted; -0 <
+    +0."""
 
     def function(a, b):
         equal = a == b
@@ -92,7 +97,8 @@ def frexp_exp(a):
 
 
 def ldexp(a, exponent):
-    """a times a power of two, rounded once. The exponent is limited first: beyond 2200 every format is 0 or infinite."""
+    """a times a power of two, rounded once. The exponent is limited first: beyond 2200 every format is 0 or
+    infinite."""
     return np.ldexp(a, np.clip(np.asarray(exponent).astype(np.int32), -2200, 2200)).astype(np.asarray(a).dtype)
 
 
@@ -128,7 +134,7 @@ vector("v_ldexp_f64", "f64 = f64 i32")(ldexp)
 vector("v_ldexp_f16", "f16 = f16 i16")(ldexp)
 
 
-# -- approximations ----------------------------------------------------------------------------------------------------------------
+# -- approximations ----------------------------------------------------------------------------------------------------
 
 
 def _flush(a):
@@ -172,10 +178,12 @@ for _name, _function in (
 vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32"))
 
 
-# -- division steps ----------------------------------------------------------------------------------------------------------------
+# -- division steps ----------------------------------------------------------------------------------------------------
 #
-# v_div_scale scales numerator and denominator so that no step of the Newton iteration is denormal or overflows, and sets VCC where the quotient
-# is then off by a power of two; v_div_fmas, the last step, undoes that with one rounding, up for large and down for small estimates.
+# v_div_scale scales numerator and denominator so that no step of the Newton iteration is denormal or overflows, and
+# sets VCC where the quotient
+# is then off by a power of two; v_div_fmas, the last step, undoes that with one rounding, up for large and down for
+# small estimates.
 # The manual leaves details open; what is tested is that the sequence which LLVM emits rounds every quotient correctly.
 
 
@@ -192,7 +200,8 @@ def _denormal(a):
 
 
 def _div_scale(far: int, tiny: int, step: int) -> Callable:
-    """v_div_scale: the operand scaled so that the quotient's steps stay normal, and whether v_div_fmas has to undo it."""
+    """v_div_scale: the operand scaled so that the quotient's steps stay normal, and whether v_div_fmas has to undo
+    it."""
 
     def function(value, denominator, numerator):
         value, denominator, numerator = np.broadcast_arrays(value, denominator, numerator)
@@ -272,7 +281,9 @@ def _div_fixup(far: int) -> Callable:
         result = np.where(negative, -magnitude, magnitude)
         undefined = ((denominator == 0) & (numerator == 0)) | (np.isinf(denominator) & np.isinf(numerator))
         result = np.where(undefined, -np.full_like(quotient, np.nan), result)
-        return np.where(np.isnan(numerator), _quiet(numerator), np.where(np.isnan(denominator), _quiet(denominator), result))
+        return np.where(
+            np.isnan(numerator), _quiet(numerator), np.where(np.isnan(denominator), _quiet(denominator), result)
+        )
 
     return function
 

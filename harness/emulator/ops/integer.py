@@ -38,7 +38,7 @@ for _name, _type, _function in (
     vector(_name, f"{_type} = {_type} {_type}", saturated=saturating(_function, *RANGES[_type]))(_function)
 
 
-# -- carries -----------------------------------------------------------------------------------------------------------------------
+# -- carries -----------------------------------------------------------------------------------------------------------
 
 
 @vector("v_add_co_u32", "u32 mask = u32 u32")
@@ -74,7 +74,7 @@ def subbrev_co(a, b, borrow):
     return subb_co(b, a, borrow)
 
 
-# -- products ----------------------------------------------------------------------------------------------------------------------
+# -- products ----------------------------------------------------------------------------------------------------------
 
 
 def _signed24(a):
@@ -96,9 +96,11 @@ vector("v_mul_hi_i32_i24", "i32 = i32 i32")(
 vector("v_mul_hi_u32_u24", "u32 = u32 u32")(
     lambda a, b: (np.multiply(_unsigned24(a), _unsigned24(b), dtype=_U64) >> _U64(32)).astype(_U32)
 )
-vector("v_mad_i32_i24", "i32 = i32 i32 i32", saturated=saturating(lambda a, b, c: _wide24(a) * _wide24(b) + c, *RANGES["i32"]))(
-    lambda a, b, c: _signed24(a) * _signed24(b) + c
-)
+vector(
+    "v_mad_i32_i24",
+    "i32 = i32 i32 i32",
+    saturated=saturating(lambda a, b, c: _wide24(a) * _wide24(b) + c, *RANGES["i32"]),
+)(lambda a, b, c: _signed24(a) * _signed24(b) + c)
 vector("v_mad_u32_u24", "u32 = u32 u32 u32", saturated=saturating(
     lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c, *RANGES["u32"]
 ))(lambda a, b, c: _unsigned24(a) * _unsigned24(b) + c)  # fmt: skip
@@ -123,18 +125,19 @@ def mad_i64_i32(a, b, c):
 
 
 vector("v_mul_lo_u16", "u16 = u16 u16")(np.multiply)
-# The gfx9 three-operand 16-bit ops leave the upper half of the destination alone (LLVM GCNSubtarget, zeroesHigh16BitsOfDest).
-vector("v_mad_u16", "u16 = u16 u16 u16", keeps_high=True, saturated=saturating(lambda a, b, c: a * b + c, *RANGES["u16"]))(
-    lambda a, b, c: a * b + c
-)
-vector("v_mad_i16", "i16 = i16 i16 i16", keeps_high=True, saturated=saturating(lambda a, b, c: a * b + c, *RANGES["i16"]))(
-    lambda a, b, c: a * b + c
-)
+# The gfx9 three-operand 16-bit ops leave the upper half of the destination alone (LLVM GCNSubtarget,
+# zeroesHigh16BitsOfDest).
+vector(
+    "v_mad_u16", "u16 = u16 u16 u16", keeps_high=True, saturated=saturating(lambda a, b, c: a * b + c, *RANGES["u16"])
+)(lambda a, b, c: a * b + c)
+vector(
+    "v_mad_i16", "i16 = i16 i16 i16", keeps_high=True, saturated=saturating(lambda a, b, c: a * b + c, *RANGES["i16"])
+)(lambda a, b, c: a * b + c)
 vector("v_mad_u32_u16", "u32 = u16 u16 u32")(lambda a, b, c: np.multiply(a, b, dtype=_U32) + c)
 vector("v_mad_i32_i16", "i32 = i16 i16 i32")(lambda a, b, c: np.multiply(a, b, dtype=np.int32) + c)
 
 
-# -- minima and maxima -------------------------------------------------------------------------------------------------------------
+# -- minima and maxima -------------------------------------------------------------------------------------------------
 
 
 def median(low, high):

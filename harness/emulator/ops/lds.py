@@ -9,11 +9,21 @@ from harness.emulator import native
 from harness.emulator.ops.table import instruction
 
 _READS = {
-    "ds_read_u8": (1, False, 0), "ds_read_i8": (1, True, 0), "ds_read_u16": (2, False, 0), "ds_read_i16": (2, True, 0),
-    "ds_read_u8_d16": (1, False, 1), "ds_read_u8_d16_hi": (1, False, 2), "ds_read_i8_d16": (1, True, 1),
-    "ds_read_i8_d16_hi": (1, True, 2), "ds_read_u16_d16": (2, False, 1), "ds_read_u16_d16_hi": (2, False, 2),
-    "ds_read_b32": (4, False, 0), "ds_read_b64": (8, False, 0), "ds_read_b96": (12, False, 0), "ds_read_b128": (16, False, 0),
-}  # fmt: skip
+    "ds_read_u8": (1, False, 0),
+    "ds_read_i8": (1, True, 0),
+    "ds_read_u16": (2, False, 0),
+    "ds_read_i16": (2, True, 0),
+    "ds_read_u8_d16": (1, False, 1),
+    "ds_read_u8_d16_hi": (1, False, 2),
+    "ds_read_i8_d16": (1, True, 1),
+    "ds_read_i8_d16_hi": (1, True, 2),
+    "ds_read_u16_d16": (2, False, 1),
+    "ds_read_u16_d16_hi": (2, False, 2),
+    "ds_read_b32": (4, False, 0),
+    "ds_read_b64": (8, False, 0),
+    "ds_read_b96": (12, False, 0),
+    "ds_read_b128": (16, False, 0),
+}
 _WRITES = {
     "ds_write_b8": (1, 0), "ds_write_b16": (2, 0), "ds_write_b8_d16_hi": (1, 2), "ds_write_b16_d16_hi": (2, 2),
     "ds_write_b32": (4, 0), "ds_write_b64": (8, 0), "ds_write_b96": (12, 0), "ds_write_b128": (16, 0),
@@ -49,7 +59,9 @@ def write(instruction, context):
 def write2(instruction, context):
     size, offsets = _two(instruction)
     address, *data = (context.operand(text) for text in instruction.operands)
-    return _write(instruction, address.register, [(o, d.register) for o, d in zip(offsets, data, strict=True)], size, False)
+    return _write(
+        instruction, address.register, [(o, d.register) for o, d in zip(offsets, data, strict=True)], size, False
+    )
 
 
 def _two(instruction):
@@ -68,7 +80,18 @@ def _read(instruction, areg, parts, size, signed, half):
                 current = wf.v[areg >> 1][:, :, areg & 1]
                 saved, current[...] = current.copy(), keep
             lane = native.load_lds(
-                wf.v, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, areg, offset, register, size, signed, half
+                wf.v,
+                wf.exec_mask,
+                wf.wave,
+                *chunk.groups,
+                chunk.lds,
+                chunk.lds_bytes,
+                areg,
+                offset,
+                register,
+                size,
+                signed,
+                half,
             )
             if keep is not None and not register <= areg < register + size // 4:
                 current[...] = saved
@@ -83,7 +106,17 @@ def _write(instruction, areg, parts, size, high):
         chunk = wf.chunk
         for offset, register in parts:
             lane = native.store_lds(
-                wf.v, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, areg, offset, register, size, high
+                wf.v,
+                wf.exec_mask,
+                wf.wave,
+                *chunk.groups,
+                chunk.lds,
+                chunk.lds_bytes,
+                areg,
+                offset,
+                register,
+                size,
+                high,
             )
             if lane >= 0:
                 chunk.lds_fault(wf, instruction, lane, areg, offset, size)

@@ -1,8 +1,9 @@
 """Global memory and scalar loads: ``global_*``, ``buffer_*``, ``s_load_*``.
 
-Source: AMD "CDNA3 ISA", chapters on vector and scalar memory. Two address forms reach global memory: a 64-bit lane address (or a scalar base with a
-32-bit lane offset), and a buffer descriptor with range checking, which Triton uses for plain pointer arguments: a masked lane gets an offset
-out of range, so the range check is part of the mask. The cache bits (sc0, sc1, nt) choose caches that this device does not have.
+Source: AMD "CDNA3 ISA", chapters on vector and scalar memory. Two address forms reach global memory: a 64-bit lane
+address (or a scalar base with a 32-bit lane offset), and a buffer descriptor with range checking, which Triton uses for
+plain pointer arguments: a masked lane gets an offset out of range, so the range check is part of the mask. The cache
+bits (sc0, sc1, nt) choose caches that this device does not have.
 """
 
 from __future__ import annotations
@@ -42,7 +43,20 @@ def load(instruction, context):
     def step(wf):
         chunk = wf.chunk
         lane = native.load(
-            wf.v, wf.s, wf.exec_mask, form, areg, sreg, soffset, offset, register, size, signed, half, *chunk.table, chunk.count(access, wf)
+            wf.v,
+            wf.s,
+            wf.exec_mask,
+            form,
+            areg,
+            sreg,
+            soffset,
+            offset,
+            register,
+            size,
+            signed,
+            half,
+            *chunk.table,
+            chunk.count(access, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
@@ -61,7 +75,19 @@ def store(instruction, context):
     def step(wf):
         chunk = wf.chunk
         lane = native.store(
-            wf.v, wf.s, wf.exec_mask, form, areg, sreg, soffset, offset, register, size, half == 2, *chunk.table, chunk.count(access, wf)
+            wf.v,
+            wf.s,
+            wf.exec_mask,
+            form,
+            areg,
+            sreg,
+            soffset,
+            offset,
+            register,
+            size,
+            half == 2,
+            *chunk.table,
+            chunk.count(access, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
@@ -93,10 +119,12 @@ def load_scalar(instruction, context):
 
 
 def address_form(instruction, context, data_first: bool):
-    """The data registers and ``(form, areg, sreg, soffset, offset)`` of a global or buffer instruction, as ``native`` takes them.
+    """The data registers and ``(form, areg, sreg, soffset, offset)`` of a global or buffer instruction, as ``native``
+    takes them.
 
-    ``global_*``: address pair and ``off``, or a lane offset and a scalar base; ``data_first`` says on which side of the address the data stands
-    (atomics that return have data on both). ``buffer_*``: data, lane offset or ``off``, descriptor, scalar offset.
+    ``global_*``: address pair and ``off``, or a lane offset and a scalar base; ``data_first`` says on which side of the
+    address the data stands (atomics that return have data on both). ``buffer_*``: data, lane offset or ``off``,
+    descriptor, scalar offset.
     """
     parsed = [operands.parse(text, context.accum_offset) for text in instruction.operands]
     offset = int(instruction.modifiers.get("offset", "0"), 0)

@@ -1,6 +1,7 @@
 """Scalar ALU: one value per wavefront, arrays of shape [W].
 
-Source: AMD "CDNA3 ISA", chapters SOP1, SOP2, SOPC, SOPK. SCC is the carry, the borrow, "result is not zero", or a comparison's outcome.
+Source: AMD "CDNA3 ISA", chapters SOP1, SOP2, SOPC, SOPK. SCC is the carry, the borrow, "result is not zero", or a
+comparison's outcome.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ def _saveexec(combine):
 
 
 for _name, _combine in (
-    ("and", lambda a, e: a & e), ("or", lambda a, e: a | e), ("xor", lambda a, e: a ^ e), ("nand", lambda a, e: ~(a & e)),
-    ("nor", lambda a, e: ~(a | e)), ("xnor", lambda a, e: ~(a ^ e)), ("andn1", lambda a, e: ~a & e), ("andn2", lambda a, e: a & ~e),
+    ("and", lambda a, e: a & e), ("or", lambda a, e: a | e), ("xor", lambda a, e: a ^ e), ("nand", lambda a, e: ~(a &
+    e)),
+    ("nor", lambda a, e: ~(a | e)), ("xnor", lambda a, e: ~(a ^ e)), ("andn1", lambda a, e: ~a & e), ("andn2", lambda a,
+    e: a & ~e),
     ("orn1", lambda a, e: ~a | e), ("orn2", lambda a, e: a | ~e),
 ):  # fmt: skip
     scalar(f"s_{_name}_saveexec_b64", "u64 exec scc = u64 exec")(_saveexec(_combine))
@@ -123,21 +126,26 @@ scalar("s_sext_i32_i8", "i32 = i32")(lambda a: a << 24 >> 24)
 scalar("s_sext_i32_i16", "i32 = i32")(lambda a: a << 16 >> 16)
 
 scalar("s_absdiff_i32", "i32 scc = i32 i32")(_nonzero(lambda a, b: np.abs(a - b)))
-for _n in range(1, 5):
 
-    @scalar(f"s_lshl{_n}_add_u32", "u32 scc = u32 u32")
-    def shift_add(a, b, shift=_U64(_n)):
-        """SCC is the carry out of 32 bits, the shifted-out bits included."""
-        wide = (a.astype(_U64) << shift) + b
+
+def _shift_add(shift):
+    """SCC is the carry out of 32 bits, the shifted-out bits included."""
+
+    def function(a, b):
+        wide = (a.astype(_U64) << _U64(shift)) + b
         return wide.astype(np.uint32), wide >> _U64(32) != 0
 
+    return function
 
+
+for _n in range(1, 5):
+    scalar(f"s_lshl{_n}_add_u32", "u32 scc = u32 u32")(_shift_add(_n))
 scalar("s_pack_ll_b32_b16", "u32 = u32 u32")(lambda a, b: a & np.uint32(0xFFFF) | b << np.uint32(16))
 scalar("s_pack_lh_b32_b16", "u32 = u32 u32")(lambda a, b: a & np.uint32(0xFFFF) | b & np.uint32(0xFFFF0000))
 scalar("s_pack_hh_b32_b16", "u32 = u32 u32")(lambda a, b: a >> np.uint32(16) | b & np.uint32(0xFFFF0000))
 
 
-# -- bit fields: the offset in the low bits of the second source, the width in bits 16 to 22 ------------------------------------------
+# -- bit fields: the offset in the low bits of the second source, the width in bits 16 to 22 ---------------------------
 
 
 def _field(dtype, signed: bool):
@@ -167,13 +175,21 @@ for _suffix, _kind, _word in (("b32", "u32", np.uint32), ("b64", "u64", np.uint6
     scalar(f"s_bfm_{_suffix}", f"{_kind} = u32 u32")(
         lambda width, offset, m=_modulo, w=_word: ((w(1) << (width & m).astype(w)) - w(1)) << (offset & m).astype(w)
     )
-    scalar(f"s_bitset0_{_suffix}", f"{_kind} = u32 @{_kind}")(lambda bit, old, m=_modulo, w=_word: old & ~(w(1) << (bit & m).astype(w)))
-    scalar(f"s_bitset1_{_suffix}", f"{_kind} = u32 @{_kind}")(lambda bit, old, m=_modulo, w=_word: old | w(1) << (bit & m).astype(w))
-    scalar(f"s_bitcmp0_{_suffix}", f"scc = {_kind} u32")(lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 0)
-    scalar(f"s_bitcmp1_{_suffix}", f"scc = {_kind} u32")(lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 1)
+    scalar(f"s_bitset0_{_suffix}", f"{_kind} = u32 @{_kind}")(
+        lambda bit, old, m=_modulo, w=_word: old & ~(w(1) << (bit & m).astype(w))
+    )
+    scalar(f"s_bitset1_{_suffix}", f"{_kind} = u32 @{_kind}")(
+        lambda bit, old, m=_modulo, w=_word: old | w(1) << (bit & m).astype(w)
+    )
+    scalar(f"s_bitcmp0_{_suffix}", f"scc = {_kind} u32")(
+        lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 0
+    )
+    scalar(f"s_bitcmp1_{_suffix}", f"scc = {_kind} u32")(
+        lambda a, bit, m=_modulo, w=_word: a >> (bit & m).astype(w) & w(1) == 1
+    )
 
 
-# -- comparisons, and 16-bit immediates ------------------------------------------------------------------------------------------------
+# -- comparisons, and 16-bit immediates --------------------------------------------------------------------------------
 
 for _name, _compare in (
     ("eq", np.equal), ("lg", np.not_equal), ("gt", np.greater),

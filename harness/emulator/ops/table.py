@@ -8,9 +8,12 @@ A vector or scalar ALU instruction is a pure function on arrays with a signature
 
     vector("v_add_u32", "u32 = u32 u32")(np.add)          # a ufunc writes its result in place
 
-Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane: VCC or a scalar pair, given as bool[W, 64]),
-``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32`` (the destination's old
-value). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which ``build`` handles alike for all of them: an op is written once.
+Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane: VCC or a scalar pair, given as bool[W,
+64]),
+``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32``
+(the destination's old
+value). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which ``build`` handles alike for all of them: an op is
+written once.
 
 Anything else (memory, branches, cross-lane reads) is a builder, called once while decoding, that returns the step::
 
@@ -56,7 +59,8 @@ class Select:
 
 @dataclass(frozen=True)
 class Chain:
-    """``second(first(a, b), c)``: the three-operand integer ops. ``count`` says which source (1 or 2) is a shift count, taken modulo
+    """``second(first(a, b), c)``: the three-operand integer ops. ``count`` says which source (1 or 2) is a shift count,
+    taken modulo
     ``modulo``. ``build`` runs the second ufunc in place, and only it when the shift is a constant 0."""
 
     first: np.ufunc
@@ -82,7 +86,8 @@ class Op:
     """An ALU op: its function, result and source types, and whether it runs per lane or per wavefront.
 
     ``keeps_high``: a 16-bit result leaves the upper half of its register alone, where others clear it.
-    ``saturated``: the function of an integer op under ``clamp``. ``mixed``: op_sel_hi says which sources are float16 halves.
+    ``saturated``: the function of an integer op under ``clamp``. ``mixed``: op_sel_hi says which sources are float16
+    halves.
     """
 
     name: str
@@ -98,7 +103,8 @@ class Op:
 
 @dataclass(frozen=True)
 class Builder:
-    """An instruction that is no pure function: ``build(instruction, context)`` returns its step, or None for no effect."""
+    """An instruction that is no pure function: ``build(instruction, context)`` returns its step, or None for no
+    effect."""
 
     name: str
     build: Callable[..., Step | None]
@@ -109,12 +115,17 @@ TABLE: dict[str, Op | Builder] = {}
 
 
 def vector(
-    names: str, signature: str, packed: bool = False, keeps_high: bool = False, saturated: Function | None = None,
+    names: str,
+    signature: str,
+    packed: bool = False,
+    keeps_high: bool = False,
+    saturated: Function | None = None,
     mixed: bool = False,
-) -> Callable[[Function], Function]:  # fmt: skip
+) -> Callable[[Function], Function]:
     """Register a vector ALU op under each of the blank-separated ``names``.
 
-    ``packed``: a VOP3P op, whose function is called once per 16-bit half (or per 32-bit register of a pair). The rest as in ``Op``.
+    ``packed``: a VOP3P op, whose function is called once per 16-bit half (or per 32-bit register of a pair). The rest
+    as in ``Op``.
     """
     return _alu(names, signature, "valu", packed, keeps_high, saturated, mixed)
 
@@ -148,14 +159,32 @@ def find(mnemonic: str) -> tuple[Op | Builder | None, str]:
 
 
 def _alu(
-    names: str, signature: str, klass: str, packed: bool = False, keeps_high: bool = False, saturated: Function | None = None,
+    names: str,
+    signature: str,
+    klass: str,
+    packed: bool = False,
+    keeps_high: bool = False,
+    saturated: Function | None = None,
     mixed: bool = False,
-) -> Callable[[Function], Function]:  # fmt: skip
+) -> Callable[[Function], Function]:
     results, _, sources = signature.partition("=")
 
     def register(function: Function) -> Function:
         for name in names.split():
-            _add(name, Op(name, function, tuple(results.split()), tuple(sources.split()), klass, packed, keeps_high, saturated, mixed))
+            _add(
+                name,
+                Op(
+                    name,
+                    function,
+                    tuple(results.split()),
+                    tuple(sources.split()),
+                    klass,
+                    packed,
+                    keeps_high,
+                    saturated,
+                    mixed,
+                ),
+            )
         return function
 
     return register

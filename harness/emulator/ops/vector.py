@@ -1,7 +1,7 @@
 """Vector ALU, bits: moves, logic, shifts, bit fields, counts, selection. One value per lane, arrays of shape [W, 64].
 
-Source: AMD "CDNA3 ISA", chapters VOP1, VOP2, VOP3. A shift uses the low 5 or 6 bits of its count: a shift by 32 of a 32-bit value is a
-shift by 0.
+Source: AMD "CDNA3 ISA", chapters VOP1, VOP2, VOP3. A shift uses the low 5 or 6 bits of its count: a shift by 32 of a
+32-bit value is a shift by 0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ vector("v_cndmask_b32", "u32 = u32 u32 mask")(Select())
 vector("v_bfi_b32", "u32 = u32 u32 u32")(lambda a, b, c: a & b | ~a & c)
 
 
-# -- bit fields --------------------------------------------------------------------------------------------------------------------
+# -- bit fields --------------------------------------------------------------------------------------------------------
 
 
 @vector("v_bfe_u32", "u32 = u32 u32 u32")
@@ -81,7 +81,8 @@ def alignbyte(high, low, count):
 
 @vector("v_perm_b32", "u32 = u32 u32 u32")
 def perm(high, low, selector):
-    """Each byte of ``selector`` picks a byte of the result: 0 to 3 of ``low``, 4 to 7 of ``high``, 8 to 11 a byte's sign, 12 zero, more 0xff."""
+    """Each byte of ``selector`` picks a byte of the result: 0 to 3 of ``low``, 4 to 7 of ``high``, 8 to 11 a byte's
+    sign, 12 zero, more 0xff."""
     if selector.size == 1 or (selector.shape[-1] == 1 and (selector == selector[0]).all()):
         return _perm_uniform(high, low, int(selector.reshape(-1)[0]))
     joined = np.asarray(high).astype(_U64) << _U64(32) | low
@@ -91,7 +92,9 @@ def perm(high, low, selector):
         byte = joined >> ((pick & _U32(7)) << _U32(3)).astype(_U64) & _U64(0xFF)
         # 8, 9, 10, 11: the signs of bytes 1, 3, 5, 7.
         sign = joined >> (((pick & _U32(3)) << _U32(4)) + _U32(15)).astype(_U64) & _U64(1)
-        byte = np.where(pick < 8, byte, np.where(pick < 12, sign * _U64(0xFF), np.where(pick == 12, _U64(0), _U64(0xFF))))
+        byte = np.where(
+            pick < 8, byte, np.where(pick < 12, sign * _U64(0xFF), np.where(pick == 12, _U64(0), _U64(0xFF)))
+        )
         result |= byte.astype(_U32) << _U32(8 * i)
     return result
 
@@ -112,7 +115,8 @@ def _perm_uniform(high, low, selector: int):
 
 @lru_cache(maxsize=1024)
 def _perm_plan(selector: int):
-    """Moves (from the high source, left shift, mask in place), constant bits, and signs (from the high source, bit, mask)."""
+    """Moves (from the high source, left shift, mask in place), constant bits, and signs (from the high source, bit,
+    mask)."""
     moves: dict[tuple[bool, int], int] = {}
     constant, signs = 0, []
     for i in range(4):
@@ -129,7 +133,7 @@ def _perm_plan(selector: int):
     return [(*move, mask) for move, mask in moves.items()], constant, signs
 
 
-# -- counting bits -----------------------------------------------------------------------------------------------------------------
+# -- counting bits -----------------------------------------------------------------------------------------------------
 
 
 def bit_count(words: np.ndarray) -> np.ndarray:
@@ -180,7 +184,7 @@ vector("v_ffbl_b32", "i32 = u32")(first_one)
 vector("v_bfrev_b32", "u32 = u32")(reverse)
 
 
-# -- two destinations --------------------------------------------------------------------------------------------------------------
+# -- two destinations --------------------------------------------------------------------------------------------------
 
 
 @instruction("v_swap_b32", klass="valu")
