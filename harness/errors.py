@@ -16,5 +16,5 @@ class HarnessError(Exception):
     """A bug in the harness itself; must never be mistaken for a verdict about the library under test."""
 
 
-class KernelFault(Exception):
+class KernelFault(Exception):  # noqa: N818 - the field's term
     """A kernel faulted on the device: bad address, illegal instruction, deadlock."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness.errors import HarnessError
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -30,6 +29,7 @@ from harness.emulator.faults import ListingError
 from harness.emulator.launch import Launch
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import Scheduler
+from harness.errors import HarnessError
 
 ARCHS = ("gfx942",)
 WARP_SIZE = 64
@@ -265,9 +265,8 @@ class Launcher:
                 words[offset >> 3] = memory.data_ptr()
         return tensors, scratch
 
-
     def _place_hidden(self, grid: tuple[int, int, int]) -> None:
-        """The implicit arguments (LLVM AMDGPUUsage, "Code Object V5 Metadata"): what gl.num_programs reads, and so on."""
+        """The implicit arguments (LLVM AMDGPUUsage, "Code Object V5 Metadata"), as gl.num_programs reads them."""
         for kind, offset, size in self.hidden:
             name = kind.removeprefix("hidden_")
             value = {

@@ -17,18 +17,8 @@ from typing import Any
 import yaml
 
 from harness.emulator.faults import ListingError
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One source position: file, line and column, 1-based; line 0 means that the compiler gave none."""
-
-    file: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+from harness.isa.listing import Position
+from harness.isa.sources import Frame
 
 
 @dataclass(frozen=True)
@@ -74,10 +64,6 @@ _MODIFIER = re.compile(
     r"|bitop3|byte_sel|neg|abs|matrix_\w+)"
     r"(?::(?P<value>\[[^\]]*\]|swizzle\([^)]*\)|[^\s,]+))?$"
 )
-_SDWA_FLAG = re.compile(r"(row_mirror|row_half_mirror)$")
-_LOC = re.compile(r"\.loc\s+\d+\s+(\d+)\s+(\d+)[^;]*(?:;\s*(.*))?$")
-_FILE = re.compile(r'\.file\s+\d+\s+"([^"]*)"(?:\s+"([^"]*)")?')
-_FRAME = re.compile(r"(.*?):(\d+):(\d+)$")
 _LABEL = re.compile(r"([.\w$]+):")
 
 
@@ -94,12 +80,13 @@ def parse(text: str) -> Listing:
     if arch_match is None:
         raise ListingError(f"kernel {name}: the listing names no target (.amdgcn_target)")
     listing = Listing(name=name, arch=arch_match.group(1), metadata=_metadata(text, name))
-    directories = {_basename(f or d): f"{d}/{f}" if f else d for d, f in _FILE.findall(text)}
+    position = Position()
     in_body = False
-    frames: tuple[Frame, ...] = ()
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         code = line.split(";", 1)[0].strip()
+        if position.read(line):
+            continue
         if code.startswith(".amdhsa_"):
             _directive(listing, code)  # inside or behind the body, by Triton version
             continue
@@ -110,15 +97,13 @@ def parse(text: str) -> Listing:
             in_body = False
         elif label := _LABEL.match(code):
             listing.labels[label.group(1)] = len(listing.instructions)
-        elif code.startswith(".loc"):
-            frames = _frames(line, directories)
         elif code.split()[:2] == [".p2align", "8"]:
             # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters behind it.
             listing.entry = len(listing.instructions)
         elif code.startswith("."):
             pass
         elif code:
-            listing.instructions.append(_instruction(code, len(listing.instructions), number, frames))
+            listing.instructions.append(_instruction(code, len(listing.instructions), number, _known(position.frames)))
     if not listing.instructions:
         raise ListingError(f"kernel {name}: the listing holds no instructions")
     if listing.directives.get("user_sgpr_kernarg_preload_length", 0) == 0:
@@ -151,22 +136,9 @@ def _directive(listing: Listing, code: str) -> None:
         listing.directives[key.removeprefix(".amdhsa_")] = int(value, 0)
 
 
-def _basename(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
-
-
-def _frames(line: str, directories: dict[str, str]) -> tuple[Frame, ...]:
-    match = _LOC.match(line)
-    if match is None:
-        return ()
-    comment = match.group(3) or ""
-    frames = []
-    for part in re.findall(r"[^\s\[\]@]+:\d+:\d+", comment):
-        found = _FRAME.match(part)
-        if found and int(found.group(2)):
-            file = found.group(1)
-            frames.append(Frame(directories.get(_basename(file), file), int(found.group(2)), int(found.group(3))))
-    return tuple(frames)
+def _known(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Without the frames for which the compiler gives line 0."""
+    return tuple(frame for frame in frames if frame.line)
 
 
 def _instruction(code: str, index: int, line: int, frames: tuple[Frame, ...]) -> Instruction:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.isa.sources import Frame, SourceFiles, current_file, parse_frames
 
@@ -30,18 +31,45 @@ class Instruction:
         return tuple(bit for bit in ("sc0", "sc1", "nt") if bit in words)
 
 
+class Position:
+    """The source position while a listing is read line by line: ``frames`` is what the next instruction has.
+
+    ``files`` maps the numbers of the ``.file`` directives read so far to paths.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[int, str] = {}
+        self.frames: tuple[Frame, ...] = ()
+
+    def read(self, line: str) -> bool:
+        """Take in a stripped line; True when it was a ``.file`` or ``.loc`` directive."""
+        if match := _FILE.match(line):
+            number, first, second = match.groups()
+            path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
+            self.files[int(number)] = current_file(path)
+        elif match := _LOC.match(line):
+            number, row, column = (int(value) for value in match.groups())
+            # The numbers name the innermost file; the comment names the rest of the inline chain, without folders.
+            inner = Frame(self.files.get(number, "?"), row, column)
+            outer = parse_frames(line.partition(";")[2])[1:]
+            self.frames = (inner, *(Frame(self._path(frame.file), frame.line, frame.column) for frame in outer))
+        else:
+            return line.startswith((".file", ".loc"))
+        return True
+
+    def _path(self, name: str) -> str:
+        """The path of a file that is named without its folder, if only one comes into question."""
+        paths = {path for path in self.files.values() if Path(path).name == Path(name).name}
+        return paths.pop() if len(paths) == 1 else name
+
+
 def instructions(text: str) -> Iterator[Instruction]:
     """Every instruction of a listing, in order of address; directives, labels and comments are left out."""
-    files: dict[int, str] = {}
-    frames: tuple[Frame, ...] = ()
+    position = Position()
     for line in code_lines(text):
-        if line.startswith(".file"):
-            _note_file(line, files)
-        elif line.startswith(".loc"):
-            frames = _frames(line, files)
-        elif _INSTRUCTION.match(line):
+        if not position.read(line) and _INSTRUCTION.match(line):
             mnemonic, _, operands = line.partition(";")[0].strip().partition(" ")
-            yield Instruction(mnemonic, operands.strip(), frames)
+            yield Instruction(mnemonic, operands.strip(), position.frames)
 
 
 def code_lines(text: str) -> Iterator[str]:
@@ -57,11 +85,10 @@ def code_lines(text: str) -> Iterator[str]:
 @functools.lru_cache(maxsize=1024)
 def source_files(text: str) -> SourceFiles:
     """The files that the listing's ``.file`` directives name."""
-    files: dict[int, str] = {}
+    position = Position()
     for line in code_lines(text):
-        if line.startswith(".file"):
-            _note_file(line, files)
-    return SourceFiles.of(files.values())
+        position.read(line)
+    return SourceFiles.of(position.files.values())
 
 
 def normalised(text: str) -> str:
@@ -81,20 +108,3 @@ def normalised(text: str) -> str:
             code = re.sub(r"\.?L?BB\d+_\d+", lambda m: names.setdefault(m[0], f"L{len(names)}"), code)
             lines.append(" ".join(code.split()))
     return "\n".join(lines)
-
-
-def _note_file(line: str, files: dict[int, str]) -> None:
-    if match := _FILE.match(line):
-        number, first, second = match.groups()
-        path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
-        files[int(number)] = current_file(path)
-
-
-def _frames(line: str, files: dict[int, str]) -> tuple[Frame, ...]:
-    """The inline chain of a ``.loc`` line. Its numbers name the innermost file; the comment names the rest."""
-    match = _LOC.match(line)
-    if not match:
-        return ()
-    number, row, column = (int(value) for value in match.groups())
-    inner = Frame(files.get(number, "?"), row, column)
-    return (inner, *parse_frames(line.partition(";")[2])[1:])

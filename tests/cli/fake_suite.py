@@ -39,10 +39,16 @@ def pytest_collection_finish(session):
     option = session.config.getoption
     if FAKE == "no-plan":
         return
-    session.config.store.append(samples.run(
-        device=option("--device"), arch=option("--arch"), profile=option("--profile"), seed=int(option("--seed") or 20),
-        ranks=tuple(map(int, (option("--ranks") or "4").split(","))), implementation={"name": option("--implementation")},
-    ))
+    session.config.store.append(
+        samples.run(
+            device=option("--device"),
+            arch=option("--arch"),
+            profile=option("--profile"),
+            seed=int(option("--seed") or 20),
+            ranks=tuple(map(int, (option("--ranks") or "4").split(","))),
+            implementation={"name": option("--implementation")},
+        )
+    )
     session.config.store.append(samples.plan())
     session.config.store.append(samples.kernel())
 

@@ -13,7 +13,7 @@ from harness.emulator import schedule
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-import schedule_kernels as kernels  # noqa: E402 - found beside this file, by spawned processes too
+import schedule_kernels as kernels
 
 
 @pytest.fixture(autouse=True)
