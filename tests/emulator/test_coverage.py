@@ -5,7 +5,7 @@ import pkgutil
 
 import tests.emulator
 from harness.emulator.ops import TABLE
-from tests.emulator.coverage import COVERED
+from tests.emulator.covering import COVERED
 from tests.emulator.semantics import SEMANTICS
 
 

@@ -9,7 +9,7 @@ import pytest
 from harness.emulator import MemoryFault
 from harness.emulator.ops import TABLE
 from tests.emulator import edges
-from tests.emulator.coverage import covers
+from tests.emulator.covering import covers
 from tests.emulator.ieee import F16, F32, F64, add, convert
 from tests.emulator.semantics import signed
 from tests.emulator.single import ALL, execute

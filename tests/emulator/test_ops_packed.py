@@ -8,7 +8,7 @@ import pytest
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops import TABLE
 from tests.emulator import edges, semantics_float, semantics_vector  # noqa: F401 - they fill SEMANTICS
-from tests.emulator.coverage import covers
+from tests.emulator.covering import covers
 from tests.emulator.ieee import F16, F32, FORMATS, convert, fma
 from tests.emulator.semantics import BITS, SEMANTICS
 from tests.emulator.single import execute

@@ -17,7 +17,7 @@ from harness import emulator
 from harness.emulator import KernelTrap, MemoryFault, UnimplementedInstruction
 from harness.emulator.program import decode
 from tests.emulator import kernels
-from tests.emulator.coverage import covers
+from tests.emulator.covering import covers
 from tests.emulator.single import execute, listing, program, run_kernel
 
 LANES = list(range(64))
