@@ -9,13 +9,14 @@ class Device(Protocol):
     """One kind of device. Plain data until ``activate``; asking ``missing`` starts nothing.
 
     ``lanes`` per wavefront; ``backend`` is the torch.distributed backend of its reference; ``torch_device`` is where a
-    rank's tensors live.
+    rank's tensors live; ``modules`` are imported once for all ranks that are forked.
     """
 
     name: str
     arch: str
     lanes: int
     backend: str
+    modules: tuple[str, ...]
 
     def missing(self) -> str | None:
         """What keeps this machine from running it, and how to get it; None when it can be used."""

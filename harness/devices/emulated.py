@@ -12,6 +12,7 @@ class Emulated:
     name = "emulated"
     lanes = 64
     backend = "gloo"
+    modules: tuple[str, ...] = ("harness.emulator",)
 
     def __init__(self, arch: str) -> None:
         self.arch = arch

@@ -11,6 +11,7 @@ class Gpu:
     name: str
     lanes: int
     backend = "nccl"
+    modules: tuple[str, ...] = ()
 
     def __init__(self, arch: str) -> None:
         self.arch = arch

@@ -12,7 +12,6 @@ from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.driver import ARCHS, EmulatedDriver, activate, deactivate, describe
 from harness.emulator.faults import (
     DeviceFault,
-    KernelDeadlock,
     KernelTrap,
     ListingError,
     MemoryFault,
@@ -24,7 +23,6 @@ __all__ = [
     "Access",
     "DeviceFault",
     "EmulatedDriver",
-    "KernelDeadlock",
     "KernelTrap",
     "LaunchRecord",
     "ListingError",

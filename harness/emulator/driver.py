@@ -220,20 +220,18 @@ class Launcher:
             raise HarnessError(
                 f"a kernel compiled for the emulated device was launched while {type(active).__name__} is active"
             )
-        tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
-        self._place_hidden((grid_x, grid_y, grid_z))
-        # A launch inside a launch (from a hook) must not see this one's arguments change.
-        kernarg = self.kernarg if _running is None else self.kernarg.copy()
-        launch = Launch(
-            self.program, (grid_x, grid_y, grid_z), self.num_warps, self.lds_bytes, kernarg, active.allocations, tensors
-        )
         if enter_hook is not None:
+            # Before the arguments are placed: the hook may launch this very kernel.
             enter_hook(launch_metadata)
-        outer, _running = _running, Scheduler(launch)
+        grid = (grid_x, grid_y, grid_z)
+        tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
+        self._place_hidden(grid)
+        launch = Launch(self.program, grid, self.num_warps, self.lds_bytes, self.kernarg, active.allocations, tensors)
+        _running = Scheduler(launch)
         try:
             _running.run()
         finally:
-            _running = outer
+            _running = None
             active._launches.append(launch.record(self.hash, self.listing))
             del keep_alive
         if exit_hook is not None:
@@ -241,8 +239,8 @@ class Launcher:
 
     def _place(self, arguments: Sequence[Any], groups: int) -> tuple[list[tuple[int, int, str]], list[torch.Tensor]]:
         """Write the kernel arguments; the result names the storages that they point into."""
-        block = self.kernarg
         tensors = []
+        block = self.kernarg
         words = block.view(np.uint64)
         for path, name, offset in self.pointers:
             value = _at(arguments, path)

@@ -2,7 +2,6 @@
 
 ``KernelFault`` (from ``harness.errors``)
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
-    ``KernelDeadlock``   no wavefront can go on: barrier divergence
     ``KernelTrap``       the kernel executed s_trap
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
@@ -41,10 +40,6 @@ class DeviceFault(KernelFault):
 
 class MemoryFault(DeviceFault):
     """A lane accessed memory outside every known allocation, or with an alignment that the instruction forbids."""
-
-
-class KernelDeadlock(DeviceFault):
-    """Wavefronts wait at a barrier that the others of their work-group can no longer reach."""
 
 
 class KernelTrap(DeviceFault):

@@ -3,17 +3,13 @@
 import mmap
 import multiprocessing
 import os
-import sys
 
 import pytest
 import torch
 
 from harness import emulator
 from harness.emulator import schedule
-
-sys.path.insert(0, os.path.dirname(__file__))
-
-import schedule_kernels as kernels
+from tests.emulator import schedule_kernels as kernels
 
 
 @pytest.fixture(autouse=True)
