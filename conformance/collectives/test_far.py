@@ -11,7 +11,7 @@ from harness.cases import HostCase, payload
 from harness.oracles import gathered
 
 GIB = 1 << 30
-ROWS, COLUMNS = 3, 64
+ROWS, COLUMNS = 4, 64
 
 
 def run(env, case):
@@ -19,7 +19,8 @@ def run(env, case):
     me, ranks = env.rank, env.world_size
     found = Findings(me)
     rows = ROWS * (ranks if side == "output" else 1)
-    stride = ((5 * GIB) // (rows - 1) // 4096 + 1) * 4096
+    # Below 2 GiB, so that the stride itself is a 32-bit argument and only its product with a row overflows.
+    stride = min((5 * GIB) // (rows - 1) // 4096 + 1, 2 * GIB // 4096 - 1) * 4096
     heap_size = stride * rows + (2 << 20)
     iris = env.under_test.iris(heap_size=heap_size)
     near = iris.empty(ROWS * ranks, COLUMNS, dtype=torch.int8)

@@ -4,6 +4,8 @@ Each check makes its own small instance, since there is no free, and compares wi
 arguments.
 """
 
+import ctypes
+
 import torch
 
 from conformance.host.checks import offset_in_heap, run_named
@@ -54,7 +56,7 @@ def fresh_memory(env, found, iris):
     iris.empty(4096, dtype=torch.uint8).fill_(0xA5)
     whole = (
         torch.frombuffer(
-            (__import__("ctypes").c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])),
+            (ctypes.c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])),
             dtype=torch.uint8,
         )
         if env.device.torch_device.type == "cpu"
@@ -195,8 +197,6 @@ def collective(env, found, iris):
     """What a rank wrote before it allocates is visible to the others after they have allocated."""
     if env.device.torch_device.type != "cpu":
         return
-    import ctypes
-
     flag = iris.empty(1, dtype=torch.int64)
     flag.fill_(-1)
     env.settle()
@@ -255,6 +255,17 @@ def run_symmetric(env, case):
         found.equal(f"is_symmetric of {what}", iris.is_symmetric(tensor), wanted)
     other = env.under_test.iris(heap_size=1 << 18)
     found.equal("is_symmetric of another instance's tensor", iris.is_symmetric(other.empty(4)), False)
+    if device.type == "cpu":
+        base = int(other.get_heap_bases()[env.rank])
+        for what, address, wanted in (
+            ("the first byte", base, True),
+            ("the last byte", base + (1 << 18) - 1, True),
+            ("the byte before the heap", base - 1, False),
+            ("the byte after the heap", base + (1 << 18), False),
+        ):
+            # Only its address is asked for.
+            tensor = torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8)
+            found.equal(f"is_symmetric of {what}", other.is_symmetric(tensor), wanted)
     env.settle()
     other.close()
     return found.first
