@@ -1,7 +1,8 @@
 """Fingerprints of listings that Triton has just compiled for gfx942 (no GPU needed, about a second each)."""
 
-from dataclasses import dataclass
+from dataclasses import re
 
+import dataclass
 import pytest
 
 from harness.isa import executed, fingerprint, remote_mismatch, remote_widths
@@ -110,7 +111,7 @@ def test_a_peer_access_from_an_unmarked_line_cannot_hide():
 
 def test_a_listing_from_another_checkout_is_read_with_the_source_at_hand():
     text = kernels.listing("put", "fp16")
-    here = kernels.__file__.removesuffix("/tests/isa/kernels.py")
-    moved = text.replace(f'"{here}/tests/isa"', '"/elsewhere/checkout/tests/isa"')
+    # Whatever checkout it came from: Triton's cache may already have given us another one's.
+    moved = re.sub(r'"[^"]*/tests/isa"', '"/elsewhere/checkout/tests/isa"', text)
     assert moved != text
     assert fingerprint(moved) == fingerprint(text)

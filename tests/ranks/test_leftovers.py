@@ -116,6 +116,7 @@ def test_ctrl_c_while_the_group_starts_leaves_a_usable_group() -> None:
 
 def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
+    children = set(psutil.Process().children())
     before = _names()
     with RankGroup(2, options=PLAIN) as one, RankGroup(2, options=PLAIN) as two:
         first = one.call(f"{TARGETS}:describe")
@@ -128,6 +129,6 @@ def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
         assert two.call(f"{TARGETS}:sum_of_ranks", 3) == [7, 7]
         assert two.generation == 1
         assert one.call(f"{TARGETS}:sum_of_ranks", 4) == [9, 9]
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= children
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert not {name for name in _names() - before if str(os.getpid()) in name}
