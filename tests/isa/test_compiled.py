@@ -1,8 +1,8 @@
 """Fingerprints of listings that Triton has just compiled for gfx942 (no GPU needed, about a second each)."""
 
-from dataclasses import re
+import re
+from dataclasses import dataclass
 
-import dataclass
 import pytest
 
 from harness.isa import executed, fingerprint, remote_mismatch, remote_widths
