@@ -51,7 +51,7 @@ def run(env, case):
 
     shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=1)
     keep = torch.ones(COUNT, dtype=torch.uint8)
-    local = _With(env, iris)
+    local = OtherInstance(env, iris)
     with env.acting():
         test_put.launch(local, shape, at["source"], at["result"], keep, right)
         test_get.launch(local, shape, at["source"], heap[place + RESULT + 512 :].view(torch.int32), keep, right)
@@ -72,12 +72,12 @@ def run(env, case):
     return found.first
 
 
-class _With:
+class OtherInstance:
     """The environment of a rank with another instance of the library."""
 
     def __init__(self, env, iris):
         self.device_context, self.context = env.device_context, iris.get_device_context()
-        self.device, self.warps = env.device, env.warps
+        self.device, self.warps, self.rank = env.device, env.warps, env.rank
 
 
 def cases(ranks):
