@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from harness.telemetry import Recorder
 
 
 class Device(Protocol):
@@ -30,6 +33,9 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until every launch of this process has ended."""
+
+    def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
+        """The telemetry source of this rank, over the launches that ``drain`` gives; None while the device has none."""
 
     def drain_launches(self) -> list[Any]:
         """Records of the launches since the last call, oldest first; empty where the device keeps none."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from harness.telemetry import EmulatedRecorder, Recorder
 
 
 class Emulated:
@@ -41,6 +44,10 @@ class Emulated:
 
     def synchronize(self) -> None:
         """Launches have ended when they return."""
+
+    def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
+        """The emulator's own counters."""
+        return EmulatedRecorder(drain)
 
     def drain_launches(self) -> list[Any]:
         """``harness.emulator.LaunchRecord`` per launch since the last call."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from harness.telemetry import Recorder
 
 
 class Gpu:
@@ -36,6 +39,10 @@ class Gpu:
         import torch
 
         torch.cuda.synchronize()
+
+    def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
+        """None: amdsmi and NVML are not read yet."""
+        return None
 
     def drain_launches(self) -> list[Any]:
         """No records: a GPU does not count what it executed."""
