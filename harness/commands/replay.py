@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from harness.evidence import Evidence, read
 from harness.evidence.records import to_json
 
 LATEST = Path("out", "latest", "evidence.jsonl")
+REPLAYS = Path("out", "replay")
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,23 @@ def find_case(name: str, evidence: Path | None) -> Replay:
 
 
 def run_again(replay: Replay) -> int:
-    """Run just that case; pytest's output goes to this process's own. The result is pytest's exit status."""
-    with tempfile.TemporaryDirectory(prefix="iris-replay-") as folder:
-        record = Path(folder, "case.json")
+    """Run just that case; pytest's output goes to this process's own. The result is pytest's exit status.
+
+    Record and evidence stay in ``out/replay/ID``, since the command that pytest prints for repeating the case names
+    them. Raises UsageError when they cannot be written.
+    """
+    folder = REPLAYS / (str(replay.record.get("id") or "case"))
+    record, evidence = folder / "case.json", folder / "evidence.jsonl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        evidence.unlink(missing_ok=True)
         record.write_text(json.dumps(replay.record), encoding="utf-8")
-        options = [
-            *replay.request.options(),
-            "--replay",
-            str(record),
-            "--evidence",
-            str(Path(folder, "evidence.jsonl")),
-        ]
-        return subprocess.run(pytest_command(replay.nodeid, *options), env=child_environment(), check=False).returncode
+    except OSError as error:
+        raise UsageError(
+            f"cannot write into {folder} ({error.strerror}): start from a directory that is yours"
+        ) from error
+    options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
+    return subprocess.run(pytest_command(replay.nodeid, *options), env=child_environment(), check=False).returncode
 
 
 def _in_file(path: Path) -> Mapping[str, Any]:
