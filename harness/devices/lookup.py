@@ -11,7 +11,7 @@ from harness.devices.rocm import Rocm
 from harness.errors import UsageError
 
 _DEVICES: dict[str, tuple[Callable[[str], Device], tuple[str, ...]]] = {
-    "emulated": (Emulated, ("gfx942",)),
+    "emulated": (Emulated, ("gfx942", "gfx950")),
     "rocm": (Rocm, ("gfx942", "gfx950")),
     "cuda": (Cuda, ("sm_90",)),
 }

@@ -31,9 +31,11 @@ from harness.emulator.program import Program, decode
 from harness.emulator.schedule import Scheduler
 from harness.errors import HarnessError
 
-ARCHS = ("gfx942",)
+ARCHS = ("gfx942", "gfx950")
 WARP_SIZE = 64
-LDS_BYTES = 64 * 1024
+# The local data share of a compute unit (AMD "CDNA3 ISA" and "CDNA4 ISA", data share), and the compute units of a device.
+LDS_BYTES = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}
+COMPUTE_UNITS = {"gfx942": 304, "gfx950": 256}
 MAX_THREADS = 1024
 
 Hook = Callable[[Any], None]
@@ -165,9 +167,9 @@ class _Utils:
         return {
             "arch": self.arch,
             "warpSize": WARP_SIZE,
-            "max_shared_mem": LDS_BYTES,
+            "max_shared_mem": LDS_BYTES[self.arch],
             "max_num_regs": 65536,
-            "multiprocessor_count": 304,
+            "multiprocessor_count": COMPUTE_UNITS[self.arch],
             "sm_clock_rate": 2_100_000,
             "mem_clock_rate": 1_300_000,
             "mem_bus_width": 8192,

@@ -89,8 +89,9 @@ class Program:
 
 @dataclass
 class Context:
-    """What an instruction's builder may ask for while decoding."""
+    """What an instruction's builder may ask for while decoding. ``arch`` is the target: ``gfx942`` or ``gfx950``."""
 
+    arch: str
     accum_offset: int
     accesses: list[AccessSite]
 
@@ -119,7 +120,7 @@ def decode(text: str, entry: int | None = None) -> Program:
     listing = parse(text)
     start = listing.entry if entry is None else entry
     code = listing.instructions
-    context = Context(listing.directives.get("accum_offset", 0), [])
+    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [])
     leaders = {start}
     for i in listing.labels.values():
         leaders.add(i)
@@ -188,7 +189,7 @@ def _block(index: int, code: list[Instruction], context: Context, segments: list
 
 
 def _step(instruction: Instruction, context: Context, listing: Listing) -> tuple[str, Step | None]:
-    entry, encoding = find(instruction.mnemonic)
+    entry, encoding = find(instruction.mnemonic, listing.arch)
     if entry is None:
         raise _unimplemented(instruction, listing, "the opcode is not implemented")
     try:

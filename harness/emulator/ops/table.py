@@ -20,6 +20,11 @@ Anything else (memory, branches, cross-lane reads) is a builder, called once whi
     @instruction("s_nop", klass="wait")
     def nop(instruction, context):
         return None
+
+An opcode that one arch alone has, or that means something else there, is registered under ``name@arch``::
+
+    vector("v_cvt_f32_fp8@gfx942", "f32 = u32")(fnuz_to_float)
+    vector("v_cvt_f32_fp8@gfx950", "f32 = u32")(ocp_to_float)
 """
 
 from __future__ import annotations
@@ -146,16 +151,20 @@ def instruction(names: str, klass: str) -> Callable[[Callable], Callable]:
     return register
 
 
-def find(mnemonic: str) -> tuple[Op | Builder | None, str]:
-    """The op of a mnemonic and its encoding: ``""``, ``e32``, ``e64``, ``sdwa`` or ``dpp``."""
-    if mnemonic in TABLE:
-        return TABLE[mnemonic], ""
+def find(mnemonic: str, arch: str) -> tuple[Op | Builder | None, str]:
+    """The op of a mnemonic on ``arch``, and its encoding: ``""``, ``e32``, ``e64``, ``sdwa`` or ``dpp``."""
+    if entry := _entry(mnemonic, arch):
+        return entry, ""
     base, _, encoding = mnemonic.rpartition("_")
     if encoding == "dpp" and base.endswith("_e64"):
         base = base.removesuffix("_e64")
     if encoding in ("e32", "e64", "sdwa", "dpp"):
-        return TABLE.get(base), encoding
+        return _entry(base, arch), encoding
     return None, ""
+
+
+def _entry(name: str, arch: str) -> Op | Builder | None:
+    return TABLE.get(name) or TABLE.get(f"{name}@{arch}")
 
 
 def _alu(
