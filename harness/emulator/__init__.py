@@ -1,11 +1,12 @@
-"""gfx942 on the CPU: a Triton driver that executes the amdgcn code which Triton compiled.
+"""gfx942 and gfx950 on the CPU: a Triton driver that executes the amdgcn code which Triton compiled.
 
     from harness import emulator
     emulator.activate()
     kernel[grid](cpu_tensor, ...)
 
-The kernel is compiled for gfx942 as on an MI300X, and its machine code runs here, on CPU tensors. ``drain_launches`` of
-the active driver tells what was executed; a bad address raises ``MemoryFault`` with the kernel's source line.
+The kernel is compiled as for an MI300X (gfx942) or an MI350 (gfx950), and its machine code runs here, on CPU
+tensors. ``drain_launches`` of the active driver tells what was executed; a bad address raises ``MemoryFault`` with
+the kernel's source line.
 """
 
 from harness.emulator.counters import Access, LaunchRecord
@@ -15,8 +16,10 @@ from harness.emulator.faults import (
     KernelTrap,
     ListingError,
     MemoryFault,
+    NoProgress,
     UnimplementedInstruction,
 )
+from harness.emulator.together import together
 
 __all__ = [
     "ARCHS",
@@ -27,8 +30,10 @@ __all__ = [
     "LaunchRecord",
     "ListingError",
     "MemoryFault",
+    "NoProgress",
     "UnimplementedInstruction",
     "activate",
     "deactivate",
     "describe",
+    "together",
 ]

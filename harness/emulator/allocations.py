@@ -23,14 +23,15 @@ class Allocation:
 
 
 class Table:
-    """A snapshot, sorted by address; ``arrays`` is (starts, ends, peer) as the native functions take it."""
+    """A snapshot, sorted by address, as ``rank`` sees it; ``arrays`` is (starts, ends, peer) for the native
+    functions."""
 
-    def __init__(self, allocations: list[Allocation]) -> None:
+    def __init__(self, allocations: list[Allocation], rank: int | None = None) -> None:
         self.allocations = sorted(allocations, key=lambda a: a.address)
         self.arrays = (
             np.array([a.address for a in self.allocations], np.uint64),
             np.array([a.end for a in self.allocations], np.uint64),
-            np.array([a.peer is not None for a in self.allocations], np.int32),
+            np.array([a.peer is not None and a.peer != rank for a in self.allocations], np.int32),
         )
 
     def nearest(self, address: int) -> str:
@@ -56,7 +57,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self._known: dict[int, Allocation] = {}
-        self._tables: dict[tuple[tuple[int, int], ...], Table] = {}
+        self._tables: dict[tuple[object, ...], Table] = {}
 
     def register(self, address: int, size: int, label: str, peer: int | None = None) -> None:
         """Make [address, address + size) known. ``ValueError`` when it overlaps a registered allocation."""
@@ -77,12 +78,12 @@ class Allocations:
         del self._known[address]
         self._tables.clear()
 
-    def table(self, extra: list[tuple[int, int, str]]) -> Table:
+    def table(self, extra: list[tuple[int, int, str]], rank: int | None = None) -> Table:
         """The registered allocations and the launch's own ones that lie in none of them.
 
-        ``extra`` is (address, size, label).
+        ``extra`` is (address, size, label). Memory registered for ``rank`` itself is local to it.
         """
-        key = tuple((address, size) for address, size, _ in extra)
+        key = (rank, *((address, size) for address, size, _ in extra))
         if key not in self._tables:
             if len(self._tables) > 256:
                 self._tables.clear()
@@ -92,5 +93,5 @@ class Allocations:
                 if size and not inside and (address not in own or own[address].size < size):
                     # Whole dwords: a packed 16-bit atomic on the last, odd element reads and swaps the dword around it.
                     own[address] = Allocation(address, -(-size // 4) * 4, label)
-            self._tables[key] = Table([*self._known.values(), *own.values()])
+            self._tables[key] = Table([*self._known.values(), *own.values()], rank)
         return self._tables[key]

@@ -29,11 +29,13 @@ from harness.emulator.faults import ListingError
 from harness.emulator.launch import Launch
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import Scheduler
+from harness.emulator.watch import Choices, Watch, make
 from harness.errors import HarnessError
 
 ARCHS = ("gfx942", "gfx950")
 WARP_SIZE = 64
-# The local data share of a compute unit (AMD "CDNA3 ISA" and "CDNA4 ISA", data share), and the compute units of a device.
+# The local data share of a compute unit (AMD "CDNA3 ISA" and "CDNA4 ISA", data share), and the compute units of a
+# device.
 LDS_BYTES = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}
 COMPUTE_UNITS = {"gfx942": 304, "gfx950": 256}
 MAX_THREADS = 1024
@@ -51,14 +53,18 @@ _FORMATS = {
 }  # fmt: skip
 
 
-def activate(arch: str = "gfx942") -> EmulatedDriver:
+def activate(
+    arch: str = "gfx942", mode: str = "fast", choices: Choices | int | None = None, **options: Any
+) -> EmulatedDriver:
     """Make the emulated device Triton's active driver in this process.
 
-    ``ValueError`` for an arch that it does not have.
+    ``mode`` is one of ``harness.emulator.watch.MODES``; ``choices`` (a seed, or a ``Choices``) decides the
+    interleaving of wavefronts in a watched mode, and ``options`` are that mode's. ``ValueError`` for an arch, mode
+    or option that does not exist.
     """
     if arch not in ARCHS:
         raise ValueError(f"the emulated device has no arch {arch!r}; choose one of {', '.join(ARCHS)}")
-    driver = EmulatedDriver(arch)
+    driver = EmulatedDriver(arch, make(mode, choices, **options))
     triton_driver.set_active(driver)
     return driver
 
@@ -80,10 +86,20 @@ _running: Scheduler | None = None
 
 
 class EmulatedDriver(DriverBase):  # type: ignore[misc]
-    """The emulated GPU as Triton sees it. One per process; launches run on the calling thread, one at a time."""
+    """The emulated GPU as Triton sees it. One per process; launches run on the calling thread, one at a time.
 
-    def __init__(self, arch: str) -> None:
+    ``watch`` is the watched mode, None for ``fast``. ``rewrite(kernel name, listing) -> listing`` may change the
+    machine code before it is decoded: to see whether a mutant is noticed.
+    """
+
+    def __init__(self, arch: str, watch: Watch | None = None) -> None:
         self.arch = arch
+        self.watch = watch
+        self.rewrite: Callable[[str, str], str] | None = None
+        # Where launches go in place of being run at once; set by ``together``.
+        self.defer: Callable[[Launch], None] | None = None
+        self.rank: int | None = None
+        self._programs: dict[str, Program] = {}
         self.utils = _Utils(arch)
         self.launcher_cls = Launcher
         self.allocations = Allocations()
@@ -108,6 +124,26 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         """The launches since the last call, oldest first. A launch that faulted is among them."""
         launches, self._launches = self._launches, []
         return launches
+
+    def run(self, streams: Sequence[Sequence[Launch]], closed: bool = False) -> None:
+        """Execute launches under one scheduler: see ``Scheduler``."""
+        global _running
+        _running = Scheduler(streams, self.watch, closed)
+        try:
+            _running.run()
+        finally:
+            _running = None
+
+    def program(self, launcher: Launcher) -> Program:
+        """The launcher's kernel as this driver executes it: rewritten, and instrumented by the watched mode."""
+        if self.watch is None and self.rewrite is None:
+            return launcher.program
+        text = launcher.listing
+        if self.rewrite is not None:
+            text = self.rewrite(launcher.program.name, text)
+        if text not in self._programs:
+            self._programs[text] = decode(text, watch=self.watch)
+        return self._programs[text]
 
     # -- what Triton uses --------------------------------------------------------------------------------------------
 
@@ -214,7 +250,6 @@ class Launcher:
         exit_hook: Hook | None,
         *arguments: Any,
     ) -> None:
-        global _running
         if grid_x * grid_y * grid_z == 0:
             return
         active = triton_driver.active
@@ -228,14 +263,28 @@ class Launcher:
         grid = (grid_x, grid_y, grid_z)
         tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
         self._place_hidden(grid)
-        launch = Launch(self.program, grid, self.num_warps, self.lds_bytes, self.kernarg, active.allocations, tensors)
-        _running = Scheduler(launch)
-        try:
-            _running.run()
-        finally:
-            _running = None
-            active._launches.append(launch.record(self.hash, self.listing))
-            del keep_alive
+        # A launch that runs later needs arguments of its own.
+        kernarg = self.kernarg if active.defer is None else self.kernarg.copy()
+        launch = Launch(
+            active.program(self),
+            grid,
+            self.num_warps,
+            self.lds_bytes,
+            kernarg,
+            active.allocations,
+            tensors,
+            active.rank,
+        )
+        if active.defer is not None:
+            launch.keep_alive = keep_alive
+            launch.record_it = lambda: active._launches.append(launch.record(self.hash, self.listing))
+            active.defer(launch)
+        else:
+            try:
+                active.run([[launch]])
+            finally:
+                active._launches.append(launch.record(self.hash, self.listing))
+                del keep_alive
         if exit_hook is not None:
             exit_hook(launch_metadata)
 

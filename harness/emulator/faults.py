@@ -3,6 +3,7 @@
 ``KernelFault`` (from ``harness.errors``)
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed s_trap
+    ``NoProgress``       every wavefront polls memory that nobody will change
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
 ``ListingError`` (a ``ValueError``)   a listing that cannot be run: another arch, no kernel, an unknown directive
@@ -44,6 +45,10 @@ class MemoryFault(DeviceFault):
 
 class KernelTrap(DeviceFault):
     """The kernel executed ``s_trap``."""
+
+
+class NoProgress(DeviceFault):
+    """Every wavefront that is left waits for memory that nobody will change; the message names what each polls."""
 
 
 def _rebuild(kind: type[DeviceFault], message: str, where: dict[str, object]) -> DeviceFault:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -101,16 +102,28 @@ class Launch:
         kernarg: np.ndarray,
         allocations: Allocations,
         tensors: Sequence[tuple[int, int, str]] = (),
+        rank: int | None = None,
     ) -> None:
         self.program = program
+        self.rank = rank or 0
         self.grid = grid
         self.groups = grid[0] * grid[1] * grid[2]
         self.waves_per_group = waves_per_group
         self.lds_bytes = lds_bytes
         self.kernarg = kernarg
         self.kernarg_address: int = kernarg.ctypes.data
-        self.table: Table = allocations.table([(self.kernarg_address, kernarg.nbytes, "kernel arguments"), *tensors])
+        self.table: Table = allocations.table(
+            [(self.kernarg_address, kernarg.nbytes, "kernel arguments"), *tensors], rank
+        )
         self.chunks: list[Chunk] = []
+        self.live_chunks = 0
+        self.unstarted = self.groups
+        self.then: Callable[[], None] = lambda: None
+        # What a launch that runs later takes along: what its arguments point to, and who counts it.
+        self.keep_alive: object = None
+        self.record_it: Callable[[], None] = lambda: None
+        # Wavefront -> the address that it read last in a loop, and the reading instruction; kept by watched modes.
+        self.polls: dict[int, tuple[int, Instruction]] = {}
         self.waves = [0] * len(program.segments)
         self.lanes = [0] * len(program.segments)
         self.executions = [0] * len(program.accesses)
@@ -120,11 +133,27 @@ class Launch:
         """Make the wavefronts of the next work-groups."""
         chunk = Chunk(self, len(self.chunks), first_group, groups)
         self.chunks.append(chunk)
+        self.live_chunks += 1
+        self.unstarted -= groups
         return chunk
 
     def finish(self, chunk: Chunk) -> None:
-        """Release the registers of a chunk whose wavefronts have all ended."""
+        """Release the registers of a chunk whose wavefronts have all ended; after the last one, call ``then``."""
         del chunk.wavefronts
+        self.live_chunks -= 1
+        if not self.live_chunks and not self.unstarted:
+            self.then()
+
+    def polled(self, wave: int) -> str:
+        """What a wavefront polls, in words: the address, where it lies, its dword now, and the instruction."""
+        address, instruction = self.polls[wave]
+        value = ctypes.c_uint32.from_address(address & ~3).value
+        return f"{address:#x} ({self.table.nearest(address)}), which holds {value:#x}, by {instruction.text!r}"
+
+    def memory_image(self) -> bytes:
+        """The memory that the launch can reach, as one value: to see whether anything changed."""
+        parts = [ctypes.string_at(a.address, a.size) for a in self.table.allocations]
+        return b"".join(parts)
 
     def group_id(self, group: int) -> tuple[int, int, int]:
         """Work-group number to (x, y, z)."""

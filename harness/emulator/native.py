@@ -27,6 +27,8 @@ GLOBAL, GLOBAL_SADDR, BUFFER = 0, 1, 2
 
 # Read-modify-write operations.
 (ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, SMIN, SMAX, UMIN, UMAX, INC, DEC, FADD, FMIN, FMAX) = range(16)
+# Packed 16-bit float additions: what they do is in ``ops.atomics``.
+PK_ADD_F16, PK_ADD_BF16 = 16, 17
 
 
 def _load_of(bits: int):
@@ -127,11 +129,11 @@ def _address(form, v, s, w, lane, areg, sreg, soffset, offset, size):
 
 
 @_jit
-def addresses(v, s, form, areg, sreg, soffset, offset, out):
-    """Write every lane's address to ``out`` uint64[W, 64]: for fault messages."""
+def addresses(v, s, form, areg, sreg, soffset, offset, size, out, inside):
+    """Write every lane's address to ``out`` uint64[W, 64], and to ``inside`` bool[W, 64] whether it takes part."""
     for w in range(out.shape[0]):
         for lane in range(64):
-            out[w, lane] = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 1)[0]
+            out[w, lane], inside[w, lane] = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
 
 
 @_jit
@@ -281,6 +283,18 @@ def _fold64(op, old, value):
     if op == FMIN:
         return old if x < y or y != y else value
     return old if x > y or y != y else value
+
+
+@_jit
+def fold32(op, old, value):
+    """The new value of a 32-bit read-modify-write other than a swap."""
+    return _fold32(op, old, value)
+
+
+@_jit
+def fold64(op, old, value):
+    """The new value of a 64-bit read-modify-write other than a swap."""
+    return _fold64(op, old, value)
 
 
 @_jit
@@ -445,7 +459,9 @@ _I, _B = types.int64, types.boolean
 _FORM = (_I, _I, _I, _I, _I)
 _LDS = (_V, _MASK, _COUNTS, _I, _I, types.uint8[::1], _I, _I, _I)
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
-    addresses: (_V, _S, *_FORM, types.uint64[:, ::1]),
+    addresses: (_V, _S, *_FORM, _I, types.uint64[:, ::1], types.boolean[:, ::1]),
+    fold32: (_I, types.uint32, types.uint32),
+    fold64: (_I, types.uint64, types.uint64),
     load: (_V, _S, _MASK, *_FORM, _I, _I, _B, _I, *_TABLE, _COUNTS),
     store: (_V, _S, _MASK, *_FORM, _I, _I, _B, *_TABLE, _COUNTS),
     atomic32: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),

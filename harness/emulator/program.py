@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from harness.emulator.build import build
 from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.listing import Instruction, Listing, parse
 from harness.emulator.ops import find
-from harness.emulator.ops.table import Builder, Step
+from harness.emulator.ops.access import Effect, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.ops.table import Builder, Op, Step
 from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
 
-# How a block ends.
-FALL, JUMP, BRANCH, END, BARRIER, SLEEP = range(6)
+# How a block ends. SWITCH: another wavefront may go first (a watched mode that interleaves them).
+FALL, JUMP, BRANCH, END, BARRIER, SLEEP, SWITCH = range(7)
 
 _VCC64, _EXEC64 = key(SCALAR, VCC, "u64"), key(SCALAR, EXEC, "u64")
 _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
@@ -87,6 +89,29 @@ class Program:
         return self.listing.name
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """One instruction, decoded: what a watched mode may look at, and the step that it instruments (None: no effect)."""
+
+    instruction: Instruction
+    entry: Op | Builder
+    encoding: str
+    step: Step | None
+    access: GlobalAccess | LdsAccess | ScalarAccess | None
+    accum_offset: int
+
+
+class Instrument(Protocol):
+    """What a watched mode does to a program while it is decoded."""
+
+    interleaves: bool
+    """Whether wavefronts may be switched at every memory instruction, wait and cache operation."""
+
+    def instrument(self, decoded: Decoded) -> Step | None:
+        """The step to execute in place of ``decoded.step``."""
+        ...
+
+
 @dataclass
 class Context:
     """What an instruction's builder may ask for while decoding. ``arch`` is the target: ``gfx942`` or ``gfx950``."""
@@ -110,8 +135,8 @@ class Context:
         return replace(instruction, operands=instruction.operands[1:])
 
 
-def decode(text: str, entry: int | None = None) -> Program:
-    """Decode a listing.
+def decode(text: str, entry: int | None = None, watch: Instrument | None = None) -> Program:
+    """Decode a listing; ``watch`` is the watched mode that instruments it.
 
     ``entry``: the index of the first instruction, by default where the hardware enters (behind the fallback prologue if
     kernargs are preloaded). Raises ``ListingError`` for a listing that cannot be run and ``UnimplementedInstruction``
@@ -125,7 +150,9 @@ def decode(text: str, entry: int | None = None) -> Program:
     for i in listing.labels.values():
         leaders.add(i)
     for instruction in code:
-        if instruction.mnemonic in _ENDS:
+        if instruction.mnemonic in _ENDS or (
+            watch is not None and watch.interleaves and _switches(instruction, listing)
+        ):
             leaders.add(instruction.index + 1)
     bounds = sorted(i for i in leaders if i < len(code))
     block_at = {first: n for n, first in enumerate(bounds)}
@@ -133,7 +160,7 @@ def decode(text: str, entry: int | None = None) -> Program:
     blocks = []
     for n, first in enumerate(bounds):
         last = bounds[n + 1] if n + 1 < len(bounds) else len(code)
-        blocks.append(_block(n, code[first:last], context, segments, listing))
+        blocks.append(_block(n, code[first:last], context, segments, listing, watch))
     for block in blocks:
         if block.terminator is not None and block.end in (JUMP, BRANCH):
             (label,) = block.terminator.operands
@@ -160,8 +187,17 @@ def _start_at(program: Program, first: int) -> None:
                 raise ListingError(f"kernel {program.name}: a branch leads back into the preload prologue")
 
 
-def _block(index: int, code: list[Instruction], context: Context, segments: list[Segment], listing: Listing) -> Block:
+def _block(
+    index: int,
+    code: list[Instruction],
+    context: Context,
+    segments: list[Segment],
+    listing: Listing,
+    watch: Instrument | None,
+) -> Block:
     block = Block(index, code[0].index, [])
+    if watch is not None and watch.interleaves and _switches(code[-1], listing):
+        block.end = SWITCH
 
     def new_segment() -> Segment:
         segment = Segment(len(segments))
@@ -178,7 +214,8 @@ def _block(index: int, code: list[Instruction], context: Context, segments: list
             klass = {BARRIER: "barrier", SLEEP: "wait"}.get(block.end, "branch")
             segment.counts[klass] = segment.counts.get(klass, 0) + 1
             break
-        klass, step = _step(instruction, context, listing)
+        decoded = _decode(instruction, context, listing)
+        klass, step = decoded.entry.klass, decoded.step if watch is None else watch.instrument(decoded)
         segment.counts[klass] = segment.counts.get(klass, 0) + 1
         if step is not None:
             segment.steps.append(step)
@@ -188,16 +225,27 @@ def _block(index: int, code: list[Instruction], context: Context, segments: list
     return block
 
 
-def _step(instruction: Instruction, context: Context, listing: Listing) -> tuple[str, Step | None]:
+def _decode(instruction: Instruction, context: Context, listing: Listing) -> Decoded:
     entry, encoding = find(instruction.mnemonic, listing.arch)
     if entry is None:
         raise _unimplemented(instruction, listing, "the opcode is not implemented")
     try:
         if isinstance(entry, Builder):
-            return entry.klass, entry.build(instruction, context)
-        return entry.klass, build(entry, encoding, instruction, context.accum_offset)
+            built = entry.build(instruction, context)
+        else:
+            built = build(entry, encoding, instruction, context.accum_offset)
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
+    step, access = (built.step, built.access) if isinstance(built, Effect) else (built, None)
+    return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
+
+
+def _switches(instruction: Instruction, listing: Listing) -> bool:
+    """True for an instruction before and after which the order among wavefronts can be seen."""
+    entry, _ = find(instruction.mnemonic, listing.arch)
+    return entry is not None and (
+        entry.klass in ("vmem", "atomic") or instruction.mnemonic in ("s_waitcnt", "buffer_wbl2", "buffer_inv")
+    )
 
 
 def _unimplemented(instruction: Instruction, listing: Listing, why: str) -> UnimplementedInstruction:

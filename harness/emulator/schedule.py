@@ -1,4 +1,4 @@
-"""Running a launch: which wavefronts go next, and when they part, wait and meet again.
+"""Running launches: which wavefronts go next, and when they part, wait and meet again.
 
 The grid is cut into chunks of whole work-groups. The wavefronts of a chunk start together and stay one array as long as
 they agree on every branch. When they part, the part at the lower address goes on first, and parts that stand at the
@@ -8,22 +8,29 @@ Fairness: after ``QUANTUM`` jumps backwards wavefronts have used a turn, and tho
 therefore never starves what it waits for, in this work-group, in another one, or (by yielding the processor) in another
 rank. s_barrier holds a wavefront until all of its work-group that have not ended have arrived, at whichever s_barrier
 they stand, as on the hardware.
+
+A watched mode with ``Choices`` picks among all wavefronts that are at most ``SLACK`` turns ahead of the slowest;
+one that ``interleaves`` runs each wavefront by itself and picks again at every memory instruction. The same choices
+give the same interleaving.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from harness.emulator import program as p
-from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.launch import Chunk, Launch
 from harness.emulator.state import Wavefronts
+from harness.emulator.watch.base import Watch
 
 QUANTUM = 16
 POLL_QUANTUM = 2
+SLACK = 4
 # Wavefronts executed as one array: enough to amortise NumPy's overhead, few enough for the registers to stay in cache.
 CHUNK_WAVES = 128
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
@@ -34,19 +41,30 @@ _LONGEST_SLEEP_SECONDS = 500e-6
 
 
 class Scheduler:
-    """Runs one launch to its end on the calling thread."""
+    """Runs launches to their end on the calling thread.
 
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-        self.program = launch.program
-        self.blocks = launch.program.blocks
+    ``streams`` are lists of launches: those of one stream run one after the other, the streams side by side.
+    ``closed``: nobody outside can change the memory that these launches read, so wavefronts that all wait for ever
+    are reported (``NoProgress``) and no processor is yielded.
+    """
+
+    def __init__(self, streams: Sequence[Sequence[Launch]], watch: Watch | None = None, closed: bool = False) -> None:
+        self.queues = [list(reversed(stream)) for stream in streams]
+        self.watch = watch
+        self.closed = closed
+        self.choices = None if watch is None else watch.choices
+        self.splits = watch is not None and watch.interleaves
+        self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
-        per_chunk = max(1, CHUNK_WAVES // launch.waves_per_group)
-        starts = range(0, launch.groups, per_chunk)
-        self.pending = [(first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
+        self.pending: list[tuple[Launch, int, int]] = []
         self.resident = 0
         self.idle_rounds = 0
         self.round = 0
+        self.current: Wavefronts | None = None
+        self.last: Wavefronts | None = None
+        self.stuck: list[bytes] | None = None
+        for queue in self.queues:
+            self._begin(queue)
 
     def run(self) -> None:
         """Execute every wavefront; raises the kernel's fault."""
@@ -58,66 +76,118 @@ class Scheduler:
                 self._run(wavefronts)
 
     def describe(self) -> str:
-        """Where every wavefront of the launch is; for hang reports, safe to call at any time."""
-        lines = [f"kernel {self.program.name}, grid {self.launch.grid}, {len(self.pending)} chunks not started"]
-        for wavefronts in [self.current, *self.ready] if self.current else self.ready:
-            lines.append("  running " + self._where(wavefronts))
-        for chunk in self.launch.chunks:
-            for wavefronts in chunk.at_barrier:
-                lines.append("  at s_barrier " + self._where(wavefronts))
+        """Where every wavefront of the launches is; for hang reports, safe to call at any time."""
+        lines = []
+        for launch in self.launches:
+            chunks = sum(1 for pending in self.pending if pending[0] is launch)
+            lines.append(f"kernel {launch.program.name}, grid {launch.grid}, {chunks} chunks not started")
+            current = [self.current] if self.current is not None else []
+            for wavefronts in [*current, *self.ready]:
+                if wavefronts.chunk.launch is launch:
+                    lines.append("  running " + _where(wavefronts))
+            for chunk in launch.chunks:
+                for wavefronts in chunk.at_barrier:
+                    lines.append("  at s_barrier " + _where(wavefronts))
         return "\n".join(lines)
 
-    current: Wavefronts | None = None
+    # -- launches ----------------------------------------------------------------------------------------------------
 
-    def _where(self, wavefronts: Wavefronts) -> str:
-        block = self.blocks[wavefronts.block]
-        instruction = self.program.listing.instructions[block.first]
-        spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
-        waves = wavefronts.wave
-        which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
-        return f"{which} at {instruction.text!r} ({instruction.source}){spin}"
+    def _begin(self, queue: list[Launch]) -> None:
+        """Start the next launch of a stream."""
+        if not queue:
+            return
+        launch = queue.pop()
+        launch.then = lambda: self._finished(launch, queue)
+        self.launches.append(launch)
+        if self.watch is not None:
+            self.watch.start(launch)
+        per_chunk = 1 if self.splits else max(1, CHUNK_WAVES // launch.waves_per_group)
+        starts = range(0, launch.groups, per_chunk)
+        self.pending[:0] = [(launch, first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
+
+    def _finished(self, launch: Launch, queue: list[Launch]) -> None:
+        self.launches.remove(launch)
+        if self.watch is not None:
+            self.watch.finish(launch)
+        self._begin(queue)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _next(self) -> Wavefronts | None:
-        ready = self.ready
-        lowest = min((w.turn for w in ready), default=None)
-        if self.pending and (lowest is None or lowest > 0) and self.resident < RESIDENT_WAVES:
-            first, count = self.pending.pop()
-            chunk = self.launch.start(first, count)
-            self.resident += chunk.live
-            return chunk.wavefronts
+        lowest = min((w.turn for w in self.ready), default=None)
+        if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0 or self.splits):
+            self._start_chunk()
+            return self._next() if self.splits else self.ready.pop()
         if lowest is None:
             # The last wavefront to arrive or to end releases a barrier, so nobody can be left waiting.
-            assert not any(chunk.at_barrier for chunk in self.launch.chunks)  # sanity check
+            assert not any(chunk.at_barrier for launch in self.launches for chunk in launch.chunks)  # sanity check
             return None
         if lowest > self.round:
             # Everyone ready has used a turn without ending: others, in other ranks, may be what they wait for.
             self.round = lowest
             self._yield()
-        best = min(ready, key=lambda w: (w.turn, w.chunk.index, w.block))
-        same = [w for w in ready if w.chunk is best.chunk and w.block == best.block]
-        if len(same) == 1:
-            ready.remove(best)
+        best = self._pick(lowest)
+        if self.splits:
+            self.ready.remove(best)
             return best
-        self.ready = [w for w in ready if w.chunk is not best.chunk or w.block != best.block]
+        same = [w for w in self.ready if w.chunk is best.chunk and w.block == best.block]
+        if len(same) == 1:
+            self.ready.remove(best)
+            return best
+        self.ready = [w for w in self.ready if w.chunk is not best.chunk or w.block != best.block]
         return Wavefronts.merge(same)
+
+    def _pick(self, lowest: int) -> Wavefronts:
+        if self.choices is None:
+            return min(self.ready, key=lambda w: (w.turn, w.chunk.index, w.block))
+        candidates = [w for w in self.ready if w.turn <= lowest + SLACK]
+        if len(candidates) == 1:
+            return candidates[0]
+        candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
+        return candidates[self.choices.pick(len(candidates), "next wavefront")]
+
+    def _start_chunk(self) -> None:
+        launch, first, count = self.pending.pop()
+        chunk = launch.start(first, count)
+        self.resident += chunk.live
+        if self.watch is not None:
+            self.watch.started(chunk)
+        if self.splits:
+            self.ready += [chunk.wavefronts.select(np.array([i])) for i in range(chunk.live)]
+        else:
+            self.ready.append(chunk.wavefronts)
 
     def _yield(self) -> None:
         self.idle_rounds += 1
-        if self.idle_rounds < _SPINS_BEFORE_SLEEP:
+        if self.closed:
+            self._look_for_progress()
+        elif self.idle_rounds < _SPINS_BEFORE_SLEEP:
             os.sched_yield()
         else:
             # The longer nothing ends here, the more of the processor goes to the ranks that are waited for.
             longer = self.idle_rounds / _SPINS_BEFORE_SLEEP
             time.sleep(min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS))
 
+    def _look_for_progress(self) -> None:
+        """Raise ``NoProgress`` when a round of turns left every register and all that can be read as they were.
+
+        Machines that find themselves in a state where they have been, and that nobody else can change, stay in it.
+        """
+        if self.pending or (self.watch is not None and not self.watch.settled()):
+            self.stuck = None
+            return
+        state = sorted(_registers(w) for w in self.ready) + [launch.memory_image() for launch in self.launches]
+        if self.stuck == state:
+            raise NoProgress(f"no wavefront can go on: each polls memory that nobody will change\n{self.describe()}")
+        self.stuck = state
+
     # -- executing ---------------------------------------------------------------------------------------------------
 
     def _run(self, wf: Wavefronts) -> None:
         """Run these wavefronts until they end, wait, part, or should let others go first."""
-        self.current = wf
-        blocks, tally, lanes = self.blocks, self.launch.waves, self.launch.lanes
+        self.current = self.last = wf
+        launch = wf.chunk.launch
+        blocks, tally, lanes = launch.program.blocks, launch.waves, launch.lanes
         step = None
         try:
             while True:
@@ -146,34 +216,31 @@ class Scheduler:
                         return
                 elif end == p.BARRIER:
                     wf.block += 1
-                    if count != wf.chunk.live:
-                        self._wait(wf)
+                    if count != wf.chunk.live or self.watch is not None:
+                        self._wait(wf, block)
                         return
                 elif end == p.SLEEP:
                     wf.block += 1
                     os.sched_yield()
+                elif end == p.SWITCH:
+                    wf.block += 1
+                    self.ready.append(wf)
+                    return
                 else:
                     self._end(wf)
                     return
-                if self.ready and self._meets(wf):
+                if self.ready and not self.splits and self._meets(wf):
                     self.ready.append(wf)
                     return
         except UnimplementedInstruction:
             raise
         except (ValueError, TypeError, IndexError, KeyError) as error:
-            instruction = self._instruction_of(wf, step)
+            instruction = _instruction_of(wf, step)
             raise UnimplementedInstruction(
-                f"kernel {self.program.name}: executing {instruction} failed in the emulator: {error!r}"
+                f"kernel {launch.program.name}: executing {instruction} failed in the emulator: {error!r}"
             ) from error
         finally:
             self.current = None
-
-    def _instruction_of(self, wf: Wavefronts, step: object) -> str:
-        for segment in self.blocks[wf.block].segments:
-            for candidate, instruction in zip(segment.steps, segment.instructions, strict=True):
-                if candidate is step:
-                    return f"{instruction.text!r} ({instruction.source})"
-        return "an unknown instruction"
 
     def _meets(self, wf: Wavefronts) -> bool:
         """True when siblings that parted stand here, or behind: they are joined, or go first."""
@@ -188,7 +255,7 @@ class Scheduler:
         if wf.loops < (POLL_QUANTUM if block.polls else QUANTUM):
             return False
         wf.loops = 0
-        if not block.polls and not self.ready and not self.pending:
+        if not block.polls and not self.ready and not self.pending and not self.closed:
             return False  # a counted loop with nobody to wait for
         wf.turn += 1
         self.ready.append(wf)
@@ -209,14 +276,18 @@ class Scheduler:
         chunk.live -= len(wf)
         self.resident -= len(wf)
         self.idle_rounds = 0
+        if self.watch is not None:
+            self.watch.ended(wf)
+        np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
         if chunk.live:
-            np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
             if chunk.at_barrier:
                 self._release(chunk)
         else:
-            self.launch.finish(chunk)
+            chunk.launch.finish(chunk)
 
-    def _wait(self, wf: Wavefronts) -> None:
+    def _wait(self, wf: Wavefronts, block: p.Block) -> None:
+        if self.watch is not None:
+            self.watch.arrived(wf, block.index)
         wf.chunk.at_barrier.append(wf)
         self._release(wf.chunk)
 
@@ -228,6 +299,8 @@ class Scheduler:
         complete = (arrived == chunk.live_in_group) & (arrived > 0)
         if not complete.any():
             return
+        if self.watch is not None:
+            self.watch.released(chunk, [chunk.groups[1] + int(i) for i in np.flatnonzero(complete)])
         waiting, chunk.at_barrier = chunk.at_barrier, []
         # Of a spinning work-group only some wavefronts jump backwards; all that met here have used what those used.
         turn = max(wf.turn for wf in waiting)
@@ -241,3 +314,27 @@ class Scheduler:
                 wf = wf.select(go)
             wf.turn = turn
             self.ready.append(wf)
+
+
+def _registers(wf: Wavefronts) -> bytes:
+    """All that decides what these wavefronts do next, but for memory."""
+    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
+    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
+
+
+def _where(wavefronts: Wavefronts) -> str:
+    launch = wavefronts.chunk.launch
+    instruction = launch.program.listing.instructions[launch.program.blocks[wavefronts.block].first]
+    spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
+    waves = wavefronts.wave
+    which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
+    polled = f", polling {launch.polled(int(waves[0]))}" if int(waves[0]) in launch.polls else ""
+    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{polled}"
+
+
+def _instruction_of(wf: Wavefronts, step: object) -> str:
+    for segment in wf.chunk.launch.program.blocks[wf.block].segments:
+        for candidate, instruction in zip(segment.steps, segment.instructions, strict=True):
+            if candidate is step:
+                return f"{instruction.text!r} ({instruction.source})"
+    return "an unknown instruction"

@@ -127,7 +127,7 @@ def execute(
 def run_kernel(*lines: str, groups: int = 1, waves: int = 1, lds: int = 0, memory=()) -> Launch:
     """Run a whole listing, branches and barriers included, on a grid of ``groups`` work-groups."""
     launch = Launch(program(*lines), (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
-    Scheduler(launch).run()
+    Scheduler([[launch]]).run()
     return launch
 
 

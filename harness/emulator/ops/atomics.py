@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator import native
+from harness.emulator.ops.access import ATOMIC, Effect, GlobalAccess
 from harness.emulator.ops.memory import address_form
 from harness.emulator.ops.table import instruction
 
@@ -50,14 +51,16 @@ def atomic_x2(instruction, context):
 @instruction(_names(["pk_add_f16", "pk_add_bf16"]), klass="atomic")
 def atomic_pk_add(instruction, context):
     """Two 16-bit float additions as one 32-bit read-modify-write, published by compare-and-swap."""
-    add = _pk_add_bf16 if instruction.mnemonic.endswith("bf16") else _pk_add_f16
+    add = pk_add_bf16 if instruction.mnemonic.endswith("bf16") else pk_add_f16
     data, target, address = _operands(instruction, context)
-    access = context.access(instruction, "atomic", 4)
+    site = context.access(instruction, ATOMIC, 4)
+    operation = native.PK_ADD_BF16 if instruction.mnemonic.endswith("bf16") else native.PK_ADD_F16
+    access = GlobalAccess(instruction, site, ATOMIC, 4, address, data, target, operation)
     form, areg, sreg, soffset, offset = address
 
     def step(wf):
         chunk = wf.chunk
-        counts = chunk.count(access, wf)
+        counts = chunk.count(site, wf)
         ignored = np.zeros_like(counts)
         value = wf.v[data >> 1][:, :, data & 1].copy()
         # Scratch registers of our own: pair 0 holds the address, pair 1 the new value and the expected one, pair 2 the
@@ -84,13 +87,13 @@ def atomic_pk_add(instruction, context):
         if target >= 0:
             np.copyto(wf.v[target >> 1][:, :, target & 1], pairs[2, :, :, 0], where=wf.exec_mask)
 
-    return step
+    return Effect(access, step)
 
 
 def _rmw(instruction, context, function, op, size):
     data, target, address = _operands(instruction, context)
-    access = context.access(instruction, "atomic", size)
-    form, areg, sreg, soffset, offset = address
+    site = context.access(instruction, ATOMIC, size)
+    access = GlobalAccess(instruction, site, ATOMIC, size, address, data, target, op)
 
     def step(wf):
         chunk = wf.chunk
@@ -98,21 +101,17 @@ def _rmw(instruction, context, function, op, size):
             wf.v,
             wf.s,
             wf.exec_mask,
-            form,
-            areg,
-            sreg,
-            soffset,
-            offset,
+            *address,
             op,
             data,
             target,
             *chunk.table,
-            chunk.count(access, wf),
+            chunk.count(site, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size, aligned=True)
 
-    return step
+    return Effect(access, step)
 
 
 def _operands(instruction, context):
@@ -132,12 +131,12 @@ def _operands(instruction, context):
     return data, target.register, address
 
 
-def _pk_add_f16(a, b):
+def pk_add_f16(a, b):
     left, right = (np.ascontiguousarray(x).view(np.float16) for x in (a, b))
     return (left + right).view(np.uint32).reshape(a.shape)
 
 
-def _pk_add_bf16(a, b):
+def pk_add_bf16(a, b):
     left, right = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16) for x in (a, b))
     total = (left.view(np.float32) + right.view(np.float32)).view(np.uint32)
     # Round to nearest even: a sum of two bf16 in float32 is close enough to the exact one that rounding twice changes

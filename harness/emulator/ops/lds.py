@@ -6,6 +6,7 @@ The two-address forms count their offsets in elements (``read2``) or in 64 eleme
 from __future__ import annotations
 
 from harness.emulator import native
+from harness.emulator.ops.access import LOAD, STORE, Effect, LdsAccess
 from harness.emulator.ops.table import instruction
 
 _READS = {
@@ -98,7 +99,7 @@ def _read(instruction, areg, parts, size, signed, half):
             if lane >= 0:
                 chunk.lds_fault(wf, instruction, lane, areg, offset, size)
 
-    return step
+    return Effect(LdsAccess(instruction, LOAD, size, areg, tuple(parts), signed=signed, half=half), step)
 
 
 def _write(instruction, areg, parts, size, high):
@@ -121,4 +122,4 @@ def _write(instruction, areg, parts, size, high):
             if lane >= 0:
                 chunk.lds_fault(wf, instruction, lane, areg, offset, size)
 
-    return step
+    return Effect(LdsAccess(instruction, STORE, size, areg, tuple(parts), half=2 if high else 0), step)

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.emulator import native, operands
 from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.ops.access import LOAD, STORE, AddressForm, Effect, GlobalAccess, ScalarAccess
 from harness.emulator.ops.table import instruction
 from harness.emulator.state import M0
 
@@ -37,8 +38,8 @@ def load(instruction, context):
     size, signed, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
     data, address = address_form(instruction, context, data_first=True)
     (register,) = data
-    access = context.access(instruction, "load", size)
-    form, areg, sreg, soffset, offset = address
+    site = context.access(instruction, LOAD, size)
+    access = GlobalAccess(instruction, site, LOAD, size, address, register, signed=signed, half=half)
 
     def step(wf):
         chunk = wf.chunk
@@ -46,22 +47,18 @@ def load(instruction, context):
             wf.v,
             wf.s,
             wf.exec_mask,
-            form,
-            areg,
-            sreg,
-            soffset,
-            offset,
+            *address,
             register,
             size,
             signed,
             half,
             *chunk.table,
-            chunk.count(access, wf),
+            chunk.count(site, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
 
-    return step
+    return Effect(access, step)
 
 
 @instruction(_each("global_store_", _STORES) + " " + _each("buffer_store_", _STORES), klass="vmem")
@@ -69,8 +66,8 @@ def store(instruction, context):
     size, _, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
     data, address = address_form(instruction, context, data_first=instruction.mnemonic.startswith("buffer"))
     (register,) = data
-    access = context.access(instruction, "store", size)
-    form, areg, sreg, soffset, offset = address
+    site = context.access(instruction, STORE, size)
+    access = GlobalAccess(instruction, site, STORE, size, address, register, half=half)
 
     def step(wf):
         chunk = wf.chunk
@@ -78,21 +75,17 @@ def store(instruction, context):
             wf.v,
             wf.s,
             wf.exec_mask,
-            form,
-            areg,
-            sreg,
-            soffset,
-            offset,
+            *address,
             register,
             size,
             half == 2,
             *chunk.table,
-            chunk.count(access, wf),
+            chunk.count(site, wf),
         )
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
 
-    return step
+    return Effect(access, step)
 
 
 @instruction(" ".join(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
@@ -115,12 +108,11 @@ def load_scalar(instruction, context):
             address += offset + (int(wf.s[wave, soffset]) if soffset >= 0 else 0)
             chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
 
-    return step
+    return Effect(ScalarAccess(instruction, target.register, words), step)
 
 
 def address_form(instruction, context, data_first: bool):
-    """The data registers and ``(form, areg, sreg, soffset, offset)`` of a global or buffer instruction, as ``native``
-    takes them.
+    """The data registers and the ``AddressForm`` of a global or buffer instruction.
 
     ``global_*``: address pair and ``off``, or a lane offset and a scalar base; ``data_first`` says on which side of the
     address the data stands (atomics that return have data on both). ``buffer_*``: data, lane offset or ``off``,
@@ -139,7 +131,7 @@ def address_form(instruction, context, data_first: bool):
             soffset = M0 if outer.text == "m0" else outer.register
         else:
             soffset = -1
-        return [d.register for d in data], (native.BUFFER, areg, descriptor.register, soffset, offset)
+        return [d.register for d in data], AddressForm(native.BUFFER, areg, descriptor.register, soffset, offset)
     base = parsed[-1]
     if data_first:
         *before, lane, _ = parsed
@@ -148,13 +140,12 @@ def address_form(instruction, context, data_first: bool):
         lane, *after, _ = parsed
         data = [d.register for d in after]
     if base.space == "off":
-        return data, (native.GLOBAL, lane.register, -1, -1, offset)
-    return data, (native.GLOBAL_SADDR, lane.register, base.register, -1, offset)
+        return data, AddressForm(native.GLOBAL, lane.register, -1, -1, offset)
+    return data, AddressForm(native.GLOBAL_SADDR, lane.register, base.register, -1, offset)
 
 
 def lane_address(wf, address, lane: int) -> int:
     """The address that flat lane ``lane`` formed; for fault messages."""
-    form, areg, sreg, soffset, offset = address
-    out = np.zeros((len(wf), 64), np.uint64)
-    native.addresses(wf.v, wf.s, form, areg, sreg, soffset, offset, out)
+    out, inside = np.zeros((len(wf), 64), np.uint64), np.zeros((len(wf), 64), np.bool_)
+    native.addresses(wf.v, wf.s, *address, 1, out, inside)
     return int(out.reshape(-1)[lane])

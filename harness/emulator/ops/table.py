@@ -108,11 +108,11 @@ class Op:
 
 @dataclass(frozen=True)
 class Builder:
-    """An instruction that is no pure function: ``build(instruction, context)`` returns its step, or None for no
-    effect."""
+    """An instruction that is no pure function: ``build(instruction, context)`` returns its step, the
+    ``access.Effect`` of a memory instruction, or None for no effect."""
 
     name: str
-    build: Callable[..., Step | None]
+    build: Callable[..., Any]
     klass: str
 
 

@@ -1,0 +1,72 @@
+"""All ranks in one process: the kernels of several ranks under one scheduler, so that an ordering failure replays.
+
+    driver = emulator.activate(mode="weak", choices=7)
+    with emulator.together(driver) as ranks:
+        with ranks.rank(0):
+            produce[(1,)](heaps[0], ...)          # queued
+        with ranks.rank(1):
+            consume[(1,)](heaps[1], ...)
+                                                  # all run here, side by side
+
+Launches of one rank run in the order of their calls, as on one stream. Nobody else may change the memory meanwhile:
+then the run depends on the inputs and the driver's choices alone, and wavefronts that wait for ever are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.emulator.driver import EmulatedDriver
+from harness.emulator.launch import Launch
+
+
+class Ranks:
+    """The launches of each rank; filled inside ``together``."""
+
+    def __init__(self, driver: EmulatedDriver) -> None:
+        self._driver = driver
+        self.streams: dict[int, list[Launch]] = {}
+
+    @contextmanager
+    def rank(self, number: int) -> Iterator[None]:
+        """Kernels called in this block belong to rank ``number``.
+
+        ``ValueError`` for a negative number, or inside the block of another rank.
+        """
+        if number < 0:
+            raise ValueError(f"a rank is 0 or more, not {number}")
+        if self._driver.rank is not None:
+            raise ValueError(f"rank {number} was asked for inside the block of rank {self._driver.rank}")
+        self._driver.rank = number
+        self._driver.defer = self.streams.setdefault(number, []).append
+        try:
+            yield
+        finally:
+            self._driver.rank = None
+            self._driver.defer = self._outside
+
+    def _outside(self, launch: Launch) -> None:
+        raise ValueError(f"kernel {launch.program.name} was launched inside together(), but outside any rank(n) block")
+
+
+@contextmanager
+def together(driver: EmulatedDriver) -> Iterator[Ranks]:
+    """Queue the launches made inside, by rank, and run them side by side at the end of the block.
+
+    Raises what a kernel raises: the first fault ends all ranks. ``ValueError`` inside another ``together``.
+    """
+    if driver.defer is not None:
+        raise ValueError("together() cannot be used inside another together()")
+    ranks = Ranks(driver)
+    driver.defer = ranks._outside
+    try:
+        yield ranks
+    finally:
+        driver.defer = None
+    launches = [launch for stream in ranks.streams.values() for launch in stream]
+    try:
+        driver.run(list(ranks.streams.values()), closed=True)
+    finally:
+        for launch in launches:
+            launch.record_it()

@@ -1,0 +1,59 @@
+"""The base of a watched mode: a watch that changes nothing and is told everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from harness.emulator.ops.table import Step
+from harness.emulator.program import Decoded
+from harness.emulator.state import Wavefronts
+from harness.emulator.watch.choices import Choices
+
+if TYPE_CHECKING:
+    from harness.emulator.launch import Chunk, Launch
+
+
+class Watch:
+    """One watched mode of one driver; sees every launch until the driver is replaced.
+
+    ``choices`` decides what is left open; None: the scheduler's fixed order. Runs on the launching thread.
+
+    State of a wavefront belongs under its number: ``wf.wave`` (int64[W], numbers within the launch, those of one
+    work-group are consecutive), since wavefronts that part and meet are copied. ``wf.chunk.launch`` is the launch, and
+    ``launch.rank`` the rank that launched.
+    """
+
+    name: ClassVar[str] = ""
+    interleaves: bool = False
+    """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
+    operation. False: those that stand at the same instruction run as one array."""
+
+    def __init__(self, choices: Choices | None = None) -> None:
+        self.choices = choices
+
+    def instrument(self, decoded: Decoded) -> Step | None:
+        """The step to execute for an instruction, called once while its program is decoded; by default the plain
+        one."""
+        return decoded.step
+
+    def start(self, launch: Launch) -> None:
+        """A launch begins: no wavefront of it has been made."""
+
+    def started(self, chunk: Chunk) -> None:
+        """The wavefronts of these work-groups have been made; registers are as at entry."""
+
+    def arrived(self, wf: Wavefronts, barrier: int) -> None:
+        """Wavefronts arrived at the s_barrier at the end of block ``barrier``."""
+
+    def released(self, chunk: Chunk, groups: list[int]) -> None:
+        """All live wavefronts of these work-groups (numbers within the launch) have arrived at a barrier, and go on."""
+
+    def ended(self, wf: Wavefronts) -> None:
+        """Wavefronts executed s_endpgm."""
+
+    def finish(self, launch: Launch) -> None:
+        """The last wavefront of a launch has ended."""
+
+    def settled(self) -> bool:
+        """False while memory may still change, or be seen to, without any wavefront doing anything."""
+        return True
