@@ -245,7 +245,7 @@ def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Set
 
     def set_lanes(wf: Wavefronts, value: np.ndarray) -> None:
         if narrow:
-            value = np.asarray(value).view(np.uint16)
+            value = value.view(np.uint16)
         if wf.exec_all:
             wf.view[k][...] = value
         else:
@@ -317,7 +317,7 @@ def _sdwa_source(kind: str, operand: Operand, select: str) -> Getter:
             if operand.sext:
                 word = (word << np.uint32(32 - bits)).view(np.int32) >> np.int32(32 - bits)
                 word = word.view(np.uint32)
-        value = np.ascontiguousarray(word).astype(np.uint16).view(dtype) if dtype.itemsize == 2 else word.view(dtype)
+        value = word.astype(np.uint16).view(dtype) if dtype.itemsize == 2 else word.view(dtype)
         return _modify(value, operand) if operand.negate or operand.absolute else value
 
     return get
@@ -335,7 +335,6 @@ def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Sette
     field = np.uint32(((1 << bits) - 1) << shift)
 
     def put(wf: Wavefronts, value: np.ndarray) -> None:
-        value = np.asarray(value)
         word = value.view(np.uint16).astype(np.uint32) if DTYPES[kind].itemsize == 2 else value.view(np.uint32)
         if bits < 32:
             word = (word << np.uint32(shift)) & field
@@ -409,7 +408,7 @@ def _packed(function: Callable, after: Callable | None, instruction: Instruction
     def step(wf: Wavefronts) -> None:
         values = [function(*[get(wf) for get in getters]) for getters in halves]
         for k, value in zip(keys, values, strict=True):
-            value = np.asarray(after(value) if after else value)
+            value = after(value) if after else value
             value = value.view(np.uint16) if narrow else value
             if wf.exec_all:
                 wf.view[k][...] = value

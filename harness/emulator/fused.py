@@ -54,7 +54,7 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     dtype = np.result_type(a, b, c)
     if dtype == np.float16:
         # In float64 the product is exact, and where the sum is not, it is far from halfway between two float16 values.
-        return np.asarray(np.multiply(a, b, dtype=np.float64) + c, np.float64).astype(np.float16)
+        return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
     function, signature = _COMPILED[dtype]
     if not function.signatures:
         function.compile(signature)

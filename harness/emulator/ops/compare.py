@@ -67,7 +67,7 @@ def _classes(bits: int, mantissa: int) -> Callable:
     exponent_ones = word((1 << bits - 1 - mantissa) - 1)
 
     def test(a, mask):
-        raw = np.asarray(a).view(word)
+        raw = a.view(word)
         negative = raw >> word(bits - 1) != 0
         exponent = raw >> word(mantissa) & exponent_ones
         fraction = raw & word((1 << mantissa) - 1)
@@ -76,7 +76,7 @@ def _classes(bits: int, mantissa: int) -> Callable:
         magnitude = np.where(special, 0, np.where(~tiny, 1, np.where(fraction != 0, 2, 3)))
         index = np.where(negative, 2 + magnitude, 9 - magnitude)
         index = np.where(special & (fraction != 0), quiet.astype(index.dtype), index)
-        return np.asarray(mask).astype(np.int64) >> index & 1 != 0
+        return mask.astype(np.int64) >> index & 1 != 0
 
     return test
 

@@ -14,14 +14,14 @@ _F16, _F32, _F64 = np.float16, np.float32, np.float64
 
 
 def _to(dtype):
-    return lambda a: np.asarray(a).astype(dtype)
+    return lambda a: a.astype(dtype)
 
 
 def to_integer(a, dtype, rounding=np.trunc):
     """``a`` rounded by ``rounding``, limited to the range of ``dtype``; NaN gives 0."""
     limits = np.iinfo(dtype)
     # float64 holds every 32-bit integer exactly, so the limits are not rounded away.
-    wide = rounding(np.asarray(a).astype(_F64))
+    wide = rounding(a.astype(_F64))
     return np.where(np.isnan(wide), 0.0, np.clip(wide, limits.min, limits.max)).astype(np.int64).astype(dtype)
 
 
@@ -57,14 +57,14 @@ for _i in range(4):
 
 def _pack(low, high):
     """Two arrays of 16-bit values as the halves of one register."""
-    low, high = (np.asarray(x).view(np.uint16).astype(np.uint32) for x in (low, high))
+    low, high = (x.view(np.uint16).astype(np.uint32) for x in (low, high))
     return low | high << np.uint32(16)
 
 
 def toward_zero_f16(a):
     """float32 to float16, rounded toward zero: a finite value never becomes infinite."""
     with np.errstate(over="ignore"):
-        near = np.asarray(a).astype(_F16)
+        near = a.astype(_F16)
     too_far = np.abs(near.astype(_F32)) > np.abs(a)
     return np.where(too_far, np.nextafter(near, _F16(0)), near)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.ops.table import instruction, vector
+from harness.emulator.ops.vector import bit_count
 from harness.emulator.state import LANES, SCALAR, VECTOR, key
 
 _ALL = np.arange(LANES, dtype=np.int64)
@@ -104,20 +105,8 @@ def permute(instruction, context):
 
 def _bits_below(mask: np.ndarray, first: int) -> np.ndarray:
     """For each lane, how many of the mask's 32 bits belong to lanes below it; bit 0 is lane ``first``."""
-    words = (
-        np.broadcast_to(np.asarray(mask, np.uint32), (*np.shape(mask)[:-1], LANES))
-        if np.ndim(mask)
-        else np.full((1, LANES), mask)
-    )
     below = np.clip(_ALL - first, 0, 32).astype(np.uint64)
-    kept = words.astype(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))
-    return np.bitwise_count(kept).astype(np.uint32) if hasattr(np, "bitwise_count") else _popcount(kept)
-
-
-def _popcount(words: np.ndarray) -> np.ndarray:
-    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8), axis=-1).sum(
-        axis=-1, dtype=np.uint32
-    )
+    return bit_count(mask.astype(np.uint64) & ((np.uint64(1) << below) - np.uint64(1))).astype(np.uint32)
 
 
 vector("v_mbcnt_lo_u32_b32", "u32 = u32 u32")(lambda mask, base: _bits_below(mask, 0) + base)

@@ -26,14 +26,13 @@ _MANTISSA = {2: 10, 4: 23, 8: 52}
 
 
 def _words(a: np.ndarray) -> np.ndarray:
-    a = np.asarray(a)
     return a.view(f"u{a.dtype.itemsize}")
 
 
 def _quiet(a: np.ndarray) -> np.ndarray:
     """The quiet form of a NaN: the highest mantissa bit set."""
     word = _words(a)
-    return (word | word.dtype.type(1 << (_MANTISSA[word.dtype.itemsize] - 1))).view(np.asarray(a).dtype)
+    return (word | word.dtype.type(1 << (_MANTISSA[word.dtype.itemsize] - 1))).view(a.dtype)
 
 
 def _signalling(a: np.ndarray) -> np.ndarray:
@@ -50,7 +49,7 @@ def _extreme(pick: Callable, join: Callable) -> Callable:
         result = pick(a, b)
         if equal.any():
             # Equal values differ at most in the sign of zero: the sign bits are joined.
-            result = np.where(equal, join(_words(a), _words(b)).view(np.asarray(a).dtype), result)
+            result = np.where(equal, join(_words(a), _words(b)).view(a.dtype), result)
         nan_a, nan_b = np.isnan(a), np.isnan(b)
         if nan_a.any() or nan_b.any():
             result = np.where(nan_a, b, np.where(nan_b, a, result))
@@ -99,7 +98,7 @@ def frexp_exp(a):
 def ldexp(a, exponent):
     """a times a power of two, rounded once. The exponent is limited first: beyond 2200 every format is 0 or
     infinite."""
-    return np.ldexp(a, np.clip(np.asarray(exponent).astype(np.int32), -2200, 2200)).astype(np.asarray(a).dtype)
+    return np.ldexp(a, np.clip(exponent.astype(np.int32), -2200, 2200)).astype(a.dtype)
 
 
 for _type in ("f16", "f32", "f64"):
@@ -148,7 +147,7 @@ def _rounded(function: Callable, kind: str) -> Callable:
 
     def approximate(a):
         if kind != "f32":
-            return function(np.asarray(a).astype(np.float64)).astype(dtype)
+            return function(a.astype(np.float64)).astype(dtype)
         return _flush(function(_flush(a).astype(np.float64)).astype(np.float32))
 
     return approximate

@@ -16,7 +16,7 @@ def saturating(function, low: int, high: int):
     """The function on wide integers, limited to [low, high] of the sources' dtype."""
 
     def saturated(*sources):
-        wide = function(*[np.asarray(s).astype(_I64) for s in sources])
+        wide = function(*[s.astype(_I64) for s in sources])
         return np.clip(wide, low, high).astype(np.result_type(*sources))
 
     return saturated
@@ -49,7 +49,7 @@ def add_co(a, b):
 
 @vector("v_addc_co_u32", "u32 mask = u32 u32 mask")
 def addc_co(a, b, carry):
-    wide = np.asarray(a).astype(_U64) + b + carry
+    wide = a.astype(_U64) + b + carry
     return wide.astype(_U32), wide >> _U64(32) != 0
 
 
@@ -65,7 +65,7 @@ def subrev_co(a, b):
 
 @vector("v_subb_co_u32", "u32 mask = u32 u32 mask")
 def subb_co(a, b, borrow):
-    taken = np.asarray(b).astype(_U64) + borrow
+    taken = b.astype(_U64) + borrow
     return (a - taken).astype(_U32), taken > a
 
 
@@ -78,7 +78,7 @@ def subbrev_co(a, b, borrow):
 
 
 def _signed24(a):
-    return np.asarray(a).astype(np.int32) << np.int32(8) >> np.int32(8)
+    return a.astype(np.int32) << np.int32(8) >> np.int32(8)
 
 
 def _unsigned24(a):

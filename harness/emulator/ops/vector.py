@@ -85,7 +85,7 @@ def perm(high, low, selector):
     sign, 12 zero, more 0xff."""
     if selector.size == 1 or (selector.shape[-1] == 1 and (selector == selector[0]).all()):
         return _perm_uniform(high, low, int(selector.reshape(-1)[0]))
-    joined = np.asarray(high).astype(_U64) << _U64(32) | low
+    joined = high.astype(_U64) << _U64(32) | low
     result = np.zeros(np.broadcast_shapes(joined.shape, selector.shape), _U32)
     for i in range(4):
         pick = selector >> _U32(8 * i) & _U32(0xFF)
@@ -102,7 +102,7 @@ def perm(high, low, selector):
 def _perm_uniform(high, low, selector: int):
     """``perm`` with one selector for all lanes, which is how compilers use it: a few shifts and masks."""
     moves, constant, signs = _perm_plan(selector)
-    result = np.asarray(_U32(constant))
+    result = _U32(constant)
     for from_high, shift, mask in moves:
         source = high if from_high else low
         part = source << _U32(shift) if shift > 0 else source >> _U32(-shift) if shift < 0 else source
@@ -138,7 +138,6 @@ def _perm_plan(selector: int):
 
 def bit_count(words: np.ndarray) -> np.ndarray:
     """How many bits are set, in the words' own dtype."""
-    words = np.asarray(words)
     if hasattr(np, "bitwise_count"):
         return np.bitwise_count(words).astype(words.dtype)
     octets = np.ascontiguousarray(words)[..., None].view(np.uint8)
