@@ -27,20 +27,20 @@ def _fma_of(kind: Any, llvm_type: ir.Type) -> Callable[..., Any]:
     return fma
 
 
-_fma32 = _fma_of(types.float32, ir.FloatType())
-_fma64 = _fma_of(types.float64, ir.DoubleType())
+fma32 = _fma_of(types.float32, ir.FloatType())
+fma64 = _fma_of(types.float64, ir.DoubleType())
 
 
 @njit(cache=True, nogil=True)
 def _each32(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> None:
     for i in range(out.size):
-        out[i] = _fma32(a[i], b[i], c[i])
+        out[i] = fma32(a[i], b[i], c[i])
 
 
 @njit(cache=True, nogil=True)
 def _each64(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> None:
     for i in range(out.size):
-        out[i] = _fma64(a[i], b[i], c[i])
+        out[i] = fma64(a[i], b[i], c[i])
 
 
 _COMPILED = {

@@ -13,6 +13,7 @@ lanes by local and peer. ``compile_once`` compiles them all, and numba keeps the
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -472,14 +473,26 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 }
 
 
-def compile_once(lock_folder: Path) -> None:
-    """Compile every function, or load it from numba's cache; of several processes one compiles and the others wait.
+_lock_folder: Path | None = None
 
-    About 4 s the first time on a machine, 0.2 s afterwards. ``lock_folder`` holds the lock file that they agree on.
+
+def compile_once(lock_folder: Path) -> None:
+    """Compile every function of this module; ``lock_folder`` holds the lock file on which all processes agree."""
+    global _lock_folder
+    _lock_folder = lock_folder
+    compile_now(_SIGNATURES)
+
+
+def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
+    """Compile functions, or load them from numba's cache; of several processes one compiles and the others wait.
+
+    About 4 s for this module the first time on a machine, 0.2 s afterwards.
     """
-    if all(function.signatures for function in _SIGNATURES):
+    if all(function.signatures for function in signatures):
         return
-    lock_folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock_folder / "emulator-native.lock"):
-        for function, signature in _SIGNATURES.items():
+    with contextlib.ExitStack() as stack:
+        if _lock_folder is not None:
+            _lock_folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(_lock_folder / "emulator-native.lock"))
+        for function, signature in signatures.items():
             function.compile(signature)
