@@ -19,12 +19,12 @@ ALL = (1 << 64) - 1
 VCC, EXEC = 106, 126
 
 _LISTING = """
-	.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+	.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
 probe:
 {code}
 .Lfunc_end0:
 	.amdhsa_kernel probe
-		.amdhsa_next_free_vgpr 80
+		.amdhsa_next_free_vgpr 128
 		.amdhsa_accum_offset 64
 		.amdhsa_user_sgpr_count 0
 		.amdhsa_user_sgpr_kernarg_segment_ptr 0
@@ -38,14 +38,14 @@ amdhsa.kernels:
 """
 
 
-def listing(*lines: str) -> str:
-    """A listing of a kernel ``probe`` with this code; a line that ends with a colon is a label."""
-    return _LISTING.format(code="\n".join(line if line.endswith(":") else "\t" + line for line in lines))
+def listing(*lines: str, arch: str = "gfx942") -> str:
+    """A listing of a kernel ``probe`` with this code; a line that ends with a colon is a label. v0 to v63, a0 to a63."""
+    return _LISTING.format(arch=arch, code="\n".join(line if line.endswith(":") else "\t" + line for line in lines))
 
 
 @lru_cache(maxsize=4096)
-def program(*lines: str) -> Program:
-    return decode(listing(*lines))
+def program(*lines: str, arch: str = "gfx942") -> Program:
+    return decode(listing(*lines, arch=arch))
 
 
 class Result:
@@ -91,6 +91,7 @@ def execute(
     waves: int = 1,
     lds: int = 0,
     memory=(),
+    arch: str = "gfx942",
 ) -> Result:
     """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
 
@@ -98,7 +99,7 @@ def execute(
     (``s``). ``exec`` and ``vcc`` are lane masks. ``lds`` is the size of the local data share; ``memory`` lists the
     known allocations as (address, size, label).
     """
-    code = program(*lines)
+    code = program(*lines, arch=arch)
     launch = Launch(code, (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
     chunk = launch.start(0, 1)
     wf = chunk.wavefronts
