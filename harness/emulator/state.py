@@ -60,6 +60,11 @@ def constant_key(value: np.ndarray) -> int:
     return _constant_keys[identity]
 
 
+def constant_of(k: int) -> np.ndarray:
+    """The constant of a ``constant_key``."""
+    return _constants[k - _CONSTANT]
+
+
 class _Views(dict[int, np.ndarray]):
     """Views of registers by key, made when first used."""
 
@@ -71,7 +76,7 @@ class _Views(dict[int, np.ndarray]):
 
     def __missing__(self, k: int) -> np.ndarray:
         if k >= SCC:
-            array = self.owner.scc if k == SCC else _constants[k - _CONSTANT]
+            array = self.owner.scc if k == SCC else constant_of(k)
             self[k] = array
             return array
         kind = TYPES[k & 15]
@@ -100,7 +105,21 @@ class Wavefronts:
     ``turn``       how many scheduling quanta these wavefronts have used
     """
 
-    __slots__ = ("active", "block", "chunk", "exec_all", "exec_mask", "loops", "s", "scc", "turn", "v", "view", "wave")
+    __slots__ = (
+        "_addresses",
+        "active",
+        "block",
+        "chunk",
+        "exec_all",
+        "exec_mask",
+        "loops",
+        "s",
+        "scc",
+        "turn",
+        "v",
+        "view",
+        "wave",
+    )
 
     def __init__(
         self,
@@ -121,10 +140,17 @@ class Wavefronts:
         self.turn = turn
         self.loops = 0
         self.view = _Views(self)
+        self._addresses: tuple[int, int, int, int] | None = None
         self.refresh_exec()
 
     def __len__(self) -> int:
         return len(self.wave)
+
+    def addresses(self) -> tuple[int, int, int, int]:
+        """What compiled code is called with: the addresses of ``v``, ``s`` and ``scc``, and W."""
+        if self._addresses is None:
+            self._addresses = (self.v.ctypes.data, self.s.ctypes.data, self.scc.ctypes.data, len(self.wave))
+        return self._addresses
 
     def refresh_exec(self) -> None:
         """Bring the lane mask up to date after EXEC was written."""
@@ -165,10 +191,14 @@ class Wavefronts:
 
 def unpack(words: np.ndarray) -> np.ndarray:
     """uint64[W] lane masks as bool[W, 64], bit i = lane i."""
+    if not isinstance(words, np.ndarray):
+        return words.unpacked()  # symbolic: see harness.emulator.compiled
     octets = np.ascontiguousarray(words).view(np.uint8)
     return np.unpackbits(octets, bitorder="little").view(np.bool_).reshape(-1, LANES)
 
 
 def pack(mask: np.ndarray) -> np.ndarray:
     """bool[W, 64] as uint64[W] lane masks; the inverse of ``unpack``."""
+    if not isinstance(mask, np.ndarray):
+        return mask.packed()
     return np.packbits(mask.reshape(-1), bitorder="little").view(np.uint64)
