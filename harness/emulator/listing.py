@@ -158,7 +158,8 @@ def _split(rest: str) -> tuple[list[str], dict[str, str]]:
         kept: list[str] = []
         for word in words:
             match = _MODIFIER.match(word)
-            if match and (kept or operands):
+            # buffer_wbl2 and buffer_inv have modifiers and no operands.
+            if match and (kept or operands or word in ("sc0", "sc1", "nt")):
                 modifiers[match.group("name")] = match.group("value") or ""
             else:
                 kept.append(word)

@@ -154,6 +154,8 @@ def decode(text: str, entry: int | None = None, watch: Instrument | None = None)
             watch is not None and watch.interleaves and _switches(instruction, listing)
         ):
             leaders.add(instruction.index + 1)
+        if instruction.mnemonic == "s_waitcnt" and watch is not None and watch.interleaves:
+            leaders.add(instruction.index)
     bounds = sorted(i for i in leaders if i < len(code))
     block_at = {first: n for n, first in enumerate(bounds)}
     segments: list[Segment] = []

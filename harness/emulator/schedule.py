@@ -31,6 +31,8 @@ from harness.emulator.watch.base import Watch
 QUANTUM = 16
 POLL_QUANTUM = 2
 SLACK = 4
+# One of these is chosen for a run: some orderings need a wavefront that runs far while others stand still.
+_PERIODS = (1, 4, 16)
 # Wavefronts executed as one array: enough to amortise NumPy's overhead, few enough for the registers to stay in cache.
 CHUNK_WAVES = 128
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
@@ -62,6 +64,7 @@ class Scheduler:
         self.round = 0
         self.current: Wavefronts | None = None
         self.last: Wavefronts | None = None
+        self.period: int | None = None
         self.stuck: list[bytes] | None = None
         for queue in self.queues:
             self._begin(queue)
@@ -143,6 +146,11 @@ class Scheduler:
         candidates = [w for w in self.ready if w.turn <= lowest + SLACK]
         if len(candidates) == 1:
             return candidates[0]
+        if self.period is None:
+            self.period = _PERIODS[self.choices.pick(len(_PERIODS), "how often wavefronts are switched")]
+        go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, "switch wavefronts") != 1
+        if go_on:
+            return self.last  # type: ignore[return-value]
         candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
         return candidates[self.choices.pick(len(candidates), "next wavefront")]
 
@@ -223,7 +231,7 @@ class Scheduler:
                     wf.block += 1
                     os.sched_yield()
                 elif end == p.SWITCH:
-                    wf.block += 1
+                    wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
                     self.ready.append(wf)
                     return
                 else:

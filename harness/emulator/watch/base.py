@@ -42,6 +42,13 @@ class Watch:
     def started(self, chunk: Chunk) -> None:
         """The wavefronts of these work-groups have been made; registers are as at entry."""
 
+    def blocked(self, wf: Wavefronts) -> bool:
+        """After an instruction at which wavefronts may be switched: True when it waits, and is executed again.
+
+        Asked where ``interleaves`` is True; an s_waitcnt is then a block of its own.
+        """
+        return False
+
     def arrived(self, wf: Wavefronts, barrier: int) -> None:
         """Wavefronts arrived at the s_barrier at the end of block ``barrier``."""
 

@@ -1,0 +1,264 @@
+"""The memory that a gfx942 kernel sees, as weak as LLVM allows it to be.
+
+Source: LLVM AMDGPUUsage, "Memory Model gfx942". A store *lands* in the L2 of its XCD, and is visible beyond it when it
+has been written back: to other XCDs of the agent at agent level, to other agents at system level. A write-back happens
+by ``buffer_wbl2``, by the store's own scope bits (a write-through), or when the adversary evicts. A load may be
+answered with a line that was fetched at any time since the compute unit last invalidated its caches.
+
+This is kept as history, not as caches: each 128-byte line has the list of its stores, each with the times at which it
+landed, reached its agent and reached the system. A load picks the time t of its fetch, not before the last fetch of
+that line by the same compute unit (coherence) and not before the last invalidate of the scope that the store needs. It
+sees the stores that were visible to its compute unit at t.
+
+Example, two agents, x = 0: agent 0 stores x = 1; it lands at time 1 and is written back to the system at time 5. A load
+by agent 1 at time 9 with no invalidate since the start sees 0 or 1; after ``buffer_inv sc0 sc1`` at time 7 only 1;
+after ``buffer_inv sc1`` at time 7, which orders nothing between agents, 0 or 1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.emulator.watch.choices import Choices
+
+LINE = 128
+NEVER = 1 << 62
+SCOPES = ("wave", "workgroup", "agent", "system")
+
+
+class Unit(NamedTuple):
+    """A compute unit: what shares a vector L1. ``xcd`` counts within the agent, ``number`` within the XCD."""
+
+    agent: int
+    xcd: int
+    number: int
+
+
+@dataclass
+class Store:
+    """One store to a line: the bytes ``mask`` of ``data``, and when it landed and reached its agent and the system."""
+
+    unit: Unit
+    mask: np.ndarray
+    data: np.ndarray
+    landed: int
+    agent: int = NEVER
+    system: int = NEVER
+    origin: str = ""
+
+    def visible_from(self, reader: Unit) -> int:
+        """When a compute unit could first have seen it."""
+        if self.unit == reader:
+            return 0
+        if self.unit[:2] == reader[:2]:
+            return self.landed
+        return self.agent if self.unit.agent == reader.agent else self.system
+
+
+@dataclass
+class Line:
+    """The bytes [address, address + size) of one allocation within one 128-byte line.
+
+    ``base`` are the bytes before the first store of ``stores``; ``seen`` the time of each compute unit's last fetch.
+    """
+
+    address: int
+    size: int
+    base: np.ndarray
+    memory: np.ndarray
+    stores: list[Store] = field(default_factory=list)
+    seen: dict[Unit, int] = field(default_factory=dict)
+
+
+class Hierarchy:
+    """The lines that were touched, and the clock. Real memory always holds the system level.
+
+    ``outside``: others (rank processes, the host between launches) may change it, and are looked for at each access.
+    """
+
+    MOST_STORES = 128
+
+    def __init__(self, choices: Choices, outside: bool = True) -> None:
+        self.choices = choices
+        self.outside = outside
+        self.now = 1
+        self.lines: dict[int, Line] = {}
+        # The last invalidate of each compute unit, by the scope of the stores that it made visible.
+        self.floors: dict[Unit, dict[str, int]] = {}
+        self.begun: dict[int, int] = {}
+        self.dirty: list[tuple[Line, Store]] = []
+        self.stale_loads = 0
+
+    def line(self, address: int, start: int, end: int) -> Line:
+        """The line that holds ``address``, of the allocation [start, end)."""
+        low = max(address & ~(LINE - 1), start)
+        if low not in self.lines:
+            size = min((address | (LINE - 1)) + 1, end) - low
+            memory = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8)
+            self.lines[low] = Line(low, size, memory.copy(), memory)
+        return self.lines[low]
+
+    def begin(self, agent: int) -> None:
+        """A kernel of ``agent`` starts, with clean caches."""
+        self.begun[agent] = self.tick()
+        for unit in [unit for unit in self.floors if unit.agent == agent]:
+            del self.floors[unit]
+
+    def floor(self, unit: Unit) -> dict[str, int]:
+        """When a compute unit last invalidated, by scope."""
+        if unit not in self.floors:
+            self.floors[unit] = dict.fromkeys(SCOPES, self.begun.get(unit.agent, 0))
+        return self.floors[unit]
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    # -- stores ------------------------------------------------------------------------------------------------------
+
+    def store(self, unit: Unit, line: Line, mask: np.ndarray, data: np.ndarray, scope: str, origin: str) -> None:
+        """A store lands; with agent or system scope it is written through."""
+        self._notice(line)
+        store = Store(unit, mask, data, self.tick(), origin=origin)
+        line.stores.append(store)
+        self.dirty.append((line, store))
+        if scope in ("agent", "system"):
+            self._promote_older(line, store, scope)
+        self._prune(line)
+
+    def exchange(self, unit: Unit, line: Line, mask: np.ndarray, scope: str) -> np.ndarray:
+        """The bytes that a read-modify-write at ``scope`` reads: all that reached that level, after its own XCD's
+        stores to ``mask`` were written back to it. Its result is then stored with ``store`` at the same scope."""
+        self._notice(line)
+        self.tick()
+        for other in sorted((store for dirty, store in self.dirty if dirty is line), key=_age):
+            own = other.unit[:2] == unit[:2] and (other.mask & mask).any()
+            reached = scope == "system" and other.unit.agent == unit.agent and other.agent <= self.now
+            if own or reached:
+                self._promote(line, other, scope)
+        if scope == "system":
+            return line.memory.copy()
+        return _compose(line, lambda s: s.system <= self.now or (s.unit.agent == unit.agent and s.agent <= self.now))
+
+    def write_back(self, unit: Unit, scope: str) -> int:
+        """``buffer_wbl2`` of an XCD: its stores, and at system scope all that reached its agent. Returns how many."""
+        self.tick()
+        written = 0
+        for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
+            mine = store.unit[:2] == unit[:2] or (store.unit.agent == unit.agent and store.agent <= self.now)
+            if mine and (scope == "system" or store.agent == NEVER):
+                self._promote(line, store, scope)
+                written += 1
+        return written
+
+    def evict(self, index: int) -> tuple[Line, Store]:
+        """A cache writes one store back by itself, one level at a time."""
+        line, store = self.dirty[index]
+        self.tick()
+        self._promote_older(line, store, "agent" if store.agent == NEVER else "system")
+        return line, store
+
+    def flush(self, agent: int) -> None:
+        """The release at the end of a kernel: everything of an agent reaches the system."""
+        self.tick()
+        for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
+            if store.unit.agent == agent:
+                self._promote(line, store, "system")
+
+    def _promote_older(self, line: Line, store: Store, scope: str) -> None:
+        """Promote, after the older stores to the same bytes: a cache keeps only the newest, and nothing goes back."""
+
+        def older(level: Callable[[Store], bool]) -> list[Store]:
+            found = [s for dirty, s in self.dirty if dirty is line and s is not store and (s.mask & store.mask).any()]
+            return sorted((s for s in found if level(s)), key=_age)
+
+        for other in older(lambda s: s.unit[:2] == store.unit[:2] and s.landed < store.landed):
+            self._promote(line, other, "agent")
+        self._promote(line, store, "agent")
+        if scope == "system":
+            for other in older(lambda s: s.unit.agent == store.unit.agent and _age(s) < _age(store)):
+                self._promote(line, other, "system")
+            self._promote(line, store, "system")
+
+    def _promote(self, line: Line, store: Store, scope: str) -> None:
+        if store.agent == NEVER:
+            store.agent = self.now
+        if scope == "system" and store.system == NEVER:
+            store.system = self.tick()
+            self._notice(line)
+            line.memory[store.mask] = store.data[store.mask]
+            self.dirty = [pair for pair in self.dirty if pair[1] is not store]
+
+    # -- loads -------------------------------------------------------------------------------------------------------
+
+    def load(self, unit: Unit, line: Line, scope: str) -> tuple[np.ndarray, int]:
+        """The line as a load of ``scope`` by a compute unit sees it, and how many stores the adversary hid from it."""
+        self._notice(line)
+        floors = self.floor(unit)
+        seen = line.seen.get(unit, 0)
+
+        def floor(store: Store) -> int:
+            """Until when a store must have become visible to be seen for certain."""
+            if store.unit[:2] == unit[:2]:
+                level = "workgroup"
+            else:
+                level = "agent" if store.unit.agent == unit.agent else "system"
+            # The load's own scope bits make it miss all caches up to that scope.
+            fresh = SCOPES.index(scope) >= 2 and SCOPES.index(level) <= SCOPES.index(scope)
+            return self.now if fresh else max(floors[level], seen)
+
+        optional = sorted(
+            {at for s in line.stores if floor(s) < (at := s.visible_from(unit)) <= self.now}, reverse=True
+        )
+        hidden = self.choices.pick(len(optional) + 1, "age of a line") if optional else 0
+        # Fetched just before the oldest hidden store became visible.
+        fetched = self.now if not hidden else optional[hidden - 1] - 1
+        line.seen[unit] = max(seen, fetched)
+        self.stale_loads += bool(hidden)
+        return _compose(line, lambda s: s.visible_from(unit) <= max(fetched, floor(s))), hidden
+
+    def invalidate(self, unit: Unit, scope: str) -> None:
+        """``buffer_inv``: from now on loads see what had become visible at that scope."""
+        self.tick()
+        for level in SCOPES[1 : SCOPES.index(scope) + 1]:
+            self.floor(unit)[level] = self.now
+
+    # -- bookkeeping -------------------------------------------------------------------------------------------------
+
+    def _notice(self, line: Line) -> None:
+        """Memory that somebody outside changed (another process, the host) is a store that reached the system."""
+        if not self.outside:
+            return
+        expected = _compose(line, lambda s: s.system != NEVER)
+        changed = line.memory != expected
+        if changed.any():
+            now = self.tick()
+            line.stores.append(Store(Unit(-1, 0, 0), changed, line.memory.copy(), now, now, now, "outside"))
+
+    def _prune(self, line: Line) -> None:
+        """Forget old history: the oldest stores that reached the system become the base."""
+        while len(line.stores) > self.MOST_STORES:
+            old = min(line.stores, key=lambda s: s.system)
+            if old.system == NEVER:
+                return
+            line.base[old.mask] = old.data[old.mask]
+            line.stores.remove(old)
+
+
+def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
+    """The line's bytes from the visible stores: the system's in their order, over them the agent's, the XCD's."""
+    data = line.base.copy()
+    shown = [s for s in line.stores if visible(s)]
+    for store in sorted(shown, key=lambda s: (s.system, *_age(s))):
+        data[store.mask] = store.data[store.mask]
+    return data
+
+
+def _age(store: Store) -> tuple[int, int]:
+    """The order of an agent's stores: those that reached the agent, then those still in an L2."""
+    return store.agent, store.landed

@@ -1,0 +1,94 @@
+"""Between registers and bytes, for a watched mode that moves the data itself: one wavefront at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator import native
+from harness.emulator.ops.access import ATOMIC, LOAD, GlobalAccess
+from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
+from harness.emulator.state import Wavefronts
+
+
+def locate(wf: Wavefronts, access: GlobalAccess, addresses: np.ndarray, lanes: np.ndarray) -> tuple:
+    """Start and end of the allocation that each lane's address lies in; raises the fault of the first bad lane."""
+    starts, ends, _ = wf.chunk.table
+    chosen = addresses[lanes]
+    at = np.searchsorted(starts, chosen, side="right").astype(np.int64) - 1
+    bad = (at < 0) | (chosen + np.uint64(access.size) > ends[np.maximum(at, 0)])
+    misaligned = (chosen % np.uint64(access.size) != 0) if access.kind == ATOMIC else np.zeros(len(lanes), np.bool_)
+    if (bad | misaligned).any():
+        first = int(np.flatnonzero(bad | misaligned)[0])
+        wf.chunk.memory_fault(
+            wf, access.instruction, int(lanes[first]), int(chosen[first]), access.size, bool(misaligned[first])
+        )
+    return starts[at], ends[at]
+
+
+def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """What the lanes store, uint8[lanes, size] (empty for a load), and what a compare-and-swap compares with."""
+    if access.kind == LOAD:
+        return np.zeros((len(lanes), access.size), np.uint8), None
+    data = _words(wf, access.data, max(1, access.size // 4), lanes)
+    if access.kind != ATOMIC:
+        if access.half == 2:
+            data = data >> np.uint32(16)
+        return np.ascontiguousarray(data.view(np.uint8)[:, : access.size]), None
+    compared = None
+    if access.operation == native.CMPSWAP:
+        compared = _words(wf, access.data + access.size // 4, access.size // 4, lanes).view(np.uint8)
+    return data.view(np.uint8), compared
+
+
+def deliver(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
+    """A load's bytes, uint8[lanes, size], into its destination registers."""
+    if access.size >= 4:
+        words = data.view(np.uint32)
+    else:
+        narrow = data.view(np.uint8 if access.size == 1 else np.uint16)
+        words = (
+            narrow.view(f"i{access.size}").astype(np.int32).view(np.uint32) if access.signed else narrow.astype("u4")
+        )
+        if access.half:
+            old = wf.v[access.data >> 1][0, lanes, access.data & 1][:, None]
+            low, high = np.uint32(0xFFFF), np.uint32(0xFFFF0000)
+            words = (old & high | words & low) if access.half == 1 else (old & low | words << np.uint32(16))
+    _write(wf, access.data, lanes, words)
+
+
+def deliver_old(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
+    """The old values of an atomic into its target registers."""
+    _write(wf, access.target, lanes, data.view(np.uint32))
+
+
+def clear(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> None:
+    """A buffer access out of range reads 0."""
+    if access.kind == LOAD:
+        deliver(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
+    elif access.target >= 0:
+        deliver_old(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
+
+
+def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray, compared: np.ndarray | None) -> np.ndarray:
+    """The new bytes of one read-modify-write: ``old``, ``value`` and the result are uint8[size]."""
+    if access.operation in (native.SWAP, native.CMPSWAP):
+        return value
+    kind = np.uint32 if access.size == 4 else np.uint64
+    a, b = old.view(kind), value.view(kind)
+    if access.operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
+        add = pk_add_f16 if access.operation == native.PK_ADD_F16 else pk_add_bf16
+        result = add(a, b)
+    else:
+        function = native.fold32 if access.size == 4 else native.fold64
+        result = np.array([function(access.operation, a[0], b[0])], kind)
+    return np.asarray(result).view(np.uint8)
+
+
+def _words(wf: Wavefronts, register: int, count: int, lanes: np.ndarray) -> np.ndarray:
+    """uint32[lanes, count] from consecutive registers."""
+    return np.ascontiguousarray(np.stack([wf.v[r >> 1][0, lanes, r & 1] for r in range(register, register + count)], 1))
+
+
+def _write(wf: Wavefronts, register: int, lanes: np.ndarray | None, words: np.ndarray) -> None:
+    for i in range(words.shape[1]):
+        wf.v[(register + i) >> 1][0, lanes, (register + i) & 1] = words[:, i]
