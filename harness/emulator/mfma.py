@@ -1,0 +1,343 @@
+"""The matrix unit: what one MFMA does to the registers of every wavefront, compiled by numba.
+
+``ops.matrix`` says which elements meet (shapes, lanes, broadcasts); here is how they are multiplied and added. A result
+never depends on how many wavefronts are executed together, nor on the host's BLAS.
+
+f32, f64    a chain of fused multiply-adds in the order of k, each rounded to nearest even; denormals are kept
+i8          exact products, sums that wrap at 32 bits: there is no saturation
+the rest    ``fused_sum`` below: several products are aligned, truncated and added to C with one rounding
+
+No manual states the arithmetic of the last row. It has been measured on an MI300X: Xie, Wang, Yang and Yang,
+"Bit-Accurate Modeling of GPU Matrix Multiply-Accumulate Units", arXiv:2511.10909, whose models reproduce every CDNA3
+instruction bit for bit. A group is 8 successive k for f16 and bf16 (all k where there are fewer), 4 for xf32, 16 for
+fp8 and bf8; the groups of an instruction follow one another.
+
+1. Each product is exact, with the exponent ea + eb (denormals are kept, at the least exponent of their type); but for
+   the 8-bit types a product of 2**128 or more becomes infinite.
+2. The products are aligned to the greatest exponent e, truncated toward zero at 2**(e - 24) and added exactly. Of the
+   8-bit types, products with even and with odd k are added apart, and the two sums rounded down at 2**(e - 24).
+3. Sum and C are aligned to the greater exponent E of the two: the sum is rounded down at 2**(E - 31), C at 2**(E - 24)
+   (of the 8-bit types, a C below that counts as 0), and their sum is rounded to nearest even in f32.
+
+So small negative terms pull results down where small positive ones vanish, as on the hardware. An exact zero is +0, a
+NaN is the canonical one, and an xf32 input is the upper 19 bits of an f32.
+
+gfx950 has not been measured in print. It is taken to compute like gfx942. Its f8f6f4 formats follow the rule of the
+8-bit types, with the block scales added to the exponents of a group: "AMD CDNA4 ISA", chapter 7, applies scales after
+the dot product, before accumulation.
+
+Every function takes ``v``, the registers of W wavefronts as in ``state``; ``registers``, the first ones of D, A, B and
+C (-1: C is the bit pattern ``constant``); ``shape``, that is blocks, M, N and K; and ``a_at``, ``b_at``, ``d_at``
+int32[n, 3], which place the elements, in the order [block, row, column], as (register, lane, lowest bit).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, types
+
+from harness.emulator import native
+from harness.emulator.fused import fma32, fma64
+
+# What the patterns of the largest exponent mean: numbers, infinities and NaNs, one NaN (all ones), or the NaN 0x80.
+FINITE, IEEE, OCP, FNUZ = range(4)
+
+
+class Form(NamedTuple):
+    """A float format in a register field: its width, the bits below it that are dropped, and its parts."""
+
+    bits: int
+    drop: int
+    exponent: int
+    mantissa: int
+    bias: int
+    special: int
+
+
+FORMS = {
+    "f16": Form(16, 0, 5, 10, 15, IEEE),
+    "bf16": Form(16, 0, 8, 7, 127, IEEE),
+    "xf32": Form(32, 13, 8, 10, 127, IEEE),
+    "fp8@gfx942": Form(8, 0, 4, 3, 8, FNUZ),
+    "bf8@gfx942": Form(8, 0, 5, 2, 16, FNUZ),
+    "fp8@gfx950": Form(8, 0, 4, 3, 7, OCP),
+    "bf8@gfx950": Form(8, 0, 5, 2, 15, IEEE),
+    "fp6": Form(6, 0, 2, 3, 1, FINITE),
+    "bf6": Form(6, 0, 3, 2, 3, FINITE),
+    "fp4": Form(4, 0, 2, 1, 1, FINITE),
+}
+
+# Exponents that stand for a zero and for an infinity or NaN: beyond all sums of real ones, and together still special.
+_ZERO, _SPECIAL = -4000, 12000
+# The exponent that stands for a block scale of NaN.
+NAN_SCALE = 1 << 20
+
+_jit = njit(cache=True, nogil=True)
+_inline = njit(inline="always")
+
+
+@_inline
+def _field(v, w, at, n, base, bits):
+    """Element ``n`` of an operand that starts at register ``base``; a 6-bit element may lie in two registers."""
+    register, lane, shift = base + at[n, 0], at[n, 1], at[n, 2]
+    word = v[register >> 1, w, lane, register & 1] >> np.uint32(shift)
+    if shift + bits > 32:
+        register += 1
+        word |= v[register >> 1, w, lane, register & 1] << np.uint32(32 - shift)
+    return np.int64(word) & ((1 << bits) - 1)
+
+
+@_inline
+def _read32(v, w, at, base, constant, out):
+    """The 32-bit elements of an operand, or ``constant`` for all where it is no register (``base`` < 0)."""
+    for n in range(out.size):
+        register = base + at[n, 0]
+        out[n] = v[register >> 1, w, at[n, 1], register & 1] if base >= 0 else np.uint32(constant)
+
+
+@_inline
+def _write32(v, w, at, base, values):
+    for n in range(values.size):
+        register = base + at[n, 0]
+        v[register >> 1, w, at[n, 1], register & 1] = values[n]
+
+
+@_inline
+def _read64(v, w, at, base, constant, negate, out):
+    for n in range(out.size):
+        word, register, lane = np.uint64(constant), base + at[n, 0], at[n, 1]
+        if base >= 0:
+            low, high = v[register >> 1, w, lane, register & 1], v[(register + 1) >> 1, w, lane, (register + 1) & 1]
+            word = np.uint64(low) | np.uint64(high) << np.uint64(32)
+        out[n] = word ^ np.uint64(negate) << np.uint64(63)
+
+
+@_inline
+def _pow2(exponent):
+    """2**exponent in float64, where that is a normal number."""
+    return np.int64((np.int64(exponent) + 1023) << 52).view(np.float64)
+
+
+@_jit
+def _unpack(v, w, at, first, base, form, significand, exponent, value):
+    """Split the elements from ``first`` on: significand * 2**exponent, the significand below 2 and not normalised.
+
+    Infinities and NaNs get the significand 0 and the exponent ``_SPECIAL``; ``value`` has all of them as they are.
+    """
+    bits, drop, exponent_bits, mantissa_bits, bias, special = form
+    top = (1 << exponent_bits) - 1
+    scale = _pow2(-mantissa_bits)
+    for n in range(significand.size):
+        word = _field(v, w, at, first + n, base, bits) >> drop
+        e, m = word >> mantissa_bits & top, word & ((1 << mantissa_bits) - 1)
+        negative = word >> (exponent_bits + mantissa_bits) & 1
+        fraction = np.float32((m + ((1 << mantissa_bits) if e else 0)) * scale)
+        power = (e or 1) - bias
+        number = fraction * _pow2(power)
+        if special == IEEE and e == top:
+            fraction, power, number = np.float32(0), _SPECIAL, np.inf if m == 0 else np.nan
+        elif (special == OCP and e == top and m == (1 << mantissa_bits) - 1) or (
+            special == FNUZ and negative and e == 0 and m == 0
+        ):
+            fraction, power, number = np.float32(0), _SPECIAL, np.nan
+        elif fraction == 0:
+            power = _ZERO
+        significand[n] = -fraction if negative else fraction
+        exponent[n] = power
+        value[n] = -number if negative else number
+
+
+@_inline
+def _add(sum0, top0, sum1, top1, c, eight_bits):
+    """C plus two sums in units of 2**(top - 24): the end of step 2, and step 3, of the module's description."""
+    c_exponent = max(np.int32((np.float32(c).view(np.int32) >> np.int32(23) & np.int32(0xFF)) - 127), np.int32(-126))
+    top = max(top0, top1)
+    both = max(top, c_exponent)
+    # A sum of zeros has an exponent far below all others, which 2**-1000 stands for.
+    total = np.floor(sum0 * _pow2(max(top0 - top, -1000))) + np.floor(sum1 * _pow2(max(top1 - top, -1000)))
+    total = np.floor(total * _pow2(max(top - both, -1000) + 7))
+    addend = 0.0 if eight_bits and c_exponent < both - 25 else np.floor(np.float64(c) * _pow2(24 - both))
+    return np.float32((total + addend * 128.0) * _pow2(both - 31))
+
+
+@_inline
+def _unusual(top0, top1, shift, c, eight_bits):
+    """True where ``_careful`` must decide: infinities and NaNs, overflow and, of f32's range, underflow of products."""
+    if eight_bits:
+        return max(top0, top1) >= _SPECIAL // 2 or shift >= NAN_SCALE // 2 or not np.isfinite(c)
+    return top0 >= 127 or (_ZERO // 2 < top0 < -126) or not np.isfinite(c)
+
+
+@_jit
+def _careful(a, a_exponent, b, b_exponent, i, j, first, group, ways, shift, c):
+    """One group of one element, from the values of A and B: every case of the module's description, one by one."""
+    eight_bits = ways == 2
+    infinite = 0.0 if np.isfinite(c) else np.float64(c)
+    sums, tops = np.zeros(2), np.full(2, np.int32(2 * _ZERO))
+    for k in range(first, first + group):
+        product = np.float64(a[i, k]) * np.float64(b[k, j])
+        e = np.int32(a_exponent[i, k] + b_exponent[k, j])
+        if not np.isfinite(product) or (abs(product) >= 2.0**128 and not eight_bits):
+            infinite += product * np.inf
+        elif e > _ZERO // 2:
+            tops[k % ways] = max(tops[k % ways], e)
+        elif not eight_bits:
+            tops[0] = max(tops[0], np.int32(-126))  # a product of zero has the least exponent of f32
+    if shift >= NAN_SCALE // 2 or np.isnan(infinite):
+        return np.float32(np.nan)
+    if infinite != 0:
+        return np.float32(infinite)
+    for k in range(first, first + group):
+        product = np.float64(a[i, k]) * np.float64(b[k, j])
+        if product != 0:
+            sums[k % ways] += np.trunc(product * _pow2(24 - tops[k % ways]))
+    return _add(sums[0], np.int32(tops[0] + shift), sums[1], np.int32(tops[1] + shift), c, eight_bits)
+
+
+@_inline
+def _align(sums, tops, way, a, a_exponent, b, b_exponent, i, first, group, ways):
+    """Steps 1 and 2 for a row of elements: the products of every ``ways``-th k, aligned, truncated and added."""
+    for j in range(tops.shape[1]):
+        tops[way, j] = 2 * _ZERO
+        sums[way, j] = 0
+    for k in range(first + way, first + group, ways):
+        e = a_exponent[i, k]
+        for j in range(tops.shape[1]):
+            tops[way, j] = max(tops[way, j], np.int32(e + b_exponent[k, j]))
+    for k in range(first + way, first + group, ways):
+        e, x = a_exponent[i, k], a[i, k]
+        for j in range(tops.shape[1]):
+            # Alignment by 100 or more leaves nothing; so limited, the power of two is a normal number.
+            below = max(np.int32(e + b_exponent[k, j] - tops[way, j]), np.int32(-100))
+            power = np.int32((below + (24 + 127)) << 23).view(np.float32)
+            sums[way, j] += np.int32(x * b[k, j] * power)
+
+
+@_jit
+def fused_sum(v, registers, shape, a_at, b_at, d_at, constant, a_form, b_form, group, ways, a_scale, b_scale):
+    """D = A * B + C of floats of up to 19 bits into f32: see the module's description for the arithmetic.
+
+    ``group`` k make a group; ``ways`` is 2 for the 8-bit types and shorter, else 1. ``a_scale`` and ``b_scale``
+    int32[W, 64] are the exponents of the block scales (or [0, 64]: none): that of row or column i for the 32 k from
+    32 * s on is in lane i + s * M, as all operands of 32 columns or rows are.
+    """
+    d, a, b, c = registers
+    blocks, rows, columns, depth = shape
+    group = min(group, depth)
+    eight_bits = ways == 2
+    a_part, a_exponent = np.empty((rows, depth), np.float32), np.empty((rows, depth), np.int32)
+    b_part, b_exponent = np.empty((depth, columns), np.float32), np.empty((depth, columns), np.int32)
+    a_value, b_value = np.empty((rows, depth), np.float32), np.empty((depth, columns), np.float32)
+    sums, tops = np.zeros((2, columns), np.int32), np.full((2, columns), np.int32(2 * _ZERO))
+    shifts, unusual = np.zeros(columns, np.int32), np.zeros(columns, np.bool_)
+    out, row = np.empty((blocks, rows, columns), np.float32), np.empty(columns, np.float32)
+    for w in range(v.shape[1]):
+        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        for block in range(blocks):
+            _unpack(v, w, a_at, block * rows * depth, a, a_form, a_part.ravel(), a_exponent.ravel(), a_value.ravel())
+            _unpack(v, w, b_at, block * depth * columns, b, b_form, b_part.ravel(), b_exponent.ravel(), b_value.ravel())
+            for first in range(0, depth, group):
+                for i in range(rows):
+                    for way in range(ways):
+                        _align(sums, tops, way, a_part, a_exponent, b_part, b_exponent, i, first, group, ways)
+                    if len(a_scale):
+                        for j in range(columns):
+                            lane = rows * (first // 32)
+                            shifts[j] = a_scale[w, i + lane] + b_scale[w, j + lane]
+                    some = False
+                    for j in range(columns):
+                        c_value, shift = out[block, i, j], shifts[j]
+                        top0, top1 = np.int32(tops[0, j] + shift), np.int32(tops[1, j] + shift)
+                        row[j] = _add(np.float64(sums[0, j]), top0, np.float64(sums[1, j]), top1, c_value, eight_bits)
+                        unusual[j] = _unusual(tops[0, j], tops[1, j], shift, c_value, eight_bits)
+                        some |= unusual[j]
+                    for j in range(columns):
+                        if some and unusual[j]:
+                            row[j] = _careful(
+                                a_value, a_exponent, b_value, b_exponent, i, j, first, group, ways, shifts[j],
+                                out[block, i, j],
+                            )  # fmt: skip
+                    out[block, i] = row
+        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+
+
+@_jit
+def chain_f32(v, registers, shape, a_at, b_at, d_at, constant):
+    """D = A * B + C of f32, by fused multiply-adds in the order of k."""
+    d, a, b, c = registers
+    blocks, rows, columns, depth = shape
+    left, right = np.empty((blocks, rows, depth), np.float32), np.empty((blocks, depth, columns), np.float32)
+    out = np.empty((blocks, rows, columns), np.float32)
+    for w in range(v.shape[1]):
+        _read32(v, w, a_at, a, constant, left.ravel().view(np.uint32))
+        _read32(v, w, b_at, b, constant, right.ravel().view(np.uint32))
+        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        for block in range(blocks):
+            for k in range(depth):
+                for i in range(rows):
+                    for j in range(columns):
+                        out[block, i, j] = fma32(left[block, i, k], right[block, k, j], out[block, i, j])
+        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+
+
+@_jit
+def chain_f64(v, registers, shape, a_at, b_at, d_at, constant, negate):
+    """D = A * B + C of f64, by fused multiply-adds in the order of k; bits of ``negate`` flip the signs of A, B, C."""
+    d, a, b, c = registers
+    blocks, rows, columns, depth = shape
+    left, right = np.empty((blocks, rows, depth), np.float64), np.empty((blocks, depth, columns), np.float64)
+    out = np.empty((blocks, rows, columns), np.float64)
+    for w in range(v.shape[1]):
+        _read64(v, w, a_at, a, constant, negate & 1, left.ravel().view(np.uint64))
+        _read64(v, w, b_at, b, constant, negate >> 1 & 1, right.ravel().view(np.uint64))
+        _read64(v, w, d_at, c, constant, negate >> 2 & 1, out.ravel().view(np.uint64))
+        for block in range(blocks):
+            for k in range(depth):
+                for i in range(rows):
+                    for j in range(columns):
+                        out[block, i, j] = fma64(left[block, i, k], right[block, k, j], out[block, i, j])
+        flat = out.ravel().view(np.uint64)
+        for n in range(flat.size):
+            register, lane = d + d_at[n, 0], d_at[n, 1]
+            v[register >> 1, w, lane, register & 1] = np.uint32(flat[n] & np.uint64(0xFFFFFFFF))
+            v[(register + 1) >> 1, w, lane, (register + 1) & 1] = np.uint32(flat[n] >> np.uint64(32))
+
+
+@_jit
+def wrapping_i8(v, registers, shape, a_at, b_at, d_at, constant):
+    """D = A * B + C of signed bytes into i32, modulo 2**32."""
+    d, a, b, c = registers
+    blocks, rows, columns, depth = shape
+    left, right = np.empty((blocks, rows, depth), np.int32), np.empty((blocks, depth, columns), np.int32)
+    out = np.empty((blocks, rows, columns), np.int32)
+    for w in range(v.shape[1]):
+        for n in range(left.size):
+            left.ravel()[n] = np.int8(_field(v, w, a_at, n, a, 8))
+        for n in range(right.size):
+            right.ravel()[n] = np.int8(_field(v, w, b_at, n, b, 8))
+        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        for block in range(blocks):
+            for i in range(rows):
+                for k in range(depth):
+                    for j in range(columns):
+                        out[block, i, j] += np.int32(left[block, i, k] * right[block, k, j])
+        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+
+
+_I = types.int64
+_AT = types.int32[:, ::1]
+_COMMON = (types.uint32[:, :, :, ::1], types.UniTuple(_I, 4), types.UniTuple(_I, 4), _AT, _AT, _AT, types.uint64)
+_FORM = types.UniTuple(_I, len(Form._fields))
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {
+    fused_sum: (*_COMMON, _FORM, _FORM, _I, _I, types.int32[:, ::1], types.int32[:, ::1]),
+    chain_f32: _COMMON,
+    chain_f64: (*_COMMON, _I),
+    wrapping_i8: _COMMON,
+}
+
+
+def prepare() -> None:
+    """Compile the functions above, or load them; a process that multiplies no matrices is spared that."""
+    native.compile_now(_SIGNATURES)
