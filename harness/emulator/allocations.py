@@ -21,18 +21,25 @@ class Allocation:
     def end(self) -> int:
         return self.address + self.size
 
+    def contains(self, address: int, size: int) -> bool:
+        return self.address <= address and address + size <= self.end
+
 
 class Table:
-    """A snapshot, sorted by address, as ``rank`` sees it; ``arrays`` is (starts, ends, peer) for the native
-    functions."""
+    """A snapshot, sorted by address, as ``rank`` sees it; ``arrays`` and ``exact`` are (starts, ends, peer) for the
+    native functions.
+
+    In ``arrays`` the ends are rounded up to whole dwords: a packed 16-bit atomic on the last, odd element reads and
+    swaps the dword around it.
+    """
 
     def __init__(self, allocations: list[Allocation], rank: int | None = None) -> None:
         self.allocations = sorted(allocations, key=lambda a: a.address)
-        self.arrays = (
-            np.array([a.address for a in self.allocations], np.uint64),
-            np.array([a.end for a in self.allocations], np.uint64),
-            np.array([a.peer is not None and a.peer != rank for a in self.allocations], np.int32),
-        )
+        starts = np.array([a.address for a in self.allocations], np.uint64)
+        ends = np.array([a.end for a in self.allocations], np.uint64)
+        peer = np.array([a.peer is not None and a.peer != rank for a in self.allocations], np.int32)
+        self.exact = (starts, ends, peer)
+        self.arrays = (starts, ends + np.uint64(3) & ~np.uint64(3), peer)
 
     def nearest(self, address: int) -> str:
         """In words, where ``address`` lies relative to the closest allocation."""
@@ -52,11 +59,15 @@ class Table:
 class Allocations:
     """The registered allocations of this process.
 
-    A launch adds its arguments. Not thread-safe: launches run one at a time.
+    ``red_zones``: of a segment that was ever carved, only what is carved from it is in the tables. A launch adds its
+    arguments. Not thread-safe: launches run one at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, red_zones: bool = False) -> None:
+        self.red_zones = red_zones
         self._known: dict[int, Allocation] = {}
+        # By segment, what was carved from it: offset -> (size, label).
+        self._carved: dict[int, dict[int, tuple[int, str]]] = {}
         self._tables: dict[tuple[object, ...], Table] = {}
 
     def register(self, address: int, size: int, label: str, peer: int | None = None) -> None:
@@ -76,6 +87,30 @@ class Allocations:
         if address not in self._known:
             raise ValueError(f"no allocation is registered at {address:#x}")
         del self._known[address]
+        self._carved.pop(address, None)
+        self._tables.clear()
+
+    def carve(self, address: int, size: int, label: str) -> None:
+        """Make [address, address + size) an allocation inside its segment, and in the other mappings of its heap."""
+        segment = self._segment(address, size)
+        if segment is None or size <= 0:
+            raise ValueError(f"cannot carve {size} bytes at {address:#x} ({label}): they lie in no registered segment")
+        offset = address - segment.address
+        for other, (length, name) in self._carved.get(segment.address, {}).items():
+            if offset < other + length and other < offset + size:
+                raise ValueError(f"cannot carve {label} at {address:#x}: it overlaps {name}")
+        for mapping in self._mappings(segment):
+            self._carved.setdefault(mapping.address, {})[offset] = (size, label)
+        self._tables.clear()
+
+    def uncarve(self, address: int) -> None:
+        """Take back ``carve``; ``ValueError`` when nothing was carved at ``address``."""
+        segment = self._segment(address, 1)
+        offset = address - segment.address if segment else -1
+        if segment is None or offset not in self._carved.get(segment.address, {}):
+            raise ValueError(f"nothing was carved at {address:#x}")
+        for mapping in self._mappings(segment):
+            self._carved.get(mapping.address, {}).pop(offset, None)
         self._tables.clear()
 
     def table(self, extra: list[tuple[int, int, str]], rank: int | None = None) -> Table:
@@ -89,9 +124,26 @@ class Allocations:
                 self._tables.clear()
             own: dict[int, Allocation] = {}
             for address, size, label in extra:
-                inside = any(k.address <= address and address + size <= k.end for k in self._known.values())
+                inside = self._segment(address, size) is not None
                 if size and not inside and (address not in own or own[address].size < size):
-                    # Whole dwords: a packed 16-bit atomic on the last, odd element reads and swaps the dword around it.
-                    own[address] = Allocation(address, -(-size // 4) * 4, label)
-            self._tables[key] = Table([*self._known.values(), *own.values()], rank)
+                    own[address] = Allocation(address, size, label)
+            self._tables[key] = Table([*self._accessible(), *own.values()], rank)
         return self._tables[key]
+
+    def _segment(self, address: int, size: int) -> Allocation | None:
+        return next((known for known in self._known.values() if known.contains(address, size)), None)
+
+    def _mappings(self, segment: Allocation) -> list[Allocation]:
+        """The segment, and those that are peers' (or our own) parts of the same symmetric heap: they have one size."""
+        alike = [known for known in self._known.values() if known.size == segment.size]
+        return alike if any(known.peer is not None for known in alike) else [segment]
+
+    def _accessible(self) -> list[Allocation]:
+        parts: list[Allocation] = []
+        for known in self._known.values():
+            if not self.red_zones or known.address not in self._carved:
+                parts.append(known)
+                continue
+            for offset, (size, label) in self._carved[known.address].items():
+                parts.append(Allocation(known.address + offset, size, f"{label} in {known.label}", known.peer))
+        return parts

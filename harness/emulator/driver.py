@@ -102,7 +102,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         self._programs: dict[str, Program] = {}
         self.utils = _Utils(arch)
         self.launcher_cls = Launcher
-        self.allocations = Allocations()
+        self.allocations = Allocations(watch is not None and watch.red_zones)
         self._launches: list[LaunchRecord] = []
         # JITFunction keeps its kernels by device, and expects a key that stands for one target.
         self._device = ARCHS.index(arch)
@@ -120,6 +120,33 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         """Take back ``register_memory``; ``ValueError`` when nothing is registered at ``address``."""
         self.allocations.unregister(address)
 
+    def carve(self, address: int, size: int, label: str) -> None:
+        """Say that [address, address + size) is an allocation inside a registered segment.
+
+        In mode ``check`` kernels may access nothing of that segment but what was carved from it: the rest is a red
+        zone. Other segments of the same size that were registered with a ``peer``, or beside one, are mappings of one
+        symmetric heap: they are carved at the same offset. The other modes ignore it. ``ValueError`` outside every
+        segment, or where it overlaps what was carved before.
+        """
+        self.allocations.carve(address, size, label)
+
+    def uncarve(self, address: int) -> None:
+        """Take back ``carve``: the bytes become red zone; ``ValueError`` when nothing was carved at ``address``."""
+        self.allocations.uncarve(address)
+
+    def forget(self, memory: torch.Tensor | int, size: int = 0) -> None:
+        """Say that what a tensor, or ``size`` bytes at an address, hold is unspecified, as after ``torch.empty``.
+
+        Mode ``check`` reports kernels that depend on such bytes before anyone has written them, and overwrites them
+        with a pattern; the other modes ignore it. ``ValueError`` for a tensor that is not contiguous.
+        """
+        if isinstance(memory, torch.Tensor):
+            if not memory.is_contiguous():
+                raise ValueError(f"a tensor of strides {memory.stride()} is not one run of bytes: forget its parts")
+            memory, size = memory.data_ptr(), memory.nbytes
+        if self.watch is not None:
+            self.watch.forget(memory, size)
+
     def drain_launches(self) -> list[LaunchRecord]:
         """The launches since the last call, oldest first. A launch that faulted is among them."""
         launches, self._launches = self._launches, []
@@ -128,7 +155,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
     def run(self, streams: Sequence[Sequence[Launch]], closed: bool = False) -> None:
         """Execute launches under one scheduler: see ``Scheduler``."""
         global _running
-        _running = Scheduler(streams, self.watch, closed)
+        _running = Scheduler(streams, self.watch, closed or (self.watch is not None and self.watch.closed))
         try:
             _running.run()
         finally:

@@ -3,6 +3,7 @@
 ``KernelFault`` (from ``harness.errors``)
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed s_trap
+    ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``NoProgress``       every wavefront polls memory that nobody will change
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
@@ -49,6 +50,22 @@ class KernelTrap(DeviceFault):
 
 class NoProgress(DeviceFault):
     """Every wavefront that is left waits for memory that nobody will change; the message names what each polls."""
+
+
+class UndefinedValue(DeviceFault):
+    """An address, a decision or stored data depends on bits that nobody has written."""
+
+
+class MissingWait(DeviceFault):
+    """A register was used before the s_waitcnt for the load that writes it."""
+
+
+class LdsRace(DeviceFault):
+    """Two wavefronts accessed the same byte of the local data share, one of them writing, with no order between."""
+
+
+class BarrierDivergence(DeviceFault):
+    """The wavefronts of a work-group did not meet at one s_barrier."""
 
 
 def _rebuild(kind: type[DeviceFault], message: str, where: dict[str, object]) -> DeviceFault:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator.allocations import Allocations, Table
 from harness.emulator.counters import Access, LaunchRecord
-from harness.emulator.faults import MemoryFault
+from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing import Instruction
 from harness.emulator.ops.memory import lane_address
 from harness.emulator.program import Program, initial_registers
@@ -64,19 +65,29 @@ class Chunk:
             what = f"misaligned {size}-byte atomic at address {address:#x} ({near})"
         else:
             what = f"{size}-byte access outside every known allocation: address {address:#x} ({near})"
-        self._raise(what, wf, instruction, lane, address=address, nearest=near)
+        self.raise_fault(what, wf, instruction, lane, address=address, nearest=near)
 
     def lds_fault(self, wf: Wavefronts, instruction: Instruction, lane: int, areg: int, offset: int, size: int) -> None:
         """Raise the fault of a local-data-share access beyond the work-group's allocation."""
         address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
         what = f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group"
-        self._raise(what, wf, instruction, lane, address=address)
+        self.raise_fault(what, wf, instruction, lane, address=address)
 
-    def _raise(self, what: str, wf: Wavefronts, instruction: Instruction, lane: int, **details: object) -> None:
+    def raise_fault(
+        self,
+        what: str,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        kind: type[DeviceFault] = MemoryFault,
+        **details: object,
+    ) -> NoReturn:
+        """Raise ``what`` happened to flat lane ``lane`` (wavefront * 64 + lane), with the place; ``details`` are added
+        to the report."""
         wave, lane = int(wf.wave[lane // LANES]), lane % LANES
         number, inner = divmod(wave, self.launch.waves_per_group)
         group, kernel = self.launch.group_id(number), self.launch.program.name
-        raise MemoryFault(
+        raise kind(
             f"{what} by kernel {kernel}, work-group {group}, wavefront {inner}, lane {lane}, "
             f"instruction {instruction.text!r}, at {instruction.source}",
             kernel=kernel,

@@ -111,6 +111,10 @@ class Instrument(Protocol):
         """The step to execute in place of ``decoded.step``."""
         ...
 
+    def before_end(self, instruction: Instruction) -> Step | None:
+        """A step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block."""
+        ...
+
 
 @dataclass
 class Context:
@@ -154,7 +158,8 @@ def decode(text: str, entry: int | None = None, watch: Instrument | None = None)
             watch is not None and watch.interleaves and _switches(instruction, listing)
         ):
             leaders.add(instruction.index + 1)
-        if instruction.mnemonic == "s_waitcnt" and watch is not None and watch.interleaves:
+        # These may be executed again and again, until what they wait for has come.
+        if instruction.mnemonic in ("s_waitcnt", "s_endpgm") and watch is not None and watch.interleaves:
             leaders.add(instruction.index)
     bounds = sorted(i for i in leaders if i < len(code))
     block_at = {first: n for n, first in enumerate(bounds)}
@@ -215,6 +220,9 @@ def _block(
             block.taken = _BRANCHES.get(instruction.mnemonic)
             klass = {BARRIER: "barrier", SLEEP: "wait"}.get(block.end, "branch")
             segment.counts[klass] = segment.counts.get(klass, 0) + 1
+            if watch is not None and (step := watch.before_end(instruction)) is not None:
+                segment.steps.append(step)
+                segment.instructions.append(instruction)
             break
         decoded = _decode(instruction, context, listing)
         klass, step = decoded.entry.klass, decoded.step if watch is None else watch.instrument(decoded)

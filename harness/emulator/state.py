@@ -12,7 +12,7 @@ encoding.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -103,6 +103,7 @@ class Wavefronts:
     ``exec_mask``  bool[W, 64], EXEC by lane; ``exec_all`` is True when every lane is active; ``active`` counts them
     ``scc``        bool[W]
     ``turn``       how many scheduling quanta these wavefronts have used
+    ``shadow``     what a watched mode keeps beside the registers, None otherwise; it parts and meets with them
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Wavefronts:
         "loops",
         "s",
         "scc",
+        "shadow",
         "turn",
         "v",
         "view",
@@ -139,6 +141,7 @@ class Wavefronts:
         self.block = block
         self.turn = turn
         self.loops = 0
+        self.shadow: Any = None
         self.view = _Views(self)
         self._addresses: tuple[int, int, int, int] | None = None
         self.refresh_exec()
@@ -170,6 +173,8 @@ class Wavefronts:
             self.turn,
         )
         part.loops = self.loops
+        if self.shadow is not None:
+            part.shadow = self.shadow.select(rows)
         return part
 
     @staticmethod
@@ -186,6 +191,8 @@ class Wavefronts:
             max(p.turn for p in parts),
         )
         merged.loops = max(p.loops for p in parts)
+        if first.shadow is not None:
+            merged.shadow = first.shadow.merge([p.shadow for p in parts])
         return merged
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.emulator.listing import Instruction
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
@@ -28,13 +29,29 @@ class Watch:
     """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
     operation. False: those that stand at the same instruction run as one array."""
 
+    closed: bool = False
+    """True: nobody outside can change the memory that a launch reads, so waiting for ever is reported."""
+    red_zones: bool = False
+    """True: of a segment from which something is carved, only that can be accessed."""
+
     def __init__(self, choices: Choices | None = None) -> None:
+        self.choices = choices
+
+    def restart(self, choices: Choices | None) -> None:
+        """Forget what was seen and go on with other choices; programs stay decoded."""
         self.choices = choices
 
     def instrument(self, decoded: Decoded) -> Step | None:
         """The step to execute for an instruction, called once while its program is decoded; by default the plain
         one."""
         return decoded.step
+
+    def before_end(self, instruction: Instruction) -> Step | None:
+        """A step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block; by default none."""
+        return None
+
+    def forget(self, address: int, size: int) -> None:
+        """What these bytes hold is unspecified until they are written, as after an allocation."""
 
     def start(self, launch: Launch) -> None:
         """A launch begins: no wavefront of it has been made."""
@@ -47,6 +64,10 @@ class Watch:
 
         Asked where ``interleaves`` is True; an s_waitcnt is then a block of its own.
         """
+        return False
+
+    def lingers(self, wf: Wavefronts) -> bool:
+        """At s_endpgm, where ``interleaves``: True when these wavefronts cannot end yet, and are asked again later."""
         return False
 
     def arrived(self, wf: Wavefronts, barrier: int) -> None:
