@@ -78,40 +78,48 @@ _jit = njit(cache=True, nogil=True)
 _inline = njit(inline="always")
 
 
-@_inline
-def _field(v, w, at, n, base, bits):
-    """Element ``n`` of an operand that starts at register ``base``; a 6-bit element may lie in two registers."""
-    register, lane, shift = base + at[n, 0], at[n, 1], at[n, 2]
-    word = v[register >> 1, w, lane, register & 1] >> np.uint32(shift)
-    if shift + bits > 32:
-        register += 1
-        word |= v[register >> 1, w, lane, register & 1] << np.uint32(32 - shift)
-    return np.int64(word) & ((1 << bits) - 1)
+# -- registers ---------------------------------------------------------------------------------------------------------
 
 
 @_inline
-def _read32(v, w, at, base, constant, out):
-    """The 32-bit elements of an operand, or ``constant`` for all where it is no register (``base`` < 0)."""
+def _places(v, at, base):
+    """int64[2, n]: where elements are in the flat registers of the first wavefront, and where their upper bits are, if
+    they spill over into the next register (6-bit elements may). Those of the next wavefront are 128 further."""
+    out = np.empty((2, len(at)), np.int64)
+    for n in range(len(at)):
+        for next_one in range(2):
+            register = max(base, 0) + at[n, 0] + (next_one if at[n, 2] > 26 else 0)
+            out[next_one, n] = (register >> 1) * v.shape[1] * 128 + at[n, 1] * 2 + (register & 1)
+    return out
+
+
+@_inline
+def _fields(flat, w, places, at, bits, out):
+    """The elements of an operand as they are, of up to 32 bits each."""
+    mask = np.uint32((1 << bits) - 1)
     for n in range(out.size):
-        register = base + at[n, 0]
-        out[n] = v[register >> 1, w, at[n, 1], register & 1] if base >= 0 else np.uint32(constant)
+        shift = np.uint32(at[n, 2])
+        low, high = flat[places[0, n] + 128 * w], flat[places[1, n] + 128 * w]
+        out[n] = (low >> shift | high << np.uint32(1) << (np.uint32(31) - shift)) & mask
 
 
 @_inline
-def _write32(v, w, at, base, values):
+def _whole(flat, w, places, from_register, constant, out):
+    """32-bit elements, or ``constant`` for all."""
+    if from_register:
+        for n in range(out.size):
+            out[n] = flat[places[0, n] + 128 * w]
+    else:
+        out[:] = constant
+
+
+@_inline
+def _write(flat, w, places, values):
     for n in range(values.size):
-        register = base + at[n, 0]
-        v[register >> 1, w, at[n, 1], register & 1] = values[n]
+        flat[places[0, n] + 128 * w] = values[n]
 
 
-@_inline
-def _read64(v, w, at, base, constant, negate, out):
-    for n in range(out.size):
-        word, register, lane = np.uint64(constant), base + at[n, 0], at[n, 1]
-        if base >= 0:
-            low, high = v[register >> 1, w, lane, register & 1], v[(register + 1) >> 1, w, lane, (register + 1) & 1]
-            word = np.uint64(low) | np.uint64(high) << np.uint64(32)
-        out[n] = word ^ np.uint64(negate) << np.uint64(63)
+# -- floats of up to 19 bits -------------------------------------------------------------------------------------------
 
 
 @_inline
@@ -120,33 +128,26 @@ def _pow2(exponent):
     return np.int64((np.int64(exponent) + 1023) << 52).view(np.float64)
 
 
-@_jit
-def _unpack(v, w, at, first, base, form, significand, exponent, value):
-    """Split the elements from ``first`` on: significand * 2**exponent, the significand below 2 and not normalised.
-
-    Infinities and NaNs get the significand 0 and the exponent ``_SPECIAL``; ``value`` has all of them as they are.
-    """
-    bits, drop, exponent_bits, mantissa_bits, bias, special = form
-    top = (1 << exponent_bits) - 1
-    scale = _pow2(-mantissa_bits)
-    for n in range(significand.size):
-        word = _field(v, w, at, first + n, base, bits) >> drop
-        e, m = word >> mantissa_bits & top, word & ((1 << mantissa_bits) - 1)
-        negative = word >> (exponent_bits + mantissa_bits) & 1
-        fraction = np.float32((m + ((1 << mantissa_bits) if e else 0)) * scale)
-        power = (e or 1) - bias
-        number = fraction * _pow2(power)
-        if special == IEEE and e == top:
-            fraction, power, number = np.float32(0), _SPECIAL, np.inf if m == 0 else np.nan
-        elif (special == OCP and e == top and m == (1 << mantissa_bits) - 1) or (
-            special == FNUZ and negative and e == 0 and m == 0
-        ):
-            fraction, power, number = np.float32(0), _SPECIAL, np.nan
-        elif fraction == 0:
-            power = _ZERO
-        significand[n] = -fraction if negative else fraction
-        exponent[n] = power
-        value[n] = -number if negative else number
+@_inline
+def _unpack(words, form, significand, exponent):
+    """Split elements: significand * 2**exponent, below 2 and not normalised; infinities are 1 and NaNs 1.5 times a
+    special power."""
+    _, drop, exponent_bits, mantissa_bits, bias, special = form
+    top, mask = np.int32((1 << exponent_bits) - 1), np.int32((1 << mantissa_bits) - 1)
+    one, scale = np.int32(1 << mantissa_bits), np.float32(_pow2(-mantissa_bits))
+    sign = np.int32(1 << (exponent_bits + mantissa_bits))
+    for n in range(words.size):
+        word = np.int32(words[n] >> np.uint32(drop))
+        e, m = np.int32(word >> np.int32(mantissa_bits) & top), np.int32(word & mask)
+        whole = np.int32(m + (one if e != 0 else 0))
+        power = np.int32(max(e, 1) - bias)
+        power = np.int32(_ZERO if whole == 0 else power)
+        infinite = special == IEEE and e == top and m == 0
+        nan = (special == IEEE and e == top and m != 0) or (special == OCP and e == top and m == mask)
+        nan = nan or (special == FNUZ and word == sign)
+        part = np.float32(1.0 if infinite else 1.5 if nan else np.float32(whole) * scale)
+        significand[n] = -part if word & sign else part
+        exponent[n] = _SPECIAL if infinite or nan else power
 
 
 @_inline
@@ -172,14 +173,18 @@ def _unusual(top0, top1, shift, c, eight_bits):
 
 @_jit
 def _careful(a, a_exponent, b, b_exponent, i, j, first, group, ways, shift, c):
-    """One group of one element, from the values of A and B: every case of the module's description, one by one."""
+    """One group of one element, product by product: every case of the module's description."""
     eight_bits = ways == 2
     infinite = 0.0 if np.isfinite(c) else np.float64(c)
     sums, tops = np.zeros(2), np.full(2, np.int32(2 * _ZERO))
     for k in range(first, first + group):
-        product = np.float64(a[i, k]) * np.float64(b[k, j])
-        e = np.int32(a_exponent[i, k] + b_exponent[k, j])
-        if not np.isfinite(product) or (abs(product) >= 2.0**128 and not eight_bits):
+        e, product = np.int32(a_exponent[i, k] + b_exponent[k, j]), np.float64(a[i, k]) * np.float64(b[k, j])
+        if e >= _SPECIAL // 2:
+            for part, power in ((a[i, k], a_exponent[i, k]), (b[k, j], b_exponent[k, j])):
+                if power == _SPECIAL and abs(part) == 1.5:
+                    product = np.nan
+            infinite += product * np.inf
+        elif e > 127 - (abs(product) >= 2) and not eight_bits:
             infinite += product * np.inf
         elif e > _ZERO // 2:
             tops[k % ways] = max(tops[k % ways], e)
@@ -190,9 +195,9 @@ def _careful(a, a_exponent, b, b_exponent, i, j, first, group, ways, shift, c):
     if infinite != 0:
         return np.float32(infinite)
     for k in range(first, first + group):
-        product = np.float64(a[i, k]) * np.float64(b[k, j])
+        e, product = np.int32(a_exponent[i, k] + b_exponent[k, j]), np.float64(a[i, k]) * np.float64(b[k, j])
         if product != 0:
-            sums[k % ways] += np.trunc(product * _pow2(24 - tops[k % ways]))
+            sums[k % ways] += np.trunc(product * _pow2(max(e - tops[k % ways], -1000) + 24))
     return _add(sums[0], np.int32(tops[0] + shift), sums[1], np.int32(tops[1] + shift), c, eight_bits)
 
 
@@ -227,21 +232,27 @@ def fused_sum(v, registers, shape, a_at, b_at, d_at, constant, a_form, b_form, g
     blocks, rows, columns, depth = shape
     group = min(group, depth)
     eight_bits = ways == 2
-    a_part, a_exponent = np.empty((rows, depth), np.float32), np.empty((rows, depth), np.int32)
-    b_part, b_exponent = np.empty((depth, columns), np.float32), np.empty((depth, columns), np.int32)
-    a_value, b_value = np.empty((rows, depth), np.float32), np.empty((depth, columns), np.float32)
+    flat = v.ravel()
+    a_places, b_places = _places(v, a_at, a), _places(v, b_at, b)
+    c_places, d_places = _places(v, d_at, c), _places(v, d_at, d)
+    words = np.empty(max(len(a_at), len(b_at)), np.uint32)
+    a_part, a_exponent = np.empty((blocks, rows, depth), np.float32), np.empty((blocks, rows, depth), np.int32)
+    b_part, b_exponent = np.empty((blocks, depth, columns), np.float32), np.empty((blocks, depth, columns), np.int32)
     sums, tops = np.zeros((2, columns), np.int32), np.full((2, columns), np.int32(2 * _ZERO))
     shifts, unusual = np.zeros(columns, np.int32), np.zeros(columns, np.bool_)
     out, row = np.empty((blocks, rows, columns), np.float32), np.empty(columns, np.float32)
     for w in range(v.shape[1]):
-        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        _fields(flat, w, a_places, a_at, a_form[0], words[: len(a_at)])
+        _unpack(words[: len(a_at)], a_form, a_part.ravel(), a_exponent.ravel())
+        _fields(flat, w, b_places, b_at, b_form[0], words[: len(b_at)])
+        _unpack(words[: len(b_at)], b_form, b_part.ravel(), b_exponent.ravel())
+        _whole(flat, w, c_places, c >= 0, np.uint32(constant), out.ravel().view(np.uint32))
         for block in range(blocks):
-            _unpack(v, w, a_at, block * rows * depth, a, a_form, a_part.ravel(), a_exponent.ravel(), a_value.ravel())
-            _unpack(v, w, b_at, block * depth * columns, b, b_form, b_part.ravel(), b_exponent.ravel(), b_value.ravel())
+            x, x_exponent, y, y_exponent = a_part[block], a_exponent[block], b_part[block], b_exponent[block]
             for first in range(0, depth, group):
                 for i in range(rows):
                     for way in range(ways):
-                        _align(sums, tops, way, a_part, a_exponent, b_part, b_exponent, i, first, group, ways)
+                        _align(sums, tops, way, x, x_exponent, y, y_exponent, i, first, group, ways)
                     if len(a_scale):
                         for j in range(columns):
                             lane = rows * (first // 32)
@@ -255,12 +266,15 @@ def fused_sum(v, registers, shape, a_at, b_at, d_at, constant, a_form, b_form, g
                         some |= unusual[j]
                     for j in range(columns):
                         if some and unusual[j]:
+                            c_value = out[block, i, j]
                             row[j] = _careful(
-                                a_value, a_exponent, b_value, b_exponent, i, j, first, group, ways, shifts[j],
-                                out[block, i, j],
+                                x, x_exponent, y, y_exponent, i, j, first, group, ways, shifts[j], c_value
                             )  # fmt: skip
                     out[block, i] = row
-        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+        _write(flat, w, d_places, out.ravel().view(np.uint32))
+
+
+# -- f32, f64 and i8 ---------------------------------------------------------------------------------------------------
 
 
 @_jit
@@ -268,18 +282,21 @@ def chain_f32(v, registers, shape, a_at, b_at, d_at, constant):
     """D = A * B + C of f32, by fused multiply-adds in the order of k."""
     d, a, b, c = registers
     blocks, rows, columns, depth = shape
+    flat = v.ravel()
+    a_places, b_places = _places(v, a_at, a), _places(v, b_at, b)
+    c_places, d_places = _places(v, d_at, c), _places(v, d_at, d)
     left, right = np.empty((blocks, rows, depth), np.float32), np.empty((blocks, depth, columns), np.float32)
     out = np.empty((blocks, rows, columns), np.float32)
     for w in range(v.shape[1]):
-        _read32(v, w, a_at, a, constant, left.ravel().view(np.uint32))
-        _read32(v, w, b_at, b, constant, right.ravel().view(np.uint32))
-        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        _whole(flat, w, a_places, True, np.uint32(0), left.ravel().view(np.uint32))
+        _whole(flat, w, b_places, True, np.uint32(0), right.ravel().view(np.uint32))
+        _whole(flat, w, c_places, c >= 0, np.uint32(constant), out.ravel().view(np.uint32))
         for block in range(blocks):
             for k in range(depth):
                 for i in range(rows):
                     for j in range(columns):
                         out[block, i, j] = fma32(left[block, i, k], right[block, k, j], out[block, i, j])
-        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+        _write(flat, w, d_places, out.ravel().view(np.uint32))
 
 
 @_jit
@@ -287,22 +304,27 @@ def chain_f64(v, registers, shape, a_at, b_at, d_at, constant, negate):
     """D = A * B + C of f64, by fused multiply-adds in the order of k; bits of ``negate`` flip the signs of A, B, C."""
     d, a, b, c = registers
     blocks, rows, columns, depth = shape
+    pairs = v.ravel().view(np.float64)  # a 64-bit operand begins at an even register
+    a_places, b_places = _places(v, a_at, a)[0] >> 1, _places(v, b_at, b)[0] >> 1
+    c_places, d_places = _places(v, d_at, c)[0] >> 1, _places(v, d_at, d)[0] >> 1
+    signs = [-1.0 if negate >> i & 1 else 1.0 for i in range(3)]
     left, right = np.empty((blocks, rows, depth), np.float64), np.empty((blocks, depth, columns), np.float64)
     out = np.empty((blocks, rows, columns), np.float64)
+    a_values, b_values, values = left.ravel(), right.ravel(), out.ravel()
     for w in range(v.shape[1]):
-        _read64(v, w, a_at, a, constant, negate & 1, left.ravel().view(np.uint64))
-        _read64(v, w, b_at, b, constant, negate >> 1 & 1, right.ravel().view(np.uint64))
-        _read64(v, w, d_at, c, constant, negate >> 2 & 1, out.ravel().view(np.uint64))
+        for n in range(a_values.size):
+            a_values[n] = signs[0] * pairs[a_places[n] + 64 * w]
+        for n in range(b_values.size):
+            b_values[n] = signs[1] * pairs[b_places[n] + 64 * w]
+        for n in range(values.size):
+            values[n] = signs[2] * (pairs[c_places[n] + 64 * w] if c >= 0 else np.uint64(constant).view(np.float64))
         for block in range(blocks):
             for k in range(depth):
                 for i in range(rows):
                     for j in range(columns):
                         out[block, i, j] = fma64(left[block, i, k], right[block, k, j], out[block, i, j])
-        flat = out.ravel().view(np.uint64)
-        for n in range(flat.size):
-            register, lane = d + d_at[n, 0], d_at[n, 1]
-            v[register >> 1, w, lane, register & 1] = np.uint32(flat[n] & np.uint64(0xFFFFFFFF))
-            v[(register + 1) >> 1, w, lane, (register + 1) & 1] = np.uint32(flat[n] >> np.uint64(32))
+        for n in range(values.size):
+            pairs[d_places[n] + 64 * w] = values[n]
 
 
 @_jit
@@ -310,20 +332,22 @@ def wrapping_i8(v, registers, shape, a_at, b_at, d_at, constant):
     """D = A * B + C of signed bytes into i32, modulo 2**32."""
     d, a, b, c = registers
     blocks, rows, columns, depth = shape
-    left, right = np.empty((blocks, rows, depth), np.int32), np.empty((blocks, depth, columns), np.int32)
+    flat = v.ravel()
+    a_places, b_places = _places(v, a_at, a), _places(v, b_at, b)
+    c_places, d_places = _places(v, d_at, c), _places(v, d_at, d)
+    left, right = np.empty((blocks, rows, depth), np.int8), np.empty((blocks, depth, columns), np.int8)
     out = np.empty((blocks, rows, columns), np.int32)
     for w in range(v.shape[1]):
-        for n in range(left.size):
-            left.ravel()[n] = np.int8(_field(v, w, a_at, n, a, 8))
-        for n in range(right.size):
-            right.ravel()[n] = np.int8(_field(v, w, b_at, n, b, 8))
-        _read32(v, w, d_at, c, constant, out.ravel().view(np.uint32))
+        _fields(flat, w, a_places, a_at, 8, left.ravel())
+        _fields(flat, w, b_places, b_at, 8, right.ravel())
+        _whole(flat, w, c_places, c >= 0, np.uint32(constant), out.ravel().view(np.uint32))
         for block in range(blocks):
             for i in range(rows):
                 for k in range(depth):
+                    x = np.int32(left[block, i, k])
                     for j in range(columns):
-                        out[block, i, j] += np.int32(left[block, i, k] * right[block, k, j])
-        _write32(v, w, d_at, d, out.ravel().view(np.uint32))
+                        out[block, i, j] += np.int32(x * np.int32(right[block, k, j]))
+        _write(flat, w, d_places, out.ravel().view(np.uint32))
 
 
 _I = types.int64
