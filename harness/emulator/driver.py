@@ -24,6 +24,7 @@ from triton.runtime.cache import get_cache_manager
 
 from harness.emulator import native
 from harness.emulator.allocations import Allocations
+from harness.emulator.compiled import compile_runs
 from harness.emulator.counters import LaunchRecord
 from harness.emulator.faults import ListingError
 from harness.emulator.launch import Launch
@@ -169,7 +170,9 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         if self.rewrite is not None:
             text = self.rewrite(launcher.program.name, text)
         if text not in self._programs:
-            self._programs[text] = decode(text, watch=self.watch)
+            program = self._programs[text] = decode(text, watch=self.watch)
+            if self.watch is None:
+                compile_runs(program)
         return self._programs[text]
 
     # -- what Triton uses --------------------------------------------------------------------------------------------
@@ -250,6 +253,7 @@ class Launcher:
         self.lds_bytes: int = metadata.shared
         self.listing = _listing(src, metadata)
         self.program: Program = decode(self.listing)
+        compile_runs(self.program)
         if self.program.listing.arch not in ARCHS:
             raise ListingError(
                 f"kernel {self.program.name} was compiled for {self.program.listing.arch}, not for {', '.join(ARCHS)}"

@@ -346,3 +346,4 @@ def _instruction_of(wf: Wavefronts, step: object) -> str:
             if candidate is step:
                 return f"{instruction.text!r} ({instruction.source})"
     return "an unknown instruction"
+                instruction = getattr(step, "instruction", instruction)  # of several steps in one, the failing one

@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from harness.emulator.allocations import Allocations
 from harness.emulator.compiled import objects, runs, ufuncs
@@ -89,14 +90,15 @@ def interpret(steps, wf):
             step(wf)
 
 
-def compiled(steps, exec_all):
+def compiled(steps):
     """The steps as machine code, and how many of them are."""
-    name = next(_names)
-    pieces, module = runs.lower(steps, exec_all, name)
-    run = runs.Run(steps, [], None)
-    run.tiers[exec_all]._name = lambda: name
-    run.tiers[exec_all]._install(pieces, objects.compile_module(module) if pieces else b"")
-    return run, sum(last - first for first, last, _ in pieces)
+    name, module = next(_names), ir.Module()
+    pieces = runs.lower(steps, module, f"{name}_0")
+    compiler = runs.Compiler(None)
+    compiler._name = lambda: name
+    compiler.runs.append(runs.Run(steps, [], compiler))
+    compiler._install([[*pieces]], objects.compile_module(module))
+    return compiler.runs[0], sum(last - first for first, last, _ in pieces)
 
 
 def differences(kinds, wanted, got):
@@ -127,7 +129,7 @@ def compare(op, masks):
     code = program(instruction(op))
     (steps,) = [segment.steps for block in code.blocks for segment in block.segments]
     wanted, got = (fill(wavefronts(code, masks), op, 7) for _ in range(2))
-    run, count = compiled(steps, wanted.exec_all)
+    run, count = compiled(steps)
     if not count:
         return None
     interpret(steps, wanted)
@@ -147,8 +149,7 @@ def test_most_opcodes_have_a_compiled_form():
     interpreted = []
     for name, op in ops().items():
         steps = program(instruction(op)).blocks[0].segments[0].steps
-        pieces, _ = runs.lower(steps, True, "unused")
-        interpreted += [name] * (not pieces)
+        interpreted += [name] * (not runs.lower(steps, ir.Module(), "unused"))
     assert len(interpreted) < 0.1 * len(ops()), interpreted
     assert not [
         n for n in interpreted if n.startswith(("s_a", "s_cmp", "v_cmp", "v_cndmask", "v_add", "v_mul", "v_fma"))

@@ -26,24 +26,22 @@ _ALIGN = 16
 class SymbolicWavefronts:
     """What a step is called with to be compiled: ``view``, ``exec_mask``, ``exec_all`` and ``refresh_exec``.
 
-    ``exec_all`` says for which case code is emitted: all lanes active, or any. ``wrote_exec``: EXEC was written, so the
+    Any lanes may be active: code for the case that all are is hardly quicker. ``wrote_exec``: EXEC was written, so the
     lane masks of the real wavefronts have to be brought up to date.
     """
 
-    def __init__(self, file: RegisterFile, exec_all: bool) -> None:
+    def __init__(self, file: RegisterFile) -> None:
         self.file = file
         self.view = _Views(file)
-        self.exec_all = exec_all
+        self.exec_all = False
         self.wrote_exec = False
-        ones = Value(file.emit, np.dtype(np.uint64), (WAVES,), ir.Constant(_I64, -1))
-        self.exec_mask: Any = ones.unpacked() if exec_all else self.view[_EXEC64].unpacked()
+        self.exec_mask: Any = self.view[_EXEC64].unpacked()
 
     def __len__(self) -> int:
         return WAVES
 
     def refresh_exec(self) -> None:
         self.exec_mask = self.view[_EXEC64].unpacked()
-        self.exec_all = False
         self.wrote_exec = True
 
     def save(self) -> Any:

@@ -1,11 +1,12 @@
-"""Runs: consecutive ALU steps of a segment, executed as one, and compiled when they have become hot.
+"""Runs: consecutive ALU steps of a segment, executed as one, and compiled when their program has become hot.
 
-A run starts interpreted. When the time that it has cost is what compiling it is expected to cost, it is compiled: so a
-kernel that runs once is not slowed down, and in the worst case a run costs twice what the better choice would have.
-Machine code is kept on disk under a hash of the instructions, the listing's directives, the emulator's source and the
-processor, and is looked for long before it would be made.
+A program starts interpreted. When its ALU instructions have cost about as much time as compiling them is expected to
+cost, they are compiled, all runs together: so a kernel that runs once is not slowed down, and in the worst case a
+program costs twice what the better choice would have. Machine code is kept on disk (``objects``), and is looked for
+long before it would be made.
 
-Steps that cannot be compiled stay as they are, between compiled pieces.
+Steps that have no compiled form stay as they are, between compiled pieces. EXEC is constant over a segment; a run may
+end with a write of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.emulator.compiled import objects
 from harness.emulator.compiled.registers import RegisterFile, SymbolicWavefronts
 from harness.emulator.compiled.values import Emitter, NotCompilable
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.listing import Instruction, Listing
+from harness.emulator.listing import Instruction
 from harness.emulator.ops.table import Op, Step, find
 from harness.emulator.program import Program
 from harness.emulator.state import LANES, Wavefronts
@@ -29,86 +30,94 @@ _log = logging.getLogger(__name__)
 
 # Builders whose steps read and write registers only. Steps of an ``Op`` do by definition.
 PURE = {
-    "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32", "v_pk_mov_b32", "v_accvgpr_mov_b32",
+    "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32", "v_pk_mov_b32",
 }  # fmt: skip
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
-INTERPRETED_STEP, INTERPRETED_WAVEFRONT = 2e-6, 40e-9
-LOADED, COMPILED_STEP = 1e-3, 3e-3
+INTERPRETING_STEP, INTERPRETING_WAVEFRONT = 2e-6, 50e-9
+COMPILING_RUN, COMPILING_STEP, LOOKING_UP = 2e-3, 1.5e-3, 5e-3
+
+# First and last + 1 of the steps of a compiled piece, and whether it writes EXEC.
+Piece = tuple[int, int, bool]
 
 
 class Run:
-    """The step that executes ``steps``; ``instructions`` are theirs, ``listing`` the one that they are from."""
+    """The step that executes ``steps``, whose instructions are ``instructions``."""
 
-    def __init__(self, steps: Sequence[Step], instructions: Sequence[Instruction], listing: Listing) -> None:
+    def __init__(self, steps: Sequence[Step], instructions: Sequence[Instruction], compiler: Compiler) -> None:
         self.steps = list(steps)
         self.instructions = list(instructions)
-        self.listing = listing
-        # By whether all lanes are active: code for that case is simpler.
-        self.tiers = (_Tier(self, False), _Tier(self, True))
+        self.compiler = compiler
+        self.compiled: list[Step] | None = None
+        self._at = 0
 
     def __call__(self, wf: Wavefronts) -> None:
-        tier = self.tiers[wf.exec_all]
-        if tier.pieces is None:
-            tier.interpret(wf)
+        if self.compiled is not None:
+            for step in self.compiled:
+                step(wf)
             return
-        for piece in tier.pieces:
-            piece(wf)
-
-
-class _Tier:
-    """A run for ``exec_all`` True or False: how much it has cost, and what it is compiled to."""
-
-    def __init__(self, run: Run, exec_all: bool) -> None:
-        self.run = run
-        self.exec_all = exec_all
-        self.pieces: list[Step] | None = None
-        self.cost = 0.0
-        self.limit = LOADED
-
-    def interpret(self, wf: Wavefronts) -> None:
-        steps = self.run.steps
-        self.cost += len(steps) * (INTERPRETED_STEP + len(wf.wave) * INTERPRETED_WAVEFRONT)
-        if self.cost > self.limit:
-            self._get_hotter()
-        for step in steps:
+        self.compiler.spend(len(self.steps) * (INTERPRETING_STEP + len(wf.wave) * INTERPRETING_WAVEFRONT))
+        for at, step in enumerate(self.steps):
+            self._at = at
             step(wf)
 
-    def _get_hotter(self) -> None:
-        compiling = len(self.run.steps) * COMPILED_STEP
-        if self.cost < compiling:
-            self.limit = compiling
-            kept = objects.read(self._name())
-            if kept is not None:
-                self._install(*kept)
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction that is executed, or was last, while the run is interpreted."""
+        return self.instructions[self._at]
+
+
+class Compiler:
+    """The runs of one program: what interpreting them has cost, and their compilation."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.runs: list[Run] = []
+        self.spent = 0.0
+        self.limit = LOOKING_UP
+
+    def spend(self, seconds: float) -> None:
+        """Count the time of interpreting a run; compile when that has become too much."""
+        self.spent += seconds
+        if self.spent < self.limit:
             return
-        self.compile()
+        compiling = sum(COMPILING_RUN + COMPILING_STEP * len(run.steps) for run in self.runs)
+        if not self.load() and self.spent >= compiling:
+            self.compile()
+        self.limit = max(compiling, 2 * self.limit)
+
+    def load(self) -> bool:
+        """Take the machine code from disk; False when there is none."""
+        kept = objects.read(self._name())
+        if kept is not None:
+            self._install(*kept)
+        return kept is not None
 
     def compile(self) -> None:
-        """Make machine code, or take it from the cache."""
-        name = self._name()
-        kept = objects.read(name)
-        if kept is None:
-            pieces, module = lower(self.run.steps, self.exec_all, name)
-            kept = pieces, objects.compile_module(module) if pieces else b""
-            objects.write(name, *kept)
-        self._install(*kept)
+        """Make machine code of all runs, keep it on disk, and use it."""
+        name, module = self._name(), ir.Module()
+        pieces = [lower(run.steps, module, f"{name}_{i}") for i, run in enumerate(self.runs)]
+        code = objects.compile_module(module)
+        objects.write(name, pieces, code)
+        self._install(pieces, code)
 
-    def _install(self, pieces: list[tuple[int, int, bool]], code: bytes) -> None:
-        """``pieces``: first and last + 1 of the compiled steps, and whether they write EXEC."""
-        self.pieces, done = [], 0
+    def _install(self, pieces: Sequence[Sequence[Piece]], code: bytes) -> None:
         name = self._name()
-        functions = objects.load(code, [f"{name}_{first}" for first, _, _ in pieces]) if pieces else []
-        for (first, last, writes_exec), native in zip(pieces, functions, strict=True):
-            self.pieces += self.run.steps[done:first]
-            self.pieces.append(_native_step(native, writes_exec))
-            done = last
-        self.pieces += self.run.steps[done:]
+        names = [f"{name}_{i}_{first}" for i, of_run in enumerate(pieces) for first, _, _ in of_run]
+        functions = iter(objects.load(code, names))
+        for run, of_run in zip(self.runs, pieces, strict=True):
+            steps, done = [], 0
+            for first, last, writes_exec in of_run:
+                steps += run.steps[done:first]
+                steps.append(_native_step(next(functions), writes_exec))
+                done = last
+            run.compiled = steps + run.steps[done:]
 
     def _name(self) -> str:
-        listing = self.run.listing
-        code = "\n".join(i.text for i in self.run.instructions)
-        parts = (listing.arch, sorted(listing.directives.items()), code, self.exec_all, objects.version())
-        return "run_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        """What the machine code depends on, as a hash."""
+        listing = self.program.listing
+        code = [[i.text for i in run.instructions] for run in self.runs]
+        parts = (listing.arch, sorted(listing.directives.items()), code, objects.version())
+        return "runs_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def _native_step(native: objects.Native, writes_exec: bool) -> Step:
@@ -126,17 +135,19 @@ def compile_runs(program: Program) -> None:
     """Replace the ALU steps of a program's segments by ``Run`` steps."""
     if not objects.can_compile():
         return
+    compiler = Compiler(program)
     for segment in program.segments:
+        pure = [_is_pure(i, program.listing.arch) for i in segment.instructions]
         steps: list[Step] = []
         instructions: list[Instruction] = []
         first = 0
-        pure = [_is_pure(i, program.listing.arch) for i in segment.instructions]
-        while first < len(segment.steps):
+        while first < len(pure):
             last = first
             while last < len(pure) and pure[last]:
                 last += 1
             if last > first:
-                run = Run(segment.steps[first:last], segment.instructions[first:last], program.listing)
+                run = Run(segment.steps[first:last], segment.instructions[first:last], compiler)
+                compiler.runs.append(run)
                 steps.append(run)
             else:
                 last += 1
@@ -148,44 +159,37 @@ def compile_runs(program: Program) -> None:
 
 def _is_pure(instruction: Instruction, arch: str) -> bool:
     entry, _ = find(instruction.mnemonic, arch)
-    return isinstance(entry, Op) or instruction.mnemonic.removesuffix("_e32").removesuffix("_e64") in PURE
+    return isinstance(entry, Op) or instruction.mnemonic.removesuffix("_e32") in PURE
 
 
 # -- from steps to IR --------------------------------------------------------------------------------------------------
 
 
-def lower(steps: Sequence[Step], exec_all: bool, name: str) -> tuple[list[tuple[int, int, bool]], ir.Module]:
-    """The compilable pieces of ``steps``, as (first, last + 1, writes EXEC), and a module with a function
-    ``NAME_FIRST`` for each."""
-    module = ir.Module()
-    pieces: list[tuple[int, int, bool]] = []
+def lower(steps: Sequence[Step], module: ir.Module, name: str) -> list[Piece]:
+    """Add a function ``NAME_FIRST`` to the module for each piece of ``steps`` that has a compiled form."""
+    pieces: list[Piece] = []
     first = 0
     while first < len(steps):
-        function = _Function(module, f"{name}_{first}", exec_all)
+        function = _Function(module, f"{name}_{first}")
         last = first
-        while last < len(steps) and function.add(steps[last]):
+        while last < len(steps) and not function.wf.wrote_exec and function.add(steps[last]):
             last += 1
-            if function.wf.wrote_exec:
-                break
         if last > first:
             function.finish()
             pieces.append((first, last, function.wf.wrote_exec))
-            # Behind a write of EXEC nothing is known about it.
-            exec_all = exec_all and not function.wf.wrote_exec
             first = last
         else:
             function.discard()
             first += 1
-    return pieces, module
+    return pieces
 
 
 class _Function:
     """A function that executes steps for each of its wavefronts: a loop over them around straight code."""
 
-    def __init__(self, module: ir.Module, name: str, exec_all: bool) -> None:
+    def __init__(self, module: ir.Module, name: str) -> None:
         i8p, i64 = ir.IntType(8).as_pointer(), ir.IntType(64)
-        kind = ir.FunctionType(ir.VoidType(), [i8p, i8p, i8p, i64])
-        self.function = ir.Function(module, kind, name)
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [i8p, i8p, i8p, i64]), name)
         v, s, scc, count = self.function.args
         entry, self.loop, self.done = (self.function.append_basic_block(n) for n in ("entry", "loop", "done"))
         ir.IRBuilder(entry).branch(self.loop)
@@ -196,15 +200,15 @@ class _Function:
         here = [b.gep(v, [b.mul(self.index, row)]), b.gep(s, [b.mul(self.index, ir.Constant(i64, 512))])]
         file = RegisterFile(Emitter(module, b), *here, b.gep(scc, [self.index]), b.mul(count, row))
         self.count = count
-        self.wf = SymbolicWavefronts(file, exec_all)
+        self.wf = SymbolicWavefronts(file)
 
     def add(self, step: Step) -> bool:
         """Emit the code of a step; False, and nothing has happened, when it has no compiled form."""
         saved = self.wf.save()
         try:
-            step(self.wf)
+            step(self.wf)  # type: ignore[arg-type]
         except (NotCompilable, UnimplementedInstruction, AttributeError, TypeError, ValueError, IndexError) as why:
-            # What is not known to symbolic arrays shows in many ways; the interpreter decides whether it is an error.
+            # What symbolic arrays cannot do shows in many ways; whether it is an error, the interpreter decides.
             _log.debug("interpreted: %s", why)
             self.wf.restore(saved)
             return False
@@ -219,5 +223,4 @@ class _Function:
         ir.IRBuilder(self.done).ret_void()
 
     def discard(self) -> None:
-        module = self.function.module
-        del module.globals[self.function.name]
+        del self.function.module.globals[self.function.name]
