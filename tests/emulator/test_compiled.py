@@ -6,19 +6,24 @@ operations to LLVM, the registers, and masks.
 
 import itertools
 import random
+import re
 
 import numpy as np
 import pytest
 from llvmlite import ir
+from triton import knobs
 
 from harness.emulator.allocations import Allocations
 from harness.emulator.compiled import objects, runs, ufuncs
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.launch import Launch
 from harness.emulator.ops import TABLE
 from harness.emulator.ops.table import Op
+from harness.emulator.program import decode
+from harness.emulator.schedule import Scheduler
 from harness.emulator.state import EXEC
 from tests.emulator import edges
-from tests.emulator.single import program
+from tests.emulator.single import listing, program
 
 WAVES = 8
 # One wavefront with no active lane, one with all; the others with some.
@@ -133,7 +138,7 @@ def compare(op, masks):
     if not count:
         return None
     interpret(steps, wanted)
-    run(got)
+    interpret([run], got)
     kind = "f16" if op.name.endswith("_f16_f32") else op.results[0]
     return differences({50: kind}, wanted, got)
 
@@ -169,3 +174,169 @@ def test_most_opcodes_have_a_compiled_form():
 def test_a_wrong_lowering_is_found(monkeypatch, ufunc, wrong, op):
     monkeypatch.setitem(ufuncs.LOWERINGS, ufunc, ufuncs.LOWERINGS[wrong])
     assert compare(ops()[op], MASKS)
+
+
+# -- many instructions in one run --------------------------------------------------------------------------------------
+
+# v: integers, f: float32, h: float16, in disjoint registers, for the payloads of NaNs are not compared. p: an aligned
+# pair of integers; s, S: a scalar and a pair; m: a lane mask.
+TEMPLATES = """
+v_add_u32_e32 v, v, v / v_sub_u32_e32 v, s, v / v_mul_lo_u32 v, v, v / v_mad_u32_u24 v, v, s, v / v_mul_hi_i32 v, v, v
+v_lshl_add_u32 v, v, 3, v / v_and_or_b32 v, v, s, v / v_add3_u32 v, v, v, 7 / v_lshlrev_b32_e32 v, 5, v
+v_lshrrev_b32_e32 v, v, v / v_ashrrev_i32_e32 v, v, v / v_bfe_u32 v, v, 4, 9 / v_perm_b32 v, v, v, s
+v_not_b32_e32 v, v
+v_lshl_add_u64 p, p, 3, S / v_lshlrev_b64 p, 3, p / v_mad_u64_u32 p, m, v, v, p / v_mov_b64_e32 p, p
+v_add_co_u32_e32 v, vcc, v, v / v_addc_co_u32_e32 v, vcc, v, v, vcc / v_subb_co_u32_e32 v, vcc, v, v, vcc
+v_add_u16_e32 v, v, v / v_lshlrev_b16_e32 v, 2, v / v_mad_u16 v, v, v, v op_sel:[0,1,0,1] / v_max_i16_e32 v, v, v
+v_cmp_lt_u32_e32 vcc, v, v / v_cmp_ne_u64_e64 m, p, p / v_cmp_gt_i16_e32 vcc, v, v / v_cmp_lt_f32_e64 m, f, f
+v_cmp_class_f32_e64 m, f, v / v_cndmask_b32_e32 v, v, v, vcc / v_cndmask_b32_e64 v, v, 1, m
+v_add_u32_e64 v, v, v clamp
+v_add_f32_e32 f, f, f / v_mul_f32_e64 f, -f, |f| / v_fma_f32 f, f, -f, f / v_fmac_f32_e32 f, f, f
+v_max_f32_e32 f, f, f
+v_add_f32_e64 f, f, f clamp mul:2 / v_rcp_f32_e32 f, f / v_exp_f32_e32 f, f / v_cvt_f32_i32_e32 f, v
+v_rndne_f32_e32 f, f
+v_cvt_u32_f32_e32 v, f / v_cvt_f16_f32_e32 h, f / v_cvt_f32_f16_e32 f, h / v_add_f16_e32 h, h, h
+v_fma_f16 h, h, h, h
+v_pk_add_f16 h, h, h op_sel:[0,1] op_sel_hi:[1,0] / v_pk_fma_f16 h, h, h, h neg_lo:[1,0,0] / v_pk_mul_lo_u16 v, v, v
+v_fma_mix_f32 f, f, h, h op_sel_hi:[0,1,1] op_sel:[0,1,0] / v_fma_mixlo_f16 h, f, h, f op_sel_hi:[0,1,0]
+v_or_b32_sdwa v, v, v dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_1 src1_sel:WORD_0
+v_add_u32_sdwa v, sext(v), v dst_sel:BYTE_2 dst_unused:UNUSED_SEXT src0_sel:BYTE_3 src1_sel:DWORD
+v_mov_b32_dpp v, v row_shr:3 row_mask:0xf bank_mask:0xf bound_ctrl:0
+v_add_u32_dpp v, v, v quad_perm:[1,0,3,2] row_mask:0xa bank_mask:0xf
+v_max_i32_dpp v, v, v row_bcast:15 row_mask:0xa bank_mask:0x7
+v_min_u32_dpp v, v, v row_mirror row_mask:0xf bank_mask:0xf
+v_readfirstlane_b32 s, v / v_readlane_b32 s, v, 17 / v_readlane_b32 s, v, s / v_mbcnt_lo_u32_b32 v, s, v
+v_swap_b32 v, v
+s_add_u32 s, s, s / s_addc_u32 s, s, s / s_and_b64 m, m, vcc / s_andn2_b64 vcc, m, exec / s_lshl_b64 S, S, s
+s_mul_i32 s, s, s
+s_cmp_lt_i32 s, s / s_cselect_b32 s, s, s / s_cselect_b64 m, m, m / s_bcnt1_i32_b64 s, m / s_bfe_u32 s, s, 0x80008
+s_not_b32 s, s
+s_xor_b64 vcc, vcc, m / s_ashr_i32 s, s, 3 / s_min_u32 s, s, s / s_mov_b32 s, 0x12345678 / s_movk_i32 s, 0x8001
+"""
+ENDINGS = ["s_and_saveexec_b64 s[30:31], vcc", "s_mov_b64 exec, s[40:41]", "v_cmpx_lt_u32_e32 vcc, v0, v1", "s_nop 0"]
+_POOLS = {
+    "v": [f"v{i}" for i in range(10)],
+    "p": [f"v[{i}:{i + 1}]" for i in range(0, 10, 2)],
+    "f": [f"v{i}" for i in range(10, 20)],
+    "h": [f"v{i}" for i in range(20, 26)],
+    "s": [f"s{i}" for i in range(2, 10)],
+    "S": [f"s[{i}:{i + 1}]" for i in range(2, 10, 2)],
+    "m": ["s[40:41]", "s[42:43]", "vcc"],
+}
+
+
+def random_code(some, length):
+    templates = [t.strip() for line in TEMPLATES.strip().splitlines() for t in line.split(" / ")]
+    place = re.compile(r"(?<![\w\[])([vpfhsSm])(?![\w:\[])")
+    lines = []
+    for _ in range(length):
+        opcode, _, operands = some.choice(templates).partition(" ")
+        lines.append(f"{opcode} {place.sub(lambda match: some.choice(_POOLS[match[1]]), operands)}")
+    return [*lines, some.choice(ENDINGS)]
+
+
+def run_of(code):
+    (steps,) = [segment.steps for block in code.blocks for segment in block.segments if segment.steps]
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_runs(seed):
+    some = random.Random(seed)
+    code = program(*random_code(some, 25))
+    steps = run_of(code)
+    wanted, got = (wavefronts(code, MASKS if seed % 4 else [(1 << 64) - 1] * WAVES) for _ in range(2))
+    numbers = np.random.default_rng(seed)
+    wanted.v[:] = numbers.integers(0, 1 << 32, wanted.v.shape, np.uint32)
+    wanted.s[:, :EXEC] = numbers.integers(0, 1 << 32, (WAVES, EXEC), np.uint32)
+    wanted.scc[:] = numbers.integers(0, 2, WAVES)
+    for name in ("v", "s", "scc"):
+        getattr(got, name)[...] = getattr(wanted, name)
+    run, count = compiled(steps)
+    assert count >= len(steps) - sum(i.mnemonic.startswith("v_exp") for i in code.listing.instructions)
+    interpret(steps, wanted)
+    interpret([run], got)
+    kinds = {**dict.fromkeys(range(10, 20, 2), "f32"), **dict.fromkeys(range(20, 26, 2), "f16")}
+    assert not differences(kinds, wanted, got)
+
+
+# -- when a program is compiled, and the cache on disk -----------------------------------------------------------------
+
+CODE = ["v_add_u32_e32 v0, v1, v2", "v_exp_f32_e32 v3, v0", "s_and_saveexec_b64 s[40:41], vcc", "v_mov_b32_e32 v4, v0"]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
+    return tmp_path / "emulator"
+
+
+def fresh():
+    """A program with its runs, and their compiler."""
+    code = decode(listing(*CODE))
+    runs.compile_runs(code)
+    steps = [step for segment in code.segments for step in segment.steps]
+    return code, steps, steps[0].compiler
+
+
+def test_a_program_is_compiled_when_interpreting_it_has_cost_as_much(cache):
+    code, steps, compiler = fresh()
+    assert [len(step.steps) for step in steps] == [3, 1]
+    wf = wavefronts(code, MASKS)
+    for _ in range(3):
+        interpret(steps, wf)
+    assert not any(step.compiled for step in steps)
+    assert not cache.exists()
+    compiler.spend(1.0)
+    assert all(step.compiled for step in steps)
+    (file,) = cache.iterdir()
+    before = file.stat()
+    # The next process takes it from the disk, and long before it would have compiled.
+    again, steps, compiler = fresh()
+    compiler.spend(runs.LOOKING_UP)
+    assert all(step.compiled for step in steps)
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+    one, other = (fill(wavefronts(c, MASKS), ops()["v_add_u32"], 3) for c in (again, again))
+    interpret(steps, one)
+    interpret([s for step in steps for s in step.steps], other)
+    assert not differences({2: "f32"}, one, other)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda data: b""])
+def test_a_damaged_file_is_not_used(cache, damage):
+    _, _, compiler = fresh()
+    compiler.compile()
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    _, steps, compiler = fresh()
+    assert not compiler.load()
+    compiler.compile()
+    assert file.read_bytes() == whole
+    assert all(step.compiled for step in steps)
+
+
+def test_code_of_another_source_or_processor_is_not_used(cache, monkeypatch):
+    _, _, compiler = fresh()
+    compiler.compile()
+    monkeypatch.setattr(objects, "version", lambda: "another")
+    assert not fresh()[2].load()
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(cache, monkeypatch):
+    cache.write_text("a file where the folder should be")
+    _, steps, compiler = fresh()
+    compiler.compile()
+    assert all(step.compiled for step in steps)
+
+
+def test_a_step_that_fails_in_a_run_is_named(monkeypatch):
+    def broken(wf):
+        raise ValueError("broken")
+
+    code, steps, _ = fresh()
+    steps[0].steps[1] = broken
+    monkeypatch.setattr(code.segments[0], "steps", [steps[0]])
+    launch = Launch(code, (1, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
+    with pytest.raises(UnimplementedInstruction, match="v_exp_f32_e32 v3, v0"):
+        Scheduler([[launch]]).run()
