@@ -137,87 +137,179 @@ def addresses(v, s, form, areg, sreg, soffset, offset, size, out, inside):
             out[w, lane], inside[w, lane] = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
 
 
+@njit
+def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
+    """The addresses of a wavefront's lanes, in ``at``, and which of them access memory, in ``takes``.
+
+    The result: how many do, and the lowest and highest of their addresses.
+    """
+    if form == GLOBAL and areg & 1 == 0:
+        row = v[areg >> 1, w]
+        for lane in range(64):
+            at[lane] = (np.uint64(row[lane, 0]) | np.uint64(row[lane, 1]) << np.uint64(32)) + np.uint64(offset)
+            takes[lane] = mask[w, lane]
+    elif form == GLOBAL_SADDR:
+        base = (np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)) + np.uint64(offset)
+        row, half = v[areg >> 1, w], areg & 1
+        for lane in range(64):
+            at[lane] = base + np.uint64(row[lane, half])
+            takes[lane] = mask[w, lane]
+    else:
+        for lane in range(64):
+            at[lane], inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
+            takes[lane] = mask[w, lane] and inside
+    count, lowest, highest = 0, ~np.uint64(0), np.uint64(0)
+    for lane in range(64):
+        if takes[lane]:
+            count += 1
+            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
+    return count, lowest, highest
+
+
+@njit
+def _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, hint):
+    """Find the allocations that a wavefront accesses, and count its lanes; mostly all lanes access the same one.
+
+    The result: the allocation found last, or -1 - lane for the first lane whose access is in none.
+    """
+    one = _find(starts, ends, lowest, highest - lowest + np.uint64(size), hint)
+    if one >= 0:
+        counts[peer[one]] += count
+        return one
+    for lane in range(64):
+        if takes[lane]:
+            hint = _find(starts, ends, at[lane], np.uint64(size), hint)
+            if hint < 0:
+                return -1 - lane
+            counts[peer[hint]] += 1
+    return hint
+
+
 @_jit
 def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half, starts, ends, peer, counts):
     """Load ``size`` bytes a lane (1, 2 or 4n) into ``dst``.
 
     ``half``: 0 whole register, 1 low half kept company, 2 high half.
     """
+    at, takes = np.empty(64, np.uint64), np.empty(64, np.bool_)
     hint = 0
     for w in range(mask.shape[0]):
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
-            if not inside:
-                for i in range((size + 3) >> 2):
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = 0
-                continue
-            hint = _find(starts, ends, address, np.uint64(size), max(hint, 0))
-            if hint < 0:
-                return w * 64 + lane
-            counts[peer[hint]] += 1
-            if size >= 4:
-                i = 0
-                while i + 1 < size >> 2:
-                    word = _load64(address + np.uint64(4 * i))
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = np.uint32(word & np.uint64(0xFFFFFFFF))
-                    v[(dst + i + 1) >> 1, w, lane, (dst + i + 1) & 1] = np.uint32(word >> np.uint64(32))
-                    i += 2
-                if i < size >> 2:
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = _load32(address + np.uint64(4 * i))
-                continue
-            if size == 1:
-                value = np.uint32(_load8(address))
-                if signed and value & np.uint32(0x80):
-                    value |= np.uint32(0xFFFFFF00)
-            else:
-                value = np.uint32(_load16(address))
-                if signed and value & np.uint32(0x8000):
-                    value |= np.uint32(0xFFFF0000)
-            if half:
-                old = v[dst >> 1, w, lane, dst & 1]
-                if half == 1:
-                    value = np.uint32(old & np.uint32(0xFFFF0000)) | np.uint32(value & np.uint32(0xFFFF))
-                else:
-                    value = np.uint32(old & np.uint32(0xFFFF)) | np.uint32(value << np.uint32(16))
-            v[dst >> 1, w, lane, dst & 1] = value
+        count, lowest, highest = _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes)
+        if form == BUFFER:
+            for lane in range(64):
+                if mask[w, lane] and not takes[lane]:
+                    for i in range((size + 3) >> 2):
+                        v[(dst + i) >> 1, w, lane, (dst + i) & 1] = 0
+        if count == 0:
+            continue
+        hint = _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, hint)
+        if hint < 0:
+            return w * 64 - 1 - hint
+        if size < 4:
+            _load_narrow(v[dst >> 1, w], dst & 1, at, takes, size, signed, half)
+            continue
+        for i in range(size >> 3):
+            _load_wide(v, w, dst + 2 * i, 8 * i, at, takes)
+        if size & 4:
+            i = (size >> 2) - 1
+            row, column = v[(dst + i) >> 1, w], (dst + i) & 1
+            for lane in range(64):
+                if takes[lane]:
+                    row[lane, column] = _load32(at[lane] + np.uint64(4 * i))
     return -1
+
+
+@njit
+def _load_wide(v, w, dst, offset, at, takes):
+    """8 bytes a lane into two registers: one row of an aligned pair, or halves of two."""
+    if dst & 1 == 0:
+        pair = v[dst >> 1, w]
+        for lane in range(64):
+            if takes[lane]:
+                word = _load64(at[lane] + np.uint64(offset))
+                pair[lane, 0] = np.uint32(word & np.uint64(0xFFFFFFFF))
+                pair[lane, 1] = np.uint32(word >> np.uint64(32))
+        return
+    low, high = v[dst >> 1, w], v[(dst + 1) >> 1, w]
+    for lane in range(64):
+        if takes[lane]:
+            word = _load64(at[lane] + np.uint64(offset))
+            low[lane, 1] = np.uint32(word & np.uint64(0xFFFFFFFF))
+            high[lane, 0] = np.uint32(word >> np.uint64(32))
+
+
+@njit
+def _load_narrow(row, column, at, takes, size, signed, half):
+    for lane in range(64):
+        if not takes[lane]:
+            continue
+        if size == 1:
+            value = np.uint32(_load8(at[lane]))
+            if signed and value & np.uint32(0x80):
+                value |= np.uint32(0xFFFFFF00)
+        else:
+            value = np.uint32(_load16(at[lane]))
+            if signed and value & np.uint32(0x8000):
+                value |= np.uint32(0xFFFF0000)
+        old = row[lane, column]
+        if half == 1:
+            value = np.uint32(old & np.uint32(0xFFFF0000)) | np.uint32(value & np.uint32(0xFFFF))
+        elif half == 2:
+            value = np.uint32(old & np.uint32(0xFFFF)) | np.uint32(value << np.uint32(16))
+        row[lane, column] = value
 
 
 @_jit
 def store(v, s, mask, form, areg, sreg, soffset, offset, src, size, high, starts, ends, peer, counts):
     """Store ``size`` bytes a lane (1, 2 or 4n) from ``src``; ``high``: a narrow store takes bits 16 and up."""
+    at, takes = np.empty(64, np.uint64), np.empty(64, np.bool_)
     hint = 0
     for w in range(mask.shape[0]):
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
-            if not inside:
-                continue
-            hint = _find(starts, ends, address, np.uint64(size), max(hint, 0))
-            if hint < 0:
-                return w * 64 + lane
-            counts[peer[hint]] += 1
-            if size >= 4:
-                i = 0
-                while i + 1 < size >> 2:
-                    low = np.uint64(v[(src + i) >> 1, w, lane, (src + i) & 1])
-                    top = np.uint64(v[(src + i + 1) >> 1, w, lane, (src + i + 1) & 1])
-                    _store64(address + np.uint64(4 * i), low | top << np.uint64(32))
-                    i += 2
-                if i < size >> 2:
-                    _store32(address + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
-                continue
-            value = v[src >> 1, w, lane, src & 1]
-            if high:
-                value = np.uint32(value >> np.uint32(16))
-            if size == 1:
-                _store8(address, np.uint8(value & np.uint32(0xFF)))
-            else:
-                _store16(address, np.uint16(value & np.uint32(0xFFFF)))
+        count, lowest, highest = _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes)
+        if count == 0:
+            continue
+        hint = _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, hint)
+        if hint < 0:
+            return w * 64 - 1 - hint
+        if size < 4:
+            _store_narrow(v[src >> 1, w], src & 1, at, takes, size, 16 * high)
+            continue
+        for i in range(size >> 3):
+            _store_wide(v, w, src + 2 * i, 8 * i, at, takes)
+        if size & 4:
+            i = (size >> 2) - 1
+            row, column = v[(src + i) >> 1, w], (src + i) & 1
+            for lane in range(64):
+                if takes[lane]:
+                    _store32(at[lane] + np.uint64(4 * i), row[lane, column])
     return -1
+
+
+@njit
+def _store_wide(v, w, src, offset, at, takes):
+    if src & 1 == 0:
+        pair = v[src >> 1, w]
+        for lane in range(64):
+            if takes[lane]:
+                word = np.uint64(pair[lane, 0]) | np.uint64(pair[lane, 1]) << np.uint64(32)
+                _store64(at[lane] + np.uint64(offset), word)
+        return
+    low, high = v[src >> 1, w], v[(src + 1) >> 1, w]
+    for lane in range(64):
+        if takes[lane]:
+            word = np.uint64(low[lane, 1]) | np.uint64(high[lane, 0]) << np.uint64(32)
+            _store64(at[lane] + np.uint64(offset), word)
+
+
+@njit
+def _store_narrow(row, column, at, takes, size, shift):
+    for lane in range(64):
+        if takes[lane]:
+            value = np.uint32(row[lane, column] >> np.uint32(shift))
+            if size == 1:
+                _store8(at[lane], np.uint8(value & np.uint32(0xFF)))
+            else:
+                _store16(at[lane], np.uint16(value & np.uint32(0xFFFF)))
 
 
 @_inline
