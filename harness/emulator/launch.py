@@ -14,7 +14,7 @@ from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing import Instruction
 from harness.emulator.ops.memory import lane_address
 from harness.emulator.program import Program, initial_registers
-from harness.emulator.state import EXEC, LANES, Wavefronts
+from harness.emulator.state import EXEC, LANES, Wavefronts, give_back
 
 _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
 
@@ -167,6 +167,7 @@ class Launch:
         return b"".join(parts)
 
     def group_id(self, group: int) -> tuple[int, int, int]:
+        give_back(chunk.wavefronts.v)
         """Work-group number to (x, y, z)."""
         x, y, _ = self.grid
         return group % x, group // x % y, group // (x * y)

@@ -20,7 +20,7 @@ from harness.emulator.listing import Instruction, Listing, parse
 from harness.emulator.ops import find
 from harness.emulator.ops.access import Effect, GlobalAccess, LdsAccess, ScalarAccess
 from harness.emulator.ops.table import Builder, Op, Step
-from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
+from harness.emulator.state import EXEC, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
 
 # How a block ends. SWITCH: another wavefront may go first (a watched mode that interleaves them).
 FALL, JUMP, BRANCH, END, BARRIER, SLEEP, SWITCH = range(7)
@@ -288,4 +288,4 @@ def _polls(body: list[Instruction]) -> bool:
 
 def initial_registers(program: Program, waves: int) -> tuple[np.ndarray, np.ndarray]:
     """Zeroed vector and scalar registers for ``waves`` wavefronts."""
-    return np.zeros(((program.vgprs + 1) // 2 + 1, waves, LANES, 2), np.uint32), np.zeros((waves, 128), np.uint32)
+    return vector_registers((program.vgprs + 1) // 2 + 1, waves), np.zeros((waves, 128), np.uint32)

@@ -196,6 +196,34 @@ class Wavefronts:
         return merged
 
 
+# Memory of registers that are not used any more. Reusing it spares the page faults of fresh memory, which take longer
+# than many a kernel.
+_spare: list[np.ndarray] = []
+_MOST_SPARE = 2
+_LINE = 64
+
+
+def vector_registers(pairs: int, waves: int) -> np.ndarray:
+    """Zeroed vector registers for ``waves`` wavefronts, on a cache line's boundary."""
+    size = pairs * waves * LANES * 2
+    try:
+        memory = _spare.pop()
+    except IndexError:
+        memory = np.empty(0, np.uint32)
+    if memory.size < size + _LINE // 4:
+        memory = np.empty(size + _LINE // 4, np.uint32)
+    first = -memory.ctypes.data % _LINE // 4
+    registers = memory[first : first + size]
+    registers[...] = 0
+    return registers.reshape(pairs, waves, LANES, 2)
+
+
+def give_back(registers: np.ndarray) -> None:
+    """Let ``vector_registers`` use these again; nobody may read or write them any more."""
+    if len(_spare) < _MOST_SPARE and registers.base is not None:
+        _spare.append(registers.base)
+
+
 def unpack(words: np.ndarray) -> np.ndarray:
     """uint64[W] lane masks as bool[W, 64], bit i = lane i."""
     if not isinstance(words, np.ndarray):
