@@ -4,6 +4,7 @@
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed s_trap
     ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
+    ``DataRace``         mode ``race`` only
     ``NoProgress``       every wavefront polls memory that nobody will change
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
@@ -62,6 +63,10 @@ class MissingWait(DeviceFault):
 
 class LdsRace(DeviceFault):
     """Two wavefronts accessed the same byte of the local data share, one of them writing, with no order between."""
+
+
+class DataRace(DeviceFault):
+    """Two accesses to one byte of global memory, one of them writing, that no happens-before orders; names both."""
 
 
 class BarrierDivergence(DeviceFault):

@@ -66,6 +66,8 @@ class Scheduler:
         self.last: Wavefronts | None = None
         self.period: int | None = None
         self.stuck: list[bytes] | None = None
+        if watch is not None:
+            watch.begin(closed)
         for queue in self.queues:
             self._begin(queue)
 

@@ -53,6 +53,12 @@ class Watch:
     def forget(self, address: int, size: int) -> None:
         """What these bytes hold is unspecified until they are written, as after an allocation."""
 
+    def begin(self, closed: bool) -> None:
+        """Launches are about to run; those before have all ended, and the host has seen what they wrote.
+
+        ``closed``: nobody outside can change the memory that these launches read.
+        """
+
     def start(self, launch: Launch) -> None:
         """A launch begins: no wavefront of it has been made."""
 
