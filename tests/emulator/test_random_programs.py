@@ -1,0 +1,43 @@
+"""Random programs agree with NumPy, and the generator finds and shrinks a planted fault."""
+
+import gc
+
+import pytest
+
+from harness import emulator
+from tests.emulator.random_programs import failing, source
+
+SEED = 3
+
+
+@pytest.fixture
+def device():
+    yield emulator.activate
+    gc.collect()  # the programs' kernels: Triton asks the active driver to unload them
+    emulator.deactivate()
+
+
+@pytest.mark.parametrize("arch", ["gfx942"])
+def test_random_programs_agree_with_numpy(device, arch, tmp_path):
+    device(arch)
+    failure = failing(20, SEED, tmp_path)
+    if failure is not None:
+        program, error = failure
+        again = f"python -m tests.emulator.random_programs --count 20 --seed {SEED} --arch {arch}"
+        pytest.fail(f"{type(error).__name__}: {error}\n{source(program)}\nagain: {again}", pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("right", "planted", "dtype"),
+    [
+        ("v_max_i32", "v_max_u32", "i32"),
+        ("v_cvt_f32_u32", "v_cvt_f32_i32", "f32"),
+    ],
+)
+def test_a_planted_fault_is_found_and_shrinks(device, right, planted, dtype, tmp_path):
+    device().rewrite = lambda _kernel, listing: listing.replace(right, planted)
+    failure = failing(200, SEED, tmp_path, (dtype,))
+    assert failure is not None, f"{planted} in place of {right} went unnoticed"
+    program, error = failure
+    assert isinstance(error, AssertionError), f"not a wrong result: {error!r}"
+    assert program.operations <= 3, source(program)
