@@ -34,7 +34,8 @@ _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
     "s_cbranch_execz": lambda wf: wf.view[_EXEC64] == 0,
     "s_cbranch_execnz": lambda wf: wf.view[_EXEC64] != 0,
 }
-_ENDS = {"s_endpgm": END, "s_barrier": BARRIER, "s_sleep": SLEEP, "s_branch": JUMP, **dict.fromkeys(_BRANCHES, BRANCH)}
+# The opcodes that end a block: these belong to the program, not to the table of instructions.
+ENDS = {"s_endpgm": END, "s_barrier": BARRIER, "s_sleep": SLEEP, "s_branch": JUMP, **dict.fromkeys(_BRANCHES, BRANCH)}
 
 
 @dataclass
@@ -154,7 +155,7 @@ def decode(text: str, entry: int | None = None, watch: Instrument | None = None)
     for i in listing.labels.values():
         leaders.add(i)
     for instruction in code:
-        if instruction.mnemonic in _ENDS or (
+        if instruction.mnemonic in ENDS or (
             watch is not None and watch.interleaves and _switches(instruction, listing)
         ):
             leaders.add(instruction.index + 1)
@@ -214,8 +215,8 @@ def _block(
 
     segment = new_segment()
     for instruction in code:
-        if instruction.mnemonic in _ENDS:
-            block.end = _ENDS[instruction.mnemonic]
+        if instruction.mnemonic in ENDS:
+            block.end = ENDS[instruction.mnemonic]
             block.terminator = instruction
             block.taken = _BRANCHES.get(instruction.mnemonic)
             klass = {BARRIER: "barrier", SLEEP: "wait"}.get(block.end, "branch")
