@@ -12,7 +12,7 @@ from harness.emulator.allocations import Allocations, Table
 from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.memory import lane_address
+from harness.emulator.ops.addressing import lane_address
 from harness.emulator.program import Program, initial_registers
 from harness.emulator.state import EXEC, LANES, Wavefronts, give_back
 
@@ -67,10 +67,27 @@ class Chunk:
             what = f"{size}-byte access outside every known allocation: address {address:#x} ({near})"
         self.raise_fault(what, wf, instruction, lane, address=address, nearest=near)
 
-    def lds_fault(self, wf: Wavefronts, instruction: Instruction, lane: int, areg: int, offset: int, size: int) -> None:
-        """Raise the fault of a local-data-share access beyond the work-group's allocation."""
+    def lds_fault(
+        self,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        areg: int,
+        offset: int,
+        size: int,
+        aligned: bool = False,
+    ) -> None:
+        """Raise the fault of an access to the local data share at register ``areg`` + ``offset``."""
         address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
+        self.lds_fault_at(wf, instruction, lane, address, size, aligned)
+
+    def lds_fault_at(
+        self, wf: Wavefronts, instruction: Instruction, lane: int, address: int, size: int, aligned: bool = False
+    ) -> None:
+        """Raise the fault of an access to the local data share: beyond the work-group's part, or misaligned."""
         what = f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group"
+        if aligned and address % size:
+            what = f"misaligned {size}-byte LDS atomic at {address:#x}"
         self.raise_fault(what, wf, instruction, lane, address=address)
 
     def raise_fault(
@@ -150,6 +167,7 @@ class Launch:
 
     def finish(self, chunk: Chunk) -> None:
         """Release the registers of a chunk whose wavefronts have all ended; after the last one, call ``then``."""
+        give_back(chunk.wavefronts.v)
         del chunk.wavefronts
         self.live_chunks -= 1
         if not self.live_chunks and not self.unstarted:
@@ -167,7 +185,6 @@ class Launch:
         return b"".join(parts)
 
     def group_id(self, group: int) -> tuple[int, int, int]:
-        give_back(chunk.wavefronts.v)
         """Work-group number to (x, y, z)."""
         x, y, _ = self.grid
         return group % x, group // x % y, group // (x * y)

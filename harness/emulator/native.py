@@ -24,7 +24,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 # How an address is formed.
-GLOBAL, GLOBAL_SADDR, BUFFER = 0, 1, 2
+GLOBAL, GLOBAL_SADDR, BUFFER, BUFFER_INDEX, BUFFER_INDEX_OFFSET = range(5)
 
 # Read-modify-write operations.
 (ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, SMIN, SMAX, UMIN, UMAX, INC, DEC, FADD, FMIN, FMAX) = range(16)
@@ -110,6 +110,38 @@ def _find(starts, ends, address, size, hint):
     return -1
 
 
+@njit
+def _structured(form, v, s, w, lane, areg, sreg, soffset, offset, size):
+    """``_address`` for a buffer of records: ``idxen``, or a descriptor that swizzles.
+
+    AMD "CDNA3 ISA", "Buffer Addressing" and "Range Checking": with a stride, num_records counts records and the index
+    is checked; with swizzling, ``index_stride`` records are interleaved, ``element_size`` bytes of each at a time, and
+    the offset must lie in the record.
+    """
+    word1, word3 = np.uint64(s[w, sreg + 1]), np.uint64(s[w, sreg + 3])
+    base = np.uint64(s[w, sreg]) | (word1 & np.uint64(0xFFFF)) << np.uint64(32)
+    stride, swizzle = (word1 >> np.uint64(16)) & np.uint64(0x3FFF), word1 >> np.uint64(31)
+    index, inner = np.uint64(0), np.uint64(offset)
+    if form != BUFFER:
+        index = np.uint64(v[areg >> 1, w, lane, areg & 1])
+        areg += 1
+    if form != BUFFER_INDEX and areg >= 0:
+        inner += np.uint64(v[areg >> 1, w, lane, areg & 1])
+    if word3 >> np.uint64(23) & np.uint64(1):
+        index += np.uint64(lane)
+    outer = np.uint64(s[w, soffset]) if soffset >= 0 else np.uint64(0)
+    records = np.uint64(s[w, sreg + 2])
+    if not swizzle:
+        linear = inner + stride * index
+        inside = index < records if stride else linear + outer + np.uint64(size) <= records
+        return base + outer + linear, inside
+    element = np.uint64(2) << (word3 >> np.uint64(19) & np.uint64(3))
+    group = np.uint64(8) << (word3 >> np.uint64(21) & np.uint64(3))
+    linear = (index // group * stride + inner // element * element) * group
+    linear += index % group * element + inner % element
+    return base + outer + linear, index < records and inner + np.uint64(size) <= stride
+
+
 @_inline
 def _address(form, v, s, w, lane, areg, sreg, soffset, offset, size):
     """The address of one lane, and whether it takes part (a buffer access out of range does not)."""
@@ -120,6 +152,8 @@ def _address(form, v, s, w, lane, areg, sreg, soffset, offset, size):
     base = np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)
     if form == GLOBAL_SADDR:
         return base + np.uint64(v[areg >> 1, w, lane, areg & 1]) + np.uint64(offset), True
+    if form != BUFFER or s[w, sreg + 1] >> np.uint32(31):
+        return _structured(form, v, s, w, lane, areg, sreg, soffset, offset, size)
     # A raw buffer: base is 48 bits, num_records counts bytes, and the range check is on the offset.
     inner = np.uint64(offset)
     if areg >= 0:
@@ -195,11 +229,12 @@ def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half,
     hint = 0
     for w in range(mask.shape[0]):
         count, lowest, highest = _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes)
-        if form == BUFFER:
+        if form >= BUFFER:
             for lane in range(64):
                 if mask[w, lane] and not takes[lane]:
-                    for i in range((size + 3) >> 2):
-                        v[(dst + i) >> 1, w, lane, (dst + i) & 1] = 0
+                    where = (form, v, s, w, lane, areg, sreg, soffset, offset)
+                    if not _out_of_range(where, dst, size, half, False, starts, ends, peer, counts):
+                        return w * 64 + lane
         if count == 0:
             continue
         hint = _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, hint)
@@ -217,6 +252,45 @@ def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half,
                 if takes[lane]:
                     row[lane, column] = _load32(at[lane] + np.uint64(4 * i))
     return -1
+
+
+@njit
+def _out_of_range(where, register, size, half, stores, starts, ends, peer, counts):
+    """A lane of a buffer access that is not wholly in range; False when it accesses memory that nobody knows.
+
+    Out of range loads give 0 (a d16 load in its half) and stores do nothing; each dword of several is checked by itself
+    (AMD "CDNA3 ISA", "Range Checking").
+    """
+    form, v, s, w, lane, areg, sreg, soffset, offset = where
+    counted = False
+    # Everything is read before anything is written: the address register may be among those loaded.
+    words = (size + 3) >> 2
+    loaded = np.zeros(4, np.uint32)
+    for i in range(words):
+        if size < 8:
+            break
+        address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset + 4 * i, 4)
+        if not inside:
+            continue
+        known = _find(starts, ends, address, np.uint64(4), 0)
+        if known < 0:
+            return False
+        if not counted:
+            counts[peer[known]] += 1
+            counted = True
+        if stores:
+            _store32(address, v[(register + i) >> 1, w, lane, (register + i) & 1])
+        else:
+            loaded[i] = _load32(address)
+    if not stores:
+        old = v[register >> 1, w, lane, register & 1]
+        kept = np.uint32(0) if half == 0 else np.uint32(0xFFFF0000) if half == 1 else np.uint32(0xFFFF)
+        if half:
+            v[register >> 1, w, lane, register & 1] = old & kept
+        else:
+            for i in range(words):
+                v[(register + i) >> 1, w, lane, (register + i) & 1] = loaded[i]
+    return True
 
 
 @njit
@@ -266,6 +340,12 @@ def store(v, s, mask, form, areg, sreg, soffset, offset, src, size, high, starts
     hint = 0
     for w in range(mask.shape[0]):
         count, lowest, highest = _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes)
+        if form >= BUFFER and size > 4:
+            for lane in range(64):
+                if mask[w, lane] and not takes[lane]:
+                    where = (form, v, s, w, lane, areg, sreg, soffset, offset)
+                    if not _out_of_range(where, src, size, 0, True, starts, ends, peer, counts):
+                        return w * 64 + lane
         if count == 0:
             continue
         hint = _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, hint)
@@ -480,77 +560,11 @@ def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
     return -1
 
 
-@_jit
-def load_lds(v, mask, wave, waves_per_group, first_group, lds, group_bytes, areg, offset, dst, size, signed, half):
-    """ds_read: ``lds`` uint8[groups * group_bytes] is the chunk's local data share, each work-group's part behind the
-    other.
-    """
-    for w in range(mask.shape[0]):
-        base = (wave[w] // waves_per_group - first_group) * group_bytes
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            inner = np.int64(v[areg >> 1, w, lane, areg & 1]) + offset
-            if inner + size > group_bytes:
-                return w * 64 + lane
-            at = base + inner
-            if size >= 4:
-                for i in range(size >> 2):
-                    word = np.uint32(0)
-                    for k in range(4):
-                        word |= np.uint32(lds[at + 4 * i + k]) << np.uint32(8 * k)
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = word
-                continue
-            value = np.uint32(lds[at])
-            top = np.uint32(0x80)
-            if size == 2:
-                value |= np.uint32(lds[at + 1]) << np.uint32(8)
-                top = np.uint32(0x8000)
-            if signed and value & top:
-                value |= ~np.uint32(top + top - np.uint32(1))
-            if half:
-                old = v[dst >> 1, w, lane, dst & 1]
-                if half == 1:
-                    value = np.uint32(old & np.uint32(0xFFFF0000)) | np.uint32(value & np.uint32(0xFFFF))
-                else:
-                    value = np.uint32(old & np.uint32(0xFFFF)) | np.uint32(value << np.uint32(16))
-            v[dst >> 1, w, lane, dst & 1] = value
-    return -1
-
-
-@_jit
-def store_lds(v, mask, wave, waves_per_group, first_group, lds, group_bytes, areg, offset, src, size, high):
-    """ds_write: the counterpart of ``load_lds``."""
-    for w in range(mask.shape[0]):
-        base = (wave[w] // waves_per_group - first_group) * group_bytes
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            inner = np.int64(v[areg >> 1, w, lane, areg & 1]) + offset
-            if inner + size > group_bytes:
-                return w * 64 + lane
-            at = base + inner
-            if size >= 4:
-                for i in range(size >> 2):
-                    word = v[(src + i) >> 1, w, lane, (src + i) & 1]
-                    for k in range(4):
-                        lds[at + 4 * i + k] = np.uint8((word >> np.uint32(8 * k)) & np.uint32(0xFF))
-                continue
-            value = v[src >> 1, w, lane, src & 1]
-            if high:
-                value = np.uint32(value >> np.uint32(16))
-            lds[at] = np.uint8(value & np.uint32(0xFF))
-            if size == 2:
-                lds[at + 1] = np.uint8((value >> np.uint32(8)) & np.uint32(0xFF))
-    return -1
-
-
 _V, _S, _MASK = types.uint32[:, :, :, ::1], types.uint32[:, ::1], types.boolean[:, ::1]
 _TABLE = (types.uint64[::1], types.uint64[::1], types.int32[::1])
 _COUNTS = types.int64[::1]
 _I, _B = types.int64, types.boolean
 _FORM = (_I, _I, _I, _I, _I)
-_LDS = (_V, _MASK, _COUNTS, _I, _I, types.uint8[::1], _I, _I, _I)
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     addresses: (_V, _S, *_FORM, _I, types.uint64[:, ::1], types.boolean[:, ::1]),
     fold32: (_I, types.uint32, types.uint32),
@@ -560,8 +574,6 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     atomic32: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),
     atomic64: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),
     load_scalar: (_S, _I, _I, _I, _I, _I, *_TABLE[:2]),
-    load_lds: (*_LDS, _I, _I, _B, _I),
-    store_lds: (*_LDS, _I, _I, _B),
 }
 
 

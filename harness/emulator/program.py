@@ -18,7 +18,7 @@ from harness.emulator.build import build
 from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.listing import Instruction, Listing, parse
 from harness.emulator.ops import find
-from harness.emulator.ops.access import Effect, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.ops.access import Access, Effect
 from harness.emulator.ops.table import Builder, Op, Step
 from harness.emulator.state import EXEC, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
 
@@ -98,7 +98,7 @@ class Decoded:
     entry: Op | Builder
     encoding: str
     step: Step | None
-    access: GlobalAccess | LdsAccess | ScalarAccess | None
+    access: Access | None
     accum_offset: int
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from harness.emulator import native
 from harness.emulator.listing import Instruction
 from harness.emulator.ops.table import Step
-from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.state import LANES, M0, Wavefronts
 
-LOAD, STORE, ATOMIC = "load", "store", "atomic"
+LOAD, STORE, ATOMIC, COPY = "load", "store", "atomic", "copy"
 
 
 class AddressForm(NamedTuple):
@@ -58,10 +58,7 @@ class GlobalAccess:
 
     def addresses(self, wf: Wavefronts) -> tuple[np.ndarray, np.ndarray]:
         """Each lane's address, uint64[W, 64], and which lanes access memory: active, and inside a buffer's range."""
-        out = np.zeros((len(wf), LANES), np.uint64)
-        inside = np.zeros((len(wf), LANES), np.bool_)
-        native.addresses(wf.v, wf.s, *self.address, self.size, out, inside)
-        return out, inside & wf.exec_mask
+        return _global_addresses(wf, self.address, self.size)
 
     @property
     def scope(self) -> str:
@@ -81,7 +78,11 @@ class LdsAccess:
     """A ``ds_*`` access to the local data share: ``parts`` are (offset in bytes, data register) by address ``areg``.
 
     ``kind``, ``size``, ``target``, ``operation``, ``signed`` and ``half`` as in ``GlobalAccess``; ``size`` is that
-    of one part.
+    of one part. ``areg`` -1: the address is M0 plus 4 bytes a lane (``ds_read_addtid_b32``).
+
+    ``second``      an atomic's second data register, or -1
+    ``transposed``  bits of an element that ``ds_read_*_tr_*`` hands to another lane of its 16; 0: a lane gets what it
+                    reads
     """
 
     instruction: Instruction
@@ -93,6 +94,46 @@ class LdsAccess:
     operation: int = -1
     signed: bool = False
     half: int = 0
+    second: int = -1
+    transposed: int = 0
+
+    def addresses(self, wf: Wavefronts, part: int = 0) -> np.ndarray:
+        """Each lane's address in its work-group's data share, int64[W, 64]; those of inactive lanes mean nothing."""
+        offset, _ = self.parts[part]
+        if self.areg < 0:
+            return _lane_slots(wf, 4) + offset
+        return wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) + offset
+
+
+@dataclass(frozen=True)
+class CopyAccess:
+    """A load to the local data share: ``global_load_lds_*``, ``buffer_load_* lds``. ``kind`` is ``copy``.
+
+    Lane n copies ``size`` bytes from its global address, formed by ``address``, to M0 + ``offset`` + n * ``slot`` in
+    the data share of its work-group; bytes and shorts are extended to a dword there (``signed``). A lane outside its
+    buffer's range writes 0. ``site`` as in ``GlobalAccess``.
+    """
+
+    instruction: Instruction
+    site: int
+    size: int
+    address: AddressForm
+    offset: int
+    signed: bool = False
+    kind: str = COPY
+
+    @property
+    def slot(self) -> int:
+        """The bytes that a lane writes."""
+        return max(4, self.size)
+
+    def addresses(self, wf: Wavefronts) -> tuple[np.ndarray, np.ndarray]:
+        """Where lanes read: as ``GlobalAccess.addresses``. An active lane that does not read writes 0."""
+        return _global_addresses(wf, self.address, self.size)
+
+    def lds_addresses(self, wf: Wavefronts) -> np.ndarray:
+        """Where lanes write in their work-group's data share, int64[W, 64]."""
+        return _lane_slots(wf, self.slot) + self.offset
 
 
 @dataclass(frozen=True)
@@ -104,9 +145,29 @@ class ScalarAccess:
     words: int
 
 
+Access = GlobalAccess | LdsAccess | CopyAccess | ScalarAccess
+
+
 @dataclass(frozen=True)
 class Effect:
     """What a builder of a memory instruction returns: see the module docstring."""
 
-    access: GlobalAccess | LdsAccess | ScalarAccess
+    access: Access
     step: Step
+
+
+def _global_addresses(wf: Wavefronts, address: AddressForm, size: int) -> tuple[np.ndarray, np.ndarray]:
+    out = np.zeros((len(wf), LANES), np.uint64)
+    inside = np.zeros((len(wf), LANES), np.bool_)
+    native.addresses(wf.v, wf.s, *address, size, out, inside)
+    return out, inside & wf.exec_mask
+
+
+def _lane_slots(wf: Wavefronts, size: int) -> np.ndarray:
+    """M0 plus ``size`` bytes a lane.
+
+    AMD "CDNA3 ISA", "Memory Buffer Load to LDS": the offset in M0 has 16 bits; a gfx950 addresses 160 KiB with 18.
+    """
+    bits = 18 if wf.chunk.launch.program.listing.arch == "gfx950" else 16
+    base = wf.s[:, M0] & np.uint32((1 << bits) - 1)
+    return base.astype(np.int64)[:, None] + size * np.arange(LANES)

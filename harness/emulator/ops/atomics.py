@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.emulator import native
 from harness.emulator.ops.access import ATOMIC, Effect, GlobalAccess
-from harness.emulator.ops.memory import address_form
+from harness.emulator.ops.addressing import address_form
 from harness.emulator.ops.table import instruction
 
 _OPS = {

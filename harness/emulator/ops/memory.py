@@ -8,13 +8,11 @@ bits (sc0, sc1, nt) choose caches that this device does not have.
 
 from __future__ import annotations
 
-import numpy as np
-
 from harness.emulator import native, operands
-from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.ops.access import LOAD, STORE, AddressForm, Effect, GlobalAccess, ScalarAccess
+from harness.emulator.ops.access import LOAD, STORE, Effect, GlobalAccess, ScalarAccess
+from harness.emulator.ops.addressing import address_form
+from harness.emulator.ops.lds_copies import buffer_load_to_lds
 from harness.emulator.ops.table import instruction
-from harness.emulator.state import M0
 
 # Suffix: (bytes, sign-extended, half of the register that a narrow access means: 0 all, 1 low, 2 high).
 _WIDTHS = {
@@ -35,6 +33,8 @@ def _each(prefix: str, suffixes) -> str:
 
 @instruction(_each("global_load_", _LOADS) + " " + _each("buffer_load_", _LOADS), klass="vmem")
 def load(instruction, context):
+    if "lds" in instruction.modifiers:
+        return buffer_load_to_lds(instruction, context)
     size, signed, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
     data, address = address_form(instruction, context, data_first=True)
     (register,) = data
@@ -109,43 +109,3 @@ def load_scalar(instruction, context):
             chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
 
     return Effect(ScalarAccess(instruction, target.register, words), step)
-
-
-def address_form(instruction, context, data_first: bool):
-    """The data registers and the ``AddressForm`` of a global or buffer instruction.
-
-    ``global_*``: address pair and ``off``, or a lane offset and a scalar base; ``data_first`` says on which side of the
-    address the data stands (atomics that return have data on both). ``buffer_*``: data, lane offset or ``off``,
-    descriptor, scalar offset.
-    """
-    parsed = [operands.parse(text, context.accum_offset) for text in instruction.operands]
-    offset = int(instruction.modifiers.get("offset", "0"), 0)
-    if instruction.mnemonic.startswith("buffer"):
-        if "idxen" in instruction.modifiers or "lds" in instruction.modifiers:
-            raise UnimplementedInstruction("a buffer access with idxen or lds")
-        *data, lane_offset, descriptor, outer = parsed
-        areg = lane_offset.register if "offen" in instruction.modifiers else -1
-        if outer.space == "const":
-            offset, soffset = offset + int(outer.value), -1
-        elif outer.space == "s":
-            soffset = M0 if outer.text == "m0" else outer.register
-        else:
-            soffset = -1
-        return [d.register for d in data], AddressForm(native.BUFFER, areg, descriptor.register, soffset, offset)
-    base = parsed[-1]
-    if data_first:
-        *before, lane, _ = parsed
-        data = [d.register for d in before]
-    else:
-        lane, *after, _ = parsed
-        data = [d.register for d in after]
-    if base.space == "off":
-        return data, AddressForm(native.GLOBAL, lane.register, -1, -1, offset)
-    return data, AddressForm(native.GLOBAL_SADDR, lane.register, base.register, -1, offset)
-
-
-def lane_address(wf, address, lane: int) -> int:
-    """The address that flat lane ``lane`` formed; for fault messages."""
-    out, inside = np.zeros((len(wf), 64), np.uint64), np.zeros((len(wf), 64), np.bool_)
-    native.addresses(wf.v, wf.s, *address, 1, out, inside)
-    return int(out.reshape(-1)[lane])
