@@ -188,6 +188,15 @@ def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
         for lane in range(64):
             at[lane] = base + np.uint64(row[lane, half])
             takes[lane] = mask[w, lane]
+    elif form == BUFFER and areg >= 0:
+        base = (np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)) & np.uint64(0xFFFFFFFFFFFF)
+        records = np.int64(s[w, sreg + 2])
+        outer = offset + (np.int64(s[w, soffset]) if soffset >= 0 else 0)
+        row, half = v[areg >> 1, w], areg & 1
+        for lane in range(64):
+            inner = np.int64(row[lane, half]) + outer
+            at[lane] = base + np.uint64(inner)
+            takes[lane] = mask[w, lane] & (inner + size <= records)
     else:
         for lane in range(64):
             at[lane], inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
