@@ -75,13 +75,14 @@ _ZERO, _SPECIAL = -4000, 12000
 NAN_SCALE = 1 << 20
 
 _jit = njit(cache=True, nogil=True)
+_helper = njit(nogil=True)
 _inline = njit(inline="always")
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------
 
 
-@_inline
+@_helper
 def _places(v, at, base):
     """int64[2, n]: where elements are in the flat registers of the first wavefront, and where their upper bits are, if
     they spill over into the next register (6-bit elements may). Those of the next wavefront are 128 further."""
@@ -93,7 +94,7 @@ def _places(v, at, base):
     return out
 
 
-@_inline
+@_helper
 def _fields(flat, w, places, at, bits, out):
     """The elements of an operand as they are, of up to 32 bits each."""
     mask = np.uint32((1 << bits) - 1)
@@ -103,7 +104,7 @@ def _fields(flat, w, places, at, bits, out):
         out[n] = (low >> shift | high << np.uint32(1) << (np.uint32(31) - shift)) & mask
 
 
-@_inline
+@_helper
 def _whole(flat, w, places, from_register, constant, out):
     """32-bit elements, or ``constant`` for all."""
     if from_register:
@@ -113,7 +114,7 @@ def _whole(flat, w, places, from_register, constant, out):
         out[:] = constant
 
 
-@_inline
+@_helper
 def _write(flat, w, places, values):
     for n in range(values.size):
         flat[places[0, n] + 128 * w] = values[n]
@@ -128,7 +129,7 @@ def _pow2(exponent):
     return np.int64((np.int64(exponent) + 1023) << 52).view(np.float64)
 
 
-@_inline
+@_helper
 def _unpack(words, form, significand, exponent):
     """Split elements: significand * 2**exponent, below 2 and not normalised; infinities are 1 and NaNs 1.5 times a
     special power."""
