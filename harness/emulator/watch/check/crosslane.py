@@ -1,0 +1,163 @@
+"""How undefined bits move through the instructions that are no ops of the table: lane moves and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import operands
+from harness.emulator.ops import matrix
+from harness.emulator.ops.table import Builder
+from harness.emulator.program import Context, Decoded
+from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.propagate import Flow
+from harness.emulator.watch.check.shadow import Shadow, touched
+
+# Instructions that only move bits, and which of their operands say where to; the first operand is the destination.
+_MOVES: dict[str, tuple[int, ...]] = {
+    "v_readfirstlane_b32": (),
+    "v_readlane_b32": (2,),
+    "v_writelane_b32": (2,),
+    "ds_bpermute_b32": (1,),
+    "ds_permute_b32": (1,),
+    "ds_swizzle_b32": (),
+    "v_swap_b32": (),
+    "v_pk_mov_b32": (),
+    "v_permlane16_swap_b32": (),
+    "v_permlane32_swap_b32": (),
+}
+_EXCHANGES = ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
+
+
+def flow(decoded: Decoded) -> Flow:
+    """The flow of an instruction made by a builder. What is not known here leaves a defined result."""
+    instruction = decoded.instruction
+    parsed = [_parse(text, decoded.accum_offset) for text in instruction.operands]
+    writes = registers.registers(parsed[0]) if parsed else 0
+    reads = touched(replace(instruction, operands=instruction.operands[1:]), decoded.accum_offset)
+    name = instruction.mnemonic.removesuffix("_e32").removesuffix("_e64")
+    if name in _EXCHANGES:
+        writes = reads = writes | reads
+    if name in _MOVES:
+        return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
+    if name.startswith("v_mfma"):
+        return Flow(reads, writes, _product(decoded, writes))
+
+    def define(wf: Wavefronts, shadow: Shadow) -> None:
+        operand = parsed[0]
+        if operand is not None and operand.space == "v":
+            shadow.define(wf, operand.register, operand.count)
+        elif operand is not None and operand.space == "s":
+            shadow.define_scalars(operand.register, operand.count)
+
+    return Flow(0, writes, define)
+
+
+def _parse(text: str, accum_offset: int) -> operands.Operand | None:
+    try:
+        return operands.parse(text, accum_offset)
+    except operands.UnimplementedInstruction:
+        return None
+
+
+def _move(decoded: Decoded, name: str, parsed: list, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+    """The instruction itself moves the undefined bits: it is executed on them, with selectors as they are, and with 0
+    for constants, which are defined."""
+    entry, instruction = decoded.entry, decoded.instruction
+    assert isinstance(entry, Builder)  # sanity check
+    control = _MOVES[name]
+    texts = [
+        "0" if o is not None and o.space == "const" and i and i not in control else text
+        for i, (text, o) in enumerate(zip(instruction.operands, parsed, strict=True))
+    ]
+    # A lane move is the same on every arch that has it.
+    execute = entry.build(replace(instruction, operands=tuple(texts)), Context("gfx950", decoded.accum_offset, []))
+    selectors = [parsed[i] for i in control if parsed[i] is not None and parsed[i].space != "const"]
+    chosen = 0
+    for operand in selectors:
+        chosen |= registers.registers(operand)
+
+    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+        bits = shadow.aligned(wf)
+        bad, kept = np.zeros((len(wf), LANES), np.bool_), []
+        for operand in selectors:
+            source, target = _register(wf, operand), _register(bits, operand)
+            kept.append((target, target.copy()))
+            bad |= kept[-1][1] != 0 if operand.space == "v" else (kept[-1][1] != 0)[:, None]
+            target[...] = source
+        execute(bits)
+        for operand, (target, before) in zip(selectors, kept, strict=True):
+            if registers.registers(operand) & writes:
+                # The destination was the selector: lanes that were not written have their own bits back.
+                np.copyto(target, before, where=~wf.exec_mask if operand.space == "v" else False)
+            else:
+                target[...] = before
+        if shadow.dirty & chosen and bad.any():
+            result = parsed[0]
+            if result.space == "v":
+                np.copyto(_register(bits, result), ~np.uint32(0), where=bad & wf.exec_mask)
+            else:
+                np.copyto(_register(bits, result), ~np.uint32(0), where=bad.any(axis=1))
+        shadow.settle(writes)
+
+    return spread
+
+
+def _register(wf: Wavefronts, operand: Any) -> np.ndarray:
+    if operand.space == "v":
+        return wf.v[operand.register >> 1][:, :, operand.register & 1]
+    return wf.s[:, operand.register]
+
+
+def _product(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+    """An element of D = A * B + C is undefined when any element of its row of A or its column of B is, or its own of
+    C. A product with 0 is no exception: the undefined factor may be a NaN."""
+    instruction = decoded.instruction
+    # Where elements lie is the same on every arch.
+    context = Context("gfx950", decoded.accum_offset, [])
+    if "f8f6f4" in instruction.mnemonic:
+        modifiers = {"cbsz", "blgp", "op_sel", "op_sel_hi"}
+        forms, common = matrix._decode_f8f6f4(instruction, context, modifiers)
+        widths = [form.bits for form in forms]
+    else:
+        modifiers = {"cbsz", "abid", "blgp", "neg"}
+        kinds = instruction.mnemonic.removesuffix("_e64")
+        parts = (matrix._NAME.fullmatch(kinds).group(6).split("_") * 2)[:2]  # type: ignore[union-attr]
+        widths = [_width(part) for part in parts]
+        common = matrix._decode(instruction, context, *widths, frozenset(modifiers))
+    (d, a, b, c), (blocks, m, n, k), a_at, b_at, d_at, _ = common
+    double = "mfma_f64" in instruction.mnemonic
+
+    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+        bits = shadow.bits
+        rows = _elements(bits.v, a, a_at, widths[0]).reshape(blocks, m, k, -1).any(axis=2)
+        columns = _elements(bits.v, b, b_at, widths[1]).reshape(blocks, k, n, -1).any(axis=1)
+        bad = rows[:, :, None] | columns[:, None]
+        if c >= 0:
+            bad = bad | _elements(bits.v, c, d_at, 64 if double else 32).reshape(blocks, m, n, -1)
+        words = np.where(bad.reshape(len(d_at), -1), ~np.uint32(0), np.uint32(0))
+        for half in range(2 if double else 1):
+            register = d + d_at[:, 0] + half
+            bits.v[register >> 1, :, d_at[:, 1], register & 1] = words
+        shadow.settle(writes)
+
+    return spread
+
+
+def _width(kind: str) -> int:
+    return {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16}.get(kind, 8)
+
+
+def _elements(v: np.ndarray, base: int, at: np.ndarray, width: int) -> np.ndarray:
+    """bool[elements, W]: where an element has an undefined bit."""
+    register, lane, shift = base + at[:, 0], at[:, 1], at[:, 2].astype(np.uint32)[:, None]
+    bad = v[register >> 1, :, lane, register & 1] >> shift & np.uint32((1 << min(width, 32)) - 1) != 0
+    beyond = (shift + np.uint32(width) > np.uint32(32))[:, 0]
+    if beyond.any():
+        register = register + 1
+        bad[beyond] |= v[register >> 1, :, lane, register & 1][beyond] != 0
+    return np.asarray(bad)

@@ -1,0 +1,279 @@
+"""Global memory: red zones, alignment, undefined addresses and data, and memory that nobody has written yet."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator import native, operands
+from harness.emulator.launch import Launch
+from harness.emulator.listing import Instruction
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess
+from harness.emulator.ops.table import Step
+from harness.emulator.program import Program
+from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.watch.check import compiled, report
+from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.shadow import Shadow, first_of, lane_bits
+
+Body = Callable[[Wavefronts, Shadow], None]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Forgotten memory: ``state`` is 1 for a byte that nobody has written since, ``pattern`` what it held then."""
+
+    start: int
+    state: np.ndarray
+    memory: np.ndarray
+    pattern: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """As ``compiled.forgotten_bits`` takes them."""
+        return self.start, self.state, self.memory, self.pattern
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Of a program: the indices of the instructions in its polling loops, and whether it swaps 32-bit words."""
+
+    program: Program
+    polling: frozenset[int]
+    swaps_dwords: bool
+
+
+class Heap:
+    """The part of mode ``check`` that looks at global memory; one per driver."""
+
+    def __init__(self) -> None:
+        self._forgotten: list[Region] = []
+        self._random = np.random.default_rng(0x1715)
+        self._programs: dict[int, _Facts] = {}
+
+    def forget(self, address: int, size: int) -> None:
+        """Overwrite the bytes with a pattern, and take them for undefined until they are written."""
+        if size <= 0:
+            return
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        pattern = self._random.integers(0, 256, size, np.uint8)
+        memory[:] = pattern
+        overlaps = [r for r in self._forgotten if r.start < address + size and address < r.start + len(r.state)]
+        for region in overlaps:
+            low, high = max(address, region.start), min(address + size, region.start + len(region.state))
+            region.state[low - region.start : high - region.start] = 0
+        self._forgotten = [r for r in self._forgotten if r.state.any()]
+        self._forgotten.append(Region(address, np.ones(size, np.uint8), memory, pattern))
+
+    def start(self, launch: Launch) -> None:
+        """Find the instructions of the launch's polling loops, and drop forgotten regions that are written by now."""
+        program = launch.program
+        if id(program) not in self._programs:
+            self._programs[id(program)] = _Facts(program, frozenset(_polling(program)), _swaps_dwords(program))
+        if self._forgotten:
+            self._forgotten = [region for region in self._forgotten if region.state.any()]
+
+    # -- vector memory -------------------------------------------------------------------------------------------------
+
+    def access(self, access: GlobalAccess, plain: Step) -> tuple[int, Body]:
+        """The registers that the instruction writes, and the step in place of ``plain``."""
+        instruction, size = access.instruction, access.size
+        vector, scalar = _address_registers(access)
+        words = max(1, size // 4)
+        stored = 0 if access.kind == LOAD else words * (2 if access.operation == native.CMPSWAP else 1)
+        target = access.data if access.kind == LOAD else access.target
+        results = registers.vectors(target, words) if target >= 0 else 0
+        reads = registers.vectors(access.data, stored) | registers.vectors(*vector) | scalar
+
+        def step(wf: Wavefronts, shadow: Shadow) -> None:
+            addresses, lanes = access.addresses(wf)
+            if shadow.dirty & reads:
+                _check_address(wf, shadow, instruction, vector, scalar)
+                if stored and shadow.dirty & registers.vectors(access.data, stored):
+                    _check_data(wf, shadow, access, stored, addresses, lanes)
+            if size >= 4 and access.kind != ATOMIC:
+                _check_alignment(wf, instruction, addresses, lanes, size)
+            chunk = wf.chunk
+            facts = self._programs[id(chunk.launch.program)]
+            if access.kind != STORE and instruction.index in facts.polling:
+                _remember_poll(wf, instruction, addresses, lanes)
+            table = chunk.table
+            if access.kind == STORE or (access.kind == LOAD and not facts.swaps_dwords):
+                chunk.table = chunk.launch.table.exact
+            try:
+                plain(wf)
+            finally:
+                chunk.table = table
+            if shadow.dirty & results:
+                _define(wf, shadow, access, target, words)
+            if self._forgotten and lanes.any():
+                self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
+
+        return results, step
+
+    def copy(self, access: CopyAccess, plain: Body) -> Body:
+        """The step in place of a copy to LDS: an undefined address is reported, and memory that nobody has written."""
+        vector, scalar = _address_registers(access)
+        reads = registers.vectors(*vector) | scalar
+
+        def step(wf: Wavefronts, shadow: Shadow) -> None:
+            if shadow.dirty & reads:
+                _check_address(wf, shadow, access.instruction, vector, scalar)
+            addresses, lanes = access.addresses(wf)
+            _check_alignment(wf, access.instruction, addresses, lanes, access.size)
+            chunk = wf.chunk
+            table, chunk.table = chunk.table, chunk.launch.table.exact
+            try:
+                plain(wf, shadow)
+            finally:
+                chunk.table = table
+            for region in self._near(addresses, lanes, access.size):
+                lane = compiled.forgotten_bits(addresses, lanes, access.size, *region.arrays, shadow.bits.v, -1, False)
+                if lane >= 0:
+                    _unwritten(wf, access.instruction, lane, addresses)
+
+        return step
+
+    def _near(self, addresses: np.ndarray, lanes: np.ndarray, size: int) -> list[Region]:
+        """The forgotten regions that the access may meet."""
+        if not self._forgotten or not lanes.any():
+            return []
+        chosen = addresses[lanes]
+        low, high = int(chosen.min()), int(chosen.max()) + size
+        return [r for r in self._forgotten if r.start < high and low < r.start + len(r.state)]
+
+    def _use_forgotten(
+        self, wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, words: int,
+        addresses: np.ndarray, lanes: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Memory that nobody has written: a store defines it, a load brings undefined bits. An atomic, and a load into
+        half a register, need what is there."""
+        for region in self._near(addresses, lanes, access.size):
+            into = target if access.kind == LOAD and not access.half else -1
+            lane = compiled.forgotten_bits(
+                addresses, lanes, access.size, *region.arrays, shadow.bits.v, into, access.kind == STORE
+            )
+            if lane >= 0 and into >= 0:
+                shadow.settle(registers.vectors(target, words))
+            elif lane >= 0:
+                _unwritten(wf, access.instruction, lane, addresses)
+
+    # -- scalar memory -------------------------------------------------------------------------------------------------
+
+    def scalar(self, access: ScalarAccess, plain: Step, reads: int) -> Body:
+        """The step in place of ``plain``; ``reads``: the registers of the address."""
+        instruction = access.instruction
+        _, base, where = (operands.parse(text) for text in instruction.operands)
+        offset = int(instruction.modifiers.get("offset", "0"), 0) + (int(where.value) if where.space == "const" else 0)
+
+        def step(wf: Wavefronts, shadow: Shadow) -> None:
+            if shadow.dirty & reads and (found := shadow.undefined_scalar(reads)):
+                wave, name = found
+                report.undefined(
+                    wf, instruction, LANES * wave, f"the address depends on an undefined value in {first_of(name)}"
+                )
+            low = wf.s[:, base.register] + np.uint32(offset & 0xFFFFFFFF)
+            if where.space == "s":
+                low = low + wf.s[:, where.register]
+            if (low & np.uint32(3)).any():
+                wave = int((low & np.uint32(3)).argmax())
+                address = (int(wf.s[wave, base.register + 1]) << 32) + int(low[wave])
+                what = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
+                wf.chunk.raise_fault(what, wf, instruction, LANES * wave, address=address)
+            plain(wf)
+            shadow.define_scalars(access.target, access.words)
+
+        return step
+
+
+def _address_registers(access: GlobalAccess | CopyAccess) -> tuple[tuple[int, int], int]:
+    """(first, count) of the vector registers of the address, and the set of its scalar registers."""
+    form, areg, sreg, soffset, _ = access.address
+    base = {native.GLOBAL: 0, native.GLOBAL_SADDR: 2}.get(form, 4)
+    pair = form in (native.GLOBAL, native.BUFFER_INDEX_OFFSET)
+    scalar = registers.scalars(max(sreg, 0), base) | registers.scalars(max(soffset, 0), int(soffset >= 0))
+    return ((areg, 2 if pair else 1) if areg >= 0 else (0, 0)), scalar
+
+
+def _check_address(
+    wf: Wavefronts, shadow: Shadow, instruction: Instruction, vector: tuple[int, int], scalar: int
+) -> None:
+    bad = lane_bits(shadow, *vector) & wf.exec_mask
+    if found := shadow.undefined_scalar(scalar):
+        bad[found[0]] |= wf.exec_mask[found[0]]
+    if bad.any():
+        report.undefined(wf, instruction, int(bad.argmax()), "the address depends on an undefined value")
+
+
+def _check_data(
+    wf: Wavefronts, shadow: Shadow, access: GlobalAccess, stored: int, addresses: np.ndarray, lanes: np.ndarray
+) -> None:
+    if access.size >= 4:
+        bad = lane_bits(shadow, access.data, stored) & lanes
+    else:
+        word = shadow.bits.v[access.data >> 1][:, :, access.data & 1]
+        narrow = np.uint32((1 << 8 * access.size) - 1) << np.uint32(16 if access.half == 2 else 0)
+        bad = (word & narrow != 0) & lanes
+    if bad.any():
+        lane = int(bad.argmax())
+        address = int(addresses.reshape(-1)[lane])
+        near = wf.chunk.launch.table.nearest(address)
+        what = f"an undefined value is stored to {address:#x} ({near})"
+        report.undefined(wf, access.instruction, lane, what, address=address, nearest=near)
+
+
+def _check_alignment(
+    wf: Wavefronts, instruction: Instruction, addresses: np.ndarray, lanes: np.ndarray, size: int
+) -> None:
+    if size < 4:
+        return
+    bad = (addresses & np.uint64(3) != 0) & lanes
+    if bad.any():
+        lane = int(bad.argmax())
+        address = int(addresses.reshape(-1)[lane])
+        near = wf.chunk.launch.table.nearest(address)
+        what = f"misaligned {size}-byte access at address {address:#x} ({near}): it wants a multiple of 4"
+        wf.chunk.raise_fault(what, wf, instruction, lane, address=address, nearest=near)
+
+
+def _define(wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, words: int) -> None:
+    """What was loaded is defined: in the active lanes, and of a register that keeps a half, in the other."""
+    if not access.half:
+        shadow.define(wf, target, words)
+        return
+    bits = shadow.bits.v[target >> 1][:, :, target & 1]
+    kept = np.uint32(0xFFFF0000 if access.half == 1 else 0xFFFF)
+    np.copyto(bits, bits & kept, where=wf.exec_mask)
+    shadow.settle(registers.vectors(target))
+
+
+def _unwritten(wf: Wavefronts, instruction: Instruction, lane: int, addresses: np.ndarray) -> None:
+    address = int(addresses.reshape(-1)[lane])
+    near = wf.chunk.launch.table.nearest(address)
+    what = f"memory that nobody has written is used at {address:#x} ({near})"
+    report.undefined(wf, instruction, lane, what, address=address, nearest=near)
+
+
+def _remember_poll(wf: Wavefronts, instruction: Instruction, addresses: np.ndarray, lanes: np.ndarray) -> None:
+    first = lanes.argmax(axis=1)
+    for row, wave in enumerate(wf.wave.tolist()):
+        if lanes[row, first[row]]:
+            wf.chunk.launch.polls[wave] = int(addresses[row, first[row]]), instruction
+
+
+def _polling(program: Program) -> set[int]:
+    """The indices of the instructions in loops that look at memory others may write."""
+    found: set[int] = set()
+    for block in program.blocks:
+        if block.polls and block.terminator is not None:
+            found.update(range(program.blocks[block.target].first, block.terminator.index))
+    return found
+
+
+def _swaps_dwords(program: Program) -> bool:
+    """Whether the kernel has a 32-bit compare-and-swap: an atomic on a 16-bit element is a loop around one, and begins
+    by loading the dword that holds the element, which may be the odd, last one."""
+    return any("_atomic_cmpswap" in i.mnemonic and "_x2" not in i.mnemonic for i in program.listing.instructions)

@@ -1,0 +1,232 @@
+"""The watch of mode ``check``: puts its parts together, instruction by instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from harness.emulator.faults import BarrierDivergence
+from harness.emulator.launch import Chunk, Launch
+from harness.emulator.listing import Instruction
+from harness.emulator.ops.access import CopyAccess, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.ops.table import Op, Step
+from harness.emulator.program import Decoded
+from harness.emulator.state import EXEC, LANES, SCC, VCC, Wavefronts
+from harness.emulator.watch.base import Watch
+from harness.emulator.watch.check import compiled, crosslane, propagate, report, share
+from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.heap import Heap
+from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
+from harness.emulator.watch.check.shadow import Shadow, mask_of, touched
+from harness.emulator.watch.choices import Choices
+
+_EXEC = registers.scalars(EXEC, 2)
+
+
+class Check(Watch):
+    """See the package. ``closed``: nobody outside a launch changes the memory it reads, so one that waits for ever is
+    reported. ``strict_barriers``: wavefronts of a work-group must meet at the same s_barrier; False where they part on
+    purpose, as ping-pong schedules do."""
+
+    name: ClassVar[str] = "check"
+    red_zones = True
+
+    def __init__(self, choices: Choices | None = None, closed: bool = False, strict_barriers: bool = True) -> None:
+        super().__init__(choices)
+        self.closed = closed
+        self._strict_barriers = strict_barriers
+        self._heap = Heap()
+        self._shares: dict[int, share.Share] = {}
+        # Where the wavefronts of a chunk wait: (chunk's id, wavefront) -> the s_barrier.
+        self._waiting: dict[int, dict[int, Instruction]] = {}
+        self._ended: dict[int, dict[int, Instruction]] = {}
+        compiled.prepare()
+
+    def forget(self, address: int, size: int) -> None:
+        self._heap.forget(address, size)
+
+    # -- launches ------------------------------------------------------------------------------------------------------
+
+    def start(self, launch: Launch) -> None:
+        self._heap.start(launch)
+
+    def started(self, chunk: Chunk) -> None:
+        chunk.wavefronts.shadow = registers.at_entry(chunk)
+        self._shares[id(chunk)] = share.Share(chunk)
+        self._waiting[id(chunk)] = {}
+        self._ended[id(chunk)] = {}
+
+    def finish(self, launch: Launch) -> None:
+        for chunk in launch.chunks:
+            for known in (self._shares, self._waiting, self._ended):
+                known.pop(id(chunk), None)
+
+    # -- s_barrier -----------------------------------------------------------------------------------------------------
+
+    def arrived(self, wf: Wavefronts, barrier: int) -> None:
+        self._shares[id(wf.chunk)].arrive(wf)
+        terminator = wf.chunk.launch.program.blocks[barrier].terminator
+        assert terminator is not None  # sanity check
+        self._waiting[id(wf.chunk)].update(dict.fromkeys(wf.wave.tolist(), terminator))
+
+    def ended(self, wf: Wavefronts) -> None:
+        self._shares[id(wf.chunk)].end(wf)
+        terminator = wf.chunk.launch.program.blocks[wf.block].terminator
+        assert terminator is not None  # sanity check
+        self._ended[id(wf.chunk)].update(dict.fromkeys(wf.wave.tolist(), terminator))
+
+    def released(self, chunk: Chunk, groups: list[int]) -> None:
+        waiting, ended = self._waiting[id(chunk)], self._ended[id(chunk)]
+        per_group = chunk.launch.waves_per_group
+        for group in groups if self._strict_barriers else []:
+            waves = range(group * per_group, (group + 1) * per_group)
+            first = next(wave for wave in waves if wave in waiting)
+            for wave in waves:
+                if wave in waiting and waiting[wave] is not waiting[first]:
+                    _diverged(chunk, first, waiting[first], wave, waiting[wave], "waits at")
+                if wave in ended:
+                    _diverged(chunk, first, waiting[first], wave, ended[wave], "has ended at")
+        for group in groups:
+            for wave in range(group * per_group, (group + 1) * per_group):
+                waiting.pop(wave, None)
+        self._shares[id(chunk)].release(chunk, groups)
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+
+    def before_end(self, instruction: Instruction) -> Step | None:
+        names = {"s_cbranch_scc0": registers.SCC, "s_cbranch_scc1": registers.SCC,
+                 "s_cbranch_vccz": registers.scalars(VCC, 2),
+                 "s_cbranch_vccnz": registers.scalars(VCC, 2)}.get(instruction.mnemonic)  # fmt: skip
+        if names is None:
+            return None
+
+        def branch(wf: Wavefronts) -> None:
+            shadow: Shadow = wf.shadow
+            if shadow.queues.due & names:
+                _check_due(wf, shadow, instruction, names, None)
+            if shadow.dirty & names:
+                if names == registers.SCC:
+                    bad = shadow.bits.view[SCC]
+                else:
+                    # Any bit known to be 1 decides.
+                    undefined = mask_of(shadow, VCC)
+                    bad = (undefined != 0) & (mask_of(registers.Shadow(wf, 0, shadow.queues), VCC) & ~undefined == 0)
+                if bad.any():
+                    report.undefined(
+                        wf,
+                        instruction,
+                        LANES * int(bad.argmax()),
+                        "whether the branch is taken depends on an undefined value",
+                    )
+
+        return branch
+
+    def instrument(self, decoded: Decoded) -> Step | None:
+        instruction = decoded.instruction
+        if instruction.mnemonic == "s_waitcnt":
+            return _wait(instruction)
+        plain, access = decoded.step, decoded.access
+        names = touched(instruction, decoded.accum_offset) & ~_EXEC
+        if isinstance(access, GlobalAccess):
+            assert plain is not None  # sanity check
+            results, body = self._heap.access(access, plain)
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+        if isinstance(access, LdsAccess):
+            assert plain is not None  # sanity check
+            results, body = share.access(access, plain, self._shares)
+            return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, shares=True))
+        if isinstance(access, CopyAccess):
+            assert plain is not None  # sanity check
+            body = self._heap.copy(access, share.copy(access, plain, self._shares))
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, shares=True))
+        if isinstance(access, ScalarAccess):
+            assert plain is not None  # sanity check
+            results = registers.scalars(access.target, access.words)
+            address = touched(replace(instruction, operands=instruction.operands[1:]), 0)
+            body = self._heap.scalar(access, plain, address)
+            return _issuing(instruction, names, body, Operation(SCALAR_MEMORY, instruction, results))
+        if instruction.mnemonic in ("buffer_wbl2", "buffer_inv"):
+            return _issuing(instruction, 0, lambda wf, shadow: None, Operation(VECTOR_MEMORY, instruction))
+        if plain is None:
+            return None
+        flow = propagate.alu(decoded) if isinstance(decoded.entry, Op) else crosslane.flow(decoded)
+        if decoded.entry.klass == "lds":
+            # A lane move through the data share's crossbar: it counts like a load.
+            return _issuing(instruction, names, _flowing(flow, plain), Operation(DATA_SHARE, instruction, flow.writes))
+        return _plain(instruction, names, flow, plain)
+
+
+def _plain(instruction: Instruction, names: int, flow: propagate.Flow, plain: Step) -> Step:
+    both, spread = flow.reads | flow.writes, flow.spread
+    names |= both
+
+    def step(wf: Wavefronts) -> None:
+        shadow: Shadow = wf.shadow
+        if shadow.queues.due & names:
+            _check_due(wf, shadow, instruction, names, None)
+        if shadow.dirty & both:
+            spread(wf, shadow)
+        plain(wf)
+
+    return step
+
+
+def _flowing(flow: propagate.Flow, plain: Step) -> Callable[[Wavefronts, Shadow], None]:
+    both, spread = flow.reads | flow.writes, flow.spread
+
+    def body(wf: Wavefronts, shadow: Shadow) -> None:
+        if shadow.dirty & both:
+            spread(wf, shadow)
+        plain(wf)
+
+    return body
+
+
+def _issuing(
+    instruction: Instruction, names: int, body: Callable[[Wavefronts, Shadow], None], operation: Operation
+) -> Step:
+    """A memory instruction: its registers are not due, and its result is from now on."""
+
+    def step(wf: Wavefronts) -> None:
+        shadow: Shadow = wf.shadow
+        if shadow.queues.due & names:
+            # A later load into the same register overwrites an earlier one, in units that complete in order.
+            _check_due(wf, shadow, instruction, names & ~operation.results, None)
+            in_order = operation.unit if operation.unit != SCALAR_MEMORY else None
+            _check_due(wf, shadow, instruction, operation.results, in_order)
+        body(wf, shadow)
+        shadow.queues.issue(operation)
+
+    return step
+
+
+def _wait(instruction: Instruction) -> Step:
+    vm, lgkm = counts_of(instruction)
+
+    def step(wf: Wavefronts) -> None:
+        wf.shadow.queues.wait(vm, lgkm)
+
+    return step
+
+
+def _check_due(wf: Wavefronts, shadow: Shadow, instruction: Instruction, names: int, in_order: str | None) -> None:
+    if found := shadow.queues.find(names, in_order):
+        report.missing_wait(wf, instruction, names, *found)
+
+
+def _diverged(chunk: Chunk, one: int, at: Instruction, other: int, there: Instruction, does: str) -> None:
+    inner = other % chunk.launch.waves_per_group
+    row = int(np.flatnonzero(chunk.wavefronts.wave == one)[0])
+    chunk.raise_fault(
+        f"wavefront {inner} of the work-group {does} {there.text!r} (at {there.source}), not at the s_barrier",
+        chunk.wavefronts,
+        at,
+        row * LANES,
+        kind=BarrierDivergence,
+        other=there.text,
+        other_wavefront=inner,
+        other_source=[str(frame) for frame in there.frames],
+    )

@@ -1,0 +1,242 @@
+"""How undefined bits move through ALU instructions: a ``Flow`` for each instruction, made while decoding.
+
+The getters and setters of ``build`` are used for the undefined bits as well, so that every encoding (SDWA, DPP, packed
+halves, op_sel) means the same for them as for the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.emulator import build, dpp
+from harness.emulator.listing import Instruction
+from harness.emulator.operands import Operand, result_key
+from harness.emulator.ops.table import Op
+from harness.emulator.program import Decoded
+from harness.emulator.state import DTYPES, EXEC, SCALAR, Wavefronts, key, pack
+from harness.emulator.watch.check import report
+from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.rules import UNSIGNED, rule_of
+from harness.emulator.watch.check.shadow import Shadow
+
+Getter = Callable[[Wavefronts], np.ndarray]
+Setter = Callable[[Wavefronts, np.ndarray], None]
+_EXEC64 = key(SCALAR, EXEC, "u64")
+_EXEC = registers.scalars(EXEC, 2)
+_OUTPUT = {"clamp", "mul", "div"}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What one instruction does to the undefined bits. ``reads`` and ``writes`` are sets of registers.
+
+    ``spread(wf, shadow)`` runs before the instruction, when a register that it reads or writes may be undefined.
+    """
+
+    reads: int
+    writes: int
+    spread: Callable[[Wavefronts, Shadow], None]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of the op's function: getters of the undefined bits and of the values, setters of the undefined bits."""
+
+    bits: list[Getter]
+    values: list[Getter]
+    put: list[Setter]
+    move: dpp.Control | None = None
+
+
+def alu(decoded: Decoded) -> Flow:
+    """The flow of an op of the table."""
+    op, instruction = decoded.entry, decoded.instruction
+    assert isinstance(op, Op)  # sanity check
+    results, sources = build._operands(op, instruction, decoded.accum_offset)
+    calls = _scalar_calls(results, sources) if op.klass == "salu" else _calls(op, decoded, results, sources)
+    rule = rule_of(op, bool(instruction.modifiers.keys() & _OUTPUT))
+    reads, writes = (_named(pairs) & ~_EXEC for pairs in (sources, results))
+    decides = any(kind == "exec" or registers.registers(operand) & _EXEC for kind, operand in results)
+    # Whether each result register is written whole in the active lanes.
+    whole = decoded.encoding not in ("sdwa", "dpp") and not (
+        op.packed or op.mixed or op.keeps_high or "op_sel" in instruction.modifiers
+    )
+
+    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+        defined = not shadow.dirty & reads
+        if defined and whole:
+            shadow.define_all(wf, writes)
+            return
+        bits = shadow.aligned(wf)
+        found: list[list[np.ndarray] | None] = []
+        for call in calls:
+            undefined = [] if defined else [get(bits) for get in call.bits]
+            if not any(each.any() for each in undefined):
+                found.append(None)
+                continue
+            values = [get(wf) for get in call.values]
+            if call.move is not None:
+                for arrays in (undefined, values):
+                    arrays[0], _ = call.move.apply(np.broadcast_to(arrays[0], wf.exec_mask.shape), wf.exec_mask)
+            found.append(rule(undefined, values))
+        for call, outcome in zip(calls, found, strict=True):
+            if call.move is not None:
+                bits.exec_mask, bits.exec_all = call.move.apply(wf.exec_mask, wf.exec_mask)[1], False
+            for i, put in enumerate(call.put):
+                put(bits, _zeros(wf, results[i][0], op) if outcome is None else outcome[i])
+        if decides and any(outcome is not None for outcome in found):
+            _check_exec(wf, bits, instruction)
+        shadow.settle(writes)
+
+    return Flow(reads, writes, spread)
+
+
+def _named(pairs: list) -> int:
+    """The registers of operands with their kinds."""
+    names = 0
+    for kind, operand in pairs:
+        names |= registers.SCC if kind == "scc" else registers.registers(operand)
+    return names
+
+
+def _check_exec(wf: Wavefronts, bits: Wavefronts, instruction: Instruction) -> None:
+    bad = bits.view[_EXEC64]
+    if bad.any():
+        wave = int(np.flatnonzero(bad)[0])
+        lane = (int(bad[wave]) & -int(bad[wave])).bit_length() - 1
+        bad[...] = 0
+        report.undefined(wf, instruction, 64 * wave + lane, "which lanes are active depends on an undefined value")
+
+
+def _zeros(wf: Wavefronts, kind: str, op: Op) -> np.ndarray:
+    if op.klass == "salu":
+        return np.zeros(len(wf), np.bool_ if kind in ("scc", "exec") else DTYPES[UNSIGNED.get(kind, kind)])
+    if kind in ("mask", "exec", "vcc"):
+        return np.zeros(wf.exec_mask.shape, np.bool_)
+    return np.zeros((len(wf), 1), DTYPES[UNSIGNED.get(kind, kind)])
+
+
+# -- scalar instructions -----------------------------------------------------------------------------------------------
+
+
+def _scalar_calls(results: list, sources: list) -> list[_Call]:
+    bits, values, put = [], [], []
+    for kind, operand in sources:
+        k = build._key(kind, operand, True)
+        values.append(_viewer(k))
+        constant = kind in ("exec", "imm", "uimm") or (operand is not None and operand.space == "const")
+        constant |= operand is not None and operand.space == "s" and operand.register == EXEC
+        bits.append(_constant(kind) if constant else _unsigned(_viewer(k)))
+    for kind, operand in results:
+        plain = kind if kind in ("scc", "exec") else UNSIGNED.get(kind, kind)
+        put.append(_assign(build._scalar_result(plain, operand)))
+    return [_Call(bits, values, put)]
+
+
+def _viewer(k: int) -> Getter:
+    return lambda wf: wf.view[k]
+
+
+def _assign(k: int) -> Setter:
+    def put(wf: Wavefronts, value: np.ndarray) -> None:
+        wf.view[k][...] = value
+
+    return put
+
+
+def _constant(kind: str) -> Getter:
+    boolean = kind in ("mask", "exec", "scc", "vcc")
+    zero = np.zeros((), np.bool_ if boolean else DTYPES[UNSIGNED.get(kind, kind)])
+    return lambda wf: zero
+
+
+def _unsigned(get: Getter) -> Getter:
+    def bits(wf: Wavefronts) -> np.ndarray:
+        value = get(wf)
+        return value if value.dtype == np.bool_ else value.view(f"u{value.dtype.itemsize}")
+
+    return bits
+
+
+# -- vector instructions: as ``build`` makes them ----------------------------------------------------------------------
+
+
+def _calls(op: Op, decoded: Decoded, results: list, sources: list) -> list[_Call]:
+    instruction, encoding, modifiers = decoded.instruction, decoded.encoding, decoded.instruction.modifiers
+    if op.packed:
+        return _packed(instruction, results, sources)
+    if encoding == "sdwa":
+        picks = [modifiers.get(f"src{i}_sel", "DWORD") for i in range(len(sources))]
+        getters = [lambda t, o, pick=pick: build._sdwa_source(t, o, pick) for pick in picks]
+        select, unused = modifiers.get("dst_sel", "DWORD"), modifiers.get("dst_unused", "UNUSED_PAD")
+        put = [_result(t, o) if t in ("mask", "exec") or o.space == "s"
+               else build._sdwa_result(UNSIGNED.get(t, t), o, select, unused) for t, o in results]  # fmt: skip
+        return [_call(sources, getters, put)]
+    if op.mixed:
+        put = [build._mixed_result(replace(op, name=op.name), (UNSIGNED.get(t, t), o)) for t, o in results]
+        high = build._bits(modifiers.get("op_sel", ""), len(sources))
+        narrow = build._bits(modifiers.get("op_sel_hi", ""), len(sources))
+        kinds = [("hf16" if high[i] else "f16") if narrow[i] else "f32" for i in range(len(sources))]
+        return [_call([(k, o) for k, (_, o) in zip(kinds, sources, strict=True)], [build._source] * len(sources), put)]
+    if encoding == "dpp":
+        move = dpp.control(modifiers)
+        put = [_result(t, o, op.keeps_high) for t, o in results]
+        return [replace(_call(sources, [build._source] * len(sources), put), move=move)]
+    select = build._bits(modifiers.get("op_sel", ""), len(sources) + 1)
+    kinds = [build._half(t, select[i]) if t in build._HIGH else t for i, (t, _) in enumerate(sources)]
+    put = [
+        _result(build._half(t, select[len(sources)]) if t in build._HIGH else t, o, op.keeps_high) for t, o in results
+    ]
+    return [_call([(k, o) for k, (_, o) in zip(kinds, sources, strict=True)], [build._source] * len(sources), put)]
+
+
+def _call(sources: list, getters: list, put: list[Setter]) -> _Call:
+    bits, values = [], []
+    for (kind, operand), get in zip(sources, getters, strict=True):
+        values.append(get(kind, operand))
+        known = operand is None or operand.space == "const" or (operand.space == "s" and operand.register == EXEC)
+        if known and kind != "scc":
+            bits.append(_constant(kind))
+        else:
+            plain = operand and replace(operand, negate=False, absolute=False)
+            bits.append(_unsigned(get(kind, plain)))
+    return _Call(bits, values, put)
+
+
+def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Setter:
+    """As ``build._result``; into EXEC go the bits as they are, to be checked and taken out again."""
+    if kind == "exec" or (kind == "mask" and operand is not None and operand.register == EXEC):
+
+        def put(wf: Wavefronts, value: np.ndarray) -> None:
+            wf.view[_EXEC64][...] = pack(np.broadcast_to(value, wf.exec_mask.shape) & wf.exec_mask)
+
+        return put
+    if kind == "mask":
+        assert operand is not None  # sanity check
+        k = result_key(operand, "u64")
+
+        def put_mask(wf: Wavefronts, value: np.ndarray) -> None:
+            wf.view[k][...] = pack(np.broadcast_to(value, wf.exec_mask.shape) & wf.exec_mask)
+
+        return put_mask
+    return build._result(UNSIGNED.get(kind, kind), operand, keeps_high)
+
+
+def _packed(instruction: Instruction, results: list, sources: list) -> list[_Call]:
+    modifiers, count = instruction.modifiers, len(sources)
+    low = build._bits(modifiers.get("op_sel", ""), count)
+    high = build._bits(modifiers.get("op_sel_hi", ""), count, default=True)
+    kind, operand = results[0][0], build._operand(results[0])
+    narrow = DTYPES[kind].itemsize == 2
+    calls = []
+    for half, pick in enumerate((low, high)):
+        getters = [lambda t, o, up=up: build._packed_source(t, o, up, False) for up in pick]
+        if narrow:
+            put = build._result("h16" if half else "u16", operand, keeps_high=True)
+        else:
+            put = build._result("u32", replace(operand, register=operand.register + half, count=1))
+        calls.append(_call(sources, getters, [put]))
+    return calls

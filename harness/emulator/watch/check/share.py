@@ -1,0 +1,201 @@
+"""The local data share: alignment, undefined addresses and data, and races between the wavefronts of a work-group.
+
+Two wavefronts race when they access the same byte, at least one writing and not both by atomics, unless an s_barrier
+lies between, at which a write was complete: wavefronts issue to the share independently, so an s_barrier orders nothing
+that the writer has not waited for (LLVM AMDGPUUsage, "Memory Model gfx942"). Reads count as done when they are issued.
+Wavefronts that write the same value are let be: Triton lets all wavefronts that hold an element write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.emulator.faults import LdsRace
+from harness.emulator.launch import Chunk
+from harness.emulator.listing import Instruction
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, LdsAccess
+from harness.emulator.ops.table import Step
+from harness.emulator.state import Wavefronts
+from harness.emulator.watch.check import compiled, report
+from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.queues import DATA_SHARE
+from harness.emulator.watch.check.shadow import Shadow, lane_bits
+
+_KINDS = {LOAD: compiled.READ, STORE: compiled.WRITE, ATOMIC: compiled.ATOMIC}
+
+
+class Share:
+    """What is known of the share of a chunk's work-groups, byte by byte."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        waves = len(chunk.wavefronts)
+        self.undefined = np.full(len(chunk.lds), 0xFF, np.uint8)
+        races = chunk.launch.waves_per_group > 1
+        records = np.zeros((3, len(chunk.lds) if races else 0), np.int64)
+        self.written, self.read, self.other_read = records
+        # By unit (the share's own instructions, copies from global memory) and wavefront, numbers of accesses.
+        self.issued, self.published, self.arrived = (np.zeros((2, waves), np.int64) for _ in range(3))
+        self.arriving = np.zeros((2, 2, waves), np.int64)
+
+    def touch(
+        self, wf: Wavefronts, instruction: Instruction, at: np.ndarray, size: int, kind: int,
+        data: int = -1, high: bool = False, copy: bool = False,
+    ) -> None:  # fmt: skip
+        """Record an access of each active lane to ``at`` int64[W, 64]; raises ``LdsRace``."""
+        if not len(self.written):
+            return
+        chunk, found = wf.chunk, np.zeros(2, np.int64)
+        lane = compiled.touch_lds(
+            wf.v, at, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds_bytes, size, kind, int(copy), instruction.index,
+            data, high, chunk.lds, self.written, self.read, self.other_read,
+            self.issued, self.published, self.arrived, found,
+        )  # fmt: skip
+        if lane >= 0:
+            self._race(wf, instruction, lane, kind, int(found[0]), int(found[1]))
+
+    def _race(self, wf: Wavefronts, instruction: Instruction, lane: int, kind: int, record: int, at: int) -> None:
+        chunk = wf.chunk
+        wave, index, copied = compiled.parts_of(record)
+        other = chunk.launch.program.listing.instructions[index]
+        inner = wave % chunk.launch.waves_per_group
+        wrote = copied or "_read" not in other.mnemonic
+        passed = (record & compiled.COUNT_MASK) <= self.arrived[int(copied), wave]
+        why = (
+            f"it was not waited for ({'vmcnt' if copied else 'lgkmcnt'}) before the s_barrier"
+            if passed and wrote
+            else "no s_barrier lies between"
+        )
+        chunk.raise_fault(
+            f"LDS race: {'read' if kind == compiled.READ else 'write'} at {at:#x}, which wavefront {inner} "
+            f"{'wrote' if wrote else 'read'} by {other.text!r} (at {other.source}), and {why}; the second access is",
+            wf,
+            instruction,
+            lane,
+            kind=LdsRace,
+            address=at,
+            other=other.text,
+            other_wavefront=inner,
+            other_source=[str(frame) for frame in other.frames],
+        )
+
+    # -- s_barrier -----------------------------------------------------------------------------------------------------
+
+    def arrive(self, wf: Wavefronts) -> None:
+        """Wavefronts arrive at an s_barrier with what they have outstanding."""
+        first = wf.chunk.groups[0] * wf.chunk.groups[1]
+        waves = wf.wave - first
+        complete = self.issued[:, waves].copy()
+        for path in wf.shadow.queues.paths:
+            rows = slice(None) if path.rows is None else path.rows
+            complete[0, rows] -= sum(o.shares and o.unit == DATA_SHARE for o in path.lgkm)
+            complete[1, rows] -= sum(o.shares for o in path.vm)
+        self.arriving[0][:, waves] = self.issued[:, waves]
+        self.arriving[1][:, waves] = complete
+
+    def end(self, wf: Wavefronts) -> None:
+        """Wavefronts end: nothing of theirs is outstanding at the others' next s_barrier."""
+        waves = wf.wave - wf.chunk.groups[0] * wf.chunk.groups[1]
+        self.arriving[:, :, waves] = self.issued[:, waves]
+
+    def release(self, chunk: Chunk, groups: list[int]) -> None:
+        """The s_barrier lets these work-groups go on."""
+        per_group, first = chunk.groups
+        for group in groups:
+            waves = slice((group - first) * per_group, (group - first + 1) * per_group)
+            self.arrived[:, waves] = self.arriving[0][:, waves]
+            self.published[:, waves] = self.arriving[1][:, waves]
+
+
+Body = Callable[[Wavefronts, Shadow], None]
+
+
+def access(access: LdsAccess, plain: Step, shares: dict[int, Share]) -> tuple[int, Body]:
+    """The registers that an LDS instruction writes, and the step in place of ``plain``. ``shares``: by id of the
+    chunk."""
+    instruction, areg, size, kind = access.instruction, access.areg, access.size, _KINDS[access.kind]
+    words = max(1, size // 4)
+    alignment = {8: 8, 12: 16, 16: 16}.get(size, size)
+    # The registers that each part loads and stores.
+    loaded = [register for _, register in access.parts] if access.kind == LOAD else []
+    if access.kind == ATOMIC and access.target >= 0:
+        loaded = [access.target]
+    stored = [] if access.kind == LOAD else [register for _, register in access.parts]
+    if access.second >= 0:
+        stored.append(access.second)
+    results = 0
+    for register in loaded:
+        results |= registers.vectors(register, words)
+
+    def step(wf: Wavefronts, shadow: Shadow) -> None:
+        chunk = wf.chunk
+        share = shares[id(chunk)]
+        if areg >= 0 and shadow.dirty >> areg & 1:
+            bad = lane_bits(shadow, areg, 1) & wf.exec_mask
+            if bad.any():
+                report.undefined(wf, instruction, int(bad.argmax()), f"the LDS address in v{areg} is undefined")
+        places = [access.addresses(wf, part) for part in range(len(access.parts))]
+        share.issued[0, wf.wave - chunk.groups[0] * chunk.groups[1]] += 1
+        for at, (_, register) in zip(places, access.parts, strict=True):
+            if alignment > 1:
+                bad = (at & (alignment - 1) != 0) & wf.exec_mask
+                if bad.any():
+                    _misaligned(wf, instruction, int(bad.argmax()), at, size, alignment)
+            data = register if access.kind == STORE else -1
+            share.touch(wf, instruction, at, size, kind, data, access.half == 2)
+        bits = shadow.bits.v
+        common = (wf.exec_mask, wf.wave, *chunk.groups, share.undefined, chunk.lds_bytes)
+        for at, register in zip([*places, places[-1]], stored, strict=False):
+            compiled.store_bits(at, bits, *common, register, size, access.half == 2, access.kind == ATOMIC)
+        for at, register in zip(places, loaded, strict=False):
+            compiled.load_bits(at, bits, *common, register, size, access.signed, access.half)
+        if access.transposed:
+            _transpose(wf, bits, loaded[0], size, access.transposed)
+        plain(wf)
+        if loaded:
+            shadow.settle(results)
+
+    return results, step
+
+
+def copy(access: CopyAccess, plain: Step, shares: dict[int, Share]) -> Body:
+    """The step in place of a copy from global memory to the share: a write that vmcnt counts."""
+
+    def step(wf: Wavefronts, shadow: Shadow) -> None:
+        chunk = wf.chunk
+        share = shares[id(chunk)]
+        at = access.lds_addresses(wf)
+        share.issued[1, wf.wave - chunk.groups[0] * chunk.groups[1]] += 1
+        share.touch(wf, access.instruction, at, access.slot, compiled.WRITE, copy=True)
+        plain(wf)
+        zeros = np.zeros((2, *wf.exec_mask.shape, 2), np.uint32)
+        common = (wf.exec_mask, wf.wave, *chunk.groups, share.undefined, chunk.lds_bytes)
+        compiled.store_bits(at, zeros, *common, 0, access.slot, False, False)
+
+    return step
+
+
+def _transpose(wf: Wavefronts, bits: np.ndarray, target: int, size: int, element: int) -> None:
+    """What 16 lanes have read is handed out among them: see ``ops.lds``."""
+    words = [bits[r >> 1][:, :, r & 1] for r in range(target, target + size // 4)]
+    octets = np.ascontiguousarray(np.stack(words, axis=-1)).view(np.uint8)
+    count = 8 * size // element
+    flags = np.unpackbits(octets, axis=-1, bitorder="little").reshape(len(wf), -1, 16 * count, element).any(axis=-1)
+    # Lane i gets the elements (k, i) of a matrix of which every lane brought ``count`` elements.
+    moved = flags[:, :, (16 * np.arange(count) + np.arange(16)[:, None])]
+    back = np.packbits(np.repeat(moved, element, axis=-1), axis=-1, bitorder="little")
+    result = np.ascontiguousarray(back).view(np.uint32).reshape(len(wf), -1, size // 4)
+    for i, word in enumerate(words):
+        np.copyto(word, result[:, :, i], where=wf.exec_mask)
+
+
+def _misaligned(wf: Wavefronts, instruction: Instruction, lane: int, at: np.ndarray, size: int, alignment: int) -> None:
+    address = int(at.reshape(-1)[lane])
+    wf.chunk.raise_fault(
+        f"misaligned {size}-byte LDS access at {address:#x}: it wants a multiple of {alignment}",
+        wf,
+        instruction,
+        lane,
+        address=address,
+    )
