@@ -319,6 +319,8 @@ def test_wavefronts_do_not_depend_on_each_other():
         ("v_mfma_f32_16x16x32_f16 v[0:3], v[4:7], v[8:11], 0", "gfx942", "not implemented"),
         ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 neg:[1,0,0]", "gfx942", "neg"),
         ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0 blgp:1", "gfx942", "blgp"),
+        ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1 abid:1", "gfx942", "with 1 blocks"),
+        ("v_mfma_f32_16x16x4_4b_f16 v[0:15], v[16:17], v[18:19], 0 cbsz:1 abid:2", "gfx942", "abid:2"),
         ("v_mfma_f32_16x16x16_f16 v[0:3], v4, v[6:7], 0", "gfx942", "not 2 vector registers"),
         ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:15], 0", "gfx950", "not 8 vector registers"),
         ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0 cbsz:5", "gfx950", "format of number 5"),

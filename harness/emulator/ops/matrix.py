@@ -76,7 +76,7 @@ def i8(instruction, context):
     klass="valu",
 )  # fmt: skip
 def narrow(instruction, context):
-    a_type, _, b_type = _NAME.fullmatch(instruction.mnemonic).group(6).partition("_")
+    a_type, _, b_type = _taken_apart(instruction)[-1].partition("_")
     a_form, b_form = _form(a_type, context), _form(b_type or a_type, context)
     common = _decode(instruction, context, a_form.bits, b_form.bits)
     rounding = tuple(a_form), tuple(b_form), *_GROUPS.get(a_type, _GROUP_OF_8_BITS), _UNSCALED, _UNSCALED
@@ -126,6 +126,8 @@ def _decode(instruction, context, a_bits, b_bits, modifiers=frozenset({"cbsz", "
     _check_modifiers(instruction, modifiers)
     d_type, shape = _shape(instruction)
     cbsz, abid, blgp = (int(instruction.modifiers.get(name, "0"), 0) for name in ("cbsz", "abid", "blgp"))
+    if 1 << cbsz > shape.blocks or abid >> cbsz or blgp > 7:
+        raise UnimplementedInstruction(f"cbsz:{cbsz} abid:{abid} blgp:{blgp} with {shape.blocks} blocks")
     a, b = (a_map(shape, a_bits, 0, cbsz, abid), a_bits), (b_map(shape, b_bits, 0, blgp), b_bits)
     return _with_registers(instruction, context, d_type, shape, a, b)
 
@@ -161,8 +163,15 @@ def _with_registers(instruction, context, d_type, shape, a, b):
     return tuple(registers), tuple(shape), a[0], b[0], d_at, bits
 
 
+def _taken_apart(instruction):
+    """D's type, M, N, K, the number of blocks or None, and the types of A and B, as the mnemonic has them."""
+    match = _NAME.fullmatch(instruction.mnemonic)
+    assert match is not None  # sanity check
+    return match.groups()
+
+
 def _shape(instruction):
-    d_type, m, n, k, blocks, _ = _NAME.fullmatch(instruction.mnemonic).groups()
+    d_type, m, n, k, blocks, _ = _taken_apart(instruction)
     return d_type, Shape(int(blocks or 1), int(m), int(n), int(k))
 
 
