@@ -16,9 +16,10 @@ give the same interleaving.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -65,7 +66,9 @@ class Scheduler:
         self.current: Wavefronts | None = None
         self.last: Wavefronts | None = None
         self.period: int | None = None
-        self.stuck: list[bytes] | None = None
+        # For closed runs: what memory was at the last round, and the states met since it changed, with turns used.
+        self.memory = b""
+        self.states: dict[bytes, dict[tuple[int, bytes], int]] = {}
         if watch is not None:
             watch.begin(closed)
         for queue in self.queues:
@@ -179,17 +182,20 @@ class Scheduler:
             time.sleep(min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS))
 
     def _look_for_progress(self) -> None:
-        """Raise ``NoProgress`` when a round of turns left every register and all that can be read as they were.
+        """Raise ``NoProgress`` when all wavefronts have used a turn, and left memory and every register as they were.
 
-        Machines that find themselves in a state where they have been, and that nobody else can change, stay in it.
+        Machines that come back to a state, while nobody changes memory, will for ever.
         """
-        if self.pending or (self.watch is not None and not self.watch.settled()):
-            self.stuck = None
-            return
-        state = sorted(_registers(w) for w in self.ready) + [launch.memory_image() for launch in self.launches]
-        if self.stuck == state:
+        memory = _digest(launch.memory_image() for launch in self.launches)
+        calm = not self.pending and memory == self.memory and (self.watch is None or self.watch.settled())
+        if not calm:
+            self.memory = memory
+            self.states.clear()
+        state = _digest(sorted(_registers(w) for w in self.ready))
+        turns = {(w.chunk.launch.rank, w.wave.tobytes()): w.turn for w in self.ready}
+        before = self.states.setdefault(state, turns)
+        if all(turn > before[wave] for wave, turn in turns.items()):
             raise NoProgress(f"no wavefront can go on: each polls memory that nobody will change\n{self.describe()}")
-        self.stuck = state
 
     # -- executing ---------------------------------------------------------------------------------------------------
 
@@ -234,6 +240,9 @@ class Scheduler:
                     os.sched_yield()
                 elif end == p.SWITCH:
                     wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
+                    self.ready.append(wf)
+                    return
+                elif self.splits and self.watch.lingers(wf):  # type: ignore[union-attr]
                     self.ready.append(wf)
                     return
                 else:
@@ -326,6 +335,13 @@ class Scheduler:
             self.ready.append(wf)
 
 
+def _digest(parts: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
 def _registers(wf: Wavefronts) -> bytes:
     """All that decides what these wavefronts do next, but for memory."""
     where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
@@ -346,6 +362,6 @@ def _instruction_of(wf: Wavefronts, step: object) -> str:
     for segment in wf.chunk.launch.program.blocks[wf.block].segments:
         for candidate, instruction in zip(segment.steps, segment.instructions, strict=True):
             if candidate is step:
+                instruction = getattr(step, "instruction", instruction)  # of several steps in one, the failing one
                 return f"{instruction.text!r} ({instruction.source})"
     return "an unknown instruction"
-                instruction = getattr(step, "instruction", instruction)  # of several steps in one, the failing one

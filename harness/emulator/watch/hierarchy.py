@@ -62,7 +62,7 @@ class Store:
 
 @dataclass
 class Line:
-    """The bytes [address, address + size) of one allocation within one 128-byte line.
+    """The bytes [address, address + size), at most 128, of one allocation.
 
     ``base`` are the bytes before the first store of ``stores``; ``seen`` the time of each compute unit's last fetch.
     """
@@ -92,13 +92,17 @@ class Hierarchy:
         self.floors: dict[Unit, dict[str, int]] = {}
         self.begun: dict[int, int] = {}
         self.dirty: list[tuple[Line, Store]] = []
-        self.stale_loads = 0
+        # Stores, promotions, and loads that did not see the newest value.
+        self.changes = 0
 
     def line(self, address: int, start: int, end: int) -> Line:
-        """The line that holds ``address``, of the allocation [start, end)."""
-        low = max(address & ~(LINE - 1), start)
+        """The line that holds ``address``, of the allocation [start, end).
+
+        Lines count from the allocation's start, so that a run does not depend on where it lies.
+        """
+        low = address - (address - start) % LINE
         if low not in self.lines:
-            size = min((address | (LINE - 1)) + 1, end) - low
+            size = min(low + LINE, end) - low
             memory = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8)
             self.lines[low] = Line(low, size, memory.copy(), memory)
         return self.lines[low]
@@ -124,6 +128,7 @@ class Hierarchy:
     def store(self, unit: Unit, line: Line, mask: np.ndarray, data: np.ndarray, scope: str, origin: str) -> None:
         """A store lands; with agent or system scope it is written through."""
         self._notice(line)
+        self.changes += 1
         store = Store(unit, mask, data, self.tick(), origin=origin)
         line.stores.append(store)
         self.dirty.append((line, store))
@@ -189,8 +194,9 @@ class Hierarchy:
         if store.agent == NEVER:
             store.agent = self.now
         if scope == "system" and store.system == NEVER:
-            store.system = self.tick()
             self._notice(line)
+            store.system = self.tick()
+            self.changes += 1
             line.memory[store.mask] = store.data[store.mask]
             self.dirty = [pair for pair in self.dirty if pair[1] is not store]
 
@@ -219,7 +225,7 @@ class Hierarchy:
         # Fetched just before the oldest hidden store became visible.
         fetched = self.now if not hidden else optional[hidden - 1] - 1
         line.seen[unit] = max(seen, fetched)
-        self.stale_loads += bool(hidden)
+        self.changes += bool(hidden)
         return _compose(line, lambda s: s.visible_from(unit) <= max(fetched, floor(s))), hidden
 
     def invalidate(self, unit: Unit, scope: str) -> None:

@@ -20,6 +20,7 @@ scalar loads are coherent; what a kernel wrote reaches the system when it ends, 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -28,16 +29,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.emulator import operands
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess, LdsAccess, ScalarAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import Choices, Seeded
-from harness.emulator.watch.hierarchy import Hierarchy, Line, Unit
+from harness.emulator.watch.hierarchy import LINE, Hierarchy, Line, Unit
 
 if TYPE_CHECKING:
     from harness.emulator.launch import Launch
@@ -46,6 +48,26 @@ READINGS = ("work-group", "wavefront")
 WRITE_BACK, INVALIDATE = "write-back", "invalidate"
 # One of how many memory instructions the adversary uses to perform an access or to evict; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
+
+
+@dataclass
+class Local:
+    """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront as it was when it was issued."""
+
+    wf: Wavefronts
+    issued: Wavefronts
+    step: Step
+    vectors: tuple[int, ...]
+    scalars: tuple[int, ...]
+
+    def perform(self) -> None:
+        self.step(self.issued)
+        mask = self.issued.exec_mask[0]
+        for register in self.vectors:
+            old, new = (w.v[register >> 1][0, :, register & 1] for w in (self.wf, self.issued))
+            np.copyto(old, new, where=mask)
+        for register in self.scalars:
+            self.wf.s[0, register] = self.issued.s[0, register]
 
 
 @dataclass
@@ -99,22 +121,36 @@ class Weak(Watch):
             raise ValueError(f"covers is one of {', '.join(READINGS)}, not {covers!r}")
         if xcds < 1:
             raise ValueError(f"an agent has at least 1 XCD, not {xcds}")
-        assert self.choices is not None  # sanity check
         self.covers = covers
         self.xcds = xcds
-        self.hierarchy = Hierarchy(self.choices, outside)
+        self.outside = outside
+        self.restart(self.choices)
+
+    def restart(self, choices: Choices | None) -> None:
+        self.choices = choices or Seeded(0)
+        self.hierarchy = Hierarchy(self.choices, self.outside)
         # In flight, by (rank, launch, wavefront) in program order.
         self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
+        self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
         self.drift: int | None = None
         self.evicts = False
         self.issued = 0
-        self._told: deque[tuple[int, str, object]] = deque(maxlen=4000)
-        self._stale_before = 0
+        self._told: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
+        self._changes = -1
         self._blocked = False
 
-    def story(self, last: int = 60) -> list[str]:
-        """The last events: when, what, which instruction of which wavefront, at which source line."""
-        return [f"{when:6d} {what} {who}" for when, what, who in list(self._told)[-last:]]
+    def story(self, last: int = 40) -> list[str]:
+        """The last events, oldest first: when, what happened to which lines, by which instruction of which wavefront.
+
+        Loads that saw the newest value are left out.
+        """
+        lines: list[str] = []
+        for (what, who), events in itertools.groupby(self._told, lambda event: (event[1], str(event[3]))):
+            group = list(events)
+            count = f"{len(group)} lines from " if len(group) > 1 else ""
+            at = f" {count}{group[0][2]:#x}" if group[0][2] else ""
+            lines.append(f"{group[0][0]:6d} {what}{at}: {who}")
+        return lines[-last:]
 
     # -- what the scheduler and the decoder call ---------------------------------------------------------------------
 
@@ -129,12 +165,17 @@ class Weak(Watch):
         for key in [key for key in self.flights if key[0] == launch.rank]:
             for operation in self.flights.pop(key):
                 self._complete(operation)
+        for key in [key for key in self.local if key[0] == launch.rank]:
+            del self.local[key]
         self.hierarchy.flush(launch.rank)
 
     def settled(self) -> bool:
-        stale, self._stale_before = self._stale_before != self.hierarchy.stale_loads, self.hierarchy.stale_loads
-        moving = bool(self.drift) and (any(self.flights.values()) or (self.evicts and bool(self.hierarchy.dirty)))
-        return not (stale or moving)
+        before, self._changes = self._changes, self.hierarchy.changes
+        stores = any(
+            o.kind != LOAD and o.kind != ATOMIC and not o.done for flight in self.flights.values() for o in flight
+        )
+        evictable = self.evicts and bool(self.drift) and bool(self.hierarchy.dirty)
+        return before == self._changes and not stores and not evictable
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic = decoded.instruction.mnemonic
@@ -143,8 +184,9 @@ class Weak(Watch):
         if mnemonic in ("buffer_wbl2", "buffer_inv"):
             return self._issue_fence(decoded.instruction)
         if mnemonic == "s_waitcnt":
-            allowed = waits_for(decoded.instruction)
-            return None if allowed is None else self._wait(allowed)
+            return self._wait(*waits_for(decoded.instruction))
+        if decoded.step is not None and decoded.entry.klass in ("lds", "smem"):
+            return self._issue_local(decoded, decoded.step)
         if mnemonic.startswith(("global_", "buffer_", "flat_")) and decoded.access is not None:
             raise UnimplementedInstruction(f"mode weak does not know {mnemonic}")
         return decoded.step
@@ -177,7 +219,7 @@ class Weak(Watch):
     ) -> list[Part]:
         where = (addresses[:, None] + np.arange(size, dtype=np.uint64)).reshape(-1)
         start, end = starts.repeat(size), ends.repeat(size)
-        low = np.maximum(where & ~np.uint64(127), start)
+        low = where - (where - start) % np.uint64(LINE)
         parts = []
         for at in np.unique(low):
             rows = np.flatnonzero(low == at)
@@ -197,26 +239,49 @@ class Weak(Watch):
 
         return step
 
+    def _issue_local(self, decoded: Decoded, plain: Step) -> Step:
+        access = decoded.access
+        vectors: tuple[int, ...] = ()
+        scalars: tuple[int, ...] = ()
+        if isinstance(access, ScalarAccess):
+            scalars = tuple(range(access.target, access.target + access.words))
+        elif isinstance(access, LdsAccess):
+            words = max(1, access.size // 4)
+            firsts = [register for _, register in access.parts] if access.kind == LOAD else [access.target]
+            vectors = tuple(first + i for first in firsts if first >= 0 for i in range(words))
+        else:  # a lane permutation through the LDS unit
+            vectors = (operands.parse(decoded.instruction.operands[0], decoded.accum_offset).register,)
+
+        def step(wf: Wavefronts) -> None:
+            self.local[self._key(wf)].append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
+
+        return step
+
     def _operation(self, wf: Wavefronts, instruction: Instruction, kind: str, scope: str) -> Operation:
         self.issued += 1
         launch, group = wf.chunk.launch, int(wf.wave[0]) // wf.chunk.launch.waves_per_group
         unit = Unit(launch.rank, group % self.xcds, group // self.xcds)
         operation = Operation(self.issued, wf, unit, instruction, kind, scope)
         self._flight(wf).append(operation)
-        self._tell("issues", operation)
         return operation
 
     def _flight(self, wf: Wavefronts) -> list[Operation]:
-        return self.flights[wf.chunk.launch.rank, id(wf.chunk.launch), int(wf.wave[0])]
+        return self.flights[self._key(wf)]
+
+    def _key(self, wf: Wavefronts) -> tuple[int, int, int]:
+        return wf.chunk.launch.rank, id(wf.chunk.launch), int(wf.wave[0])
 
     # -- performing --------------------------------------------------------------------------------------------------
 
-    def _wait(self, allowed: int) -> Callable[[Wavefronts], None]:
-        """s_waitcnt vmcnt: the oldest accesses are performed one by one, in an order that the adversary chooses."""
+    def _wait(self, global_: int, local: int) -> Callable[[Wavefronts], None]:
+        """s_waitcnt: the oldest accesses are performed one by one, in an order that the adversary chooses."""
 
         def step(wf: Wavefronts) -> None:
+            locals_ = self.local[self._key(wf)]
+            while len(locals_) > local:
+                locals_.pop(0).perform()
             flight = self._flight(wf)
-            oldest = flight[: max(0, len(flight) - allowed)]
+            oldest = flight[: max(0, len(flight) - global_)]
             waiting = [operation for operation in oldest if not operation.done]
             if waiting:
                 self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
@@ -225,6 +290,13 @@ class Weak(Watch):
                 del flight[: len(oldest)]
 
         return step
+
+    def lingers(self, wf: Wavefronts) -> bool:
+        """A wavefront has ended when its accesses have been performed."""
+        waiting = [operation for operation in self._flight(wf) if not operation.done]
+        if waiting:
+            self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
+        return bool(waiting)
 
     def blocked(self, wf: Wavefronts) -> bool:
         self._drift()
@@ -236,16 +308,20 @@ class Weak(Watch):
         assert self.choices is not None  # sanity check
         if not self.drift or self.choices.pick(self.drift, "memory moves") == 0:
             return
-        parts = [o for flight in self.flights.values() for o in flight if not o.done]
+        moving = [o for flight in self.flights.values() for o in flight if not o.done]
+        local = [queue for queue in self.local.values() if queue]
         evictable = len(self.hierarchy.dirty) if self.evicts else 0
-        if not parts and not evictable:
+        if not moving and not evictable and not local:
             return
-        chosen = self.choices.pick(len(parts) + evictable, "what moves")
-        if chosen >= len(parts):
-            _, store = self.hierarchy.evict(chosen - len(parts))
+        chosen = self.choices.pick(len(moving) + evictable + len(local), "what moves")
+        if chosen >= len(moving) + evictable:
+            local[chosen - len(moving) - evictable].pop(0).perform()
+            return
+        if chosen >= len(moving):
+            _, store = self.hierarchy.evict(chosen - len(moving))
             self._tell("cache evicts the store of", store.origin)
             return
-        operation = parts[chosen]
+        operation = moving[chosen]
         if operation.parts:
             self._perform(operation.parts[self.choices.pick(len(operation.parts), "which line")])
         else:
@@ -284,12 +360,13 @@ class Weak(Watch):
         if operation.kind == LOAD:
             seen, hidden = self.hierarchy.load(operation.unit, line, operation.scope)
             flat[part.rows] = seen[part.offsets]
-            self._tell(f"reads {line.address:#x}{f' without {hidden} newer stores' if hidden else ''}:", operation)
+            if hidden:
+                self._tell("reads an old copy of", operation, line.address)
         elif operation.kind == STORE:
             mask, new = np.zeros(line.size, np.bool_), np.zeros(line.size, np.uint8)
             mask[part.offsets], new[part.offsets] = True, flat[part.rows]
             self.hierarchy.store(operation.unit, line, mask, new, operation.scope, str(operation))
-            self._tell(f"lands at {line.address:#x}:", operation)
+            self._tell("lands at", operation, line.address)
         else:
             self._perform_atomic(operation, part, flat)
         parts.remove(part)
@@ -315,7 +392,7 @@ class Weak(Watch):
             if compared is None or (old == compared).all():
                 self.hierarchy.store(operation.unit, line, mask, new, operation.scope, str(operation))
             flat[rows] = old
-        self._tell(f"exchanges at {line.address:#x} ({operation.scope}):", operation)
+        self._tell(f"exchanges at {operation.scope} scope", operation, line.address)
 
     def _perform_before(self, part: Part) -> None:
         """What must come first: earlier accesses of the compute unit to the same line, and an own earlier
@@ -333,23 +410,19 @@ class Weak(Watch):
                         if earlier.line is part.line and earlier in other.parts:
                             self._perform(earlier)
 
-    def _tell(self, what: str, who: object) -> None:
-        self._told.append((self.hierarchy.now, what, who))
+    def _tell(self, what: str, who: object, address: int = 0) -> None:
+        self._told.append((self.hierarchy.now, what, address, who))
 
 
-def waits_for(instruction: Instruction) -> int | None:
-    """How many vector memory accesses an s_waitcnt lets go on, None when it does not wait for them.
+def waits_for(instruction: Instruction) -> tuple[int, int]:
+    """How many vector memory accesses, and how many LDS accesses and scalar loads, an s_waitcnt lets stay in flight.
 
-    The operand is ``vmcnt(n)`` among others, or the number that encodes it: bits 3..0 and 15..14 (CDNA3 ISA, SOPP).
+    The operand is ``vmcnt(n) lgkmcnt(n)`` or one of them, or the number that encodes both: bits 3..0 with 15..14,
+    and 11..8 (CDNA3 ISA, SOPP).
     """
     text = " ".join(instruction.operands)
-    if match := re.search(r"vmcnt\((\d+)\)", text):
-        return int(match.group(1))
-    if "cnt(" in text:
-        return None
-    word = int(text, 0)
-    allowed = word & 0xF | word >> 14 << 4 & 0x30
-    return None if allowed == 0x3F else allowed
-
-
-__all__ = ["ATOMIC", "READINGS", "Weak", "waits_for"]
+    if "cnt(" not in text:
+        word = int(text, 0)
+        return word & 0xF | word >> 14 << 4 & 0x30, word >> 8 & 0xF
+    counts = {name: int(n) for name, n in re.findall(r"(\w+cnt)\((\d+)\)", text)}
+    return counts.get("vmcnt", 63), counts.get("lgkmcnt", 63)

@@ -16,7 +16,7 @@ from harness.emulator.allocations import Allocations
 from harness.emulator.launch import Launch
 from harness.emulator.program import decode
 from harness.emulator.schedule import Scheduler
-from harness.emulator.watch import Seeded
+from harness.emulator.watch import Choices, Seeded
 from harness.emulator.watch.weak import Weak
 
 WORDS = ("x", "y", "z")
@@ -65,7 +65,7 @@ def lines(*parts) -> list[str]:
 
 
 def run(
-    threads, loads: list[list[int]], seed: int, waves: int = 1, **options
+    threads, loads: list[list[int]], choices: Choices | int, waves: int = 1, **options
 ) -> tuple[tuple[int, ...], dict[str, int]]:
     """One schedule: what each thread's registers ``loads`` hold at the end, thread by thread, and the final words.
 
@@ -77,7 +77,7 @@ def run(
     allocations.register(memory.ctypes.data, memory.nbytes, "words")
     allocations.register(out.ctypes.data, out.nbytes, "out")
     words = {w: memory.ctypes.data + 1024 * i for i, w in enumerate(WORDS)}
-    watch = Weak(Seeded(seed), outside=False, **options)
+    watch = Weak(Seeded(choices) if isinstance(choices, int) else choices, outside=False, **options)
     streams: dict[int, list] = {}
     by_rank: dict[int, list[int]] = {}
     for i, (rank, _) in enumerate(threads):

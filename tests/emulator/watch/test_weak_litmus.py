@@ -6,7 +6,10 @@ Each test states the whole set of outcomes over many schedules: one that is miss
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from harness.emulator.watch import Drawn
 from tests.emulator.watch.litmus import ACQUIRE, RELEASE, add, lines, load, outcomes, run, store, swap
 
 AGENT_RELEASE = ("buffer_wbl2 sc1", "s_waitcnt vmcnt(0)")
@@ -170,3 +173,23 @@ def test_the_open_question_whether_a_release_covers_the_siblings_stores():
     drained = [line for part in SIBLING for line in ([WAIT, part] if part == "s_barrier" else [part])]
     threads[0] = (0, drained)
     assert outcomes(threads, loads, waves=2, covers="wavefront") == ALL - {WEAK}
+
+
+def test_a_failing_schedule_shrinks_to_a_few_choices():
+    """Hypothesis draws every choice of the adversary; what is left of a failing run is the reordering itself."""
+    failures = []
+
+    @settings(max_examples=500, derandomize=True, database=None, deadline=None, report_multiple_bugs=False)
+    @given(st.data())
+    def holds(data):
+        choices = Drawn(lambda n: data.draw(st.integers(0, n - 1)))
+        result, _ = run(*message_passing(RELEASE, ACQUIRE[:1]), choices)
+        if result == WEAK:
+            failures.append(choices.deviations)
+        assert result != WEAK
+
+    with pytest.raises(AssertionError):
+        holds()
+    smallest = failures[-1]
+    assert 1 <= len(smallest) <= 6, smallest
+    assert "age of a line" in [what for _, what, _ in smallest]
