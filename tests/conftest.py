@@ -1,0 +1,16 @@
+"""After a run of the corpus: how many opcodes the emulator has, the corpus met, and tests check at their edges."""
+
+
+def pytest_terminal_summary(terminalreporter):
+    met: dict[str, set[str]] = {}
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name.startswith("opcodes of "):
+                met.setdefault(name.removeprefix("opcodes of "), set()).update(value.split())
+    if not met:
+        return
+    from tests.emulator.covering import counts
+
+    terminalreporter.section("emulator coverage")
+    for arch, names in sorted(met.items()):
+        terminalreporter.line(counts(arch, names))
