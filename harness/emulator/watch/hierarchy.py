@@ -103,7 +103,7 @@ class Hierarchy:
         low = address - (address - start) % LINE
         if low not in self.lines:
             size = min(low + LINE, end) - low
-            memory = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8)
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
             self.lines[low] = Line(low, size, memory.copy(), memory)
         return self.lines[low]
 
@@ -147,7 +147,8 @@ class Hierarchy:
             if own or reached:
                 self._promote(line, other, scope)
         if scope == "system":
-            return line.memory.copy()
+            reached_system: np.ndarray = line.memory.copy()
+            return reached_system
         return _compose(line, lambda s: s.system <= self.now or (s.unit.agent == unit.agent and s.agent <= self.now))
 
     def write_back(self, unit: Unit, scope: str) -> int:
@@ -258,7 +259,7 @@ class Hierarchy:
 
 def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
     """The line's bytes from the visible stores: the system's in their order, over them the agent's, the XCD's."""
-    data = line.base.copy()
+    data: np.ndarray = line.base.copy()
     shown = [s for s in line.stores if visible(s)]
     for store in sorted(shown, key=lambda s: (s.system, *_age(s))):
         data[store.mask] = store.data[store.mask]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from harness.emulator import native
@@ -10,7 +12,9 @@ from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.state import Wavefronts
 
 
-def locate(wf: Wavefronts, access: GlobalAccess, addresses: np.ndarray, lanes: np.ndarray) -> tuple:
+def locate(
+    wf: Wavefronts, access: GlobalAccess, addresses: np.ndarray, lanes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of the allocation that each lane's address lies in; raises the fault of the first bad lane."""
     starts, ends, _ = wf.chunk.table
     chosen = addresses[lanes]
@@ -76,7 +80,7 @@ def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray, compared: np.
     kind = np.uint32 if access.size == 4 else np.uint64
     a, b = old.view(kind), value.view(kind)
     if access.operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
-        add = pk_add_f16 if access.operation == native.PK_ADD_F16 else pk_add_bf16
+        add: Callable[..., np.ndarray] = pk_add_f16 if access.operation == native.PK_ADD_F16 else pk_add_bf16
         result = add(a, b)
     else:
         function = native.fold32 if access.size == 4 else native.fold64
