@@ -164,6 +164,20 @@ def _address(form, v, s, w, lane, areg, sreg, soffset, offset, size):
 
 
 @_jit
+def lane_masks(s, register, out):
+    """Write the lane mask in scalar registers ``register`` and the next to ``out`` bool[W, 64]; returns how many lanes
+    are set."""
+    count = 0
+    for w in range(out.shape[0]):
+        word = np.uint64(s[w, register]) | np.uint64(s[w, register + 1]) << np.uint64(32)
+        for lane in range(64):
+            bit = (word >> np.uint64(lane)) & np.uint64(1)
+            out[w, lane] = bit != 0
+            count += np.int64(bit)
+    return count
+
+
+@_jit
 def addresses(v, s, form, areg, sreg, soffset, offset, size, out, inside):
     """Write every lane's address to ``out`` uint64[W, 64], and to ``inside`` bool[W, 64] whether it takes part."""
     for w in range(out.shape[0]):
@@ -575,6 +589,7 @@ _COUNTS = types.int64[::1]
 _I, _B = types.int64, types.boolean
 _FORM = (_I, _I, _I, _I, _I)
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
+    lane_masks: (_S, _I, types.boolean[:, ::1]),
     addresses: (_V, _S, *_FORM, _I, types.uint64[:, ::1], types.boolean[:, ::1]),
     fold32: (_I, types.uint32, types.uint32),
     fold64: (_I, types.uint64, types.uint64),

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.emulator import native
+
 if TYPE_CHECKING:
     from harness.emulator.launch import Chunk
 
@@ -152,13 +154,15 @@ class Wavefronts:
     def addresses(self) -> tuple[int, int, int, int]:
         """What compiled code is called with: the addresses of ``v``, ``s`` and ``scc``, and W."""
         if self._addresses is None:
-            self._addresses = (self.v.ctypes.data, self.s.ctypes.data, self.scc.ctypes.data, len(self.wave))
+            v, s, scc = (a.__array_interface__["data"][0] for a in (self.v, self.s, self.scc))
+            self._addresses = (v, s, scc, len(self.wave))
         return self._addresses
 
     def refresh_exec(self) -> None:
         """Bring the lane mask up to date after EXEC was written."""
-        self.exec_mask = unpack(self.s.view(np.uint64)[:, EXEC >> 1])
-        self.active = int(np.count_nonzero(self.exec_mask))
+        # A new array: what was read before stays as it was.
+        self.exec_mask = np.empty((len(self.wave), LANES), np.bool_)
+        self.active: int = native.lane_masks(self.s, EXEC, self.exec_mask)
         self.exec_all = self.active == self.exec_mask.size
 
     def select(self, rows: np.ndarray) -> Wavefronts:
