@@ -26,7 +26,7 @@ import numpy as np
 from harness.emulator import program as p
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.launch import Chunk, Launch
-from harness.emulator.state import Wavefronts
+from harness.emulator.state import LANES, Wavefronts
 from harness.emulator.watch.base import Watch
 
 QUANTUM = 16
@@ -34,8 +34,8 @@ POLL_QUANTUM = 2
 SLACK = 4
 # One of these is chosen for a run: some orderings need a wavefront that runs far while others stand still.
 _PERIODS = (1, 4, 16)
-# Wavefronts executed as one array: enough to amortise NumPy's overhead, few enough for the registers to stay in cache.
-CHUNK_WAVES = 128
+# Wavefronts executed as one array: enough to amortise the overhead of a step, few enough for the registers to stay near.
+CHUNK_WAVES, CHUNK_BYTES = 512, 4 << 20
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
 RESIDENT_WAVES = 304 * 32
 _SPINS_BEFORE_SLEEP = 64
@@ -80,6 +80,8 @@ class Scheduler:
             while True:
                 wavefronts = self._next()
                 if wavefronts is None:
+                    if self.watch is not None:
+                        self.watch.over()
                     return
                 self._run(wavefronts)
 
@@ -109,7 +111,8 @@ class Scheduler:
         self.launches.append(launch)
         if self.watch is not None:
             self.watch.start(launch)
-        per_chunk = 1 if self.splits else max(1, CHUNK_WAVES // launch.waves_per_group)
+        waves = min(CHUNK_WAVES, CHUNK_BYTES // (4 * LANES * (launch.program.vgprs + 2)))
+        per_chunk = 1 if self.splits else max(1, waves // launch.waves_per_group)
         starts = range(0, launch.groups, per_chunk)
         self.pending[:0] = [(launch, first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
 
@@ -238,6 +241,12 @@ class Scheduler:
                 elif end == p.SLEEP:
                     wf.block += 1
                     os.sched_yield()
+                elif end == p.CALL:
+                    goes = block.goes(wf)  # type: ignore[misc]
+                    if (goes != goes[0]).any():
+                        self._scatter(wf, goes)
+                        return
+                    wf.block = int(goes[0])
                 elif end == p.SWITCH:
                     wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
                     self.ready.append(wf)
@@ -287,6 +296,13 @@ class Scheduler:
         if block.target <= block.index:
             go.turn += 1 if block.polls else 0
         self.ready += [stay, go]
+
+    def _scatter(self, wf: Wavefronts, goes: np.ndarray) -> None:
+        """Wavefronts that return to different callers."""
+        for block in np.unique(goes):
+            part = wf.select(goes == block)
+            part.block = int(block)
+            self.ready.append(part)
 
     # -- barriers and ends -------------------------------------------------------------------------------------------
 

@@ -88,6 +88,9 @@ class Watch:
     def finish(self, launch: Launch) -> None:
         """The last wavefront of a launch has ended."""
 
+    def over(self) -> None:
+        """All launches have finished, and the caller is about to go on."""
+
     def settled(self) -> bool:
         """False while memory may still change, or be seen to, without any wavefront doing anything."""
         return True

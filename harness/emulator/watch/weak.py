@@ -134,6 +134,8 @@ class Weak(Watch):
         self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
         self.drift: int | None = None
         self.evicts = False
+        # Ranks whose kernel has ended and whose caches have not been written back.
+        self.ending: list[int] = []
         self.issued = 0
         self._told: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
         self._changes = -1
@@ -159,17 +161,27 @@ class Weak(Watch):
             assert self.choices is not None  # sanity check
             self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), "how often memory moves by itself")]
             self.evicts = bool(self.choices.pick(2, "whether caches evict"))
+        if launch.rank in self.ending:
+            self.over()
         self.hierarchy.begin(launch.rank)
 
     def finish(self, launch: Launch) -> None:
-        for key in [key for key in self.flights if key[0] == launch.rank]:
-            for operation in self.flights.pop(key):
-                self._complete(operation)
         for key in [key for key in self.local if key[0] == launch.rank]:
             del self.local[key]
-        self.hierarchy.flush(launch.rank)
+        self.ending.append(launch.rank)
+
+    def over(self) -> None:
+        while self.ending:
+            self._end_kernel()
+
+    def _end_kernel(self) -> None:
+        """The release at the end of a kernel: it comes after the last wavefront, and before the rank's next kernel."""
+        self.hierarchy.flush(self.ending.pop(0))
 
     def settled(self) -> bool:
+        if self.ending:
+            self._end_kernel()
+            return False
         before, self._changes = self._changes, self.hierarchy.changes
         stores = any(
             o.kind != LOAD and o.kind != ATOMIC and not o.done for flight in self.flights.values() for o in flight
@@ -311,9 +323,13 @@ class Weak(Watch):
         moving = [o for flight in self.flights.values() for o in flight if not o.done]
         local = [queue for queue in self.local.values() if queue]
         evictable = len(self.hierarchy.dirty) if self.evicts else 0
-        if not moving and not evictable and not local:
+        possible = len(moving) + evictable + len(local) + bool(self.ending)
+        if not possible:
             return
-        chosen = self.choices.pick(len(moving) + evictable + len(local), "what moves")
+        chosen = self.choices.pick(possible, "what moves")
+        if chosen == len(moving) + evictable + len(local):
+            self._end_kernel()
+            return
         if chosen >= len(moving) + evictable:
             local[chosen - len(moving) - evictable].pop(0).perform()
             return

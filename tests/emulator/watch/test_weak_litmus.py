@@ -182,7 +182,7 @@ def test_a_failing_schedule_shrinks_to_a_few_choices():
     @settings(max_examples=500, derandomize=True, database=None, deadline=None, report_multiple_bugs=False)
     @given(st.data())
     def holds(data):
-        choices = Drawn(lambda n: data.draw(st.integers(0, n - 1)))
+        choices = Drawn(lambda n: data.draw(st.integers(0, n - 1)), limit=80)
         result, _ = run(*message_passing(RELEASE, ACQUIRE[:1]), choices)
         if result == WEAK:
             failures.append(choices.deviations)
