@@ -34,7 +34,7 @@ POLL_QUANTUM = 2
 SLACK = 4
 # One of these is chosen for a run: some orderings need a wavefront that runs far while others stand still.
 _PERIODS = (1, 4, 16)
-# Wavefronts executed as one array: enough to amortise the overhead of a step, few enough for the registers to stay near.
+# Wavefronts executed as one array: enough to amortise the overhead of a step, few enough for registers to stay near.
 CHUNK_WAVES, CHUNK_BYTES = 512, 4 << 20
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
 RESIDENT_WAVES = 304 * 32
