@@ -34,6 +34,7 @@ def cli() -> None:
 @cli.command(short_help="Run the suite; write evidence and reports.")
 @click.option("--device", default="emulated", show_default=True, help="emulated, rocm or cuda.")
 @click.option("--arch", default=None, help="gfx942, gfx950 or sm_90.  [default: the device's first]")
+@click.option("--emulator-mode", default="fast", show_default=True, help="fast, check, race, trace or weak[:SEED].")
 @click.option("--ranks", default=None, help="Ranks, or several world sizes as in 2,4.  [default: the profile's]")
 @click.option("--profile", default="gate", show_default=True, help="gate, ci, dev or nightly.")
 @click.option("--output", type=_PATH, default=None, help="Where evidence and reports go.  [default: out/certify]")
@@ -42,6 +43,7 @@ def cli() -> None:
 def certify(
     device: str,
     arch: str | None,
+    emulator_mode: str,
     ranks: str | None,
     profile: str,
     output: Path | None,
@@ -55,7 +57,7 @@ def certify(
     """
     from harness.commands import preflight
 
-    request = preflight.check_request(device, arch, ranks, profile, implementation, seed)
+    request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode)
     preflight.check_software(request.device, request.arch)
     output = output or Path("out", "certify")
     preflight.check_output(output)

@@ -25,7 +25,7 @@ TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 class Request:
     """What a run is asked to do: the options that are handed to the suite.
 
-    ``ranks`` are the world sizes, in order; empty means the profile's.
+    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the emulated device's.
     """
 
     device: str
@@ -34,25 +34,33 @@ class Request:
     profile: str
     implementation: str
     seed: int | None = None
+    mode: str = "fast"
 
     def options(self) -> list[str]:
         """The same as options of the pytest plugin."""
         options = ["--device", self.device, "--arch", self.arch]
+        options += ["--emulator-mode", self.mode] if self.mode != "fast" else []
         options += ["--profile", self.profile, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
 
 def check_request(
-    device: str, arch: str | None, ranks: str | None, profile: str, implementation: str, seed: int | None = None
+    device: str,
+    arch: str | None,
+    ranks: str | None,
+    profile: str,
+    implementation: str,
+    seed: int | None = None,
+    mode: str = "fast",
 ) -> Request:
     """The request, with the device's first arch where none is named. Raises UsageError that says what to do."""
-    found = devices.known(device, arch)
+    found = devices.known(device, arch, mode)
     if profile not in PROFILES:
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
     if not implementation.isidentifier() or not _found(implementation):
         raise UsageError(f"no package {implementation!r} can be imported: install it, or name another --implementation")
-    return Request(device, found.arch, _ranks(ranks) if ranks is not None else (), profile, implementation, seed)
+    return Request(device, found.arch, _ranks(ranks) if ranks is not None else (), profile, implementation, seed, mode)
 
 
 def check_software(device: str, arch: str) -> None:

@@ -94,4 +94,4 @@ def _request(evidence: Evidence) -> Request:
         return check_request("emulated", None, None, "gate", "iris_under_test")
     run = evidence.runs[-1]
     ranks = ",".join(map(str, run.ranks))
-    return check_request(run.device, run.arch, ranks, run.profile, run.implementation["name"], run.seed)
+    return check_request(run.device, run.arch, ranks, run.profile, run.implementation["name"], run.seed, run.mode)

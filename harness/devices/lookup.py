@@ -18,19 +18,27 @@ _DEVICES: dict[str, tuple[Callable[[str], Device], tuple[str, ...]]] = {
 NAMES = tuple(_DEVICES)
 
 
-def known(name: str, arch: str | None = None) -> Device:
-    """The device of that name and arch (None: its first), whether or not this machine has it; UsageError if unknown."""
+def known(name: str, arch: str | None = None, mode: str = "fast") -> Device:
+    """The device of that name and arch (None: its first), whether or not this machine has it; UsageError if unknown.
+
+    ``mode`` is the emulated device's: ``fast``, ``check``, ``weak:SEED``, ... UsageError for one that it has not, and
+    for any other device.
+    """
     if name not in _DEVICES:
         raise UsageError(f"unknown device {name!r}; choose one of {', '.join(NAMES)}")
     make, archs = _DEVICES[name]
     if arch is not None and arch not in archs:
         raise UsageError(f"device {name} has no arch {arch!r}; choose one of {', '.join(archs)}")
+    if name == Emulated.name:
+        return Emulated(arch or archs[0], mode)
+    if mode != "fast":
+        raise UsageError(f"device {name} has no modes: {mode!r} is one of the emulated device")
     return make(arch or archs[0])
 
 
-def get(name: str, arch: str | None = None) -> Device:
+def get(name: str, arch: str | None = None, mode: str = "fast") -> Device:
     """Like ``known``, but also a UsageError when this machine cannot run it, naming what is missing."""
-    device = known(name, arch)
+    device = known(name, arch, mode)
     if reason := device.missing():
         raise UsageError(f"device {name} cannot be used here: {reason}")
     return device

@@ -59,7 +59,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Run:
-    """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit."""
+    """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit;
+    ``mode`` is the emulated device's."""
 
     record: ClassVar[str] = "run"
     id: str
@@ -72,6 +73,7 @@ class Run:
     environment: Mapping[str, Any]
     started: str
     argv: tuple[str, ...] = ()
+    mode: str = "fast"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ class _Facts:
 class Heap:
     """The part of mode ``check`` that looks at global memory; one per driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict_alignment: bool) -> None:
+        self._strict_alignment = strict_alignment
         self._forgotten: list[Region] = []
         self._random = np.random.default_rng(0x1715)
         self._programs: dict[int, _Facts] = {}
@@ -87,6 +88,8 @@ class Heap:
         target = access.data if access.kind == LOAD else access.target
         results = registers.vectors(target, words) if target >= 0 else 0
         reads = registers.vectors(access.data, stored) | registers.vectors(*vector) | scalar
+        # An atomic checks for itself.
+        aligned = self._strict_alignment and size >= 4 and access.kind != ATOMIC
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             addresses, lanes = access.addresses(wf)
@@ -94,7 +97,7 @@ class Heap:
                 _check_address(wf, shadow, instruction, vector, scalar)
                 if stored and shadow.dirty & registers.vectors(access.data, stored):
                     _check_data(wf, shadow, access, stored, addresses, lanes)
-            if size >= 4 and access.kind != ATOMIC:
+            if aligned:
                 _check_alignment(wf, instruction, addresses, lanes, size)
             chunk = wf.chunk
             facts = self._programs[id(chunk.launch.program)]
@@ -118,12 +121,14 @@ class Heap:
         """The step in place of a copy to LDS: an undefined address is reported, and memory that nobody has written."""
         vector, scalar = _address_registers(access)
         reads = registers.vectors(*vector) | scalar
+        aligned = self._strict_alignment and access.size >= 4
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             if shadow.dirty & reads:
                 _check_address(wf, shadow, access.instruction, vector, scalar)
             addresses, lanes = access.addresses(wf)
-            _check_alignment(wf, access.instruction, addresses, lanes, access.size)
+            if aligned:
+                _check_alignment(wf, access.instruction, addresses, lanes, access.size)
             chunk = wf.chunk
             table, chunk.table = chunk.table, chunk.launch.table.exact
             try:
@@ -228,8 +233,6 @@ def _check_data(
 def _check_alignment(
     wf: Wavefronts, instruction: Instruction, addresses: np.ndarray, lanes: np.ndarray, size: int
 ) -> None:
-    if size < 4:
-        return
     bad = (addresses & np.uint64(3) != 0) & lanes
     if bad.any():
         lane = int(bad.argmax())

@@ -28,17 +28,25 @@ _EXEC = registers.scalars(EXEC, 2)
 
 class Check(Watch):
     """See the package. ``closed``: nobody outside a launch changes the memory it reads, so one that waits for ever is
-    reported. ``strict_barriers``: wavefronts of a work-group must meet at the same s_barrier; False where they part on
-    purpose, as ping-pong schedules do."""
+    reported. ``strict_alignment``: wide accesses must be aligned; False: only where the hardware needs it.
+    ``strict_barriers``: wavefronts of a work-group must meet at the same s_barrier; False where they part on purpose,
+    as ping-pong schedules do."""
 
     name: ClassVar[str] = "check"
     red_zones = True
 
-    def __init__(self, choices: Choices | None = None, closed: bool = False, strict_barriers: bool = True) -> None:
+    def __init__(
+        self,
+        choices: Choices | None = None,
+        closed: bool = False,
+        strict_alignment: bool = True,
+        strict_barriers: bool = True,
+    ) -> None:
         super().__init__(choices)
         self.closed = closed
+        self._strict_alignment = strict_alignment
         self._strict_barriers = strict_barriers
-        self._heap = Heap()
+        self._heap = Heap(strict_alignment)
         self._shares: dict[int, share.Share] = {}
         # Where the wavefronts of a chunk wait: (chunk's id, wavefront) -> the s_barrier.
         self._waiting: dict[int, dict[int, Instruction]] = {}
@@ -136,7 +144,7 @@ class Check(Watch):
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
-            results, body = share.access(access, plain, self._shares)
+            results, body = share.access(access, plain, self._shares, self._strict_alignment)
             return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, shares=True))
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check

@@ -111,12 +111,12 @@ class Share:
 Body = Callable[[Wavefronts, Shadow], None]
 
 
-def access(access: LdsAccess, plain: Step, shares: dict[int, Share]) -> tuple[int, Body]:
+def access(access: LdsAccess, plain: Step, shares: dict[int, Share], strict: bool) -> tuple[int, Body]:
     """The registers that an LDS instruction writes, and the step in place of ``plain``. ``shares``: by id of the
-    chunk."""
+    chunk; ``strict``: wide accesses must be aligned."""
     instruction, areg, size, kind = access.instruction, access.areg, access.size, _KINDS[access.kind]
     words = max(1, size // 4)
-    alignment = {8: 8, 12: 16, 16: 16}.get(size, size)
+    alignment = {8: 8, 12: 16, 16: 16}.get(size, size) if strict else 1
     # The registers that each part loads and stores.
     loaded = [register for _, register in access.parts] if access.kind == LOAD else []
     if access.kind == ATOMIC and access.target >= 0:
