@@ -1,0 +1,81 @@
+"""How fast the emulated device is, and how far from what NumPy can do.
+
+    python benchmarks/emulator
+    python benchmarks/emulator --only matmul --profile
+    python benchmarks/emulator --repeat 5 --json
+
+Each benchmark stands next to its floor: NumPy's own time for the same array operations, taken in the same run (see
+``floor``). The machine's speed cancels in that ratio. Times are processor time of this process, on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+# One thread, in NumPy's matrix products too: said before NumPy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from benchmarks.emulator import measure
+from benchmarks.emulator.kernels import BENCHMARKS
+from harness import emulator
+
+COLUMNS = (
+    ("Mwi/s", "million_wavefront_instructions_per_second"), ("Mli/s", "million_lane_instructions_per_second"),
+    ("ms", "ms"), ("floor ms", "floor_ms"), ("ratio", "ratio_to_floor"), ("first ms", "first_ms"),
+    ("compile ms", "compile_ms"),
+)  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n", maxsplit=1)[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=[*BENCHMARKS], help="run this benchmark; may be repeated")
+    parser.add_argument("--repeat", type=int, default=5, help="rounds of each measurement; the median counts")
+    parser.add_argument("--core", type=int, default=None, help="pin the process to this core")
+    parser.add_argument("--interpreted", action="store_true", help="leave ALU instructions interpreted")
+    parser.add_argument("--profile", action="store_true", help="say where the time goes, by class and by step")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
+    if options.repeat < 1:
+        parser.error(f"--repeat must be at least 1, not {options.repeat}")
+    if options.core is not None:
+        if options.core not in os.sched_getaffinity(0):
+            parser.error(f"--core {options.core}: this process may use {sorted(os.sched_getaffinity(0))}")
+        os.sched_setaffinity(0, {options.core})
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION", UserWarning)
+    figures = {}
+    if not options.json:
+        print(f"{'':<12}" + "".join(f"{title:>12}" for title, _ in COLUMNS))
+    for name in options.only or BENCHMARKS:
+        driver = emulator.activate()
+        try:
+            benchmark = BENCHMARKS[name](driver)
+            measured = measure.measure(driver, benchmark, options.repeat, not options.interpreted)
+            profile = measure.profile(driver, benchmark, options.repeat) if options.profile else ""
+        finally:
+            emulator.deactivate()
+        figures[name] = measured.as_data()
+        if options.json:
+            continue
+        print(f"{name:<12}" + "".join(f"{figures[name][column]:>12.3f}" for _, column in COLUMNS), flush=True)
+        if profile:
+            print(f"  {measured.title}\n{profile}")
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The benchmark runs and measures what it says; how fast anything is decides no test."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.emulator import floor
+from benchmarks.emulator.__main__ import main
+from benchmarks.emulator.kernels import BENCHMARKS
+from harness.emulator.ops import find
+
+
+def test_every_benchmark_computes_the_right_result(capsys):
+    """``measure`` checks the result of an interpreted and of a compiled launch."""
+    assert main(["--repeat", "1", "--json", "--only", "small-put", "--only", "reduction", "--only", "spin"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert list(figures) == ["small-put", "reduction", "spin"]
+    for measured in figures.values():
+        assert all(math.isfinite(value) and value > 0 for name, value in measured.items() if name != "title")
+        assert measured["ratio_to_floor"] == pytest.approx(measured["ms"] / measured["floor_ms"])
+
+
+def test_a_profile_names_classes_and_steps(capsys):
+    assert main(["--repeat", "1", "--interpreted", "--profile", "--only", "put"]) == 0
+    printed = capsys.readouterr().out
+    assert "scheduling and launching" in printed
+    assert "global_load_dwordx4" in printed
+    assert "interpreted" in printed
+
+
+def test_there_is_a_benchmark_for_each_kind_of_work():
+    assert {"put", "small-put", "all-gather", "reduction", "matmul", "attention", "spin"} == set(BENCHMARKS)
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "operations"),
+    [
+        ("v_add_u32_e32", [("add", 4)]),
+        ("s_add_u32", []),
+        ("global_load_dwordx4", [("take", 16)]),
+        ("buffer_store_short", [("put", 2)]),
+        ("ds_read2_b64", [("take", 8), ("take", 8)]),
+        ("ds_write_b8", [("put", 1)]),
+        ("global_atomic_add", [("take", 4), ("put", 4)]),
+        ("s_waitcnt", []),
+        ("v_mfma_f32_32x32x8_f16", [("32x32x8", 4)]),
+    ],
+)
+def test_what_numpy_would_do_for_an_instruction(mnemonic, operations):
+    assert find(mnemonic, "gfx942")[0] is not None
+    assert floor._operations(SimpleNamespace(mnemonic=mnemonic), "gfx942") == operations
