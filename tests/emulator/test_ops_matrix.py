@@ -92,7 +92,8 @@ class Matrices:
 
 
 def same(op, got, wanted):
-    f = {"f32": F32, "f64": F64}.get(op.d)
+    """Any NaN is as good as another in a chain of fused multiply-adds."""
+    f = {"f32": F32, "f64": F64}.get(op.a)
     return got == wanted or (f is not None and f.is_nan(got) and f.is_nan(wanted))
 
 
@@ -151,6 +152,34 @@ def test_every_opcode_adds_as_the_model_says(name, arch):
         for place in some.sample(places, min(len(places), 48)):
             wanted, got = matrices.dot(wave, *place), after[wave][place]
             assert same(op, got, wanted), f"{name} {arch}, wave {wave}, {place}: {got:#x}, not {wanted:#x}"
+
+
+def one_sum(name, products, c):
+    """The bits of D[0][0] of a bf16 MFMA: C plus ``products`` of two powers of two each, and of zeros."""
+    op = reference.parse(name)
+    matrices = Matrices(op, "gfx942", 1, lambda side, wave: 0)
+    matrices.c[0][0, 0, 0] = c
+    for k, (a, b) in enumerate(products):
+        matrices.a[0][0, 0, k], matrices.b[0][0, 0, k] = a + 127 << 7, b + 127 << 7
+    got = matrices.unpacked(matrices.run(name))[0][0, 0, 0]
+    assert got == matrices.dot(0, 0, 0, 0)
+    return got
+
+
+def test_sums_keep_31_bits_below_the_leading_one():
+    """1 + 2**-24 lies between two numbers: what is added at 2**-31 decides, what is added at 2**-32 is dropped."""
+    name, one = "v_mfma_f32_32x32x8_bf16", F32.bias << F32.mantissa
+    assert one_sum(name, [(-12, -12)], one) == one
+    assert one_sum(name, [(-12, -12), (-15, -16)], one) == one + 1
+    assert one_sum(name, [(-12, -12), (-16, -16)], one) == one
+
+
+def test_a_product_of_zero_hides_what_is_far_below_the_range_of_f32():
+    """2**-150 + 2**-155 is nearer to the least denormal than to 0, unless it is cut at 2**-150 first."""
+    name = "v_mfma_f32_32x32x8_bf16"
+    tiny = [(-75, -75), (-75, -80)]
+    assert one_sum(name, tiny, 0) == 0
+    assert one_sum(name, tiny + [(-90, -90)] * 6, 0) == 1
 
 
 # -- where elements lie, and modifiers ---------------------------------------------------------------------------------
