@@ -34,7 +34,7 @@ PURE = {
 }  # fmt: skip
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT = 2e-6, 50e-9
-COMPILING_RUN, COMPILING_STEP, LOOKING_UP = 2e-3, 1.5e-3, 5e-3
+COMPILING_RUN, COMPILING_STEP, LOOKING_UP = 2e-3, 4e-3, 5e-3
 
 # First and last + 1 of the steps of a compiled piece, and whether it writes EXEC.
 Piece = tuple[int, int, bool]
