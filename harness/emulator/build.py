@@ -38,7 +38,8 @@ def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) ->
     if op.klass == "salu":
         return _scalar(op, results, sources)
     form = "packed" if op.packed else "mixed" if op.mixed else encoding
-    unknown = instruction.modifiers.keys() - _ACCEPTED.get(form, {"op_sel"} | _OUTPUT)
+    read = {t[1:] for t in op.sources if t[0] == "%"}
+    unknown = instruction.modifiers.keys() - _ACCEPTED.get(form, {"op_sel"} | _OUTPUT) - read
     if unknown:
         raise UnimplementedInstruction(f"{op.name} with modifiers {sorted(unknown)}")
     function, after = _output(op, instruction, results[0][0])
@@ -54,15 +55,16 @@ def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) ->
     if after is None and not selects and (step := inplace.step(function, results, sources)):
         return step
     select = _bits(instruction.modifiers.get("op_sel", ""), len(sources) + 1)
-    getters = [_source(_half(t, select[i]), o) for i, (t, o) in enumerate(sources)]
-    setters = [_result(_half(t, select[len(sources)]), o, op.keeps_high) for t, o in results]
+    count = len(instruction.operands) - len(results)
+    getters = [_source(_half(t, select[i] and i < count), o) for i, (t, o) in enumerate(sources)]
+    setters = [_result(_half(t, select[count]), o, op.keeps_high) for t, o in results]
     return _general(function, getters, setters, after)
 
 
 def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list, list]:
-    """Results and sources as (type, operand), the implicit ones added: ``@type`` reads the destination, ``vcc`` is a
-    mask."""
-    explicit = [t for t in op.results + op.sources if t not in _IMPLICIT and t[0] != "@"]
+    """Results and sources as (type, operand), the implicit ones added: ``@type`` reads the destination, ``%name``
+    is the number that a modifier gives, ``vcc`` a mask."""
+    explicit = [t for t in op.results + op.sources if t not in _IMPLICIT and t[0] not in "@%"]
     if len(explicit) != len(instruction.operands):
         raise UnimplementedInstruction(f"{op.name} takes {len(explicit)} operands, not {len(instruction.operands)}")
     parsed = iter(operands.parse(text, accum_offset) for text in instruction.operands)
@@ -72,6 +74,8 @@ def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list
             return "mask", operands.parse("vcc")
         if kind[0] == "@":
             return kind[1:], _operand(results[0])
+        if kind[0] == "%":
+            return "u32", operands.parse(instruction.modifiers.get(kind[1:], "0"))
         return kind, None if kind in _IMPLICIT else next(parsed)
 
     results = [pair(t) for t in op.results]

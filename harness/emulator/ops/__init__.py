@@ -8,6 +8,7 @@ from harness.emulator.ops import (
     convert,
     crosslane,
     dot,
+    extremes,
     floating,
     integer,
     lds,
@@ -16,6 +17,7 @@ from harness.emulator.ops import (
     matrix,
     memory,
     packed,
+    reduction,
     scalar,
     vector,
 )
@@ -29,6 +31,7 @@ __all__ = [
     "convert",
     "crosslane",
     "dot",
+    "extremes",
     "find",
     "floating",
     "integer",
@@ -38,6 +41,7 @@ __all__ = [
     "matrix",
     "memory",
     "packed",
+    "reduction",
     "scalar",
     "vector",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.table import instruction, vector
 from harness.emulator.ops.vector import bit_count
 from harness.emulator.state import LANES, SCALAR, VECTOR, key
@@ -99,6 +100,85 @@ def permute(instruction, context):
             active = wf.exec_mask[:, lane]
             result[rows[active], target_lane[active, lane]] = value[active, lane]
         np.copyto(wf.view[to], result, where=wf.exec_mask)
+
+    return step
+
+
+@instruction("ds_swizzle_b32", klass="lds")
+def swizzle(instruction, context):
+    """Lane i reads the lane that the pattern gives; 0 from a lane that EXEC disables."""
+    target, data = (context.operand(text) for text in instruction.operands)
+    to, at = key(VECTOR, target.register, "u32"), key(VECTOR, data.register, "u32")
+    source = swizzle_lanes(instruction.modifiers.get("offset", "0"))
+
+    def step(wf):
+        value = np.where(wf.exec_mask, wf.view[at], np.uint32(0))
+        np.copyto(wf.view[to], value[:, source], where=wf.exec_mask)
+
+    return step
+
+
+def swizzle_lanes(pattern: str) -> np.ndarray:
+    """Which lane each lane reads, int64[64], for ``swizzle(...)`` or the number that encodes it.
+
+    Source: LLVM AMDGPU modifier syntax, "ds_swizzle offset"; CDNA3 ISA, DS_SWIZZLE_B32. Bit 15 set: two bits for
+    each lane of a quad. Else lane (i & and | or) ^ xor within 32 lanes. 0xC000 and up: a rotation within 32 lanes.
+    """
+    number = _swizzle_number(pattern)
+    half = _ALL & ~31
+    if number >= 0xE000:
+        raise UnimplementedInstruction(f"ds_swizzle with the FFT pattern {pattern}")
+    if number >= 0xC000:
+        amount, keep = number >> 5 & 31, number & 31
+        step = -amount if number >> 10 & 1 else amount
+        return half + ((_ALL & keep) | ((_ALL + step) & ~keep & 31))
+    if number >= 0x8000:
+        return (_ALL & ~3) + (number >> 2 * (_ALL & 3) & 3)
+    return half + (((_ALL & number & 31) | number >> 5 & 31) ^ (number >> 10 & 31))
+
+
+def _swizzle_number(pattern: str) -> int:
+    if not pattern.startswith("swizzle("):
+        return int(pattern, 0)
+    name, *arguments = (part.strip() for part in pattern[len("swizzle(") : -1].split(","))
+    if name == "BITMASK_PERM":
+        and_ = or_ = xor = 0
+        for i, c in enumerate(reversed(arguments[0].strip('"'))):
+            and_ |= (c in "pi") << i
+            or_ |= (c == "1") << i
+            xor |= (c == "i") << i
+        return and_ | or_ << 5 | xor << 10
+    numbers = [int(text, 0) for text in arguments]
+    if name == "QUAD_PERM":
+        return 0x8000 | sum(n << 2 * i for i, n in enumerate(numbers))
+    if name == "BROADCAST":
+        return 32 - numbers[0] | numbers[1] << 5
+    if name in ("SWAP", "REVERSE"):
+        return 31 | (numbers[0] - (name == "REVERSE")) << 10
+    raise UnimplementedInstruction(f"ds_swizzle with the pattern {pattern}")
+
+
+@instruction("v_permlane16_swap_b32@gfx950 v_permlane32_swap_b32@gfx950", klass="valu")
+def permlane_swap(instruction, context):
+    """The upper lanes of the first register change places with the lower lanes of the second: halves of 64 or of 32.
+
+    Source: CDNA4 ISA, VOP1. A lane whose partner EXEC disables keeps its value, or gets 0 with ``bound_ctrl``; with
+    ``fi`` partners count as enabled.
+    """
+    first, second = (context.operand(text) for text in instruction.operands)
+    width = 32 if "32_swap" in instruction.mnemonic.replace("_b32", "") else 16
+    upper = (_ALL & width) != 0
+    a, b = key(VECTOR, first.register, "u32"), key(VECTOR, second.register, "u32")
+    fetch_inactive = instruction.modifiers.get("fi", "0") not in ("0", "")
+    zero = "bound_ctrl" in instruction.modifiers
+
+    def step(wf):
+        old_a, old_b = wf.view[a].copy(), wf.view[b].copy()
+        for k, lanes, other, move in ((a, upper, old_b, -width), (b, ~upper, old_a, width)):
+            source = np.where(lanes, _ALL + move, _ALL)
+            valid = fetch_inactive | wf.exec_mask[:, source]
+            value = np.where(valid, other[:, source], np.uint32(0))
+            np.copyto(wf.view[k], value, where=wf.exec_mask & lanes & (valid | zero))
 
     return step
 

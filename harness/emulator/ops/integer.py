@@ -153,3 +153,9 @@ for _type in ("u32", "i32", "u16", "i16"):
     vector(f"v_min3_{_type}", _three, keeps_high=_keeps)(lambda a, b, c: np.minimum(np.minimum(a, b), c))
     vector(f"v_max3_{_type}", _three, keeps_high=_keeps)(lambda a, b, c: np.maximum(np.maximum(a, b), c))
     vector(f"v_med3_{_type}", _three, keeps_high=_keeps)(median(np.minimum, np.maximum))
+
+# The "legacy" forms clear the upper half of the destination.
+for _type in ("u16", "i16"):
+    vector(f"v_mad_legacy_{_type}", f"{_type} = {_type} {_type} {_type}", saturated=saturating(
+        lambda a, b, c: a * b + c, *RANGES[_type]
+    ))(lambda a, b, c: a * b + c)  # fmt: skip

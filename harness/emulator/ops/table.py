@@ -12,8 +12,8 @@ Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane
 64]),
 ``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32``
 (the destination's old
-value). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which ``build`` handles alike for all of them: an op is
-written once.
+value) and ``%bitop3`` (the number given by that modifier). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings,
+which ``build`` handles alike for all of them: an op is written once.
 
 Anything else (memory, branches, cross-lane reads) is a builder, called once while decoding, that returns the step::
 

@@ -219,3 +219,58 @@ def pk_mov(instruction, context):
         np.copyto(wf.view[high], values[1], where=wf.exec_mask)
 
     return step
+
+
+# -- gfx950 ------------------------------------------------------------------------------------------------------------
+
+
+@vector("v_bitop3_b32@gfx950", "u32 = u32 u32 u32 %bitop3")
+def bitop3(a, b, c, table):
+    """Any function of three bits: bit 4a + 2b + c of ``table`` is its value (LLVM AMDGPU modifier syntax, bitop3)."""
+    ones = a ^ ~a
+    result = None
+    for term in _polynomial(int(table)):
+        product = ones
+        for bit, source in ((4, a), (2, b), (1, c)):
+            if term & bit:
+                product = source if product is ones else product & source
+        result = product if result is None else result ^ product
+    return a ^ a if result is None else result
+
+
+vector("v_bitop3_b16@gfx950", "u16 = u16 u16 u16 %bitop3", keeps_high=True)(bitop3)
+
+
+@lru_cache(maxsize=256)
+def _polynomial(table: int) -> list[int]:
+    """The terms of the function as a sum modulo 2 of products (its algebraic normal form): bits 4, 2, 1 name
+    factors."""
+    coefficients = [table >> i & 1 for i in range(8)]
+    for bit in (1, 2, 4):
+        for i in range(8):
+            if i & bit:
+                coefficients[i] ^= coefficients[i ^ bit]
+    return [i for i in range(8) if coefficients[i]]
+
+
+@vector("v_prng_b32@gfx950", "u32 = u32")
+def prng(a):
+    """One step of a linear feedback shift register (CDNA4 ISA, VOP1)."""
+    return (a << _U32(1)) ^ ((a >> _U32(31)) * _U32(197))
+
+
+def _shift_and_saturate(low: int, high: int):
+    """Two values shifted right, limited to [low, high], as the bytes of a half register."""
+
+    def function(a, b, count):
+        by = (count & _U32(31)).astype(np.int32)
+        first, second = (
+            np.minimum(np.maximum(x >> by, np.int32(low)), np.int32(high)) & np.int32(0xFF) for x in (a, b)
+        )
+        return (first | second << np.int32(8)).astype(np.uint16)
+
+    return function
+
+
+vector("v_ashr_pk_i8_i32@gfx950", "u16 = i32 i32 u32", keeps_high=True)(_shift_and_saturate(-0x80, 0x7F))
+vector("v_ashr_pk_u8_i32@gfx950", "u16 = i32 i32 u32", keeps_high=True)(_shift_and_saturate(0, 0xFF))
