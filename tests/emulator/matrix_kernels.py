@@ -45,23 +45,57 @@ def matmul(
 
 
 @gluon.jit
+def indices(SIDE: gl.constexpr, K: gl.constexpr, LAYOUT: gl.constexpr):
+    """Rows as [SIDE, 1] and columns as [1, K], in a layout of two dimensions."""
+    i = gl.arange(0, SIDE, layout=gl.SliceLayout(1, LAYOUT))
+    k = gl.arange(0, K, layout=gl.SliceLayout(0, LAYOUT))
+    return i[:, None], k[None, :]
+
+
+@gluon.jit
 def gluon_mfma(
     a, b, c, d, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, LAYOUT: gl.constexpr, WIDTH: gl.constexpr
 ):
-    """d[M, N] = a[M, K] @ b[K, N] + c[M, N] by the MFMA that LAYOUT names; WIDTH successive k lie in a lane."""
-    loads: gl.constexpr = gl.BlockedLayout([1, 1], [8, 8], [gl.num_warps(), 1], [1, 0])
-    i = gl.arange(0, M, layout=gl.SliceLayout(1, loads))
-    j = gl.arange(0, N, layout=gl.SliceLayout(0, loads))
-    ka = gl.arange(0, K, layout=gl.SliceLayout(0, loads))
-    kb = gl.arange(0, K, layout=gl.SliceLayout(1, loads))
-    x = gl.load(a + i[:, None] * K + ka[None, :])
-    y = gl.load(b + kb[:, None] * N + j[None, :])
-    x = gl.convert_layout(x, gl.DotOperandLayout(0, LAYOUT, WIDTH))
-    y = gl.convert_layout(y, gl.DotOperandLayout(1, LAYOUT, WIDTH))
-    i = gl.arange(0, M, layout=gl.SliceLayout(1, LAYOUT))
-    j = gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))
-    at = i[:, None] * N + j[None, :]
-    gl.store(d + at, gl.amd.cdna3.mfma(x, y, gl.load(c + at)))
+    """d[M, N] = a[M, K] @ b[K, N] + c[M, N] by the MFMA that LAYOUT names, each lane loading what it holds: WIDTH
+    successive k."""
+    i, k = indices(M, K, gl.DotOperandLayout(0, LAYOUT, WIDTH))
+    x = gl.load(a + i * K + k)
+    k, j = indices(K, N, gl.DotOperandLayout(1, LAYOUT, WIDTH))
+    y = gl.load(b + k * N + j)
+    i, j = indices(M, N, LAYOUT)
+    gl.store(d + i * N + j, gl.amd.cdna3.mfma(x, y, gl.load(c + i * N + j)))
+
+
+@gluon.jit
+def gluon_mfma_scaled(
+    a,
+    a_scale,
+    b,
+    b_scale,
+    d,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    LAYOUT: gl.constexpr,
+    A: gl.constexpr,
+    B: gl.constexpr,
+    A_PACK: gl.constexpr,
+    B_PACK: gl.constexpr,
+):
+    """As ``scaled_matmul``, each lane loading the elements and the scales that it holds."""
+    LEFT: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 16)
+    RIGHT: gl.constexpr = gl.DotOperandLayout(1, LAYOUT, 16)
+    i, k = indices(M, K // A_PACK, LEFT)
+    x = gl.load(a + i * (K // A_PACK) + k)
+    k, j = indices(K // B_PACK, N, RIGHT)
+    y = gl.load(b + k * N + j)
+    i, s = indices(M, K // 32, gl.amd.cdna4.get_mfma_scale_layout(LEFT, [M, K // 32]))
+    x_scale = gl.load(a_scale + i * (K // 32) + s)
+    j, s = indices(N, K // 32, gl.amd.cdna4.get_mfma_scale_layout(RIGHT, [N, K // 32]))
+    y_scale = gl.load(b_scale + j * (K // 32) + s)
+    i, j = indices(M, N, LAYOUT)
+    zero = gl.zeros((M, N), gl.float32, LAYOUT)
+    gl.store(d + i * N + j, gl.amd.cdna4.mfma_scaled(x, x_scale, A, y, y_scale, B, zero))
 
 
 @triton.jit

@@ -78,6 +78,14 @@ def test_dot_on_gfx942(opcode, dtype, tile, options):
     check("gfx942", opcode, dtype, tile, **options)
 
 
+@pytest.mark.parametrize(("opcode", "dtype"), [("v_dot2c_f32_f16", F16), ("v_dot4c_i32_i8", I8)])
+def test_tiles_too_small_for_an_mfma(opcode, dtype):
+    """Triton multiplies them lane by lane."""
+    kernel = multiply("gfx942", whole(8, 64, dtype, 1), whole(64, 8, dtype, 2), (8, 8, 32), num_warps=1)
+    assert opcode in kernel.asm["amdgcn"]
+    assert not opcodes(kernel)
+
+
 def test_half_precision_sums():
     """Triton rounds an fp16 accumulator back after the MFMA, which adds in fp32."""
     a, b = whole(32, 32, F16, 1), whole(32, 32, F16, 2)
@@ -122,43 +130,65 @@ def test_sums_of_random_numbers_are_as_close_as_the_arithmetic_allows():
         ("v_mfma_f32_4x4x4_16b_f16", F16, (64, 4, 64), (64, 16, 64), 4, True),
         ("v_mfma_f32_4x4x4_16b_bf16", BF16, (4, 64, 64), (16, 64, 64), 4, False),
         ("v_mfma_f32_32x32x2_f32", F32, (32, 32, 2), (32, 32, 16), 1, True),
+        ("v_mfma_f64_16x16x4_f64", F64, (16, 16, 4), (32, 32, 16), 1, False),
         ("v_mfma_i32_16x16x32_i8", I8, (16, 16, 32), (32, 32, 64), 8, False),
         ("v_mfma_f32_32x32x16_fp8_fp8", FP8, (32, 32, 16), (32, 32, 32), 8, False),
     ],
 )
 def test_gluon_mfma_on_gfx942(opcode, dtype, instr, sides, width, transposed):
-    assert opcodes(gluon("gfx942", 3, dtype, instr, sides, width, transposed)) == {opcode}
+    assert opcodes(gluon("gfx942", dtype, instr, sides, width, transposed)) == {opcode}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "dtype", "instr", "sides", "width", "transposed"),
+    [
+        ("v_mfma_f32_16x16x32_f16", F16, (16, 16, 32), (32, 32, 32), 8, False),
+        ("v_mfma_f32_32x32x16_bf16", BF16, (32, 32, 16), (64, 32, 32), 8, True),
+        ("v_mfma_f32_4x4x4_16b_f16", F16, (4, 64, 64), (16, 64, 64), 4, False),
+        ("v_mfma_f32_16x16x4_f32", F32, (16, 16, 4), (32, 32, 16), 1, False),
+        ("v_mfma_f64_16x16x4_f64", F64, (16, 16, 4), (32, 32, 16), 1, False),
+        ("v_mfma_i32_16x16x64_i8", I8, (16, 16, 64), (32, 32, 64), 16, False),
+        ("v_mfma_i32_32x32x32_i8", I8, (32, 32, 32), (64, 32, 32), 16, True),
+        ("v_mfma_f32_16x16x32_fp8_fp8", OCP_FP8, (16, 16, 32), (32, 32, 32), 8, False),
+        ("v_mfma_f32_32x32x16_bf8_bf8", OCP_BF8, (32, 32, 16), (64, 32, 32), 8, True),
+    ],
+)
+def test_gluon_mfma_on_gfx950(opcode, dtype, instr, sides, width, transposed):
+    assert opcodes(gluon("gfx950", dtype, instr, sides, width, transposed)) == {opcode}
 
 
 def test_mixed_8_bit_types():
     """Not by tl.dot: Triton 3.6 takes each input for the type of the other one where it transposes the result."""
-    kernel = gluon("gfx942", 3, FP8, (32, 32, 16), (32, 32, 32), 8, b_dtype=BF8)
+    kernel = gluon("gfx942", FP8, (32, 32, 16), (32, 32, 32), 8, b_dtype=BF8)
     assert opcodes(kernel) == {"v_mfma_f32_32x32x16_fp8_bf8"}
-
-
-def test_f64():
-    assert opcodes(gluon("gfx942", 3, F64, (16, 16, 4), (32, 32, 16), 1)) == {"v_mfma_f64_16x16x4_f64"}
 
 
 def test_accumulation_registers():
     """256 accumulators in a lane leave no room among the vector registers."""
-    kernel = gluon("gfx942", 3, F16, (16, 16, 16), (128, 128, 16), 4, transposed=True, warps=1)
+    kernel = gluon("gfx942", F16, (16, 16, 16), (128, 128, 16), 4, transposed=True, warps=1)
     assert re.search(r"v_mfma_f32_16x16x16_f16 a\[", kernel.asm["amdgcn"])
 
 
-def gluon(arch, version, dtype, instr, sides, width, transposed=False, warps=2, b_dtype=None):
+def gluon(arch, dtype, instr, sides, width, transposed=False, warps=2, b_dtype=None):
     emulator.activate(arch)
     m, n, k = sides
     out = SUMS.get(dtype, (None, F32))[1]
     a, b, c = whole(m, k, dtype, 1), whole(k, n, b_dtype or dtype, 2), whole(m, n, out, 3)
     d = torch.empty(m, n, dtype=out)
-    wide = {"element_bitwidth": 64} if dtype is F64 else {}
-    layout = gl.amd.AMDMFMALayout(
-        version=version, instr_shape=list(instr), transposed=transposed, warps_per_cta=[warps, 1], **wide
-    )
+    layout = mfma_layout(arch, instr, transposed, warps, **({"element_bitwidth": 64} if dtype is F64 else {}))
     kernel = kernels.gluon_mfma[(1,)](a, b, c, d, m, n, k, layout, width, num_warps=warps)
     assert torch.equal(d.double(), a.double() @ b.double() + c.double())
     return kernel
+
+
+def mfma_layout(arch, instr, transposed, warps, **options):
+    return gl.amd.AMDMFMALayout(
+        version=3 if arch == "gfx942" else 4,
+        instr_shape=list(instr),
+        transposed=transposed,
+        warps_per_cta=[warps, 1],
+        **options,
+    )
 
 
 # -- block-scaled products ---------------------------------------------------------------------------------------------
@@ -178,8 +208,8 @@ def operand(kind, rows, columns, packed_along, seed):
     return (low | high << 4).contiguous(), values, 2
 
 
-def scaled(arch, a_kind, b_kind, sides, **options):
-    emulator.activate(arch)
+def scaled(a_kind, b_kind, sides, launch):
+    """The kernel that ``launch`` compiles and runs, after its result was found equal to the exact one."""
     m, n, k = sides
     a, a_values, a_pack = operand(a_kind, m, k, 1, 1)
     b, b_values, b_pack = operand(b_kind, k, n, 0, 2)
@@ -187,16 +217,35 @@ def scaled(arch, a_kind, b_kind, sides, **options):
     a_scale, b_scale = (
         torch.randint(124, 131, (side, k // 32), generator=generator, dtype=torch.uint8) for side in (m, n)
     )
-    plain = [kind in ("fp16", "bf16") for kind in (a_kind, b_kind)]
     c = torch.empty(m, n)
-    kernel = kernels.scaled_matmul[(1,)](
-        a, a_scale, b, b_scale, c, m, n, k, a_kind, b_kind, a_pack, b_pack, not plain[0], not plain[1], **options
-    )  # fmt: skip
-    for values, scale, dim, skip in ((a_values, a_scale, 1, plain[0]), (b_values, b_scale.T, 0, plain[1])):
-        if not skip:
+    kernel = launch(a, a_scale, b, b_scale, c, (a_kind, b_kind, a_pack, b_pack))
+    for kind, values, scale, dim in ((a_kind, a_values, a_scale, 1), (b_kind, b_values, b_scale.T, 0)):
+        if kind not in ("fp16", "bf16"):
             values *= (2.0 ** (scale.double() - 127)).repeat_interleave(32, dim)
     assert torch.equal(c.double(), a_values @ b_values)
     return kernel
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "instr", "transposed"),
+    [
+        ("e4m3", "e4m3", (16, 16, 128), True),
+        ("e2m1", "e2m1", (16, 16, 128), True),
+        ("e2m1", "e5m2", (16, 16, 128), False),
+        ("e4m3", "e5m2", (32, 32, 64), False),
+        ("e2m1", "e2m1", (32, 32, 64), True),
+        ("e5m2", "e2m1", (32, 32, 64), True),
+    ],
+)
+def test_gluon_mfma_scaled(a, b, instr, transposed):
+    """On gfx950, with a scale of its own for each row, column and 32 k."""
+    emulator.activate("gfx950")
+    m, n, k = sides = (64, 32, 128)
+    layout = mfma_layout("gfx950", instr, transposed, 2)
+    kernel = scaled(
+        a, b, sides, lambda *args: kernels.gluon_mfma_scaled[(1,)](*args[:5], m, n, k, layout, *args[5], num_warps=2)
+    )
+    assert opcodes(kernel) == {f"v_mfma_scale_f32_{'x'.join(map(str, instr))}_f8f6f4"}
 
 
 # Triton 3.6 compiles no product of two scaled inputs for gfx942.
@@ -205,5 +254,11 @@ UPCAST = [("bf16", "e4m3"), ("fp16", "e2m1")] + ([] if triton.__version__.starts
 
 @pytest.mark.parametrize(("a", "b"), UPCAST)
 def test_dot_scaled_is_upcast_on_gfx942(a, b):
-    (opcode,) = opcodes(scaled("gfx942", a, b, (32, 32, 64), num_warps=2))
+    emulator.activate("gfx942")
+    m, n, k = sides = (32, 32, 64)
+    has_scale = [kind not in ("fp16", "bf16") for kind in (a, b)]
+    kernel = scaled(
+        a, b, sides, lambda *args: kernels.scaled_matmul[(1,)](*args[:5], m, n, k, *args[5], *has_scale, num_warps=2)
+    )
+    (opcode,) = opcodes(kernel)
     assert opcode in ("v_mfma_f32_32x32x8_bf16", "v_mfma_f32_32x32x8_f16")
