@@ -12,6 +12,7 @@ the kernel's source line.
 from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.driver import ARCHS, EmulatedDriver, activate, deactivate, describe
 from harness.emulator.faults import (
+    DeviceAssert,
     DeviceFault,
     KernelTrap,
     ListingError,
@@ -24,6 +25,7 @@ from harness.emulator.together import together
 __all__ = [
     "ARCHS",
     "Access",
+    "DeviceAssert",
     "DeviceFault",
     "EmulatedDriver",
     "KernelTrap",

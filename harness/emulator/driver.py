@@ -22,14 +22,15 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 from triton.runtime.cache import get_cache_manager
 
-from harness.emulator import native
+from harness.emulator import entry, native
 from harness.emulator.allocations import Allocations
 from harness.emulator.compiled import compile_runs
 from harness.emulator.counters import LaunchRecord
 from harness.emulator.faults import ListingError
-from harness.emulator.launch import Launch
+from harness.emulator.hostcall import Hostcall
+from harness.emulator.launch import QUEUE, Launch
 from harness.emulator.program import Program, decode
-from harness.emulator.schedule import Scheduler
+from harness.emulator.schedule import RESIDENT_WAVES, Scheduler
 from harness.emulator.watch import Choices, Watch, make
 from harness.errors import HarnessError
 
@@ -100,6 +101,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         # Where launches go in place of being run at once; set by ``together``.
         self.defer: Callable[[Launch], None] | None = None
         self.rank: int | None = None
+        # Where device_print goes, by default to ``sys.stdout``; ``together`` collects it by rank.
+        self.write: Callable[[str], object] | None = None
         self._programs: dict[str, Program] = {}
         self.utils = _Utils(arch)
         self.launcher_cls = Launcher
@@ -263,6 +266,7 @@ class Launcher:
         hidden = [a for a in arguments if a[".value_kind"].startswith("hidden_")]
         offsets = [int(a[".offset"]) for a in arguments if a not in hidden]
         self.hidden = [(a[".value_kind"], int(a[".offset"]), int(a[".size"])) for a in hidden]
+        self.calls_host = any(kind == "hidden_hostcall_buffer" for kind, _, _ in self.hidden)
         size = int(self.program.listing.metadata[".kernarg_segment_size"])
         self.kernarg = np.zeros(max(8, -(-size // 8) * 8), np.uint8)
         self.pointers, self.values = _placements(src, offsets)
@@ -281,8 +285,6 @@ class Launcher:
         exit_hook: Hook | None,
         *arguments: Any,
     ) -> None:
-        if grid_x * grid_y * grid_z == 0:
-            return
         active = triton_driver.active
         if not isinstance(active, EmulatedDriver):
             raise HarnessError(
@@ -291,9 +293,20 @@ class Launcher:
         if enter_hook is not None:
             # Before the arguments are placed: the hook may launch this very kernel.
             enter_hook(launch_metadata)
-        grid = (grid_x, grid_y, grid_z)
-        tensors, keep_alive = self._place(arguments, grid_x * grid_y * grid_z)
-        self._place_hidden(grid)
+        # The hooks see a launch of no work-groups too, as on a GPU.
+        if grid_x * grid_y * grid_z:
+            self._launch(active, (grid_x, grid_y, grid_z), arguments)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _launch(self, active: EmulatedDriver, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
+        groups = grid[0] * grid[1] * grid[2]
+        tensors, keep_alive = self._place(arguments, groups)
+        hostcall = None
+        if self.calls_host:
+            hostcall = Hostcall(min(groups * self.num_warps, RESIDENT_WAVES), active.write)
+            tensors.append((hostcall.address, hostcall.memory.nbytes, "the hostcall buffer"))
+        self._place_hidden(grid, hostcall)
         # A launch that runs later needs arguments of its own.
         kernarg = self.kernarg if active.defer is None else self.kernarg.copy()
         launch = Launch(
@@ -306,8 +319,9 @@ class Launcher:
             tensors,
             active.rank,
         )
+        launch.hostcall = hostcall
         if active.defer is not None:
-            launch.keep_alive = keep_alive
+            launch.keep_alive = keep_alive, arguments
             launch.record_it = lambda: active._launches.append(launch.record(self.hash, self.listing))
             active.defer(launch)
         else:
@@ -316,8 +330,6 @@ class Launcher:
             finally:
                 active._launches.append(launch.record(self.hash, self.listing))
                 del keep_alive
-        if exit_hook is not None:
-            exit_hook(launch_metadata)
 
     def _place(self, arguments: Sequence[Any], groups: int) -> tuple[list[tuple[int, int, str]], list[torch.Tensor]]:
         """Write the kernel arguments; the result names the storages that they point into."""
@@ -345,20 +357,12 @@ class Launcher:
                 words[offset >> 3] = memory.data_ptr()
         return tensors, scratch
 
-    def _place_hidden(self, grid: tuple[int, int, int]) -> None:
-        """The implicit arguments (LLVM AMDGPUUsage, "Code Object V5 Metadata"), as gl.num_programs reads them."""
+    def _place_hidden(self, grid: tuple[int, int, int], hostcall: Hostcall | None) -> None:
+        """The implicit arguments, as gl.num_programs reads them."""
+        address = 0 if hostcall is None else hostcall.address
+        dispatch = entry.Dispatch(grid, self.num_warps, self.lds_bytes, 0, 0, address)
         for kind, offset, size in self.hidden:
-            name = kind.removeprefix("hidden_")
-            value = {
-                "block_count_x": grid[0],
-                "block_count_y": grid[1],
-                "block_count_z": grid[2],
-                "group_size_x": self.num_warps * WARP_SIZE,
-                "group_size_y": 1,
-                "group_size_z": 1,
-                "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1,
-                "dynamic_lds_size": self.lds_bytes,
-            }.get(name, 0)
+            value = entry.hidden_argument(kind.removeprefix("hidden_"), dispatch, QUEUE.ctypes.data)
             self.kernarg[offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
 
 

@@ -3,6 +3,7 @@
 ``KernelFault`` (from ``harness.errors``)
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed s_trap
+    ``DeviceAssert``     a tl.device_assert failed
     ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``DataRace``         mode ``race`` only
     ``NoProgress``       every wavefront polls memory that nobody will change
@@ -47,6 +48,11 @@ class MemoryFault(DeviceFault):
 
 class KernelTrap(DeviceFault):
     """The kernel executed ``s_trap``."""
+
+
+class DeviceAssert(DeviceFault):
+    """A ``tl.device_assert`` failed, in a kernel compiled with ``debug=True``; the message begins with the assert's
+    own text."""
 
 
 class NoProgress(DeviceFault):

@@ -8,14 +8,18 @@ from typing import NoReturn
 
 import numpy as np
 
+from harness.emulator import entry
 from harness.emulator.allocations import Allocations, Table
 from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.faults import DeviceFault, MemoryFault
+from harness.emulator.hostcall import Hostcall
 from harness.emulator.listing import Instruction
+from harness.emulator.ops.access import ScratchAccess
 from harness.emulator.ops.addressing import lane_address
 from harness.emulator.program import Program, initial_registers
 from harness.emulator.state import EXEC, LANES, Wavefronts, give_back
 
+QUEUE = entry.queue()
 _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
 
 
@@ -29,6 +33,7 @@ class Chunk:
         self.table = launch.table.arrays
         self.lds_bytes = launch.lds_bytes
         self.lds = np.zeros(max(1, groups * launch.lds_bytes), np.uint8)
+        self._scratch: np.ndarray | None = None
         self.live = groups * launch.waves_per_group
         self.live_in_group = np.full(groups, launch.waves_per_group)
         self.at_barrier: list[Wavefronts] = []
@@ -38,6 +43,14 @@ class Chunk:
         """The index of each wavefront's work-group within the chunk."""
         per_group, first = self.groups
         return wave // per_group - first
+
+    @property
+    def private(self) -> tuple[int, np.ndarray, int]:
+        """The private segments of the chunk's lanes, as ``native_scratch`` takes them; made when first used."""
+        lane_bytes = self.launch.dispatch.private_bytes
+        if self._scratch is None:
+            self._scratch = np.zeros(max(1, len(self.live_in_group) * self.groups[0] * LANES * lane_bytes), np.uint8)
+        return self.groups[0] * self.groups[1], self._scratch, lane_bytes
 
     def count(self, access: int, wf: Wavefronts) -> np.ndarray:
         """Count an execution of an access site; the result gathers its lanes, local and peer."""
@@ -90,6 +103,12 @@ class Chunk:
             what = f"misaligned {size}-byte LDS atomic at {address:#x}"
         self.raise_fault(what, wf, instruction, lane, address=address)
 
+    def private_fault(self, wf: Wavefronts, access: ScratchAccess, lane: int) -> None:
+        """Raise the fault of an access to the private segment beyond a lane's part."""
+        address, size = int(access.addresses(wf).reshape(-1)[lane]), self.launch.dispatch.private_bytes
+        what = f"{access.size}-byte access to scratch at {address:#x}, outside the {size} bytes of the lane"
+        self.raise_fault(what, wf, access.instruction, lane, address=address)
+
     def raise_fault(
         self,
         what: str,
@@ -140,13 +159,25 @@ class Launch:
         self.lds_bytes = lds_bytes
         self.kernarg = kernarg
         self.kernarg_address: int = kernarg.ctypes.data
-        self.table: Table = allocations.table(
-            [(self.kernarg_address, kernarg.nbytes, "kernel arguments"), *tensors], rank
-        )
+        directives = program.listing.directives
+        private = directives.get("private_segment_fixed_size", 0)
+        self.dispatch = entry.Dispatch(grid, waves_per_group, lds_bytes, private, self.kernarg_address)
+        own = [(self.kernarg_address, kernarg.nbytes, "kernel arguments")]
+        # What a kernel does not ask for is not made: memory of its own for each launch makes each table a new one.
+        self.packet = entry.dispatch_packet(self.dispatch) if directives.get("user_sgpr_dispatch_ptr") else None
+        if self.packet is not None:
+            own.append((self.packet.ctypes.data, self.packet.nbytes, "the dispatch packet"))
+        if directives.get("user_sgpr_queue_ptr"):
+            own.append((QUEUE.ctypes.data, QUEUE.nbytes, "the queue"))
+        if len(constants := program.listing.constants):
+            own.append((constants.ctypes.data, constants.nbytes, "the kernel's constants"))
+        self.table: Table = allocations.table([*own, *tensors], rank)
         self.chunks: list[Chunk] = []
         self.live_chunks = 0
         self.unstarted = self.groups
         self.then: Callable[[], None] = lambda: None
+        # The buffer by which a kernel that prints or asserts talks to the host.
+        self.hostcall: Hostcall | None = None
         # What a launch that runs later takes along: what its arguments point to, and who counts it.
         self.keep_alive: object = None
         self.record_it: Callable[[], None] = lambda: None
@@ -195,30 +226,11 @@ class Launch:
         waves = groups * self.waves_per_group
         v, s = initial_registers(self.program, waves)
         wave = np.arange(first_group * self.waves_per_group, first_group * self.waves_per_group + waves)
-        # v0 packs the work-item's x, y and z ids, 10 bits each; Triton's work-groups are one-dimensional.
-        v[0, :, :, 0] = (wave % self.waves_per_group)[:, None] * LANES + np.arange(LANES)
-        words = self.kernarg.view(np.uint32)
-        user = []
-        if directives.get("user_sgpr_dispatch_ptr"):
-            user += [0, 0]
-        if directives.get("user_sgpr_queue_ptr"):
-            user += [0, 0]
-        if directives.get("user_sgpr_kernarg_segment_ptr"):
-            user += [self.kernarg_address & 0xFFFFFFFF, self.kernarg_address >> 32]
-        if directives.get("user_sgpr_dispatch_id"):
-            user += [0, 0]
-        preload = directives.get("user_sgpr_kernarg_preload_length", 0)
-        offset = directives.get("user_sgpr_kernarg_preload_offset", 0)
-        user += words[offset : offset + preload].tolist()
+        kernarg = self.kernarg.view(np.uint32)
+        packet = 0 if self.packet is None else self.packet.ctypes.data
+        user = entry.scalar_registers(directives, self.dispatch, kernarg, packet, QUEUE.ctypes.data)
         s[:, : len(user)] = user
-        next_register = directives.get("user_sgpr_count", len(user))
-        x, y, _ = self.grid
-        group = wave // self.waves_per_group
-        ids = (group % x, group // x % y, group // (x * y))
-        for axis, name in enumerate("xyz"):
-            if directives.get(f"system_sgpr_workgroup_id_{name}", int(name == "x")):
-                s[:, next_register] = ids[axis]
-                next_register += 1
+        entry.set_up(v, s, wave, {"user_sgpr_count": len(user), **directives}, self.dispatch)
         s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
         return Wavefronts(chunk, wave, v, s, np.zeros(waves, np.bool_))
 

@@ -14,8 +14,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import yaml
 
+from harness.emulator import symbols
 from harness.emulator.faults import ListingError
 from harness.isa.listing import Position
 from harness.isa.sources import Frame
@@ -45,7 +47,11 @@ class Instruction:
 
 @dataclass
 class Listing:
-    """One kernel: see the module docstring. ``entry`` is where the hardware starts when kernargs are preloaded."""
+    """One kernel: see the module docstring. ``entry`` is where the hardware starts when kernargs are preloaded.
+
+    The functions that the kernel calls stand behind it, and their names among the labels. ``constants`` uint8 is the
+    data that it refers to.
+    """
 
     name: str
     arch: str
@@ -54,6 +60,7 @@ class Listing:
     directives: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     entry: int = 0
+    constants: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 # A modifier is what can follow the operands without a comma: flags, and name:value pairs.
@@ -80,8 +87,39 @@ def parse(text: str) -> Listing:
     if arch_match is None:
         raise ListingError(f"kernel {name}: the listing names no target (.amdgcn_target)")
     listing = Listing(name=name, arch=arch_match.group(1), metadata=_metadata(text, name))
+    functions = _functions(text, name, listing)
+    # The kernel's own code comes first: the program starts there.
+    for body in sorted(functions, key=lambda body: body.name != name):
+        first = len(listing.instructions)
+        listing.labels[body.name] = first
+        listing.labels |= {label: first + at for label, at in body.labels.items()}
+        if body.name == name:
+            listing.entry = body.entry
+        for code, number, frames in body.code:
+            listing.instructions.append(_instruction(code, len(listing.instructions), number, frames))
+    if not listing.instructions:
+        raise ListingError(f"kernel {name}: the listing holds no instructions")
+    if listing.directives.get("user_sgpr_kernarg_preload_length", 0) == 0:
+        listing.entry = 0
+    listing.instructions, listing.constants = symbols.resolve(name, text, listing.instructions, listing.labels)
+    return listing
+
+
+@dataclass
+class _Function:
+    """The lines of one function: (code, line number, frames)."""
+
+    name: str
+    code: list[tuple[str, int, tuple[Frame, ...]]] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    entry: int = 0
+
+
+def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
+    names = {kernel, *re.findall(r"^\s*\.type\s+([^\s,]+),\s*@function", text, re.MULTILINE)}
+    functions: list[_Function] = []
+    body: _Function | None = None
     position = Position()
-    in_body = False
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         code = line.split(";", 1)[0].strip()
@@ -89,26 +127,20 @@ def parse(text: str) -> Listing:
             continue
         if code.startswith(".amdhsa_"):
             _directive(listing, code)  # inside or behind the body, by Triton version
-            continue
-        if not in_body:
-            in_body = code == f"{name}:"
-            continue
-        if code.startswith(".Lfunc_end"):
-            in_body = False
+        elif body is None:
+            if (label := _LABEL.match(code)) and label.group(1) in names:
+                body = _Function(label.group(1))
+                functions.append(body)
+        elif code.startswith(".Lfunc_end"):
+            body = None
         elif label := _LABEL.match(code):
-            listing.labels[label.group(1)] = len(listing.instructions)
+            body.labels[label.group(1)] = len(body.code)
         elif code.split()[:2] == [".p2align", "8"]:
             # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters behind it.
-            listing.entry = len(listing.instructions)
-        elif code.startswith("."):
-            pass
-        elif code:
-            listing.instructions.append(_instruction(code, len(listing.instructions), number, _known(position.frames)))
-    if not listing.instructions:
-        raise ListingError(f"kernel {name}: the listing holds no instructions")
-    if listing.directives.get("user_sgpr_kernarg_preload_length", 0) == 0:
-        listing.entry = 0
-    return listing
+            body.entry = len(body.code)
+        elif code and not code.startswith("."):
+            body.code.append((code, number, _known(position.frames)))
+    return functions
 
 
 def _kernel_name(text: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.emulator import state
+from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.state import BROADCAST, DTYPES, SCALAR, VECTOR
 
@@ -20,6 +21,11 @@ _NAMED = {
 }  # fmt: skip
 _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")
 _INLINE_FLOATS = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494", "0.15915494309189532"}
+# Where flat addresses mean the local data share or the private segment, 4 GiB each.
+_APERTURES = {
+    "src_shared_base": SHARED_APERTURE << 32, "src_shared_limit": SHARED_APERTURE << 32 | 0xFFFFFFFF,
+    "src_private_base": PRIVATE_APERTURE << 32, "src_private_limit": PRIVATE_APERTURE << 32 | 0xFFFFFFFF,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ def parse(text: str, accum_offset: int = 0) -> Operand:
         return Operand(text, "off")
     if body in ("scc", "src_scc"):
         return Operand(text, "scc")
+    if body in _APERTURES:
+        return Operand(text, "const", value=_APERTURES[body], **flags)
     if body in _INLINE_FLOATS:
         return Operand(text, "const", value=float(body), **flags)
     try:

@@ -13,17 +13,18 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.emulator import operands
+from harness.emulator import operands, symbols
 from harness.emulator.build import build
 from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.listing import Instruction, Listing, parse
 from harness.emulator.ops import find
 from harness.emulator.ops.access import Access, Effect
 from harness.emulator.ops.table import Builder, Op, Step
-from harness.emulator.state import EXEC, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
+from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
 
-# How a block ends. SWITCH: another wavefront may go first (a watched mode that interleaves them).
-FALL, JUMP, BRANCH, END, BARRIER, SLEEP, SWITCH = range(7)
+# How a block ends. SWITCH: another wavefront may go first (a watched mode that interleaves them). CALL: a jump to an
+# address in scalar registers, to a function or back from it.
+FALL, JUMP, BRANCH, END, BARRIER, SLEEP, SWITCH, CALL = range(8)
 
 _VCC64, _EXEC64 = key(SCALAR, VCC, "u64"), key(SCALAR, EXEC, "u64")
 _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
@@ -35,7 +36,15 @@ _BRANCHES: dict[str, Callable[[Wavefronts], np.ndarray]] = {
     "s_cbranch_execnz": lambda wf: wf.view[_EXEC64] != 0,
 }
 # The opcodes that end a block: these belong to the program, not to the table of instructions.
-ENDS = {"s_endpgm": END, "s_barrier": BARRIER, "s_sleep": SLEEP, "s_branch": JUMP, **dict.fromkeys(_BRANCHES, BRANCH)}
+ENDS = {
+    "s_endpgm": END,
+    "s_barrier": BARRIER,
+    "s_sleep": SLEEP,
+    "s_branch": JUMP,
+    "s_setpc_b64": CALL,
+    "s_swappc_b64": CALL,
+    **dict.fromkeys(_BRANCHES, BRANCH),
+}
 
 
 @dataclass
@@ -63,7 +72,10 @@ class Segment:
 
 @dataclass
 class Block:
-    """A basic block. ``polls``: a jump back to ``target`` closes a loop that looks at memory others may write."""
+    """A basic block. ``polls``: a jump back to ``target`` closes a loop that looks at memory others may write.
+
+    ``goes``, of a CALL, says at which block each wavefront goes on.
+    """
 
     index: int
     first: int
@@ -73,6 +85,7 @@ class Block:
     taken: Callable[[Wavefronts], np.ndarray] | None = None
     target: int = -1
     polls: bool = False
+    goes: Callable[[Wavefronts], np.ndarray] | None = None
 
 
 @dataclass
@@ -176,10 +189,36 @@ def decode(text: str, entry: int | None = None, watch: Instrument | None = None)
                 raise ListingError(f"kernel {listing.name}: branch to an unknown label in {block.terminator.text!r}")
             block.target = block_at[listing.labels[label]]
             block.polls = block.target <= block.index and _polls(code[bounds[block.target] : block.terminator.index])
+        elif block.end == CALL:
+            block.goes = _call(block.terminator, context, block_at, block_at[start])  # type: ignore[arg-type]
     # The program starts at its first block.
     program = Program(listing, blocks, segments, context.accesses, listing.directives.get("next_free_vgpr", 256))
     _start_at(program, block_at[start])
     return program
+
+
+def _call(
+    instruction: Instruction, context: Context, block_at: dict[int, int], first: int
+) -> Callable[[Wavefronts], np.ndarray]:
+    """s_setpc_b64, and s_swappc_b64, which leaves the address behind itself in its destination.
+
+    ``first`` is the block that the program starts at, and is its block 0 when it runs.
+    """
+    *destination, source = (context.operand(text).register for text in instruction.operands)
+    back = symbols.address_of(instruction.index + 1)
+    blocks = {symbols.address_of(at): block - first for at, block in block_at.items() if block >= first}
+
+    def goes(wf: Wavefronts) -> np.ndarray:
+        targets = (wf.s[:, source].astype(np.uint64) | wf.s[:, source + 1].astype(np.uint64) << np.uint64(32)).tolist()
+        for register in destination:
+            wf.s[:, register], wf.s[:, register + 1] = back & 0xFFFFFFFF, back >> 32
+        for wave, address in enumerate(targets):
+            if address not in blocks:
+                what = f"jump to {address:#x}, where the kernel has no code"
+                wf.chunk.raise_fault(what, wf, instruction, wave * LANES, address=address)
+        return np.array([blocks[address] for address in targets])
+
+    return goes
 
 
 def _start_at(program: Program, first: int) -> None:

@@ -9,11 +9,13 @@
                                                   # all run here, side by side
 
 Launches of one rank run in the order of their calls, as on one stream. Nobody else may change the memory meanwhile:
-then the run depends on the inputs and the driver's choices alone, and wavefronts that wait for ever are reported.
+then the run depends on the inputs and the driver's choices alone, and wavefronts that wait for ever are reported. What
+kernels print is written at the end, rank after rank.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +29,7 @@ class Ranks:
     def __init__(self, driver: EmulatedDriver) -> None:
         self._driver = driver
         self.streams: dict[int, list[Launch]] = {}
+        self._printed: dict[int, list[str]] = {}
 
     @contextmanager
     def rank(self, number: int) -> Iterator[None]:
@@ -40,11 +43,20 @@ class Ranks:
             raise ValueError(f"rank {number} was asked for inside the block of rank {self._driver.rank}")
         self._driver.rank = number
         self._driver.defer = self.streams.setdefault(number, []).append
+        self._driver.write = self._printed.setdefault(number, []).append
         try:
             yield
         finally:
             self._driver.rank = None
             self._driver.defer = self._outside
+            self._driver.write = None
+
+    def show(self) -> None:
+        """Write what the kernels printed, rank after rank."""
+        for number in sorted(self._printed):
+            sys.stdout.write("".join(self._printed[number]))
+            self._printed[number].clear()
+        sys.stdout.flush()
 
     def _outside(self, launch: Launch) -> None:
         raise ValueError(f"kernel {launch.program.name} was launched inside together(), but outside any rank(n) block")
@@ -68,5 +80,6 @@ def together(driver: EmulatedDriver) -> Iterator[Ranks]:
     try:
         driver.run(list(ranks.streams.values()), closed=True)
     finally:
+        ranks.show()
         for launch in launches:
             launch.record_it()

@@ -28,6 +28,7 @@ probe:
 		.amdhsa_accum_offset 64
 		.amdhsa_user_sgpr_count 0
 		.amdhsa_user_sgpr_kernarg_segment_ptr 0
+		.amdhsa_private_segment_fixed_size {private}
 	.end_amdhsa_kernel
 	.amdgpu_metadata
 ---
@@ -38,14 +39,16 @@ amdhsa.kernels:
 """
 
 
-def listing(*lines: str, arch: str = "gfx942") -> str:
-    """A listing of a kernel ``probe`` with this code; a line that ends with a colon is a label. v0 to v63, a0 to a63."""
-    return _LISTING.format(arch=arch, code="\n".join(line if line.endswith(":") else "\t" + line for line in lines))
+def listing(*lines: str, arch: str = "gfx942", private: int = 0) -> str:
+    """A listing of a kernel ``probe`` of this code; a line that ends with a colon is a label. v0 to v63, a0 to a63."""
+    return _LISTING.format(
+        arch=arch, private=private, code="\n".join(line if line.endswith(":") else "\t" + line for line in lines)
+    )
 
 
 @lru_cache(maxsize=4096)
-def program(*lines: str, arch: str = "gfx942") -> Program:
-    return decode(listing(*lines, arch=arch))
+def program(*lines: str, arch: str = "gfx942", private: int = 0) -> Program:
+    return decode(listing(*lines, arch=arch, private=private))
 
 
 class Result:
@@ -92,14 +95,15 @@ def execute(
     lds: int = 0,
     memory=(),
     arch: str = "gfx942",
+    private: int = 0,
 ) -> Result:
     """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
 
     ``v`` and ``s`` give registers: one value for all, or a list with a value for each lane (``v``) or wavefront
     (``s``). ``exec`` and ``vcc`` are lane masks. ``lds`` is the size of the local data share; ``memory`` lists the
-    known allocations as (address, size, label).
+    known allocations as (address, size, label); ``private`` is the size of each lane's private segment.
     """
-    code = program(*lines, arch=arch)
+    code = program(*lines, arch=arch, private=private)
     launch = Launch(code, (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory)
     chunk = launch.start(0, 1)
     wf = chunk.wavefronts

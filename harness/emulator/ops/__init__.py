@@ -3,13 +3,16 @@ class."""
 
 from harness.emulator.ops import (
     atomics,
+    calls,
     compare,
     control,
     convert,
     crosslane,
     dot,
     extremes,
+    flat,
     floating,
+    host,
     integer,
     lds,
     lds_atomics,
@@ -19,6 +22,7 @@ from harness.emulator.ops import (
     packed,
     reduction,
     scalar,
+    scratch,
     vector,
 )
 from harness.emulator.ops.table import TABLE, find
@@ -26,6 +30,7 @@ from harness.emulator.ops.table import TABLE, find
 __all__ = [
     "TABLE",
     "atomics",
+    "calls",
     "compare",
     "control",
     "convert",
@@ -33,7 +38,9 @@ __all__ = [
     "dot",
     "extremes",
     "find",
+    "flat",
     "floating",
+    "host",
     "integer",
     "lds",
     "lds_atomics",
@@ -43,5 +50,6 @@ __all__ = [
     "packed",
     "reduction",
     "scalar",
+    "scratch",
     "vector",
 ]

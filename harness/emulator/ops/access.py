@@ -137,6 +137,41 @@ class CopyAccess:
 
 
 @dataclass(frozen=True)
+class ScratchAccess:
+    """A ``scratch_*`` access to a lane's own private segment, at ``areg`` + ``sreg`` + ``offset`` (-1: left out).
+
+    ``kind``, ``size``, ``data``, ``signed`` and ``half`` as in ``GlobalAccess``.
+    """
+
+    instruction: Instruction
+    kind: str
+    size: int
+    areg: int
+    sreg: int
+    offset: int
+    data: int
+    signed: bool = False
+    half: int = 0
+
+    def addresses(self, wf: Wavefronts) -> np.ndarray:
+        """Each lane's address in its private segment, int64[W, 64]."""
+        lane = wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) if self.areg >= 0 else 0
+        scalar = wf.s[:, self.sreg].astype(np.int64)[:, None] if self.sreg >= 0 else 0
+        return np.broadcast_to((lane + scalar + self.offset) & 0xFFFFFFFF, wf.exec_mask.shape)
+
+
+@dataclass(frozen=True)
+class FlatAccess:
+    """A ``flat_*`` access: lane by lane to global memory (``plain``), or to LDS or scratch where the upper half of the
+    address is an aperture; ``shared`` and ``private`` are None for atomics, which are not supported there."""
+
+    instruction: Instruction
+    plain: GlobalAccess
+    shared: LdsAccess | None = None
+    private: ScratchAccess | None = None
+
+
+@dataclass(frozen=True)
 class ScalarAccess:
     """An ``s_load_*``: ``words`` dwords to scalar register ``target``."""
 
@@ -145,7 +180,7 @@ class ScalarAccess:
     words: int
 
 
-Access = GlobalAccess | LdsAccess | CopyAccess | ScalarAccess
+Access = GlobalAccess | LdsAccess | CopyAccess | ScratchAccess | FlatAccess | ScalarAccess
 
 
 @dataclass(frozen=True)

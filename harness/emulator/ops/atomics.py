@@ -34,6 +34,14 @@ _WIDE = {**{f"{name}_x2": op for name, op in _OPS.items() if name != "add_f32"},
          "add_f64": native.FADD, "min_f64": native.FMIN, "max_f64": native.FMAX}  # fmt: skip
 
 
+_PACKED = ("pk_add_f16", "pk_add_bf16")
+
+
+def names(space: str) -> list[str]:
+    """The atomics of ``global``, ``buffer`` or ``flat`` memory."""
+    return [f"{space}_atomic_{name}" for name in (*_OPS, *_WIDE, *_PACKED)]
+
+
 def _names(ops) -> str:
     return " ".join(f"{space}_atomic_{name}" for space in ("global", "buffer") for name in ops)
 
@@ -48,7 +56,7 @@ def atomic_x2(instruction, context):
     return _rmw(instruction, context, native.atomic64, _WIDE[instruction.mnemonic.split("_", 2)[2]], 8)
 
 
-@instruction(_names(["pk_add_f16", "pk_add_bf16"]), klass="atomic")
+@instruction(_names(_PACKED), klass="atomic")
 def atomic_pk_add(instruction, context):
     """Two 16-bit float additions as one 32-bit read-modify-write, published by compare-and-swap."""
     add = pk_add_bf16 if instruction.mnemonic.endswith("bf16") else pk_add_f16
@@ -68,7 +76,7 @@ def atomic_pk_add(instruction, context):
         pairs = np.zeros((3, *wf.exec_mask.shape, 2), np.uint32)
         if areg >= 0:
             pairs[0, :, :, 0] = wf.v[areg >> 1][:, :, areg & 1]
-            if form == native.GLOBAL:
+            if form in (native.GLOBAL, native.BUFFER_INDEX_OFFSET):
                 pairs[0, :, :, 1] = wf.v[(areg + 1) >> 1][:, :, (areg + 1) & 1]
         lane_register = 0 if areg >= 0 else -1
         pending = wf.exec_mask.copy()

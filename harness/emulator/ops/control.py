@@ -10,7 +10,6 @@ results.
 
 from __future__ import annotations
 
-from harness.emulator.faults import KernelTrap
 from harness.emulator.ops.table import instruction
 
 
@@ -27,19 +26,3 @@ def cache(instruction, context):
 @instruction("s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_inst_prefetch s_ttracedata", klass="other")
 def hint(instruction, context):
     return None
-
-
-@instruction("s_trap", klass="other")
-def trap(instruction, context):
-    def step(wf):
-        kernel, wave = wf.chunk.launch.program.name, int(wf.wave[0])
-        raise KernelTrap(
-            f"kernel {kernel}: wavefront {wave} executed {instruction.text!r}, at {instruction.source}",
-            kernel=kernel,
-            wavefront=wave,
-            instruction=instruction.text,
-            listing_line=instruction.line,
-            source=[str(frame) for frame in instruction.frames],
-        )
-
-    return step

@@ -15,27 +15,27 @@ from harness.emulator.ops.lds_copies import buffer_load_to_lds
 from harness.emulator.ops.table import instruction
 
 # Suffix: (bytes, sign-extended, half of the register that a narrow access means: 0 all, 1 low, 2 high).
-_WIDTHS = {
+WIDTHS = {
     "ubyte": (1, False, 0), "sbyte": (1, True, 0), "ushort": (2, False, 0), "sshort": (2, True, 0),
     "byte": (1, False, 0), "short": (2, False, 0), "byte_d16_hi": (1, False, 2), "short_d16_hi": (2, False, 2),
     "ubyte_d16": (1, False, 1), "ubyte_d16_hi": (1, False, 2), "sbyte_d16": (1, True, 1), "sbyte_d16_hi": (1, True, 2),
     "short_d16": (2, False, 1),
     "dword": (4, False, 0), "dwordx2": (8, False, 0), "dwordx3": (12, False, 0), "dwordx4": (16, False, 0),
 }  # fmt: skip
-_LOADS = ("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx2", "dwordx3", "dwordx4", "ubyte_d16", "ubyte_d16_hi",
+LOADS = ("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx2", "dwordx3", "dwordx4", "ubyte_d16", "ubyte_d16_hi",
           "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi")  # fmt: skip
-_STORES = ("byte", "short", "byte_d16_hi", "short_d16_hi", "dword", "dwordx2", "dwordx3", "dwordx4")
+STORES = ("byte", "short", "byte_d16_hi", "short_d16_hi", "dword", "dwordx2", "dwordx3", "dwordx4")
 
 
 def _each(prefix: str, suffixes) -> str:
     return " ".join(prefix + s for s in suffixes)
 
 
-@instruction(_each("global_load_", _LOADS) + " " + _each("buffer_load_", _LOADS), klass="vmem")
+@instruction(_each("global_load_", LOADS) + " " + _each("buffer_load_", LOADS), klass="vmem")
 def load(instruction, context):
     if "lds" in instruction.modifiers:
         return buffer_load_to_lds(instruction, context)
-    size, signed, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
+    size, signed, half = WIDTHS[instruction.mnemonic.split("_", 2)[2]]
     data, address = address_form(instruction, context, data_first=True)
     (register,) = data
     site = context.access(instruction, LOAD, size)
@@ -61,9 +61,9 @@ def load(instruction, context):
     return Effect(access, step)
 
 
-@instruction(_each("global_store_", _STORES) + " " + _each("buffer_store_", _STORES), klass="vmem")
+@instruction(_each("global_store_", STORES) + " " + _each("buffer_store_", STORES), klass="vmem")
 def store(instruction, context):
-    size, _, half = _WIDTHS[instruction.mnemonic.split("_", 2)[2]]
+    size, _, half = WIDTHS[instruction.mnemonic.split("_", 2)[2]]
     data, address = address_form(instruction, context, data_first=instruction.mnemonic.startswith("buffer"))
     (register,) = data
     site = context.access(instruction, STORE, size)

@@ -1,0 +1,95 @@
+"""``flat_*``: an address that may mean global memory, the local data share or the private segment, lane by lane.
+
+Source: AMD "CDNA3 ISA", flat memory, and LLVM AMDGPUUsage, "Address Spaces": the upper half of the address says which,
+and where it is one of the two apertures (``src_shared_base``, ``src_private_base``) the lower half is the offset there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from harness.emulator import native_lds, native_scratch
+from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.ops import atomics, memory
+from harness.emulator.ops.access import LOAD, Effect, FlatAccess, LdsAccess, ScratchAccess
+from harness.emulator.ops.table import TABLE, instruction
+
+
+@instruction(" ".join(f"flat_load_{name}" for name in memory.LOADS), klass="vmem")
+@instruction(" ".join(f"flat_store_{name}" for name in memory.STORES), klass="vmem")
+def access(instruction, context):
+    plain = _as_global(instruction)
+    whole = TABLE[plain.mnemonic].build(plain, context)
+    plain, (_, areg, *_, offset) = whole.access, whole.access.address
+    part = (plain.kind, plain.size)
+    form = {"signed": plain.signed, "half": plain.half}
+    shared = LdsAccess(instruction, *part, areg, ((offset, plain.data),), **form)
+    private = ScratchAccess(instruction, *part, areg, -1, offset, plain.data, **form)
+    native_lds.prepare()
+    native_scratch.prepare()
+
+    def step(wf):
+        apertures = _apertures(wf, areg)
+        if apertures is None:
+            whole.step(wf)
+            return
+        lds, scratch = apertures
+        chunk = wf.chunk
+        share = (wf.v, lds, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, areg, offset)
+        segment = (wf.v, wf.s, scratch, wf.wave, *chunk.private, areg, -1, offset)
+        if plain.kind == LOAD:
+            form = (plain.data, plain.size, plain.signed, plain.half)
+            bad = native_lds.load(*share, -1, *form), native_scratch.load(*segment, *form)
+        else:
+            form = (plain.data, plain.size, plain.half == 2)
+            bad = native_lds.store(*share, *form), native_scratch.store(*segment, *form)
+        if bad[0] >= 0:
+            chunk.lds_fault(wf, instruction, bad[0], areg, offset, plain.size)
+        if bad[1] >= 0:
+            chunk.private_fault(wf, private, bad[1])
+        _rest(wf, whole.step, lds | scratch)
+
+    return Effect(FlatAccess(instruction, plain, shared, private), step)
+
+
+@instruction(" ".join(atomics.names("flat")), klass="atomic")
+def atomic(instruction, context):
+    """On global memory alone: compilers know when the pointer of an atomic means the local data share."""
+    plain = _as_global(instruction)
+    whole = TABLE[plain.mnemonic].build(plain, context)
+    areg = whole.access.address.areg
+
+    def step(wf):
+        if _apertures(wf, areg) is not None:
+            raise UnimplementedInstruction(f"{instruction.text!r} on the local data share or private segment")
+        whole.step(wf)
+
+    return Effect(FlatAccess(instruction, whole.access), step)
+
+
+def _as_global(instruction):
+    """The same access to global memory."""
+    return replace(
+        instruction,
+        mnemonic=instruction.mnemonic.replace("flat_", "global_"),
+        operands=(*instruction.operands, "off"),
+    )
+
+
+def _apertures(wf, areg):
+    """Which active lanes mean the local data share, and which the private segment, bool[W, 64]; None when none does."""
+    upper = wf.v[areg + 1 >> 1][:, :, areg + 1 & 1]
+    lds, scratch = wf.exec_mask & (upper == SHARED_APERTURE), wf.exec_mask & (upper == PRIVATE_APERTURE)
+    return (lds, scratch) if lds.any() or scratch.any() else None
+
+
+def _rest(wf, step, done):
+    """Run a step for the active lanes that are not done."""
+    saved, wf.exec_mask = wf.exec_mask, np.ascontiguousarray(wf.exec_mask & ~done)
+    try:
+        step(wf)
+    finally:
+        wf.exec_mask = saved
