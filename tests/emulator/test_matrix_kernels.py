@@ -78,6 +78,24 @@ def test_dot_on_gfx942(opcode, dtype, tile, options):
     check("gfx942", opcode, dtype, tile, **options)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "dtype", "tile", "options"),
+    [
+        ("v_mfma_f32_32x32x16_f16", F16, (32, 32, 32), {"num_warps": 1}),
+        ("v_mfma_f32_32x32x16_f16", F16, (64, 64, 64), {"num_warps": 4, "num_stages": 1}),
+        ("v_mfma_f32_16x16x32_bf16", BF16, (64, 32, 32), {"num_warps": 2, "matrix_instr_nonkdim": 16}),
+        ("v_mfma_f32_32x32x2_f32", F32, (32, 32, 32), {"num_warps": 4}),
+        ("v_mfma_f64_16x16x4_f64", F64, (32, 32, 16), {"num_warps": 4}),
+        ("v_mfma_i32_32x32x32_i8", I8, (32, 32, 64), {"num_warps": 4}),
+        ("v_mfma_f32_32x32x64_f8f6f4", OCP_FP8, (32, 32, 64), {"num_warps": 2}),
+        ("v_mfma_f32_32x32x64_f8f6f4", OCP_BF8, (64, 64, 128), {"num_warps": 4}),
+    ],
+)
+def test_dot_on_gfx950(opcode, dtype, tile, options):
+    """Tiles come by copies straight into LDS, and B by transposing reads."""
+    check("gfx950", opcode, dtype, tile, **options)
+
+
 @pytest.mark.parametrize(("opcode", "dtype"), [("v_dot2c_f32_f16", F16), ("v_dot4c_i32_i8", I8)])
 def test_tiles_too_small_for_an_mfma(opcode, dtype):
     """Triton multiplies them lane by lane."""
@@ -246,6 +264,18 @@ def test_gluon_mfma_scaled(a, b, instr, transposed):
         a, b, sides, lambda *args: kernels.gluon_mfma_scaled[(1,)](*args[:5], m, n, k, layout, *args[5], num_warps=2)
     )
     assert opcodes(kernel) == {f"v_mfma_scale_f32_{'x'.join(map(str, instr))}_f8f6f4"}
+
+
+@pytest.mark.parametrize(("a", "b", "k"), [("e4m3", "e5m2", 128), ("e2m1", "e2m1", 256)])
+def test_dot_scaled_on_gfx950(a, b, k):
+    emulator.activate("gfx950")
+    kernel = scaled(
+        a,
+        b,
+        (64, 64, k),
+        lambda *args: kernels.scaled_matmul[(1,)](*args[:5], 64, 64, k, *args[5], True, True, num_warps=4),
+    )
+    assert opcodes(kernel) == {"v_mfma_scale_f32_32x32x64_f8f6f4"}
 
 
 # Triton 3.6 compiles no product of two scaled inputs for gfx942.
