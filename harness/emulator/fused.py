@@ -54,7 +54,8 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     dtype = np.result_type(a, b, c)
     if dtype == np.float16:
         # In float64 the product is exact, and where the sum is not, it is far from halfway between two float16 values.
-        return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
+        rounded: np.ndarray = (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
+        return rounded
     for operand in (a, b, c):
         if hasattr(operand, "fused_multiply_add"):  # symbolic: see harness.emulator.compiled
             fused: np.ndarray = operand.fused_multiply_add(a, b, c)

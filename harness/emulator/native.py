@@ -191,34 +191,44 @@ def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
 
     The result: how many do, and the lowest and highest of their addresses.
     """
+    # Short loops without conditions: LLVM makes vector instructions of them.
+    active = mask[w]
+    for lane in range(64):
+        takes[lane] = active[lane]
     if form == GLOBAL and areg & 1 == 0:
         row = v[areg >> 1, w]
         for lane in range(64):
             at[lane] = (np.uint64(row[lane, 0]) | np.uint64(row[lane, 1]) << np.uint64(32)) + np.uint64(offset)
-            takes[lane] = mask[w, lane]
     elif form == GLOBAL_SADDR:
         base = (np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)) + np.uint64(offset)
         row, half = v[areg >> 1, w], areg & 1
         for lane in range(64):
             at[lane] = base + np.uint64(row[lane, half])
-            takes[lane] = mask[w, lane]
     elif form == BUFFER and areg >= 0:
         base = (np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)) & np.uint64(0xFFFFFFFFFFFF)
-        records = np.int64(s[w, sreg + 2])
-        outer = offset + (np.int64(s[w, soffset]) if soffset >= 0 else 0)
+        outer = np.uint64(offset) + (np.uint64(s[w, soffset]) if soffset >= 0 else np.uint64(0))
         row, half = v[areg >> 1, w], areg & 1
         for lane in range(64):
-            inner = np.int64(row[lane, half]) + outer
-            at[lane] = base + np.uint64(inner)
-            takes[lane] = mask[w, lane] & (inner + size <= records)
+            at[lane] = np.uint64(row[lane, half]) + outer
+        end = np.uint64(s[w, sreg + 2])
+        for lane in range(64):
+            takes[lane] &= at[lane] + np.uint64(size) <= end
+        for lane in range(64):
+            at[lane] += base
     else:
         for lane in range(64):
             at[lane], inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, size)
-            takes[lane] = mask[w, lane] and inside
-    count, lowest, highest = 0, ~np.uint64(0), np.uint64(0)
+            takes[lane] &= inside
+    count = 0
+    for lane in range(64):
+        count += takes[lane]
+    lowest, highest = ~np.uint64(0), np.uint64(0)
+    if count == 64:
+        for lane in range(64):
+            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
+        return count, lowest, highest
     for lane in range(64):
         if takes[lane]:
-            count += 1
             lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
     return count, lowest, highest
 

@@ -228,7 +228,7 @@ def give_back(registers: np.ndarray) -> None:
         _spare.append(registers.base)
 
 
-def unpack(words: np.ndarray) -> np.ndarray:
+def unpack(words: Any) -> Any:
     """uint64[W] lane masks as bool[W, 64], bit i = lane i."""
     if not isinstance(words, np.ndarray):
         return words.unpacked()  # symbolic: see harness.emulator.compiled
@@ -236,7 +236,7 @@ def unpack(words: np.ndarray) -> np.ndarray:
     return np.unpackbits(octets, bitorder="little").view(np.bool_).reshape(-1, LANES)
 
 
-def pack(mask: np.ndarray) -> np.ndarray:
+def pack(mask: Any) -> Any:
     """bool[W, 64] as uint64[W] lane masks; the inverse of ``unpack``."""
     if not isinstance(mask, np.ndarray):
         return mask.packed()

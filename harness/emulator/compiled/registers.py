@@ -7,6 +7,7 @@ compiled by calling it with ``SymbolicWavefronts``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,12 +122,12 @@ class Register(Value):
 
 
 class RegisterFile:
-    """Registers as LLVM values. ``v``, ``s``, ``scc`` point to those of this wavefront in ``state``'s layout;
+    """Registers as LLVM values. ``pointers``: to ``v``, ``s`` and ``scc`` of this wavefront in ``state``'s layout;
     ``stride`` is the distance in bytes between register pairs."""
 
-    def __init__(self, emit: Emitter, v: Any, s: Any, scc: Any, stride: Any) -> None:
+    def __init__(self, emit: Emitter, pointers: Sequence[Any], stride: Any) -> None:
         self.emit = emit
-        self.pointers = (v, s, scc)
+        self.pointers = pointers
         self.stride = stride
         self.scc_value: Any = None
         self.words: dict[tuple[bool, int], Any] = {}

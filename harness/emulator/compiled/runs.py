@@ -24,7 +24,7 @@ from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
 from harness.emulator.ops.table import Op, Step, find
 from harness.emulator.program import Program
-from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.state import LANES, SGPRS, Wavefronts
 
 _log = logging.getLogger(__name__)
 
@@ -196,9 +196,9 @@ class _Function:
         b = self.builder = ir.IRBuilder(self.loop)
         self.index = b.phi(i64)
         self.index.add_incoming(ir.Constant(i64, 0), entry)
-        row = ir.Constant(i64, 8 * LANES)
-        here = [b.gep(v, [b.mul(self.index, row)]), b.gep(s, [b.mul(self.index, ir.Constant(i64, 512))])]
-        file = RegisterFile(Emitter(module, b), *here, b.gep(scc, [self.index]), b.mul(count, row))
+        sizes = (8 * LANES, 4 * SGPRS, 1)
+        here = [b.gep(p, [b.mul(self.index, ir.Constant(i64, n))]) for p, n in zip((v, s, scc), sizes, strict=True)]
+        file = RegisterFile(Emitter(module, b), here, b.mul(count, ir.Constant(i64, 8 * LANES)))
         self.count = count
         self.wf = SymbolicWavefronts(file)
 
@@ -206,7 +206,7 @@ class _Function:
         """Emit the code of a step; False, and nothing has happened, when it has no compiled form."""
         saved = self.wf.save()
         try:
-            step(self.wf)  # type: ignore[arg-type]
+            step(self.wf)
         except (NotCompilable, UnimplementedInstruction, AttributeError, TypeError, ValueError, IndexError) as why:
             # What symbolic arrays cannot do shows in many ways; whether it is an error, the interpreter decides.
             _log.debug("interpreted: %s", why)

@@ -33,7 +33,7 @@ class NotCompilable(Exception):  # noqa: N818 - an answer, not an error
     """This step has no compiled form; it stays interpreted."""
 
 
-class Value(NDArrayOperatorsMixin):  # type: ignore[misc]
+class Value(NDArrayOperatorsMixin):
     """An array of ``dtype`` and ``shape`` whose elements are the LLVM value ``ir``; ``emit`` is where code goes."""
 
     def __init__(self, emit: Emitter, dtype: np.dtype, shape: tuple[int, ...], value: Any = None) -> None:
@@ -296,7 +296,7 @@ def spread(*operands: Any) -> tuple[bool, tuple[int, ...]]:
 @lru_cache(maxsize=4096)
 def resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
     """The dtypes that NumPy's loop works in: of the inputs, then of the results."""
-    options = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype] * ufunc.nout)}
+    options: dict[str, Any] = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype] * ufunc.nout)}
     resolved: tuple[np.dtype, ...] = ufunc.resolve_dtypes((*types, *[None] * ufunc.nout), **options)
     return resolved
 
