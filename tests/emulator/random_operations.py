@@ -101,9 +101,10 @@ def extreme(a: np.ndarray, b: np.ndarray, largest: bool) -> np.ndarray:
     """Minimum or maximum of numbers."""
     if a.dtype.kind != "f":
         return np.maximum(a, b) if largest else np.minimum(a, b)
-    chosen = np.fmax(a, b) if largest else np.fmin(a, b)
-    zero = np.signbit(a) & np.signbit(b) if largest else np.signbit(a) | np.signbit(b)
-    return np.where((a == 0) & (b == 0), np.where(zero, a.dtype.type(-0.0), a.dtype.type(0.0)), chosen)
+    # Not np.fmax: what that makes of a signalling NaN differs between NumPy's versions.
+    takes_b = np.isnan(a) | ((b > a) if largest else (b < a))
+    takes_b |= (a == b) & (np.signbit(a) if largest else np.signbit(b))
+    return np.where(takes_b, b, a)
 
 
 def _fold(combine: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
