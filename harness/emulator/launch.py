@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -178,6 +179,8 @@ class Launch:
         self.then: Callable[[], None] = lambda: None
         # The buffer by which a kernel that prints or asserts talks to the host.
         self.hostcall: Hostcall | None = None
+        self.replayed = False
+        self.readings = 0
         # What a launch that runs later takes along: what its arguments point to, and who counts it.
         self.keep_alive: object = None
         self.record_it: Callable[[], None] = lambda: None
@@ -209,6 +212,13 @@ class Launch:
         address, instruction = self.polls[wave]
         value = ctypes.c_uint32.from_address(address & ~3).value
         return f"{address:#x} ({self.table.nearest(address)}), which holds {value:#x}, by {instruction.text!r}"
+
+    def nanoseconds(self) -> int:
+        """The device's time: the host's monotonic clock, or where a run is to be replayed, one step a reading."""
+        if not self.replayed:
+            return time.monotonic_ns()
+        self.readings += 1
+        return self.readings * 10
 
     def memory_image(self) -> bytes:
         """The memory that the launch can reach, as one value: to see whether anything changed."""

@@ -107,6 +107,7 @@ class Scheduler:
         if not queue:
             return
         launch = queue.pop()
+        launch.replayed = self.choices is not None
         launch.then = lambda: self._finished(launch, queue)
         self.launches.append(launch)
         if self.watch is not None:
@@ -370,8 +371,16 @@ def _where(wavefronts: Wavefronts) -> str:
     spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
     waves = wavefronts.wave
     which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
-    polled = f", polling {launch.polled(int(waves[0]))}" if int(waves[0]) in launch.polls else ""
-    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{polled}"
+    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(launch, waves.tolist())}"
+
+
+def _polls(launch: Launch, waves: list[int]) -> str:
+    """What each of the wavefronts polls; those that poll the same are told together."""
+    polling: dict[str, list[int]] = {}
+    for wave in waves:
+        if wave in launch.polls:
+            polling.setdefault(launch.polled(wave), []).append(wave)
+    return "".join(f", polling {what} [{', '.join(map(str, those))}]" for what, those in polling.items())
 
 
 def _instruction_of(wf: Wavefronts, step: object) -> str:

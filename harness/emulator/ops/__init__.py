@@ -4,6 +4,7 @@ class."""
 from harness.emulator.ops import (
     atomics,
     calls,
+    clocks,
     compare,
     control,
     convert,
@@ -31,6 +32,7 @@ __all__ = [
     "TABLE",
     "atomics",
     "calls",
+    "clocks",
     "compare",
     "control",
     "convert",

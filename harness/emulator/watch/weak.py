@@ -261,8 +261,10 @@ class Weak(Watch):
             words = max(1, access.size // 4)
             firsts = [register for _, register in access.parts] if access.kind == LOAD else [access.target]
             vectors = tuple(first + i for first in firsts if first >= 0 for i in range(words))
-        else:  # a lane permutation through the LDS unit
-            vectors = (operands.parse(decoded.instruction.operands[0], decoded.accum_offset).register,)
+        else:  # a clock, or a lane permutation through the LDS unit
+            target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
+            written = tuple(range(target.register, target.register + target.count))
+            vectors, scalars = (written, ()) if target.space == "v" else ((), written)
 
         def step(wf: Wavefronts) -> None:
             self.local[self._key(wf)].append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
