@@ -18,11 +18,12 @@
 ``NoProgress``                   with ``closed=True``: wavefronts wait for memory that nobody will change
 ===============================  =====================================================================================
 
-On alignment the mode is stricter than the hardware, unless made with ``strict_alignment=False``. Triton compiles for
-amdhsa, where LLVM switches on ``unaligned-access-mode`` (AMDGPUUsage, "Target Features") and the kernel driver sets
+On alignment the mode is stricter than the hardware, unless it is made with ``strict_alignment=False``. Triton compiles
+for amdhsa, where LLVM switches on ``unaligned-access-mode`` (AMDGPUUsage, "Target Features") and the kernel driver sets
 SH_MEM_CONFIG.alignment_mode to unaligned: plain accesses then work at any address, but slowly. Mostly they come of a
 ``tl.multiple_of`` or a vector width that does not hold; but LLVM also joins neighbouring 2-byte accesses into wide ones
-on its own. Atomics must be aligned always, and a scalar load ignores the two low bits of its address: both are reported.
+on its own. Atomics must be aligned always, and a scalar load ignores the two low bits of its address: both are
+reported.
 """
 
 from harness.emulator.watch.check.mode import Check

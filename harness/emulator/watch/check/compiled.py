@@ -34,15 +34,15 @@ def _unordered(record, ordered):
 @_jit
 def touch_lds(
     v, at, mask, wave, waves_per_group, first_group, group_bytes, size, kind, copy, instruction, data, high, lds,
-    written, read, other_read, issued, published, arrived, found,
+    written, read, other_read, issued, published, found,
 ):  # fmt: skip
     """Record one part of an LDS access by byte, and look for an earlier one of another wavefront that is not ordered.
 
     ``at`` int64[W, 64], the lanes' addresses; ``kind`` READ, WRITE or ATOMIC, ``copy`` 1 for a copy from global
     memory; ``data`` the first data register of a write (-1: unknown), to let wavefronts write the same value;
-    ``written``, ``read``, ``other_read`` int64[bytes] records; ``issued``, ``published``, ``arrived`` int64[2, waves]:
-    accesses so far, and those that were complete, or issued, when the wavefront last passed an s_barrier. ``found[0]``
-    becomes the record of the other access, ``found[1]`` the byte's address.
+    ``written``, ``read``, ``other_read`` int64[bytes] records; ``issued``, ``published`` int64[2, waves]: accesses so
+    far, and those that were complete when the wavefront last passed an s_barrier. ``found[0]`` becomes the record of
+    the other access, ``found[1]`` the byte's address.
     """
     first = first_group * waves_per_group
     for w in range(mask.shape[0]):
@@ -75,13 +75,13 @@ def touch_lds(
                     return w * 64 + lane
                 if kind == READ:
                     before = read[byte_at]
-                    if before == 0 or (before >> _WAVE) - 1 == number or not _unordered(before, arrived):
+                    if before == 0 or (before >> _WAVE) - 1 == number or not _unordered(before, published):
                         read[byte_at] = record
                     else:
                         other_read[byte_at] = record
                     continue
                 for reader in (read[byte_at], other_read[byte_at]):
-                    if reader != 0 and (reader >> _WAVE) - 1 != number and _unordered(reader, arrived):
+                    if reader != 0 and (reader >> _WAVE) - 1 != number and _unordered(reader, published):
                         found[0], found[1] = reader, inner + i
                         return w * 64 + lane
                 written[byte_at] = record
@@ -186,7 +186,7 @@ _BYTES, _RECORDS, _COUNTS = types.uint8[::1], types.int64[::1], types.int64[:, :
 _AT = _COUNTS
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     touch_lds: (_V, _AT, _MASK, _RECORDS, _I, _I, _I, _I, _I, _I, _I, _I, _B,
-                _BYTES, _RECORDS, _RECORDS, _RECORDS, _COUNTS, _COUNTS, _COUNTS, _RECORDS),
+                _BYTES, _RECORDS, _RECORDS, _RECORDS, _COUNTS, _COUNTS, _RECORDS),
     load_bits: (_AT, _V, _MASK, _RECORDS, _I, _I, _BYTES, _I, _I, _I, _B, _I),
     store_bits: (_AT, _V, _MASK, _RECORDS, _I, _I, _BYTES, _I, _I, _I, _B, _B),
     forgotten_bits: (types.uint64[:, ::1], _MASK, _I, _I, _BYTES, _BYTES, _BYTES, _V, _I, _B),

@@ -180,18 +180,34 @@ class Heap:
                 report.undefined(
                     wf, instruction, LANES * wave, f"the address depends on an undefined value in {first_of(name)}"
                 )
-            low = wf.s[:, base.register] + np.uint32(offset & 0xFFFFFFFF)
+            start = wf.s[:, base.register + 1].astype(np.uint64) << np.uint64(32) | wf.s[:, base.register]
+            start = start + np.uint64(offset & (1 << 64) - 1)
             if where.space == "s":
-                low = low + wf.s[:, where.register]
-            if (low & np.uint32(3)).any():
-                wave = int((low & np.uint32(3)).argmax())
-                address = (int(wf.s[wave, base.register + 1]) << 32) + int(low[wave])
+                start = start + wf.s[:, where.register]
+            if (start & np.uint64(3)).any():
+                wave = int((start & np.uint64(3) != 0).argmax())
+                address = int(start[wave])
                 what = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
                 wf.chunk.raise_fault(what, wf, instruction, LANES * wave, address=address)
             plain(wf)
             shadow.define_scalars(access.target, access.words)
+            if self._forgotten:
+                self._scalars_forgotten(shadow, access, start)
 
         return step
+
+    def _scalars_forgotten(self, shadow: Shadow, access: ScalarAccess, start: np.ndarray) -> None:
+        """``start`` uint64[W]: as a vector load of one lane."""
+        addresses = np.zeros((len(start), LANES), np.uint64)
+        lanes = np.zeros(addresses.shape, np.bool_)
+        addresses[:, 0], lanes[:, 0] = start, True
+        size = 4 * access.words
+        for region in self._near(addresses, lanes, size):
+            bits = np.zeros((max(1, access.words // 2), len(start), LANES, 2), np.uint32)
+            if compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False) >= 0:
+                words = np.moveaxis(bits[:, :, 0], 0, 1).reshape(len(start), -1)[:, : access.words]
+                shadow.bits.s[:, access.target : access.target + access.words] |= words
+                shadow.settle(registers.scalars(access.target, access.words))
 
 
 def _address_registers(access: GlobalAccess | CopyAccess) -> tuple[tuple[int, int], int]:

@@ -185,11 +185,11 @@ def _calls(op: Op, decoded: Decoded, results: list, sources: list) -> list[_Call
         move = dpp.control(modifiers)
         put = [_result(t, o, op.keeps_high) for t, o in results]
         return [replace(_call(sources, [build._source] * len(sources), put), move=move)]
-    select = build._bits(modifiers.get("op_sel", ""), len(sources) + 1)
-    kinds = [build._half(t, select[i]) if t in build._HIGH else t for i, (t, _) in enumerate(sources)]
-    put = [
-        _result(build._half(t, select[len(sources)]) if t in build._HIGH else t, o, op.keeps_high) for t, o in results
-    ]
+    # op_sel: a bit for each written source, then one for the result.
+    count = len(instruction.operands) - len(results)
+    select = build._bits(modifiers.get("op_sel", ""), count + 1) + [False] * len(sources)
+    kinds = [build._half(t, select[i] and i < count) if t in build._HIGH else t for i, (t, _) in enumerate(sources)]
+    put = [_result(build._half(t, select[count]) if t in build._HIGH else t, o, op.keeps_high) for t, o in results]
     return [_call([(k, o) for k, (_, o) in zip(kinds, sources, strict=True)], [build._source] * len(sources), put)]
 
 

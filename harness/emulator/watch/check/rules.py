@@ -30,7 +30,9 @@ UNSIGNED = {"f32": "u32", "i32": "u32", "f64": "u64", "i64": "u64", "f16": "u16"
             "hi16": "h16", "imm": "u32", "uimm": "u32"}  # fmt: skip
 _BOOLEAN = ("mask", "exec", "scc", "vcc")
 
-_BITWISE = re.compile(r"[sv]_(and|or|xor|xnor|not|nand|nor|andn2|orn2|and_or|or3|bfi)_b(32|64)|s_\w+_saveexec_b64")
+_BITWISE = re.compile(
+    r"[sv]_(and|or|xor|xnor|not|nand|nor|andn2|orn2|and_or|or3|bfi|bitop3)_b(16|32|64)|s_\w+_saveexec_b64"
+)
 # Ops that move bits, and which of their sources say where to.
 _MOVES = {
     r"[sv]_mov_b(32|64)|s_movk_i32|v_accvgpr_\w+|v_bfrev_b32|s_brev_b(32|64)|v_pack_b32_f16|s_pack_.*|s_sext_.*": (),
@@ -51,6 +53,9 @@ _HALVES = re.compile(r"v_cvt_pk(rtz)?_(u16|i16|f16|bf16)_\w+")
 def rule_of(op: Op, modified: bool) -> Rule:
     """The rule of an op; ``modified``: clamp or omod changes its result."""
     name = op.name.partition("@")[0]
+    if match := re.fullmatch(r"v_cvt_f32_ubyte([0-3])", name):
+        byte = np.uint32(0xFF << 8 * int(match.group(1)))
+        return lambda bits, values: [_whole(bits[0] & byte != 0, "u32")]
     if modified or any(t.lstrip("@")[0] == "f" for t in (*op.results, *op.sources)):
         return _halves if _HALVES.fullmatch(name) else _all(op.results)
     if isinstance(op.function, Select):

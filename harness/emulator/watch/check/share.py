@@ -1,9 +1,9 @@
 """The local data share: alignment, undefined addresses and data, and races between the wavefronts of a work-group.
 
 Two wavefronts race when they access the same byte, at least one writing and not both by atomics, unless an s_barrier
-lies between, at which a write was complete: wavefronts issue to the share independently, so an s_barrier orders nothing
-that the writer has not waited for (LLVM AMDGPUUsage, "Memory Model gfx942"). Reads count as done when they are issued.
-Wavefronts that write the same value are let be: Triton lets all wavefronts that hold an element write it.
+lies between, at which the first access was complete: accesses of different wavefronts reach the share in any order, and
+s_barrier waits for none of them (LLVM AMDGPUUsage, "Memory Model gfx942"). Wavefronts that write the same value are let
+be: Triton lets all wavefronts that hold an element write it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Share:
         lane = compiled.touch_lds(
             wf.v, at, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds_bytes, size, kind, int(copy), instruction.index,
             data, high, chunk.lds, self.written, self.read, self.other_read,
-            self.issued, self.published, self.arrived, found,
+            self.issued, self.published, found,
         )  # fmt: skip
         if lane >= 0:
             self._race(wf, instruction, lane, kind, int(found[0]), int(found[1]))
@@ -64,7 +64,7 @@ class Share:
         passed = (record & compiled.COUNT_MASK) <= self.arrived[int(copied), wave]
         why = (
             f"it was not waited for ({'vmcnt' if copied else 'lgkmcnt'}) before the s_barrier"
-            if passed and wrote
+            if passed
             else "no s_barrier lies between"
         )
         chunk.raise_fault(
