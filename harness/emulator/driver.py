@@ -21,26 +21,23 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 from triton.runtime.cache import get_cache_manager
+from triton.runtime.errors import OutOfResources
 
-from harness.emulator import entry, native
+from harness.emulator import entry, limits, native
 from harness.emulator.allocations import Allocations
 from harness.emulator.compiled import compile_runs
 from harness.emulator.counters import LaunchRecord
-from harness.emulator.faults import ListingError
 from harness.emulator.hostcall import Hostcall
 from harness.emulator.launch import QUEUE, Launch
+from harness.emulator.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEFRONT
+from harness.emulator.listing import parse
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import RESIDENT_WAVES, Scheduler
 from harness.emulator.watch import Choices, Watch, make
 from harness.errors import HarnessError
 
-ARCHS = ("gfx942", "gfx950")
-WARP_SIZE = 64
-# The local data share of a compute unit (AMD "CDNA3 ISA" and "CDNA4 ISA", data share), and the compute units of a
-# device.
-LDS_BYTES = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}
+# The compute units of a device.
 COMPUTE_UNITS = {"gfx942": 304, "gfx950": 256}
-MAX_THREADS = 1024
 
 Hook = Callable[[Any], None]
 ArgumentPath = tuple[int, ...]
@@ -173,7 +170,10 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         if self.rewrite is not None:
             text = self.rewrite(launcher.program.name, text)
         if text not in self._programs:
-            program = self._programs[text] = decode(text, watch=self.watch)
+            listing = parse(text)
+            limits.check_arch(listing, self.arch)
+            limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
+            program = self._programs[text] = decode(listing, watch=self.watch)
             if self.watch is None:
                 compile_runs(program)
         return self._programs[text]
@@ -188,7 +188,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         return ty
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("hip", self.arch, WARP_SIZE)
+        return GPUTarget("hip", self.arch, WAVEFRONT)
 
     def get_current_device(self) -> int:
         return self._device
@@ -235,7 +235,7 @@ class _Utils:
     def get_device_properties(self, device: int) -> dict[str, Any]:
         return {
             "arch": self.arch,
-            "warpSize": WARP_SIZE,
+            "warpSize": WAVEFRONT,
             "max_shared_mem": LDS_BYTES[self.arch],
             "max_num_regs": 65536,
             "multiprocessor_count": COMPUTE_UNITS[self.arch],
@@ -255,12 +255,17 @@ class Launcher:
         self.num_warps: int = metadata.num_warps
         self.lds_bytes: int = metadata.shared
         self.listing = _listing(src, metadata)
-        self.program: Program = decode(self.listing)
+        listing = parse(self.listing)
+        active = triton_driver.active
+        limits.check_arch(listing, active.arch if isinstance(active, EmulatedDriver) else None)
+        # What Triton itself says of these two is what its users know.
+        if self.lds_bytes > LDS_BYTES[listing.arch]:
+            raise OutOfResources(self.lds_bytes, LDS_BYTES[listing.arch], "shared memory")
+        if self.num_warps * WAVEFRONT > MAX_THREADS:
+            raise OutOfResources(self.num_warps * WAVEFRONT, MAX_THREADS, "threads")
+        limits.check_sizes(listing, self.num_warps, self.lds_bytes)
+        self.program: Program = decode(listing)
         compile_runs(self.program)
-        if self.program.listing.arch not in ARCHS:
-            raise ListingError(
-                f"kernel {self.program.name} was compiled for {self.program.listing.arch}, not for {', '.join(ARCHS)}"
-            )
         self.scratch = (getattr(metadata, "global_scratch_size", 0), getattr(metadata, "profile_scratch_size", 0))
         arguments = self.program.listing.metadata.get(".args", [])
         hidden = [a for a in arguments if a[".value_kind"].startswith("hidden_")]

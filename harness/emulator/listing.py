@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness.emulator import symbols
+from harness.emulator import limits, symbols
 from harness.emulator.faults import ListingError
 from harness.isa.listing import Position
 from harness.isa.sources import Frame
@@ -87,6 +87,7 @@ def parse(text: str) -> Listing:
     if arch_match is None:
         raise ListingError(f"kernel {name}: the listing names no target (.amdgcn_target)")
     listing = Listing(name=name, arch=arch_match.group(1), metadata=_metadata(text, name))
+    limits.check_arch(listing)
     functions = _functions(text, name, listing)
     # The kernel's own code comes first: the program starts there.
     for body in sorted(functions, key=lambda body: body.name != name):
@@ -119,12 +120,19 @@ def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
     names = {kernel, *re.findall(r"^\s*\.type\s+([^\s,]+),\s*@function", text, re.MULTILINE)}
     functions: list[_Function] = []
     body: _Function | None = None
+    metadata = False
     position = Position()
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         code = line.split(";", 1)[0].strip()
         if position.read(line):
             continue
+        if line.endswith(".amdgpu_metadata"):
+            metadata = not line.startswith(".end")
+        elif metadata:
+            continue
+        if code.startswith(".") and not _LABEL.match(code):
+            limits.check_directive(kernel, number, code)
         if code.startswith(".amdhsa_"):
             _directive(listing, code)  # inside or behind the body, by Triton version
         elif body is None:

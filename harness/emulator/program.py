@@ -153,14 +153,14 @@ class Context:
         return replace(instruction, operands=instruction.operands[1:])
 
 
-def decode(text: str, entry: int | None = None, watch: Instrument | None = None) -> Program:
-    """Decode a listing; ``watch`` is the watched mode that instruments it.
+def decode(text: str | Listing, entry: int | None = None, watch: Instrument | None = None) -> Program:
+    """Decode a listing, which may be parsed already; ``watch`` is the watched mode that instruments it.
 
     ``entry``: the index of the first instruction, by default where the hardware enters (behind the fallback prologue if
     kernargs are preloaded). Raises ``ListingError`` for a listing that cannot be run and ``UnimplementedInstruction``
     for an opcode that the emulator lacks.
     """
-    listing = parse(text)
+    listing = parse(text) if isinstance(text, str) else text
     start = listing.entry if entry is None else entry
     code = listing.instructions
     context = Context(listing.arch, listing.directives.get("accum_offset", 0), [])
@@ -328,4 +328,6 @@ def _polls(body: list[Instruction]) -> bool:
 
 def initial_registers(program: Program, waves: int) -> tuple[np.ndarray, np.ndarray]:
     """Zeroed vector and scalar registers for ``waves`` wavefronts."""
-    return vector_registers((program.vgprs + 1) // 2 + 1, waves), np.zeros((waves, 128), np.uint32)
+    v = vector_registers((program.vgprs + 1) // 2 + 1, waves)
+    v[...] = 0
+    return v, np.zeros((waves, 128), np.uint32)

@@ -1,0 +1,167 @@
+"""Listings and launches that a GPU could not run are refused before anything runs, with the value and the limit."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.errors import OutOfResources
+
+from harness import emulator
+from harness.emulator import ListingError, limits
+from harness.emulator.listing import parse
+from harness.emulator.program import decode
+from tests.emulator import kernels
+from tests.emulator.single import listing
+
+
+@pytest.fixture
+def device():
+    yield emulator.activate()
+    emulator.deactivate()
+
+
+def with_directive(text, *lines):
+    return text.replace("\t.end_amdhsa_kernel", "".join(f"\t\t{line}\n" for line in lines) + "\t.end_amdhsa_kernel")
+
+
+def with_metadata(text, *lines):
+    return text.replace("  - .name: probe\n", "  - .name: probe\n" + "".join(f"    {line}\n" for line in lines))
+
+
+CODE = listing("s_endpgm")
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100", "gfx1250"])
+def test_another_arch(arch):
+    with pytest.raises(ListingError, match=f"compiled for {arch}, not for gfx942 or gfx950"):
+        parse(listing("s_endpgm", arch=arch))
+
+
+def test_another_arch_than_the_device(device):
+    emulator.deactivate()
+    other = emulator.activate("gfx950")
+    with pytest.raises(ListingError, match=r"for gfx942, the emulated device is a gfx950: .*activate\('gfx942'\)"):
+        limits.check_arch(parse(CODE), other.arch)
+    limits.check_arch(parse(CODE), "gfx942")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        with_directive(CODE, ".amdhsa_frobnicate 1"),
+        with_directive(CODE, ".amdhsa_wavefront_size32 1"),
+        with_directive(CODE, ".amdhsa_memory_ordered 1"),
+        CODE.replace("probe:\n", "\t.frobnicate 4\nprobe:\n"),
+        listing(".frobnicate 4", "s_endpgm"),
+    ],
+)
+def test_an_unknown_directive(text):
+    names = ("frob", "size32", "ordered")
+    line = 1 + next(n for n, code in enumerate(text.splitlines()) if any(name in code for name in names))
+    with pytest.raises(ListingError, match=f"kernel probe, listing line {line}: unknown directive \\.") as error:
+        parse(text)
+    assert text.splitlines()[line - 1].split()[0] in str(error.value)
+
+
+def test_what_triton_writes_is_known(device):
+    """Metadata lines look like directives and are none."""
+    src = torch.arange(64, dtype=torch.int32)
+    text = kernels.counted[(1,)](src, src.clone(), 50, num_warps=1).asm["amdgcn"]
+    assert {d.removeprefix(".amdhsa_") for d in text.split() if d.startswith(".amdhsa_")} <= limits.KERNEL_DIRECTIVES
+    assert ".value_kind:" in text
+
+
+def test_no_code():
+    with pytest.raises(ListingError, match="kernel probe: the listing holds no instructions"):
+        parse(listing())
+    with pytest.raises(ListingError, match="found 0"):
+        parse(CODE.replace(".amdhsa_kernel probe", ""))
+    with pytest.raises(ListingError, match="names no target"):
+        parse(CODE.replace('.amdgcn_target "amdgcn-amd-amdhsa--gfx942"', ""))
+
+
+@pytest.mark.parametrize("jump", ["s_branch .LBB0_7", "s_cbranch_execz .LBB0_7"])
+def test_a_branch_to_an_unknown_label(jump):
+    with pytest.raises(ListingError, match=f"branch to an unknown label in '{jump}'"):
+        decode(listing(jump, "s_endpgm"))
+
+
+@pytest.mark.parametrize(("arch", "limit"), [("gfx942", 65536), ("gfx950", 163840)])
+def test_too_much_lds(arch, limit):
+    text = listing("s_endpgm", arch=arch)
+    limits.check_sizes(parse(text), 1, limit)
+    for code, asked in ((text, limit + 1), (with_directive(text, f".amdhsa_group_segment_fixed_size {limit + 1}"), 0)):
+        with pytest.raises(ListingError, match=f"{limit + 1} bytes of LDS, a {arch} has {limit}: use smaller blocks"):
+            limits.check_sizes(parse(code), 1, asked)
+
+
+def test_too_many_wavefronts():
+    limits.check_sizes(parse(CODE), 16, 0)
+    with pytest.raises(ListingError, match=r"17 wavefronts in a work-group, which holds 16 .* use num_warps=16"):
+        limits.check_sizes(parse(CODE), 17, 0)
+    compiled = parse(with_metadata(CODE, ".max_flat_workgroup_size: 256"))
+    limits.check_sizes(compiled, 4, 0)
+    with pytest.raises(ListingError, match="320 work-items in a work-group, but it was compiled for 256"):
+        limits.check_sizes(compiled, 5, 0)
+    with pytest.raises(ListingError, match="wavefronts of 32 lanes, those of gfx942 have 64"):
+        limits.check_sizes(parse(with_metadata(CODE, ".wavefront_size: 32")), 1, 0)
+
+
+@pytest.mark.parametrize(("vgprs", "waves", "fits"), [(512, 4, True), (505, 4, True), (513, 1, False), (256, 8, True),
+                                                      (257, 5, False), (128, 16, True), (129, 16, False)])  # fmt: skip
+def test_too_many_vector_registers(vgprs, waves, fits):
+    """Four SIMDs of 512 registers a lane share out a work-group's wavefronts; registers come by eights."""
+    code = parse(CODE.replace(".amdhsa_next_free_vgpr 128", f".amdhsa_next_free_vgpr {vgprs}"))
+    if fits:
+        limits.check_sizes(code, waves, 0)
+        return
+    per_simd = -(-waves // 4)
+    with pytest.raises(ListingError, match=f"{vgprs} vector registers .* a SIMD's 512, {512 // per_simd} each"):
+        limits.check_sizes(code, waves, 0)
+
+
+def test_other_register_counts():
+    with pytest.raises(ListingError, match=r"103 scalar registers .* a wavefront has 102"):
+        limits.check_sizes(parse(with_directive(CODE, ".amdhsa_next_free_sgpr 103")), 1, 0)
+    with pytest.raises(ListingError, match=r"accum_offset 66 is not one of 4, 8, \.\.\. 256"):
+        limits.check_sizes(parse(CODE.replace("accum_offset 64", "accum_offset 66")), 1, 0)
+
+
+# -- as a user of Triton meets them ------------------------------------------------------------------------------------
+
+
+@triton.jit
+def staged(a, b, c, K, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
+    i, k = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, K, DEPTH):
+        left = tl.load(a + i[:, None] * K + (start + k)[None, :])
+        right = tl.load(b + (start + k)[:, None] * BLOCK + i[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(c + i[:, None] * BLOCK + i[None, :], total)
+
+
+def test_out_of_resources(device):
+    """A pipelined product whose buffers exceed 64 KiB: Triton's own error, which autotuners catch."""
+    a = torch.zeros(128, 512, dtype=torch.float16)
+    b, c = torch.zeros(512, 128, dtype=torch.float16), torch.zeros(128, 128)
+    with pytest.raises(OutOfResources, match=r"shared memory, Required: 131072, Hardware limit: 65536. Reducing"):
+        staged[(1,)](a, b, c, 512, 128, 128, num_warps=4, num_stages=3)
+    assert not device.drain_launches()
+
+
+def test_the_checks_are_made_once_for_a_kernel(device, monkeypatch):
+    calls = []
+    plain = limits.check_sizes
+    monkeypatch.setattr(limits, "check_sizes", lambda *arguments: (calls.append(arguments[0].name), plain(*arguments)))
+    x = torch.zeros(64)
+    for _ in range(3):
+        checked_once[(1,)](x, num_warps=1)
+    assert calls == ["checked_once"]
+    assert x.tolist() == [3.0] * 64
+
+
+@triton.jit
+def checked_once(x):
+    i = tl.arange(0, 64)
+    tl.store(x + i, tl.load(x + i) + 1)
