@@ -127,8 +127,8 @@ def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
         code = line.split(";", 1)[0].strip()
         if position.read(line):
             continue
-        if line.endswith(".amdgpu_metadata"):
-            metadata = not line.startswith(".end")
+        if line in (".amdgpu_metadata", ".end_amdgpu_metadata"):
+            metadata = line == ".amdgpu_metadata"
         elif metadata:
             continue
         if code.startswith(".") and not _LABEL.match(code):
