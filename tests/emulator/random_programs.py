@@ -33,13 +33,13 @@ from tests.emulator.random_operations import (
     NUMBERS,
     NUMPY,
     OPERATIONS,
+    SHAPES,
     TRITON,
     Operation,
     bits,
     to_bf16,
 )
 
-SHAPES = ((64,), (256,), (1024,), (16, 16), (4, 64), (128, 2))
 SLOTS = 3
 MAXIMUM_DEPTH = 4
 UNTOUCHED = 0xA5  # what an output holds where nothing is stored
@@ -97,7 +97,7 @@ def programs(draw: st.DrawFn, dtypes: Sequence[str] = NUMBERS) -> Program:
     made: dict[str, list[Node]] = {}
     outputs = []
     for _ in range(draw(st.integers(1, 3))):
-        node = _value(draw, draw(st.sampled_from(dtypes)), MAXIMUM_DEPTH, len(shape), made)
+        node = _value(draw, draw(st.sampled_from(dtypes)), MAXIMUM_DEPTH, shape, made)
         if node.dtype == "f32" and draw(st.integers(0, 3)) == 3:
             node = Node(draw(st.sampled_from(ENDS)), "f32", (node,))
         outputs.append(node)
@@ -108,17 +108,17 @@ def programs(draw: st.DrawFn, dtypes: Sequence[str] = NUMBERS) -> Program:
 _BY_RESULT = {t: [o for o in OPERATIONS if t in o.results] for t in (*NUMBERS, MASK)}
 
 
-def _value(draw: st.DrawFn, dtype: str, depth: int, rank: int, made: dict[str, list[Node]]) -> Node:
+def _value(draw: st.DrawFn, dtype: str, depth: int, shape: tuple[int, ...], made: dict[str, list[Node]]) -> Node:
     kind = draw(st.integers(0, 11))
     if depth == 0 or kind < 2:
         return _leaf(draw, dtype)
     if kind == 2 and made.get(dtype):
         return draw(st.sampled_from(made[dtype]))
-    operation = draw(st.sampled_from([o for o in _BY_RESULT[dtype] if o.rank <= rank]))
+    operation = draw(st.sampled_from([o for o in _BY_RESULT[dtype] if shape in o.shapes]))
     other = draw(st.sampled_from(operation.others)) if operation.others else ""
     dtypes = [{"T": dtype, "X": other}.get(a, a) for a in operation.arguments]
-    arguments = tuple(_value(draw, t, depth - 1, rank, made) for t in dtypes)
-    node = Node(operation, dtype, arguments, draw(st.integers(0, rank - 1)) if operation.axis else 0)
+    arguments = tuple(_value(draw, t, depth - 1, shape, made) for t in dtypes)
+    node = Node(operation, dtype, arguments, draw(st.integers(0, len(shape) - 1)) if operation.axis else 0)
     made.setdefault(dtype, []).append(node)
     return node
 
