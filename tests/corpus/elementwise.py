@@ -111,7 +111,7 @@ def functions(x, out, n, OP: tl.constexpr, BLOCK: tl.constexpr):
     elif OP == "ceil":
         r = tl.ceil(v)
     elif OP == "round":
-        r = libdevice.rint(v)
+        r = libdevice.nearbyint(v)
     elif OP == "tan":
         r = libdevice.tan(v)
     elif OP == "atan":
