@@ -62,7 +62,7 @@ def opcode(mnemonic: str, arch: str) -> str | None:
     if mnemonic in ENDS:
         return mnemonic
     entry, _ = find(mnemonic, arch)
-    return entry and entry.name.partition("@")[0]
+    return None if entry is None else entry.name.partition("@")[0]
 
 
 def survey(listings: Iterable[str]) -> dict[str, Coverage]:
@@ -93,7 +93,7 @@ def survey(listings: Iterable[str]) -> dict[str, Coverage]:
 def executed(launch: Launch) -> set[str]:
     """The opcodes that some wavefront of a launch reached."""
     listing = launch.program.listing
-    names = set()
+    names: set[str] = set()
     for block in launch.program.blocks:
         first = block.first
         for segment in block.segments:
