@@ -18,7 +18,7 @@ from harness.emulator.listing import Instruction
 from harness.emulator.ops.access import ScratchAccess
 from harness.emulator.ops.addressing import lane_address
 from harness.emulator.program import Program, initial_registers
-from harness.emulator.state import EXEC, LANES, Wavefronts, give_back
+from harness.emulator.state import EXEC, LANES, Wavefronts
 
 QUEUE = entry.queue()
 _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
@@ -201,7 +201,6 @@ class Launch:
 
     def finish(self, chunk: Chunk) -> None:
         """Release the registers of a chunk whose wavefronts have all ended; after the last one, call ``then``."""
-        give_back(chunk.wavefronts.v)
         del chunk.wavefronts
         self.live_chunks -= 1
         if not self.live_chunks and not self.unstarted:

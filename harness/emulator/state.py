@@ -70,15 +70,15 @@ def constant_of(k: int) -> np.ndarray:
 class _Views(dict[int, np.ndarray]):
     """Views of registers by key, made when first used."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("s", "scc", "v")
 
-    def __init__(self, owner: Wavefronts) -> None:
+    def __init__(self, v: np.ndarray, s: np.ndarray, scc: np.ndarray) -> None:
         super().__init__()
-        self.owner = owner
+        self.v, self.s, self.scc = v, s, scc
 
     def __missing__(self, k: int) -> np.ndarray:
         if k >= SCC:
-            array = self.owner.scc if k == SCC else constant_of(k)
+            array = self.scc if k == SCC else constant_of(k)
             self[k] = array
             return array
         kind = TYPES[k & 15]
@@ -88,12 +88,12 @@ class _Views(dict[int, np.ndarray]):
         per_word = 4 // dtype.itemsize or 1
         if k & (BROADCAST | SCALAR):
             column = register * per_word + high if dtype.itemsize < 8 else register >> 1
-            array = self.owner.s.view(dtype)[:, column]
+            array = self.s.view(dtype)[:, column]
             if k & BROADCAST:
                 array = array[:, None]
         else:
             half = (register & 1) * per_word + high if dtype.itemsize < 8 else 0
-            array = self.owner.v[register >> 1].view(dtype)[:, :, half]
+            array = self.v[register >> 1].view(dtype)[:, :, half]
         self[k] = array
         return array
 
@@ -144,7 +144,7 @@ class Wavefronts:
         self.turn = turn
         self.loops = 0
         self.shadow: Any = None
-        self.view = _Views(self)
+        self.view = _Views(v, s, scc)
         self._addresses: tuple[int, int, int, int] | None = None
         self.refresh_exec()
 
@@ -167,10 +167,12 @@ class Wavefronts:
 
     def select(self, rows: np.ndarray) -> Wavefronts:
         """A copy of the wavefronts ``rows`` (bool[W] or indices)."""
+        indices = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        v = vector_registers(len(self.v), len(indices))
         part = Wavefronts(
             self.chunk,
             self.wave[rows],
-            np.ascontiguousarray(self.v[:, rows]),
+            self.v.take(indices, axis=1, out=v, mode="clip"),
             self.s[rows],
             self.scc[rows],
             self.block,
@@ -185,10 +187,11 @@ class Wavefronts:
     def merge(parts: list[Wavefronts]) -> Wavefronts:
         """Join wavefronts that stand at the same block."""
         first = parts[0]
+        v = vector_registers(len(first.v), sum(len(p) for p in parts))
         merged = Wavefronts(
             first.chunk,
             np.concatenate([p.wave for p in parts]),
-            np.concatenate([p.v for p in parts], axis=1),
+            np.concatenate([p.v for p in parts], axis=1, out=v),
             np.concatenate([p.s for p in parts]),
             np.concatenate([p.scc for p in parts]),
             first.block,
@@ -200,32 +203,37 @@ class Wavefronts:
         return merged
 
 
-# Memory of registers that are not used any more. Reusing it spares the page faults of fresh memory, which take longer
-# than many a kernel.
-_spare: list[np.ndarray] = []
-_MOST_SPARE = 2
+# Memory of registers that are not used any more, by size. Using it again spares the page faults of fresh memory, which
+# take longer than many a kernel.
+_spare: dict[int, list[np.ndarray]] = {}
+_MOST_SPARE = 4
 _LINE = 64
 
 
+class _Memory:
+    """Memory under register arrays: when the last array on it is gone, others may have it."""
+
+    def __init__(self, memory: np.ndarray, spare: list[np.ndarray]) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self.memory = memory
+        self.spare = spare
+
+    def __del__(self) -> None:
+        if len(self.spare) < _MOST_SPARE:
+            self.spare.append(self.memory)
+
+
 def vector_registers(pairs: int, waves: int) -> np.ndarray:
-    """Zeroed vector registers for ``waves`` wavefronts, on a cache line's boundary."""
+    """Uninitialised vector registers for ``waves`` wavefronts, on a cache line's boundary."""
     size = pairs * waves * LANES * 2
+    words = 1 << (size + _LINE // 4 - 1).bit_length()
+    spare = _spare.setdefault(words, [])
     try:
-        memory = _spare.pop()
+        memory = spare.pop()
     except IndexError:
-        memory = np.empty(0, np.uint32)
-    if memory.size < size + _LINE // 4:
-        memory = np.empty(size + _LINE // 4, np.uint32)
+        memory = np.empty(words, np.uint32)
     first = -memory.ctypes.data % _LINE // 4
-    registers = memory[first : first + size]
-    registers[...] = 0
-    return registers.reshape(pairs, waves, LANES, 2)
-
-
-def give_back(registers: np.ndarray) -> None:
-    """Let ``vector_registers`` use these again; nobody may read or write them any more."""
-    if len(_spare) < _MOST_SPARE and registers.base is not None:
-        _spare.append(registers.base)
+    return np.asarray(_Memory(memory, spare))[first : first + size].reshape(pairs, waves, LANES, 2)
 
 
 def unpack(words: Any) -> Any:
