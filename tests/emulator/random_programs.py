@@ -261,12 +261,12 @@ def _text(node: Node, names: dict[Node, str], shape: tuple[int, ...]) -> str:
         masked = "" if other is None else f", mask=at < n, other={other}"
         return f"tl.load({node.dtype}_{slot} + at{masked})"
     if node.operation == "constant":
-        value = edges(node.dtype)[node.parameter].item()
-        if node.dtype == "bf16":
-            # As bits: Triton itself turns a denormal bf16 constant into 0.
-            word = int(_to_memory(edges("bf16"), "bf16")[node.parameter])
-            return f"tl.full({shape}, {word}, tl.uint16).to(tl.bfloat16, bitcast=True)"
-        return f"tl.full({shape}, {value if np.isfinite(value) else f'float({str(value)!r})'}, {t})"
+        value = _to_memory(edges(node.dtype), node.dtype)[node.parameter]
+        if node.dtype in INTEGERS:
+            return f"tl.full({shape}, {value}, {t})"
+        # As bits: Triton turns a constant -0.0, and a denormal one of bf16, into 0.
+        word = int(value.view(f"u{value.itemsize}"))
+        return f"tl.full({shape}, {word:#x}, tl.uint{bits(node.dtype)}).to({t}, bitcast=True)"
     return f"at.to({t})"
 
 
