@@ -8,6 +8,11 @@ A vector or scalar ALU instruction is a pure function on arrays with a signature
 
     vector("v_add_u32", "u32 = u32 u32")(np.add)          # a ufunc writes its result in place
 
+The same function is compiled by calling it with symbolic arrays (``harness.emulator.compiled``). So it is pure, uses
+operators, ufuncs, ``astype``, ``view`` and ``np.where`` rather than ``np.asarray`` or a Python branch on data, and asks
+for ``any()`` and ``all()`` only to take a shortcut: compiling takes them for True and False. A function that uses more
+than is known to symbolic arrays stays interpreted.
+
 Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane: VCC or a scalar pair, given as bool[W,
 64]),
 ``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32``
