@@ -27,7 +27,7 @@ class Access:
 @dataclass(frozen=True)
 class LaunchRecord:
     """One launch: ``instructions`` counts wavefront-instructions by class, ``lanes`` the active lanes of the vector
-    classes.
+    classes. ``lds_conflicts`` are cycles lost to bank conflicts, counted in mode ``trace`` alone (see ``banks``).
     """
 
     kernel: str
@@ -38,3 +38,4 @@ class LaunchRecord:
     instructions: dict[str, int]
     lanes: dict[str, int]
     accesses: list[Access]
+    lds_conflicts: int = 0

@@ -186,6 +186,8 @@ class Launch:
         self.record_it: Callable[[], None] = lambda: None
         # Wavefront -> the address that it read last in a loop, and the reading instruction; kept by watched modes.
         self.polls: dict[int, tuple[int, Instruction]] = {}
+        # Cycles lost to bank conflicts; a watched mode counts them.
+        self.lds_conflicts = 0
         self.waves = [0] * len(program.segments)
         self.lanes = [0] * len(program.segments)
         self.executions = [0] * len(program.accesses)
@@ -270,5 +272,13 @@ class Launch:
                         )
                     )
         return LaunchRecord(
-            self.program.name, kernel_hash, listing, self.grid, self.waves_per_group, instructions, lanes, accesses
+            self.program.name,
+            kernel_hash,
+            listing,
+            self.grid,
+            self.waves_per_group,
+            instructions,
+            lanes,
+            accesses,
+            self.lds_conflicts,
         )
