@@ -504,6 +504,18 @@ def fold64(op, old, value):
 
 
 @_jit
+def replace32(address, expected, value):
+    """The host's compare-and-swap; the result is what the dword held."""
+    return _cas32(address, expected, value)
+
+
+@_jit
+def replace64(address, expected, value):
+    """As ``replace32``, on 64 bits."""
+    return _cas64(address, expected, value)
+
+
+@_jit
 def atomic32(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, starts, ends, peer, counts):
     """A 32-bit read-modify-write a lane, in lane order. ``dst`` < 0: the old value is not returned."""
     hint = 0
@@ -603,6 +615,8 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     addresses: (_V, _S, *_FORM, _I, types.uint64[:, ::1], types.boolean[:, ::1]),
     fold32: (_I, types.uint32, types.uint32),
     fold64: (_I, types.uint64, types.uint64),
+    replace32: (types.uint64, types.uint32, types.uint32),
+    replace64: (types.uint64, types.uint64, types.uint64),
     load: (_V, _S, _MASK, *_FORM, _I, _I, _B, _I, *_TABLE, _COUNTS),
     store: (_V, _S, _MASK, *_FORM, _I, _I, _B, *_TABLE, _COUNTS),
     atomic32: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),

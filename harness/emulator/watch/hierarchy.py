@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.emulator import native
 from harness.emulator.watch.choices import Choices
 
 LINE = 128
@@ -83,11 +84,12 @@ class Hierarchy:
 
     MOST_STORES = 128
 
-    def __init__(self, choices: Choices, outside: bool = True) -> None:
+    def __init__(self, choices: Choices) -> None:
         self.choices = choices
-        self.outside = outside
+        self.outside = True
         self.now = 1
         self.lines: dict[int, Line] = {}
+        self.images: dict[int, np.ndarray] = {}
         # The last invalidate of each compute unit, by the scope of the stores that it made visible.
         self.floors: dict[Unit, dict[str, int]] = {}
         self.begun: dict[int, int] = {}
@@ -103,9 +105,24 @@ class Hierarchy:
         low = address - (address - start) % LINE
         if low not in self.lines:
             size = min(low + LINE, end) - low
-            memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
-            self.lines[low] = Line(low, size, memory.copy(), memory)
+            memory = _bytes(low, size)
+            image = self.images.get(start)
+            base = memory if image is None else image[low - start : low - start + size]
+            self.lines[low] = Line(low, size, base.copy(), memory)
         return self.lines[low]
+
+    def forget(self, outside: bool) -> None:
+        """Kernels are about to run: all that happened before is over, and they see all of it."""
+        self.lines.clear()
+        self.images.clear()
+        self.floors.clear()
+        self.dirty.clear()
+        self.outside = outside
+
+    def picture(self, start: int, end: int) -> None:
+        """Keep what [start, end) holds now: what others change from here on may still be seen as it was."""
+        if self.outside and start not in self.images:
+            self.images[start] = _bytes(start, end - start).copy()
 
     def begin(self, agent: int) -> None:
         """A kernel of ``agent`` starts, with clean caches."""
@@ -136,20 +153,50 @@ class Hierarchy:
             self._promote_older(line, store, scope)
         self._prune(line)
 
-    def exchange(self, unit: Unit, line: Line, mask: np.ndarray, scope: str) -> np.ndarray:
-        """The bytes that a read-modify-write at ``scope`` reads: all that reached that level, after its own XCD's
-        stores to ``mask`` were written back to it. Its result is then stored with ``store`` at the same scope."""
-        self._notice(line)
-        self.tick()
-        for other in sorted((store for dirty, store in self.dirty if dirty is line), key=_age):
-            own = other.unit[:2] == unit[:2] and (other.mask & mask).any()
-            reached = scope == "system" and other.unit.agent == unit.agent and other.agent <= self.now
-            if own or reached:
-                self._promote(line, other, scope)
-        if scope == "system":
-            reached_system: np.ndarray = line.memory.copy()
-            return reached_system
-        return _compose(line, lambda s: s.system <= self.now or (s.unit.agent == unit.agent and s.agent <= self.now))
+    def exchange(
+        self,
+        unit: Unit,
+        line: Line,
+        at: np.ndarray,
+        scope: str,
+        compute: Callable[[np.ndarray], np.ndarray | None],
+        origin: str,
+    ) -> np.ndarray:
+        """A read-modify-write of the 4 or 8 bytes ``at`` offsets of the line, at agent or system scope.
+
+        It reads what reached that level, after its own XCD's stores to these bytes were written back to it.
+        ``compute(old)`` gives the new bytes, None to leave them. The result is the old bytes.
+        """
+        mask = np.zeros(line.size, np.bool_)
+        mask[at] = True
+
+        def reached_agent(store: Store) -> bool:
+            return store.system <= self.now or (store.unit.agent == unit.agent and store.agent <= self.now)
+
+        while True:
+            self._notice(line)
+            self.tick()
+            for other in sorted((store for dirty, store in self.dirty if dirty is line), key=_age):
+                own = other.unit[:2] == unit[:2] and (other.mask & mask).any()
+                reached = scope == "system" and other.unit.agent == unit.agent and other.agent <= self.now
+                if own or reached:
+                    self._promote(line, other, scope)
+            old: np.ndarray = (line.memory if scope == "system" else _compose(line, reached_agent))[at].copy()
+            new = compute(old)
+            if new is None:
+                return old
+            # Other processes see the system level only, and there it is one of the host's own atomics.
+            if scope == "system" and not _replace(line.address + int(at[0]), old, new):
+                continue
+            data = np.zeros(line.size, np.uint8)
+            data[at] = new
+            if scope == "system":
+                self.tick()
+                line.stores.append(Store(unit, mask, data, self.now, self.now, self.now, origin))
+                self.changes += 1
+            else:
+                self.store(unit, line, mask, data, scope, origin)
+            return old
 
     def write_back(self, unit: Unit, scope: str) -> int:
         """``buffer_wbl2`` of an XCD: its stores, and at system scope all that reached its agent. Returns how many."""
@@ -231,6 +278,12 @@ class Hierarchy:
 
     def invalidate(self, unit: Unit, scope: str) -> None:
         """``buffer_inv``: from now on loads see what had become visible at that scope."""
+        if self.outside and scope == "system":
+            # What others wrote until now is seen for certain, whenever that was.
+            for line in self.lines.values():
+                self._notice(line)
+            for start, image in self.images.items():
+                image[:] = _bytes(start, len(image))
         self.tick()
         for level in SCOPES[1 : SCOPES.index(scope) + 1]:
             self.floor(unit)[level] = self.now
@@ -264,6 +317,18 @@ def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
     for store in sorted(shown, key=lambda s: (s.system, *_age(s))):
         data[store.mask] = store.data[store.mask]
     return data
+
+
+def _replace(address: int, old: np.ndarray, new: np.ndarray) -> bool:
+    """Put ``new`` where ``old`` is, unless somebody changed that meanwhile."""
+    kind, function = (np.uint32, native.replace32) if len(old) == 4 else (np.uint64, native.replace64)
+    expected = old.view(kind)[0]
+    return bool(function(np.uint64(address), expected, new.view(kind)[0]) == expected)
+
+
+def _bytes(address: int, size: int) -> np.ndarray:
+    """Real memory, as an array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def _age(store: Store) -> tuple[int, int]:

@@ -73,7 +73,7 @@ def clear(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> None:
         deliver_old(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
 
 
-def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray, compared: np.ndarray | None) -> np.ndarray:
+def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray) -> np.ndarray:
     """The new bytes of one read-modify-write: ``old``, ``value`` and the result are uint8[size]."""
     if access.operation in (native.SWAP, native.CMPSWAP):
         return value

@@ -113,9 +113,7 @@ class Weak(Watch):
     name = "weak"
     interleaves = True
 
-    def __init__(
-        self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8, outside: bool = True
-    ) -> None:
+    def __init__(self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8) -> None:
         super().__init__(choices or Seeded(0))
         if covers not in READINGS:
             raise ValueError(f"covers is one of {', '.join(READINGS)}, not {covers!r}")
@@ -123,12 +121,11 @@ class Weak(Watch):
             raise ValueError(f"an agent has at least 1 XCD, not {xcds}")
         self.covers = covers
         self.xcds = xcds
-        self.outside = outside
         self.restart(self.choices)
 
     def restart(self, choices: Choices | None) -> None:
         self.choices = choices or Seeded(0)
-        self.hierarchy = Hierarchy(self.choices, self.outside)
+        self.hierarchy = Hierarchy(self.choices)
         # In flight, by (rank, launch, wavefront) in program order.
         self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
         self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
@@ -156,7 +153,13 @@ class Weak(Watch):
 
     # -- what the scheduler and the decoder call ---------------------------------------------------------------------
 
+    def begin(self, closed: bool) -> None:
+        self.hierarchy.forget(outside=not closed)
+
     def start(self, launch: Launch) -> None:
+        starts, ends, _ = launch.table.arrays
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self.hierarchy.picture(start, end)
         if self.drift is None:
             assert self.choices is not None  # sanity check
             self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), "how often memory moves by itself")]
@@ -218,6 +221,8 @@ class Weak(Watch):
                 return
             starts, ends = registers.locate(wf, access, addresses[0], lanes)
             chosen = addresses[0, lanes]
+            peers = int(wf.chunk.table[2][np.searchsorted(wf.chunk.table[0], starts)].sum())
+            chunk.launch.access_lanes[access.site] += (len(lanes) - peers, peers)
             chunk.launch.polls[int(wf.wave[0])] = int(chosen[0]), access.instruction
             operation = self._operation(wf, access.instruction, access.kind, access.scope)
             operation.access, operation.lanes = access, lanes
@@ -401,15 +406,16 @@ class Weak(Watch):
         assert access is not None  # sanity check
         for first in range(0, len(part.rows), access.size):
             rows, at = part.rows[first : first + access.size], part.offsets[first : first + access.size]
-            mask = np.zeros(line.size, np.bool_)
-            mask[at] = True
-            before = self.hierarchy.exchange(operation.unit, line, mask, operation.scope)
-            old, new = before[at].copy(), np.zeros(line.size, np.uint8)
+            value = flat[rows].copy()
             compared = operation.compared.reshape(-1)[rows] if operation.compared is not None else None
-            new[at] = registers.fold(access, old, flat[rows].copy(), compared)
-            if compared is None or (old == compared).all():
-                self.hierarchy.store(operation.unit, line, mask, new, operation.scope, str(operation))
-            flat[rows] = old
+
+            def compute(
+                old: np.ndarray, value: np.ndarray = value, compared: np.ndarray | None = compared
+            ) -> np.ndarray | None:
+                unequal = compared is not None and not np.array_equal(old, compared)
+                return None if unequal else registers.fold(access, old, value)
+
+            flat[rows] = self.hierarchy.exchange(operation.unit, line, at, operation.scope, compute, str(operation))
         self._tell(f"exchanges at {operation.scope} scope", operation, line.address)
 
     def _perform_before(self, part: Part) -> None:

@@ -77,7 +77,7 @@ def run(
     allocations.register(memory.ctypes.data, memory.nbytes, "words")
     allocations.register(out.ctypes.data, out.nbytes, "out")
     words = {w: memory.ctypes.data + 1024 * i for i, w in enumerate(WORDS)}
-    watch = Weak(Seeded(choices) if isinstance(choices, int) else choices, outside=False, **options)
+    watch = Weak(Seeded(choices) if isinstance(choices, int) else choices, **options)
     streams: dict[int, list] = {}
     by_rank: dict[int, list[int]] = {}
     for i, (rank, _) in enumerate(threads):
