@@ -33,14 +33,14 @@ class Memory:
 
 
 def run(
-    *lines: str, memory: Memory | None = None, groups=1, waves=1, lds=0, arch="gfx942", watch=None, **options
+    *lines: str, memory: Memory | None = None, groups=1, waves=1, lds=0, arch="gfx942", private=0, watch=None, **options
 ) -> Launch:
     """Run a whole listing in mode ``check``, with ``options`` of the mode; raises what it raises."""
     watch = watch or Check(**options)
     allocations = Allocations(watch.red_zones)
     code = [*memory.prologue(), *lines] if memory is not None else list(lines)
     known = [(memory.address, memory.bytes.nbytes, "memory")] if memory is not None else []
-    program = decode(listing(*code, arch=arch), watch=watch)
+    program = decode(listing(*code, arch=arch, private=private), watch=watch)
     launch = Launch(program, (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), allocations, known)
     Scheduler([[launch]], watch, watch.closed).run()
     return launch

@@ -7,6 +7,8 @@ import torch
 
 from harness import emulator
 from harness.emulator.faults import MemoryFault, UndefinedValue
+from harness.emulator.ops.table import TABLE, Builder
+from harness.emulator.watch.check import crosslane
 from tests.emulator.watch import check_kernels as kernels
 from tests.emulator.watch.checking import Memory, run
 
@@ -215,6 +217,45 @@ HARMLESS = {
 @pytest.mark.parametrize("what", sorted(HARMLESS))
 def test_undefined_registers_may_be_there(what):
     run("v_lshlrev_b32_e32 v0, 2, v0", *HARMLESS[what], ".L:", "s_endpgm", memory=Memory(), lds=256)
+
+
+SPILLED = {
+    "scratch": ["scratch_store_dword off, v1, off offset:8", "scratch_load_dword v2, off, off offset:8"],
+    "a part": ["scratch_store_dwordx2 off, v[2:3], off", "scratch_store_short off, v1, off offset:4",
+               "scratch_load_dwordx2 v[6:7], off, off", "s_waitcnt vmcnt(0)", "v_mov_b32_e32 v2, v7"],
+    "never stored": ["scratch_load_dword v2, off, off offset:12"],
+    "flat to scratch": ["flat_store_dword v[4:5], v1", "flat_load_dword v2, v[4:5]"],
+    "flat to LDS": ["v_mov_b32_e32 v5, src_shared_base", "flat_store_dword v[4:5], v1", "flat_load_dword v2, v[4:5]"],
+    "a dot product": ["v_dot4_i32_i8 v2, v1, v0, 0"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", sorted(SPILLED))
+@pytest.mark.parametrize("defined", [False, True])
+def test_undefined_values_pass_through_private_memory(what, defined):
+    code = [
+        "v_lshlrev_b32_e32 v0, 2, v0", f"v_mov_b32_e32 {'v1' if defined else 'v9'}, 5", "v_mov_b32_e32 v4, 0",
+        "s_mov_b32 s6, 0x20000", "v_mov_b32_e32 v5, s6", "v_mov_b32_e32 v2, 1", "v_mov_b32_e32 v3, 1",
+        *[line.replace("src_shared_base", "0x10000") for line in SPILLED[what]], "s_waitcnt vmcnt(0) lgkmcnt(0)",
+        "global_store_dword v0, v2, s[4:5]", "s_endpgm",
+    ]  # fmt: skip
+    memory, waves = Memory(), 1 if "LDS" in what else 2
+    if defined and what != "never stored":
+        run(*code, memory=memory, lds=64, private=16, waves=waves)
+    else:
+        with pytest.raises(UndefinedValue, match="an undefined value is stored"):
+            run(*code, memory=memory, lds=64, private=16, waves=waves)
+
+
+def test_every_lane_instruction_says_how_undefined_bits_move():
+    """A builder that ``crosslane.flow`` does not know would leave a defined result."""
+    known = (*crosslane.MOVES, "v_mfma", "v_dot")
+    unknown = [
+        name
+        for name, entry in TABLE.items()
+        if isinstance(entry, Builder) and entry.klass == "valu" and not name.startswith(known)
+    ]
+    assert not unknown, f"add them to harness/emulator/watch/check/crosslane.py: {unknown}"
 
 
 def test_undefined_lanes_part_and_meet_with_their_wavefronts():

@@ -15,10 +15,10 @@ from harness.emulator.program import Context, Decoded
 from harness.emulator.state import LANES, Wavefronts
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.propagate import Flow
-from harness.emulator.watch.check.shadow import Shadow, touched
+from harness.emulator.watch.check.shadow import Shadow, lane_bits, scalar_bits, touched
 
 # Instructions that only move bits, and which of their operands say where to; the first operand is the destination.
-_MOVES: dict[str, tuple[int, ...]] = {
+MOVES: dict[str, tuple[int, ...]] = {
     "v_readfirstlane_b32": (),
     "v_readlane_b32": (2,),
     "v_writelane_b32": (2,),
@@ -42,10 +42,15 @@ def flow(decoded: Decoded) -> Flow:
     name = instruction.mnemonic.removesuffix("_e32").removesuffix("_e64")
     if name in _EXCHANGES:
         writes = reads = writes | reads
-    if name in _MOVES:
+    if name in MOVES:
         return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
     if name.startswith("v_mfma"):
         return Flow(reads, writes, _product(decoded, writes))
+    if name.startswith("v_dot"):
+        # The forms with three operands add to their destination.
+        sources = parsed[1:] if len(parsed) == 4 else parsed
+        reads |= writes if len(parsed) == 3 else 0
+        return Flow(reads, writes, _lane_by_lane(parsed[0], sources, writes))
 
     def define(wf: Wavefronts, shadow: Shadow) -> None:
         operand = parsed[0]
@@ -55,6 +60,23 @@ def flow(decoded: Decoded) -> Flow:
             shadow.define_scalars(operand.register, operand.count)
 
     return Flow(0, writes, define)
+
+
+def _lane_by_lane(result: Any, sources: list, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+    """Any undefined bit of a source makes the lane's result undefined."""
+
+    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+        bad = np.zeros((len(wf), LANES), np.bool_)
+        for operand in sources:
+            if operand is not None and operand.space in ("v", "s"):
+                bits_of = lane_bits if operand.space == "v" else scalar_bits
+                bad |= bits_of(shadow, operand.register, operand.count)
+        words = np.where(bad, ~np.uint32(0), np.uint32(0))
+        for register in range(result.register, result.register + result.count):
+            np.copyto(shadow.bits.v[register >> 1][:, :, register & 1], words, where=wf.exec_mask)
+        shadow.settle(writes)
+
+    return spread
 
 
 def _parse(text: str, accum_offset: int) -> operands.Operand | None:
@@ -69,7 +91,7 @@ def _move(decoded: Decoded, name: str, parsed: list, writes: int) -> Callable[[W
     for constants, which are defined."""
     entry, instruction = decoded.entry, decoded.instruction
     assert isinstance(entry, Builder)  # sanity check
-    control = _MOVES[name]
+    control = MOVES[name]
     texts = [
         "0" if o is not None and o.space == "const" and i and i not in control else text
         for i, (text, o) in enumerate(zip(instruction.operands, parsed, strict=True))

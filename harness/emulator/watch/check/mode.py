@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from harness.emulator.faults import BarrierDivergence
 from harness.emulator.launch import Chunk, Launch
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import CopyAccess, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.ops.access import CopyAccess, FlatAccess, GlobalAccess, LdsAccess, ScalarAccess, ScratchAccess
 from harness.emulator.ops.table import Op, Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import EXEC, LANES, SCC, VCC, Wavefronts
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.check import compiled, crosslane, propagate, report, share
+from harness.emulator.watch.check import compiled, crosslane, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.heap import Heap
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
@@ -47,10 +48,10 @@ class Check(Watch):
         self._strict_alignment = strict_alignment
         self._strict_barriers = strict_barriers
         self._heap = Heap(strict_alignment)
-        self._shares: dict[int, share.Share] = {}
-        # Where the wavefronts of a chunk wait: (chunk's id, wavefront) -> the s_barrier.
-        self._waiting: dict[int, dict[int, Instruction]] = {}
-        self._ended: dict[int, dict[int, Instruction]] = {}
+        self._shares: share.Shares = WeakKeyDictionary()
+        # Where the wavefronts of a chunk wait, and where they ended.
+        self._waiting: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
+        self._ended: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
         compiled.prepare()
 
     def forget(self, address: int, size: int) -> None:
@@ -63,35 +64,33 @@ class Check(Watch):
 
     def started(self, chunk: Chunk) -> None:
         chunk.wavefronts.shadow = registers.at_entry(chunk)
-        self._shares[id(chunk)] = share.Share(chunk)
-        self._waiting[id(chunk)] = {}
-        self._ended[id(chunk)] = {}
-
-    def finish(self, launch: Launch) -> None:
-        for chunk in launch.chunks:
-            for known in (self._shares, self._waiting, self._ended):
-                known.pop(id(chunk), None)
+        self._shares[chunk] = share.Share(chunk)
+        self._waiting[chunk] = {}
+        self._ended[chunk] = {}
 
     # -- s_barrier -----------------------------------------------------------------------------------------------------
 
     def arrived(self, wf: Wavefronts, barrier: int) -> None:
-        self._shares[id(wf.chunk)].arrive(wf)
+        self._shares[wf.chunk].arrive(wf)
         terminator = wf.chunk.launch.program.blocks[barrier].terminator
         assert terminator is not None  # sanity check
-        self._waiting[id(wf.chunk)].update(dict.fromkeys(wf.wave.tolist(), terminator))
+        self._waiting[wf.chunk].update(dict.fromkeys(wf.wave.tolist(), terminator))
 
     def ended(self, wf: Wavefronts) -> None:
-        self._shares[id(wf.chunk)].end(wf)
+        self._shares[wf.chunk].end(wf)
         terminator = wf.chunk.launch.program.blocks[wf.block].terminator
         assert terminator is not None  # sanity check
-        self._ended[id(wf.chunk)].update(dict.fromkeys(wf.wave.tolist(), terminator))
+        self._ended[wf.chunk].update(dict.fromkeys(wf.wave.tolist(), terminator))
 
     def released(self, chunk: Chunk, groups: list[int]) -> None:
-        waiting, ended = self._waiting[id(chunk)], self._ended[id(chunk)]
+        waiting, ended = self._waiting[chunk], self._ended[chunk]
         per_group = chunk.launch.waves_per_group
+        code = chunk.launch.program.listing.instructions
         for group in groups if self._strict_barriers else []:
             waves = range(group * per_group, (group + 1) * per_group)
             first = next(wave for wave in waves if wave in waiting)
+            if any(_gives_up(code, waiting[wave]) for wave in waves if wave in waiting):
+                continue
             for wave in waves:
                 if wave in waiting and waiting[wave] is not waiting[first]:
                     _diverged(chunk, first, waiting[first], wave, waiting[wave], "waits at")
@@ -100,7 +99,7 @@ class Check(Watch):
         for group in groups:
             for wave in range(group * per_group, (group + 1) * per_group):
                 waiting.pop(wave, None)
-        self._shares[id(chunk)].release(chunk, groups)
+        self._shares[chunk].release(chunk, groups)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -108,6 +107,8 @@ class Check(Watch):
         names = {"s_cbranch_scc0": registers.SCC, "s_cbranch_scc1": registers.SCC,
                  "s_cbranch_vccz": registers.scalars(VCC, 2),
                  "s_cbranch_vccnz": registers.scalars(VCC, 2)}.get(instruction.mnemonic)  # fmt: skip
+        if instruction.mnemonic in ("s_setpc_b64", "s_swappc_b64"):
+            return _jump(instruction)
         if names is None:
             return None
 
@@ -150,6 +151,16 @@ class Check(Watch):
             assert plain is not None  # sanity check
             body = self._heap.copy(access, share.copy(access, plain, self._shares))
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, shares=True))
+        if isinstance(access, ScratchAccess):
+            assert plain is not None  # sanity check
+            results, body = private.scratch(access, plain, self._shares)
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+        if isinstance(access, FlatAccess):
+            assert plain is not None  # sanity check
+            results, body = private.flat(access, plain, self._heap, self._shares, self._strict_alignment)
+            # Counted by both, since it may go either way.
+            operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
+            return _issuing(instruction, names, body, *operations)
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
             results = registers.scalars(access.target, access.words)
@@ -161,6 +172,10 @@ class Check(Watch):
         if plain is None:
             return None
         flow = propagate.alu(decoded) if isinstance(decoded.entry, Op) else crosslane.flow(decoded)
+        if decoded.entry.klass == "smem":
+            return _issuing(
+                instruction, names, _flowing(flow, plain), Operation(SCALAR_MEMORY, instruction, flow.writes)
+            )
         if decoded.entry.klass == "lds":
             # A lane move through the data share's crossbar: it counts like a load.
             return _issuing(instruction, names, _flowing(flow, plain), Operation(DATA_SHARE, instruction, flow.writes))
@@ -194,19 +209,39 @@ def _flowing(flow: propagate.Flow, plain: Step) -> Callable[[Wavefronts, Shadow]
 
 
 def _issuing(
-    instruction: Instruction, names: int, body: Callable[[Wavefronts, Shadow], None], operation: Operation
+    instruction: Instruction, names: int, body: Callable[[Wavefronts, Shadow], None], *operations: Operation
 ) -> Step:
-    """A memory instruction: its registers are not due, and its result is from now on."""
+    """A memory instruction: its registers are not due, and its results are from now on."""
+    results = operations[0].results
+    # A later load into the same register overwrites an earlier one, in units that complete in order.
+    in_order = operations[0].unit if operations[0].unit != SCALAR_MEMORY and len(operations) == 1 else None
 
     def step(wf: Wavefronts) -> None:
         shadow: Shadow = wf.shadow
         if shadow.queues.due & names:
-            # A later load into the same register overwrites an earlier one, in units that complete in order.
-            _check_due(wf, shadow, instruction, names & ~operation.results, None)
-            in_order = operation.unit if operation.unit != SCALAR_MEMORY else None
-            _check_due(wf, shadow, instruction, operation.results, in_order)
+            _check_due(wf, shadow, instruction, names & ~results, None)
+            _check_due(wf, shadow, instruction, results, in_order)
         body(wf, shadow)
-        shadow.queues.issue(operation)
+        for operation in operations:
+            shadow.queues.issue(operation)
+
+    return step
+
+
+def _jump(instruction: Instruction) -> Step:
+    """A call or return: the address is defined, and so is the one that it leaves behind."""
+    *destination, target = (
+        registers.touched(replace(instruction, operands=(text,)), 0) for text in instruction.operands
+    )
+
+    def step(wf: Wavefronts) -> None:
+        shadow: Shadow = wf.shadow
+        if shadow.queues.due & target:
+            _check_due(wf, shadow, instruction, target, None)
+        if shadow.dirty & target and (found := shadow.undefined_scalar(target)):
+            report.undefined(wf, instruction, LANES * found[0], "the address of a jump depends on an undefined value")
+        for names in destination:
+            shadow.define_all(wf, names)
 
     return step
 
@@ -223,6 +258,12 @@ def _wait(instruction: Instruction) -> Step:
 def _check_due(wf: Wavefronts, shadow: Shadow, instruction: Instruction, names: int, in_order: str | None) -> None:
     if found := shadow.queues.find(names, in_order):
         report.missing_wait(wf, instruction, names, *found)
+
+
+def _gives_up(code: list[Instruction], barrier: Instruction) -> bool:
+    """Whether an s_trap follows: a device_assert that failed, which Triton lets wait for its siblings where they are.
+    The trap is what to report."""
+    return barrier.index + 1 < len(code) and code[barrier.index + 1].mnemonic == "s_trap"
 
 
 def _diverged(chunk: Chunk, one: int, at: Instruction, other: int, there: Instruction, does: str) -> None:

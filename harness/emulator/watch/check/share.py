@@ -9,6 +9,7 @@ be: Triton lets all wavefronts that hold an element write it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _KINDS = {LOAD: compiled.READ, STORE: compiled.WRITE, ATOMIC: compiled.ATOMIC}
 
 
 class Share:
-    """What is known of the share of a chunk's work-groups, byte by byte."""
+    """What is known, byte by byte, of the share of a chunk's work-groups, and of its lanes' private segments."""
 
     def __init__(self, chunk: Chunk) -> None:
         waves = len(chunk.wavefronts)
@@ -38,6 +39,13 @@ class Share:
         # By unit (the share's own instructions, copies from global memory) and wavefront, numbers of accesses.
         self.issued, self.published, self.arrived = (np.zeros((2, waves), np.int64) for _ in range(3))
         self.arriving = np.zeros((2, 2, waves), np.int64)
+        self._private: np.ndarray | None = None
+
+    def private(self, size: int) -> np.ndarray:
+        """The undefined bits of the lanes' private segments, made when first used."""
+        if self._private is None:
+            self._private = np.full(size, 0xFF, np.uint8)
+        return self._private
 
     def touch(
         self, wf: Wavefronts, instruction: Instruction, at: np.ndarray, size: int, kind: int,
@@ -109,11 +117,12 @@ class Share:
 
 
 Body = Callable[[Wavefronts, Shadow], None]
+Shares = WeakKeyDictionary[Chunk, Share]
 
 
-def access(access: LdsAccess, plain: Step, shares: dict[int, Share], strict: bool) -> tuple[int, Body]:
-    """The registers that an LDS instruction writes, and the step in place of ``plain``. ``shares``: by id of the
-    chunk; ``strict``: wide accesses must be aligned."""
+def access(access: LdsAccess, plain: Step, shares: Shares, strict: bool) -> tuple[int, Body]:
+    """The registers that an LDS instruction writes, and the step in place of ``plain``. ``strict``: wide accesses must
+    be aligned."""
     instruction, areg, size, kind = access.instruction, access.areg, access.size, _KINDS[access.kind]
     words = max(1, size // 4)
     alignment = {8: 8, 12: 16, 16: 16}.get(size, size) if strict else 1
@@ -130,7 +139,7 @@ def access(access: LdsAccess, plain: Step, shares: dict[int, Share], strict: boo
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
         chunk = wf.chunk
-        share = shares[id(chunk)]
+        share = shares[chunk]
         if areg >= 0 and shadow.dirty >> areg & 1:
             bad = lane_bits(shadow, areg, 1) & wf.exec_mask
             if bad.any():
@@ -159,12 +168,12 @@ def access(access: LdsAccess, plain: Step, shares: dict[int, Share], strict: boo
     return results, step
 
 
-def copy(access: CopyAccess, plain: Step, shares: dict[int, Share]) -> Body:
+def copy(access: CopyAccess, plain: Step, shares: Shares) -> Body:
     """The step in place of a copy from global memory to the share: a write that vmcnt counts."""
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
         chunk = wf.chunk
-        share = shares[id(chunk)]
+        share = shares[chunk]
         at = access.lds_addresses(wf)
         share.issued[1, wf.wave - chunk.groups[0] * chunk.groups[1]] += 1
         share.touch(wf, access.instruction, at, access.slot, compiled.WRITE, copy=True)
