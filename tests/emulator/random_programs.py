@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from harness import emulator
+from harness.emulator.compiled import runs
 from tests.emulator.random_operations import (
     ENDS,
     INTEGERS,
@@ -273,18 +274,18 @@ def _text(node: Node, names: dict[Node, str], shape: tuple[int, ...]) -> str:
 # -- running and comparing ---------------------------------------------------------------------------------------------
 
 
-def check(program: Program, folder: Path) -> None:
-    """Run the program on the active device; ``AssertionError`` with its source when an output is wrong."""
-    text = source(program)
-    module = _load(text, folder)
+def check(program: Program, folder: Path, launches: int = 1) -> None:
+    """Run the program on the active device, and look at the last launch; ``AssertionError`` when an output is wrong."""
+    module = _load(source(program), folder)
     wanted = reference(program)
     loads = sorted({(n.dtype, n.parameter[0]) for n in program.nodes() if n.operation == "load"})
     arguments = [_tensor(_to_memory(inputs(t, slot, program.shape), t), t) for t, slot in loads]
-    memories = [
-        np.full(w.size * bits(o.dtype) // 8, UNTOUCHED, np.uint8) for w, o in zip(wanted, program.outputs, strict=True)
-    ]
+    memories = [np.empty(w.size * bits(o.dtype) // 8, np.uint8) for w, o in zip(wanted, program.outputs, strict=True)]
     outputs = [_tensor(m, o.dtype) for m, o in zip(memories, program.outputs, strict=True)]
-    module.program[(1,)](*arguments, *outputs, program.n, num_warps=program.warps, enable_fp_fusion=False)
+    for _ in range(launches):
+        for memory in memories:
+            memory[:] = UNTOUCHED
+        module.program[(1,)](*arguments, *outputs, program.n, num_warps=program.warps, enable_fp_fusion=False)
     for i, (memory, expected, node) in enumerate(zip(memories, wanted, program.outputs, strict=True)):
         got = _from_memory(memory, node.dtype)
         flat = expected.ravel()
@@ -293,7 +294,7 @@ def check(program: Program, folder: Path) -> None:
         wrong = np.flatnonzero(~right)
         if len(wrong):
             shown = ", ".join(f"[{k}]: {got[k]!r} instead of {flat[k]!r}" for k in wrong[:4])
-            raise AssertionError(f"output {i}, {node}: {len(wrong)} elements differ: {shown}\n{text}")
+            raise AssertionError(f"output {i}, {node}: {len(wrong)} elements differ: {shown}")
 
 
 def _equal(got: np.ndarray, wanted: np.ndarray, ulps: int) -> np.ndarray:
@@ -326,13 +327,15 @@ def _load(text: str, folder: Path) -> ModuleType:
     return module
 
 
-def failing(count: int, seed: int, folder: Path, dtypes: Sequence[str] = NUMBERS) -> tuple[Program, Exception] | None:
+def failing(
+    count: int, seed: int, folder: Path, dtypes: Sequence[str] = NUMBERS, launches: int = 1
+) -> tuple[Program, Exception] | None:
     """The simplest failing one among ``count`` programs, and how it fails; None when all pass."""
     failures: dict[Program, Exception] = {}
 
     def fails(program: Program) -> bool:
         try:
-            check(program, folder)
+            check(program, folder, launches)
         except Exception as error:  # noqa: BLE001 - a kernel that does not compile or run is a failure too
             failures[program] = error
         return program in failures
@@ -354,15 +357,23 @@ def _settings(count: int) -> settings:
     )
 
 
+def compile_at_once() -> None:
+    """The first launch of a program makes machine code of its ALU instructions, which the next one executes."""
+    runs.LOOKING_UP = runs.COMPILING_RUN = runs.COMPILING_STEP = 0.0
+
+
 @click.command()
 @click.option("--count", default=100, show_default=True, help="How many programs.")
 @click.option("--seed", default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--arch", type=click.Choice(emulator.ARCHS), default=emulator.ARCHS[0], show_default=True)
-def main(count: int, seed: int, arch: str) -> None:
+@click.option("--compiled", is_flag=True, help="Test the emulator's machine code, not its interpreter.")
+def main(count: int, seed: int, arch: str, compiled: bool) -> None:
     """Run random programs; exit status 1 and the simplest failing one when one fails."""
     emulator.activate(arch)
+    if compiled:
+        compile_at_once()
     with tempfile.TemporaryDirectory() as folder:
-        failure = failing(count, seed, Path(folder))
+        failure = failing(count, seed, Path(folder), launches=2 if compiled else 1)
     if failure is not None:
         program, error = failure
         raise SystemExit(f"{type(error).__name__}: {error}\n{source(program)}")

@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from harness import emulator
+from harness.emulator.compiled import runs
 from tests.emulator.random_programs import failing, source
 
 SEED = 3
@@ -20,10 +21,21 @@ def device():
 @pytest.mark.parametrize("arch", ["gfx942"])
 def test_random_programs_agree_with_numpy(device, arch, tmp_path):
     device(arch)
-    failure = failing(20, SEED, tmp_path)
+    assert_none(failing(20, SEED, tmp_path), f"--count 20 --arch {arch}")
+
+
+def test_random_programs_agree_with_numpy_as_machine_code(device, tmp_path, monkeypatch):
+    """The same, with the ALU instructions compiled in the first of two launches."""
+    device("gfx942")
+    for cost in ("LOOKING_UP", "COMPILING_RUN", "COMPILING_STEP"):
+        monkeypatch.setattr(runs, cost, 0.0)
+    assert_none(failing(8, SEED + 1, tmp_path, launches=2), f"--count 8 --seed {SEED + 1} --compiled")
+
+
+def assert_none(failure, options):
     if failure is not None:
         program, error = failure
-        again = f"python -m tests.emulator.random_programs --count 20 --seed {SEED} --arch {arch}"
+        again = f"python -m tests.emulator.random_programs --seed {SEED} {options}"
         pytest.fail(f"{type(error).__name__}: {error}\n{source(program)}\nagain: {again}", pytrace=False)
 
 
