@@ -53,12 +53,12 @@ def turn_through_lds(src, dst, WARPS: gl.constexpr):
 
 
 @triton.jit
-def row_sums(src, dst, columns, BLOCK: tl.constexpr):
-    """dst[row] = the sum of a row: DPP within a wavefront, LDS between them."""
-    row = tl.program_id(0)
+def row_shares(src, dst, columns, BLOCK: tl.constexpr):
+    """dst = src divided by the sum of its row: DPP within a wavefront, LDS between them, and all need the sum."""
+    start = tl.program_id(0) * columns
     offsets = tl.arange(0, BLOCK)
-    values = tl.load(src + row * columns + offsets, mask=offsets < columns, other=0.0)
-    tl.store(dst + row, tl.sum(values))
+    values = tl.load(src + start + offsets, mask=offsets < columns, other=0.0)
+    tl.store(dst + start + offsets, values / tl.sum(values), mask=offsets < columns)
 
 
 @gluon.jit

@@ -102,9 +102,9 @@ def launch_turn():
     return dst
 
 
-def launch_sums():
-    out = torch.zeros(4)
-    kernels.row_sums[(4,)](torch.ones(4, 300), out, 300, 512, num_warps=4)
+def launch_shares():
+    out = torch.zeros(4, 256)
+    kernels.row_shares[(4,)](torch.ones(4, 256), out, 256, 512, num_warps=4)
     return out
 
 
@@ -114,7 +114,7 @@ def launch_put():
     return dst
 
 
-LAUNCHES = {f.__name__: f for f in (launch_product, launch_turn, launch_sums, launch_put)}
+LAUNCHES = {f.__name__: f for f in (launch_product, launch_turn, launch_shares, launch_put)}
 
 
 def drop_one(pattern: str, number: int):
@@ -145,7 +145,7 @@ def test_every_wait_is_needed(driver, launch):
             LAUNCHES[launch]()
 
 
-@pytest.mark.parametrize("launch", ["launch_turn", "launch_sums", "launch_product"])
+@pytest.mark.parametrize("launch", ["launch_turn", "launch_shares", "launch_product"])
 def test_every_barrier_is_needed(driver, launch):
     LAUNCHES[launch]()
     barriers = lines_of(driver, r"s_barrier")
@@ -160,7 +160,7 @@ def test_every_barrier_is_needed(driver, launch):
 
 def test_clean_kernels_are_right(driver):
     assert torch.equal(launch_turn(), torch.arange(4096, dtype=torch.int32).view(64, 64).T)
-    assert (launch_sums() == 300).all()
+    assert (launch_shares() == 1 / 256).all()
     assert (launch_product() == 64).all()
     assert (launch_put() == 1).all()
 
@@ -260,7 +260,7 @@ def test_waiting_for_memory_that_nobody_changes():
             kernels.wait_for[(2,)](flag, out, num_warps=1)
         message = str(caught.value)
         assert f"{flag.data_ptr():#x} (inside argument flag" in message
-        assert re.search(r"which holds 0x0, by 'global_atomic_or [^']*' \[0, 1\]", message), "each wavefront is named"
+        assert re.search(r"which holds 0x0, by 'global_[^']*' \[0, 1\]", message), "each wavefront is named"
         flag.fill_(1)
         kernels.wait_for[(2,)](flag, out, num_warps=1)
         assert out.item() == 7
