@@ -204,7 +204,7 @@ def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
         row, half = v[areg >> 1, w], areg & 1
         for lane in range(64):
             at[lane] = base + np.uint64(row[lane, half])
-    elif form == BUFFER and areg >= 0:
+    elif form == BUFFER and areg >= 0 and not s[w, sreg + 1] >> np.uint32(31):
         base = (np.uint64(s[w, sreg]) | np.uint64(s[w, sreg + 1]) << np.uint64(32)) & np.uint64(0xFFFFFFFFFFFF)
         outer = np.uint64(offset) + (np.uint64(s[w, soffset]) if soffset >= 0 else np.uint64(0))
         row, half = v[areg >> 1, w], areg & 1

@@ -8,7 +8,7 @@ bits (sc0, sc1, nt) choose caches that this device does not have.
 
 from __future__ import annotations
 
-from harness.emulator import native, operands
+from harness.emulator import native, native_scalar, operands
 from harness.emulator.ops.access import LOAD, STORE, Effect, GlobalAccess, ScalarAccess
 from harness.emulator.ops.addressing import address_form
 from harness.emulator.ops.lds_copies import buffer_load_to_lds
@@ -90,14 +90,7 @@ def store(instruction, context):
 
 @instruction(" ".join(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
 def load_scalar(instruction, context):
-    words = int(instruction.mnemonic.partition("dwordx")[2] or 1)
-    target, base, where = (operands.parse(text) for text in instruction.operands)
-    offset = int(instruction.modifiers.get("offset", "0"), 0)
-    soffset = -1
-    if where.space == "const":
-        offset += int(where.value)
-    elif where.space == "s":
-        soffset = where.register
+    target, base, words, soffset, offset = _scalar_operands(instruction)
 
     def step(wf):
         chunk = wf.chunk
@@ -109,3 +102,30 @@ def load_scalar(instruction, context):
             chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
 
     return Effect(ScalarAccess(instruction, target.register, words), step)
+
+
+@instruction(" ".join(f"s_buffer_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
+def load_scalar_buffer(instruction, context):
+    target, descriptor, words, soffset, offset = _scalar_operands(instruction)
+    native_scalar.prepare()
+
+    def step(wf):
+        starts, ends, _ = wf.chunk.table
+        form = (descriptor.register, soffset, offset)
+        wave = native_scalar.load_buffer(wf.s, target.register, words, *form, starts, ends)
+        if wave >= 0:
+            low, high = wf.s[wave, descriptor.register].item(), wf.s[wave, descriptor.register + 1].item()
+            address = (low | (high & 0xFFFF) << 32) + offset + (wf.s[wave, soffset].item() if soffset >= 0 else 0)
+            wf.chunk.memory_fault(wf, instruction, wave * 64, address & ~3, 4 * words)
+
+    return Effect(ScalarAccess(instruction, target.register, words), step)
+
+
+def _scalar_operands(instruction):
+    """Target, base or descriptor, number of dwords, register with an offset or -1, and constant offset."""
+    words = int(instruction.mnemonic.partition("dwordx")[2] or 1)
+    target, base, where = (operands.parse(text) for text in instruction.operands)
+    offset = int(instruction.modifiers.get("offset", "0"), 0)
+    if where.space == "const":
+        return target, base, words, -1, offset + int(where.value)
+    return target, base, words, where.register if where.space == "s" else -1, offset
