@@ -1,0 +1,368 @@
+"""Mode ``race``: names two accesses to global memory that no happens-before orders, across wavefronts, work-groups and
+ranks.
+
+    driver = emulator.activate(mode="race", choices=7)
+    with emulator.together(driver) as ranks: ...           # raises DataRace
+
+Two accesses conflict when they overlap, one of them writes, and they are not both atomic at scopes that include each
+other's thread. Atomic are read-modify-writes (at agent scope; with sc1 at system scope), and loads and stores of up to
+8 bytes with scope bits (sc0 work-group, sc1 agent, sc0 sc1 system). ``race_order`` says what orders accesses: program
+order, s_barrier, released values that were read, and kernel boundaries: the launches of one rank run one after the
+other, those of several ranks side by side within ``together``.
+
+``covers`` is the reading of what the manuals leave open, as in mode ``weak``: with ``work-group`` a wavefront's fences
+also act for its siblings behind an s_barrier, and races that only the other reading has are kept in ``unspecified``;
+with ``wavefront`` these raise as well, saying ``relies on unspecified behaviour``.
+
+What is found does not depend on how the accesses interleave, but on what the run did: the path that each wavefront
+took, and which released value it read. Where two critical sections may go in either order, one order can hide a race
+that the other shows: try several seeds. Not seen are the accesses of other processes (a value that one of them wrote
+counts as released by everything that this process had published), scalar loads, and accesses of the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from harness.emulator import native
+from harness.emulator.faults import DataRace, UnimplementedInstruction
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess
+from harness.emulator.ops.table import Step
+from harness.emulator.program import Decoded
+from harness.emulator.state import Wavefronts
+from harness.emulator.watch import registers
+from harness.emulator.watch.base import Watch
+from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.race_order import (
+    AGENT,
+    COMPLETE,
+    ISSUED,
+    LENIENT,
+    NOTHING,
+    SCOPES,
+    STRICT,
+    SYSTEM,
+    WAVE,
+    WORKGROUP,
+    Order,
+    Taken,
+    Thread,
+    distance,
+    meet,
+)
+from harness.emulator.watch.race_report import UNSPECIFIED, Event, describe, missing
+from harness.emulator.watch.shadow import Region, Shadow
+from harness.emulator.watch.weak import READINGS as COVERS
+from harness.emulator.watch.weak import waits_for
+
+if TYPE_CHECKING:
+    from harness.emulator.launch import Chunk, Launch
+
+
+class Readers(NamedTuple):
+    """Reads of a byte since its last write: the newest, and those before; ``length`` of them in all."""
+
+    event: Event
+    before: Readers | None
+    length: int
+
+
+class Released(NamedTuple):
+    """What reading a byte's value hands over, by ``scope`` and rank of who released it. ``place`` is the releasing
+    work-group, None: several."""
+
+    scope: int
+    rank: int
+    place: tuple[int, int] | None
+    orders: tuple[Order, Order]
+
+
+class Cell:
+    """The history of bytes: the last writes (several only where all are atomic), the reads since, what is released."""
+
+    __slots__ = ("readers", "released", "writes")
+
+    def __init__(
+        self,
+        writes: tuple[Event, ...] = (),
+        readers: Readers | None = None,
+        released: tuple[Released, ...] = (),
+    ) -> None:
+        self.writes = writes
+        self.readers = readers
+        self.released = released
+
+
+UNTOUCHED = Cell()
+
+
+class Race(Watch):
+    """See the module docstring. ``unspecified`` has one message for each pair of instructions that race in the strict
+    reading only."""
+
+    name = "race"
+    interleaves = True
+
+    def __init__(self, choices: Choices | None = None, covers: str = COVERS[0]) -> None:
+        super().__init__(choices)
+        if covers not in COVERS:
+            raise ValueError(f"covers is one of {', '.join(COVERS)}, not {covers!r}")
+        self.raises_unspecified = covers != COVERS[0]
+        self.unspecified: list[str] = []
+        self.begin(closed=False)
+
+    def restart(self, choices: Choices | None) -> None:
+        super().restart(choices)
+        self.unspecified.clear()
+        self._told: set[tuple[int, int]] = set()
+
+    # -- what the scheduler and the decoder call ---------------------------------------------------------------------
+
+    def begin(self, closed: bool) -> None:
+        self._closed = closed
+        self._told = set()
+        self._shadow = Shadow()
+        self._threads: list[Thread] = []
+        self._by_wave: dict[tuple[int, int], Thread] = {}
+        # Each launch has a negative number, under which its end is known: id(launch) -> number.
+        self._launches: dict[int, int] = {}
+        # What each rank's next launch knows, and what the one that runs will leave to it.
+        self._stream: dict[int, tuple[Order, ...]] = {}
+        self._ends: dict[int, tuple[Order, ...]] = {}
+        # What was published at system scope, and the values of scoped stores: for readers of other processes' values.
+        self._outside = (NOTHING, NOTHING)
+        self._values: dict[int, bytes] = {}
+
+    def start(self, launch: Launch) -> None:
+        number = -1 - len(self._launches)
+        self._launches[id(launch)] = number
+        self._ends[number] = self._stream.setdefault(launch.rank, (NOTHING, NOTHING))
+
+    def started(self, chunk: Chunk) -> None:
+        launch = chunk.launch
+        key = self._launches[id(launch)]
+        for wave in chunk.wavefronts.wave.tolist():
+            thread = Thread(len(self._threads), launch, key, wave, self._stream[launch.rank])
+            self._threads.append(thread)
+            self._by_wave[key, wave] = thread
+
+    def released(self, chunk: Chunk, groups: list[int]) -> None:
+        key, per_group = self._launches[id(chunk.launch)], chunk.launch.waves_per_group
+        for group in groups:
+            waves = range(group * per_group, (group + 1) * per_group)
+            meet([self._by_wave[key, wave] for wave in waves if (key, wave) in self._by_wave])
+
+    def ended(self, wf: Wavefronts) -> None:
+        for wave in wf.wave.tolist():
+            thread = self._by_wave[self._launches[id(wf.chunk.launch)], wave]
+            thread.wait(0)
+            known = [view.known.join(view.seen[AGENT]).join(view.seen[SYSTEM]) for view in thread.views]
+            self._ends[thread.key] = tuple(a.join(b) for a, b in zip(self._ends[thread.key], known, strict=True))
+
+    def finish(self, launch: Launch) -> None:
+        key = self._launches[id(launch)]
+        for wave in range(launch.groups * launch.waves_per_group):
+            self._by_wave.pop((key, wave))
+        others = [
+            Order(*({t: n for t, n in clock.items() if t < 0 or self._threads[t].key != key} | {key: 1} for clock in o))
+            for o in self._ends.pop(key)
+        ]
+        self._stream[launch.rank] = tuple(others)
+
+    def instrument(self, decoded: Decoded) -> Step | None:
+        mnemonic, modifiers = decoded.instruction.mnemonic, decoded.instruction.modifiers
+        if isinstance(decoded.access, GlobalAccess | CopyAccess):
+            assert decoded.step is not None  # sanity check
+            return self._watched(decoded.access, decoded.step)
+        if mnemonic in ("buffer_wbl2", "buffer_inv"):
+            scope = (SYSTEM if "sc0" in modifiers else AGENT) if "sc1" in modifiers else WORKGROUP
+            if mnemonic == "buffer_inv":
+                return lambda wf: self._thread(wf).invalidate(scope)
+            return lambda wf: self._thread(wf).write_back(scope, self._threads)
+        if mnemonic == "s_waitcnt":
+            left, _ = waits_for(decoded.instruction)
+            return lambda wf: self._thread(wf).wait(left)
+        if decoded.access is not None and mnemonic.startswith(("global_", "buffer_", "flat_")):
+            raise UnimplementedInstruction(f"mode race does not know {mnemonic}")
+        return decoded.step
+
+    # -- accesses ----------------------------------------------------------------------------------------------------
+
+    def _watched(self, access: GlobalAccess | CopyAccess, plain: Step) -> Step:
+        scope = SCOPES.index(access.scope) if isinstance(access, GlobalAccess) else WAVE
+
+        def step(wf: Wavefronts) -> None:
+            addresses, taking = access.addresses(wf)
+            lanes, thread = np.flatnonzero(taking[0]), self._thread(wf)
+            if not len(lanes):
+                plain(wf)
+                thread.access(())
+                return
+            registers.locate(wf, access, addresses[0], lanes)
+            chosen = addresses[0, lanes]
+            wf.chunk.launch.polls[int(wf.wave[0])] = int(chosen[0]), access.instruction
+            taken: dict[int, Taken] = {}
+            for kind, some in _effects(wf, access, chosen, lanes):
+                number = thread.reached[ISSUED] + 1
+                event = Event(thread, number, kind, scope, access.instruction, access.size, chosen[some], lanes[some])
+                self._note(event, taken)
+            plain(wf)
+            if scope == SYSTEM and self._open(thread.launch):
+                self._remember(chosen, access)
+            thread.access(tuple(taken.values()))
+
+        return step
+
+    def _note(self, event: Event, taken: dict[int, Taken]) -> None:
+        """Check an access against the history of its bytes, and enter it; ``taken`` collects what it reads."""
+        thread, scope = event.thread, event.scope
+        region = self._shadow.region(event.addresses, event.size)
+        mine: Released | None = None
+        if event.kind != LOAD and scope > WAVE:
+            orders = thread.publish()
+            mine = Released(scope, thread.rank, thread.place, orders)
+            if scope == SYSTEM:
+                self._outside = self._outside[0].join(orders[0]), self._outside[1].join(orders[1])
+        if event.kind != STORE and scope == SYSTEM and self._open(thread.launch) and self._foreign(event):
+            taken[0] = SYSTEM, self._outside
+        new = {}
+        for cell in region.cells:
+            old = cell or UNTOUCHED
+            writes = tuple(e for e in old.writes if self._concurrent(e, event, region, cell))
+            if event.kind == LOAD:
+                new[cell] = Cell(old.writes, _add(old.readers, event), old.released)
+            else:
+                readers = None
+                for e in _events(old.readers):
+                    if self._concurrent(e, event, region, cell):
+                        readers = _add(readers, e)
+                released = (mine,) if mine is not None else ()
+                if event.kind == ATOMIC and mine is not None:
+                    released = _continue(old.released, mine)
+                new[cell] = Cell((*(e for e in writes if not _same(e, event)), event), readers, released)
+            if event.kind != STORE and scope > WAVE:
+                for r in old.released:
+                    relation = distance(thread, r.place, r.rank)
+                    if min(r.scope, scope) >= relation:
+                        taken[id(r)] = relation, r.orders
+        region.replace(new)
+
+    def _concurrent(self, first: Event, second: Event, region: Region, cell: Cell | None) -> bool:
+        """False when ``first`` happens before ``second``, True when both are atomic; otherwise they race."""
+        if first.thread is second.thread or _ordered(first, second, STRICT):
+            return False
+        if first.atomic and second.atomic and min(first.scope, second.scope) >= second.thread.relation(first.thread):
+            return True
+        reading = STRICT if _ordered(first, second, LENIENT) else LENIENT
+        why = missing(first, second) if reading == LENIENT else UNSPECIFIED
+        if reading == STRICT:
+            pair = first.instruction.index, second.instruction.index
+            if pair in self._told and not self.raises_unspecified:
+                return False
+            self._told.add(pair)
+        message, details = describe(first, second, region.address_of(cell), region.bytes_of(cell), why)
+        if reading == LENIENT or self.raises_unspecified:
+            raise DataRace(message, **details)
+        self.unspecified.append(message)
+        return False
+
+    def _thread(self, wf: Wavefronts) -> Thread:
+        return self._by_wave[self._launches[id(wf.chunk.launch)], int(wf.wave[0])]
+
+    # -- other processes ---------------------------------------------------------------------------------------------
+
+    def _open(self, launch: Launch) -> bool:
+        """True when other processes can change memory that this launch reads."""
+        return not self._closed and any(a.peer is not None for a in launch.table.allocations)
+
+    def _foreign(self, event: Event) -> bool:
+        return any(
+            ctypes.string_at(address, event.size) != self._values.get(address) for address in event.addresses.tolist()
+        )
+
+    def _remember(self, addresses: np.ndarray, access: GlobalAccess | CopyAccess) -> None:
+        if access.kind != LOAD:
+            for address in addresses.tolist():
+                self._values[address] = ctypes.string_at(address, access.size)
+
+
+def _effects(
+    wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
+) -> list[tuple[str, np.ndarray]]:
+    """What an access does, by lanes: a compare-and-swap that does not swap is a load."""
+    if isinstance(access, CopyAccess):
+        return [(LOAD, np.ones(len(lanes), np.bool_))]
+    if access.operation != native.CMPSWAP:
+        return [(access.kind, np.ones(len(lanes), np.bool_))]
+    _, compared = registers.gather(wf, access, lanes)
+    assert compared is not None  # sanity check
+    wanted = [row.tobytes() for row in compared]
+    swaps = np.array([ctypes.string_at(a, access.size) == w for a, w in zip(addresses.tolist(), wanted, strict=True)])
+    return [(kind, some) for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps)) if some.any()]
+
+
+def _ordered(first: Event, second: Event, reading: int) -> bool:
+    """True when ``first``, of another thread, happens before ``second``."""
+    view, thread = second.thread.views[reading], first.thread
+    relation = second.thread.relation(thread)
+    if relation == WORKGROUP:
+        level = ISSUED
+    elif first.kind == LOAD or first.scope >= relation:
+        level = COMPLETE
+    else:
+        level = relation
+    orders = [view.known]
+    # Only loads can hit old lines, and those with scope bits look beyond the caches; siblings share theirs.
+    if second.kind == STORE or first.kind == LOAD or relation == WORKGROUP:
+        orders += view.seen.values()
+    else:
+        orders += [order for reach, order in view.seen.items() if reach <= second.scope]
+    for order in orders:
+        clock = order[level]
+        if clock.get(thread.number, 0) >= first.number or thread.key in clock:
+            return True
+    return False
+
+
+def _same(a: Event, b: Event) -> bool:
+    """Of two accesses of one thread that reach equally far the newer one stands for both."""
+    return a.thread is b.thread and a.reach == b.reach
+
+
+def _events(readers: Readers | None) -> list[Event]:
+    events = []
+    while readers is not None:
+        events.append(readers.event)
+        readers = readers.before
+    return events
+
+
+def _add(readers: Readers | None, event: Event) -> Readers:
+    """One more read. When there are many, those of the same thread before are dropped."""
+    if readers is not None and _same(readers.event, event):
+        readers = readers.before
+    length = readers.length + 1 if readers is not None else 1
+    if length & (length - 1) == 0 and length >= 16:
+        newest: dict[tuple[int, int, bool], Event] = {}
+        for e in _events(readers):
+            newest.setdefault((e.thread.number, *e.reach), e)
+        newest.pop((event.thread.number, *event.reach), None)
+        readers, length = None, len(newest) + 1
+        for n, e in enumerate(reversed(newest.values())):
+            readers = Readers(e, readers, n + 1)
+    return Readers(event, readers, length)
+
+
+def _continue(released: tuple[Released, ...], mine: Released) -> tuple[Released, ...]:
+    """A read-modify-write continues the release sequences that it reads (C++ [intro.races])."""
+    out = []
+    for r in released:
+        if (r.scope, r.rank) == (mine.scope, mine.rank):
+            orders = r.orders[0].join(mine.orders[0]), r.orders[1].join(mine.orders[1])
+            mine = Released(mine.scope, mine.rank, mine.place if r.place == mine.place else None, orders)
+        else:
+            out.append(r)
+    return (*out, mine)

@@ -1,0 +1,112 @@
+"""Data races in words: both accesses, where they stand in the source, and what was missing between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.emulator.listing import Instruction
+from harness.emulator.ops.access import LOAD, STORE
+from harness.emulator.watch.race_order import AGENT, SCOPES, WAVE, WORKGROUP, Thread
+
+UNSPECIFIED = "relies on unspecified behaviour"
+
+
+class Event(NamedTuple):
+    """One access of a thread, its ``number``-th: ``size`` bytes at each of ``addresses`` by ``lanes``; ``scope`` is how
+    far it reaches as an atomic."""
+
+    thread: Thread
+    number: int
+    kind: str
+    scope: int
+    instruction: Instruction
+    size: int
+    addresses: np.ndarray
+    lanes: np.ndarray
+
+    @property
+    def atomic(self) -> bool:
+        """Scoped accesses of up to 8 bytes are single-copy atomic (LLVM: the widest atomic is 64 bits)."""
+        return self.scope > WAVE and self.size <= 8
+
+    @property
+    def reach(self) -> tuple[int, bool]:
+        return self.scope, self.atomic
+
+    def lane(self, address: int) -> int:
+        """The first lane that accessed the byte at ``address``."""
+        offsets = np.uint64(address) - self.addresses
+        return int(self.lanes[int(np.flatnonzero(offsets < self.size)[0])])
+
+    def describe(self, address: int) -> str:
+        launch, what = self.thread.launch, self.kind if self.kind in (LOAD, STORE) else "atomic"
+        scope = f" at {SCOPES[self.scope]} scope" if self.scope > WAVE else ""
+        return (
+            f"{what} of {self.size} bytes{scope} by kernel {launch.program.name}, rank {self.thread.rank}, work-group "
+            f"{launch.group_id(self.thread.group)}, wavefront {self.thread.wave}, lane {self.lane(address)}, "
+            f"instruction {self.instruction.text!r}, at {self.instruction.source}"
+        )
+
+    def report(self, address: int) -> dict[str, object]:
+        """``describe`` as plain data."""
+        launch = self.thread.launch
+        return {
+            "kernel": launch.program.name,
+            "rank": self.thread.rank,
+            "group": list(launch.group_id(self.thread.group)),
+            "wavefront": self.thread.wave,
+            "lane": self.lane(address),
+            "kind": self.kind,
+            "scope": SCOPES[self.scope],
+            "instruction": self.instruction.text,
+            "listing_line": self.instruction.line,
+            "source": [str(frame) for frame in self.instruction.frames],
+        }
+
+
+def describe(first: Event, second: Event, address: int, size: int, why: str) -> tuple[str, dict[str, Any]]:
+    """The message and the details of a ``DataRace``; ``size`` bytes from ``address`` are concerned."""
+    where = _where(second, address)
+    message = (
+        f"data race on {size} bytes at {address:#x} ({where}), {why}:\n"
+        f"  first  {first.describe(address)}\n  second {second.describe(address)}"
+    )
+    details = {"first": first.report(address), "second": second.report(address), "why": why}
+    return message, {**details, "address": address, "size": size, "allocation": where}
+
+
+def missing(first: Event, second: Event) -> str:
+    """Why nothing orders ``first`` before ``second``, as far as the clocks tell."""
+    relation = second.thread.relation(first.thread)
+    other = {WORKGROUP: "wavefront", AGENT: "work-group"}.get(relation, "rank")
+    if first.atomic and second.atomic:
+        narrow = min(first.scope, second.scope)
+        return f"both are atomic, but {SCOPES[narrow]} scope does not include another {other}"
+    hint = ""
+    if (first.scope > WAVE) != (second.scope > WAVE):
+        plain, atomic = (first, second) if second.scope > WAVE else (second, first)
+        hint = f"; the {plain.kind} is plain, the {atomic.kind} at {SCOPES[atomic.scope]} scope"
+    view = second.thread.views[0]
+    orders = [view.known, *view.seen.values()]
+    number, reach = first.thread.number, max(relation, WORKGROUP)
+    if not any(order.issued.get(number, 0) >= first.number for order in orders):
+        return f"nothing orders the second {other} behind the first{hint}"
+    if not any(order.complete.get(number, 0) >= first.number for order in orders):
+        return f"the {first.kind} was not complete (s_waitcnt vmcnt) when the first {other} said that it was done{hint}"
+    bits = "sc1" if relation == AGENT else "sc0 sc1"
+    if first.kind != LOAD and first.scope < reach and not any(o[reach].get(number, 0) >= first.number for o in orders):
+        return (
+            f"the {first.kind} was not written back (buffer_wbl2 {bits}, s_waitcnt vmcnt(0)) when the first {other} said "
+            f"that it was done{hint}"
+        )
+    return f"the second {other} saw that it was done, but did not invalidate its caches (buffer_inv {bits}){hint}"
+
+
+def _where(event: Event, address: int) -> str:
+    table = event.thread.launch.table
+    for allocation in table.allocations:
+        if allocation.contains(address, 1):
+            return f"byte {address - allocation.address} of {allocation.label}"
+    return table.nearest(address)

@@ -1,0 +1,78 @@
+"""Programs for mode ``race``, a few instructions a wavefront: who races with whom.
+
+    found = race([(0, lines(store("x", 1))), (1, lines(load("x", 8)))])
+
+Threads are (rank, lines) as in ``litmus``: threads of one rank are work-groups of one launch. The lines run in the first
+wavefront of a work-group; those of a thread that asks for s3, the wavefront's number, run in all ``waves``.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from harness.emulator.allocations import Allocations
+from harness.emulator.faults import DataRace
+from harness.emulator.launch import Launch
+from harness.emulator.program import decode
+from harness.emulator.schedule import Scheduler
+from harness.emulator.watch import Seeded
+from harness.emulator.watch.race import Race
+from tests.emulator.watch import litmus
+
+WAIT = "s_waitcnt vmcnt(0)"
+_fresh = itertools.count()
+
+
+def until(word: str, value: int, bits: str = "sc0 sc1") -> list[str]:
+    """Poll ``word`` with loads until it holds ``value``."""
+    label = f".LU{next(_fresh)}"
+    load = f"global_load_dword v8, v0, {{{word}}} {bits}".strip()
+    return [f"{label}:", load, WAIT, "v_readfirstlane_b32 s13, v8", f"s_cmp_lg_u32 s13, {value}",
+            f"s_cbranch_scc1 {label}"]  # fmt: skip
+
+
+def take(word: str, free: int, taken: int, bits: str = "sc0 sc1") -> list[str]:
+    """Compare-and-swap ``word`` from ``free`` to ``taken`` until that succeeds."""
+    label = f".LT{next(_fresh)}"
+    return [f"v_mov_b32_e32 v2, {taken}", f"v_mov_b32_e32 v3, {free}", f"{label}:",
+            f"global_atomic_cmpswap v8, v0, v[2:3], {{{word}}} {bits}", WAIT, "v_readfirstlane_b32 s13, v8",
+            f"s_cmp_lg_u32 s13, {free}", f"s_cbranch_scc1 {label}"]  # fmt: skip
+
+
+def only(wave: int, *parts) -> list[str]:
+    """Lines for one wavefront of a work-group."""
+    label = f".LO{next(_fresh)}"
+    return [f"s_cmp_lg_u32 s3, {wave}", f"s_cbranch_scc1 {label}", *litmus.lines(*parts), f"{label}:"]
+
+
+def race(threads, seed: int | None = 0, waves: int = 1, watch: Race | None = None, **options) -> DataRace | None:
+    """Run the threads with one seed; the race that was found."""
+    memory = np.zeros(4096, np.uint32)
+    allocations = Allocations()
+    allocations.register(memory.ctypes.data, memory.nbytes, "words")
+    watch = watch or Race(None if seed is None else Seeded(seed), **options)
+    streams: dict[int, list[Launch]] = {}
+    kernargs = []
+    for rank in sorted({rank for rank, _ in threads}):
+        members = [lines for r, lines in threads if r == rank]
+        code = ["s_load_dwordx4 s[4:7], s[0:1], 0x0", "s_load_dwordx2 s[8:9], s[0:1], 0x10", "s_waitcnt lgkmcnt(0)",
+                "v_readfirstlane_b32 s12, v0", "s_lshr_b32 s3, s12, 6", "s_mov_b64 exec, 1",
+                "v_mov_b32_e32 v0, 0"]  # fmt: skip
+        for n, lines in enumerate(members):
+            code += [f"s_cmp_lg_u32 s2, {n}", f"s_cbranch_scc1 .L{n}"]
+            if not any("s3" in line for line in lines):
+                code += ["s_cmp_lg_u32 s3, 0", f"s_cbranch_scc1 .L{n}"]
+            code += [line.format(x="s[4:5]", y="s[6:7]", z="s[8:9]") for line in lines] + ["s_endpgm", f".L{n}:"]
+        code += ["s_endpgm"]
+        body = "\n".join(c if c.endswith(":") else "\t" + c for c in code)
+        program = decode(litmus._LISTING.format(name=f"rank{rank}", code=body), watch=watch)
+        kernargs.append(memory.ctypes.data + 1024 * np.arange(3, dtype=np.uint64))
+        launch = Launch(program, (len(members), 1, 1), waves, 0, kernargs[-1].view(np.uint8), allocations, (), rank)
+        streams[rank] = [launch]
+    try:
+        Scheduler(list(streams.values()), watch, closed=True).run()
+    except DataRace as found:
+        return found
+    return None
