@@ -25,7 +25,7 @@ def line_of(op: Op) -> tuple[str, str]:
     for i, kind in enumerate((*op.results, *op.sources)):
         if i == len(op.results):
             at_v = at_s = 2
-        if kind in ("scc", "exec", "vcc") or kind[0] == "@":
+        if kind in ("scc", "exec", "vcc", "mode") or kind[0] == "@":
             continue
         if kind[0] == "%":
             modifiers.append(f" {kind[1:]}:0x6c")

@@ -1,4 +1,4 @@
-"""How undefined bits move through the instructions that are no ops of the table: lane moves and matrix products."""
+"""How undefined bits move through the instructions that are no ops of the table, such as lane moves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from harness.emulator import operands
-from harness.emulator.ops import matrix
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.table import Builder
 from harness.emulator.program import Context, Decoded
 from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.watch.check import products
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.propagate import Flow
 from harness.emulator.watch.check.shadow import Shadow, lane_bits, scalar_bits, touched
@@ -45,7 +46,7 @@ def flow(decoded: Decoded) -> Flow:
     if name in MOVES:
         return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
     if name.startswith("v_mfma"):
-        return Flow(reads, writes, _product(decoded, writes))
+        return Flow(reads, writes, products.spread(decoded, writes))
     if name.startswith("v_dot"):
         # The forms with three operands add to their destination.
         sources = parsed[1:] if len(parsed) == 4 else parsed
@@ -62,7 +63,7 @@ def flow(decoded: Decoded) -> Flow:
     return Flow(0, writes, define)
 
 
-def _lane_by_lane(result: Any, sources: list, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+def _lane_by_lane(result: Any, sources: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:
     """Any undefined bit of a source makes the lane's result undefined."""
 
     def spread(wf: Wavefronts, shadow: Shadow) -> None:
@@ -82,11 +83,11 @@ def _lane_by_lane(result: Any, sources: list, writes: int) -> Callable[[Wavefron
 def _parse(text: str, accum_offset: int) -> operands.Operand | None:
     try:
         return operands.parse(text, accum_offset)
-    except operands.UnimplementedInstruction:
+    except UnimplementedInstruction:
         return None
 
 
-def _move(decoded: Decoded, name: str, parsed: list, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+def _move(decoded: Decoded, name: str, parsed: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:
     """The instruction itself moves the undefined bits: it is executed on them, with selectors as they are, and with 0
     for constants, which are defined."""
     entry, instruction = decoded.entry, decoded.instruction
@@ -130,56 +131,9 @@ def _move(decoded: Decoded, name: str, parsed: list, writes: int) -> Callable[[W
 
 
 def _register(wf: Wavefronts, operand: Any) -> np.ndarray:
+    column: np.ndarray
     if operand.space == "v":
-        return wf.v[operand.register >> 1][:, :, operand.register & 1]
-    return wf.s[:, operand.register]
-
-
-def _product(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
-    """An element of D = A * B + C is undefined when any element of its row of A or its column of B is, or its own of
-    C. A product with 0 is no exception: the undefined factor may be a NaN."""
-    instruction = decoded.instruction
-    # Where elements lie is the same on every arch.
-    context = Context("gfx950", decoded.accum_offset, [])
-    if "f8f6f4" in instruction.mnemonic:
-        modifiers = {"cbsz", "blgp", "op_sel", "op_sel_hi"}
-        forms, common = matrix._decode_f8f6f4(instruction, context, modifiers)
-        widths = [form.bits for form in forms]
+        column = wf.v[operand.register >> 1][:, :, operand.register & 1]
     else:
-        modifiers = {"cbsz", "abid", "blgp", "neg"}
-        kinds = instruction.mnemonic.removesuffix("_e64")
-        parts = (matrix._NAME.fullmatch(kinds).group(6).split("_") * 2)[:2]  # type: ignore[union-attr]
-        widths = [_width(part) for part in parts]
-        common = matrix._decode(instruction, context, *widths, frozenset(modifiers))
-    (d, a, b, c), (blocks, m, n, k), a_at, b_at, d_at, _ = common
-    double = "mfma_f64" in instruction.mnemonic
-
-    def spread(wf: Wavefronts, shadow: Shadow) -> None:
-        bits = shadow.bits
-        rows = _elements(bits.v, a, a_at, widths[0]).reshape(blocks, m, k, -1).any(axis=2)
-        columns = _elements(bits.v, b, b_at, widths[1]).reshape(blocks, k, n, -1).any(axis=1)
-        bad = rows[:, :, None] | columns[:, None]
-        if c >= 0:
-            bad = bad | _elements(bits.v, c, d_at, 64 if double else 32).reshape(blocks, m, n, -1)
-        words = np.where(bad.reshape(len(d_at), -1), ~np.uint32(0), np.uint32(0))
-        for half in range(2 if double else 1):
-            register = d + d_at[:, 0] + half
-            bits.v[register >> 1, :, d_at[:, 1], register & 1] = words
-        shadow.settle(writes)
-
-    return spread
-
-
-def _width(kind: str) -> int:
-    return {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16}.get(kind, 8)
-
-
-def _elements(v: np.ndarray, base: int, at: np.ndarray, width: int) -> np.ndarray:
-    """bool[elements, W]: where an element has an undefined bit."""
-    register, lane, shift = base + at[:, 0], at[:, 1], at[:, 2].astype(np.uint32)[:, None]
-    bad = v[register >> 1, :, lane, register & 1] >> shift & np.uint32((1 << min(width, 32)) - 1) != 0
-    beyond = (shift + np.uint32(width) > np.uint32(32))[:, 0]
-    if beyond.any():
-        register = register + 1
-        bad[beyond] |= v[register >> 1, :, lane, register & 1][beyond] != 0
-    return np.asarray(bad)
+        column = wf.s[:, operand.register]
+    return column

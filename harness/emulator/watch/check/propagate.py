@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from harness.emulator.watch.check.shadow import Shadow
 
 Getter = Callable[[Wavefronts], np.ndarray]
 Setter = Callable[[Wavefronts, np.ndarray], None]
+Pairs = list[tuple[str, Any]]
 _EXEC64 = key(SCALAR, EXEC, "u64")
 _EXEC = registers.scalars(EXEC, 2)
 _OUTPUT = {"clamp", "mul", "div"}
@@ -94,7 +96,7 @@ def alu(decoded: Decoded) -> Flow:
     return Flow(reads, writes, spread)
 
 
-def _named(pairs: list) -> int:
+def _named(pairs: Pairs) -> int:
     """The registers of operands with their kinds."""
     names = 0
     for kind, operand in pairs:
@@ -122,7 +124,7 @@ def _zeros(wf: Wavefronts, kind: str, op: Op) -> np.ndarray:
 # -- scalar instructions -----------------------------------------------------------------------------------------------
 
 
-def _scalar_calls(results: list, sources: list) -> list[_Call]:
+def _scalar_calls(results: Pairs, sources: Pairs) -> list[_Call]:
     bits, values, put = [], [], []
     for kind, operand in sources:
         k = build._key(kind, operand, True)
@@ -149,7 +151,8 @@ def _assign(k: int) -> Setter:
 
 def _constant(kind: str) -> Getter:
     boolean = kind in ("mask", "exec", "scc", "vcc")
-    zero = np.zeros((), np.bool_ if boolean else DTYPES[UNSIGNED.get(kind, kind)])
+    # An implicit operand that is no register, the float mode for one, is as good as a constant.
+    zero = np.zeros((), np.bool_ if boolean else DTYPES.get(UNSIGNED.get(kind, kind), np.uint32))
     return lambda wf: zero
 
 
@@ -164,7 +167,7 @@ def _unsigned(get: Getter) -> Getter:
 # -- vector instructions: as ``build`` makes them ----------------------------------------------------------------------
 
 
-def _calls(op: Op, decoded: Decoded, results: list, sources: list) -> list[_Call]:
+def _calls(op: Op, decoded: Decoded, results: Pairs, sources: Pairs) -> list[_Call]:
     instruction, encoding, modifiers = decoded.instruction, decoded.encoding, decoded.instruction.modifiers
     if op.packed:
         return _packed(instruction, results, sources)
@@ -187,13 +190,13 @@ def _calls(op: Op, decoded: Decoded, results: list, sources: list) -> list[_Call
         return [replace(_call(sources, [build._source] * len(sources), put), move=move)]
     # op_sel: a bit for each written source, then one for the result.
     count = len(instruction.operands) - len(results)
-    select = build._bits(modifiers.get("op_sel", ""), count + 1) + [False] * len(sources)
-    kinds = [build._half(t, select[i] and i < count) if t in build._HIGH else t for i, (t, _) in enumerate(sources)]
-    put = [_result(build._half(t, select[count]) if t in build._HIGH else t, o, op.keeps_high) for t, o in results]
+    high = build._bits(modifiers.get("op_sel", ""), count + 1) + [False] * len(sources)
+    kinds = [build._half(t, high[i] and i < count) if t in build._HIGH else t for i, (t, _) in enumerate(sources)]
+    put = [_result(build._half(t, high[count]) if t in build._HIGH else t, o, op.keeps_high) for t, o in results]
     return [_call([(k, o) for k, (_, o) in zip(kinds, sources, strict=True)], [build._source] * len(sources), put)]
 
 
-def _call(sources: list, getters: list, put: list[Setter]) -> _Call:
+def _call(sources: Pairs, getters: list[Callable[..., Getter]], put: list[Setter]) -> _Call:
     bits, values = [], []
     for (kind, operand), get in zip(sources, getters, strict=True):
         values.append(get(kind, operand))
@@ -225,7 +228,7 @@ def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Set
     return build._result(UNSIGNED.get(kind, kind), operand, keeps_high)
 
 
-def _packed(instruction: Instruction, results: list, sources: list) -> list[_Call]:
+def _packed(instruction: Instruction, results: Pairs, sources: Pairs) -> list[_Call]:
     modifiers, count = instruction.modifiers, len(sources)
     low = build._bits(modifiers.get("op_sel", ""), count)
     high = build._bits(modifiers.get("op_sel_hi", ""), count, default=True)

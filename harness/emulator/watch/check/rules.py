@@ -90,7 +90,8 @@ def _whole(bad: np.ndarray, kind: str) -> np.ndarray:
     if kind in _BOOLEAN:
         return bad
     dtype = DTYPES[UNSIGNED.get(kind, kind)]
-    return np.where(bad, ~dtype.type(0), dtype.type(0))
+    words: np.ndarray = np.where(bad, ~dtype.type(0), dtype.type(0))
+    return words
 
 
 def _exact(op: Op, control: tuple[int, ...], every: bool) -> Rule:

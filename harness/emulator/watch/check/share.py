@@ -190,7 +190,8 @@ def _transpose(wf: Wavefronts, bits: np.ndarray, target: int, size: int, element
     words = [bits[r >> 1][:, :, r & 1] for r in range(target, target + size // 4)]
     octets = np.ascontiguousarray(np.stack(words, axis=-1)).view(np.uint8)
     count = 8 * size // element
-    flags = np.unpackbits(octets, axis=-1, bitorder="little").reshape(len(wf), -1, 16 * count, element).any(axis=-1)
+    bits_of = np.unpackbits(octets, axis=-1, bitorder="little").reshape(len(wf), -1, 16 * count, element)
+    flags = np.asarray(bits_of.any(axis=-1))
     # Lane i gets the elements (k, i) of a matrix of which every lane brought ``count`` elements.
     moved = flags[:, :, (16 * np.arange(count) + np.arange(16)[:, None])]
     back = np.packbits(np.repeat(moved, element, axis=-1), axis=-1, bitorder="little")

@@ -1,0 +1,69 @@
+"""How undefined values move through matrix products.
+
+An element of D = A * B + C is undefined when any element of its row of A or its column of B is, or its own of C. A
+product with 0 is no exception: the undefined factor may be a NaN. An undefined scale spoils the whole product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.ops import matrix
+from harness.emulator.program import Context, Decoded
+from harness.emulator.state import Wavefronts
+from harness.emulator.watch.check.shadow import Shadow, lane_bits
+
+_BITS = {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16}
+# The functions that say where elements lie.
+_layout: Any = matrix
+
+
+def spread(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+    """What a ``v_mfma_*`` does to the undefined bits of its destination, the registers ``writes``."""
+    instruction = decoded.instruction
+    # Where elements lie is the same on every arch.
+    context = Context("gfx950", decoded.accum_offset, [])
+    if "f8f6f4" in instruction.mnemonic:
+        modifiers = {"cbsz", "blgp", "op_sel", "op_sel_hi"}
+        forms, common = _layout._decode_f8f6f4(instruction, context, modifiers)
+        a_bits, b_bits = (form.bits for form in forms)
+    else:
+        kinds = (_layout._NAME.fullmatch(instruction.mnemonic.removesuffix("_e64")).group(6).split("_") * 2)[:2]
+        a_bits, b_bits = (_BITS.get(kind, 8) for kind in kinds)
+        common = _layout._decode(instruction, context, a_bits, b_bits, {"cbsz", "abid", "blgp", "neg"})
+    (d, a, b, c), (blocks, m, n, k), a_at, b_at, d_at, _ = common
+    double = "mfma_f64" in instruction.mnemonic
+    scales = [context.operand(text) for text in instruction.operands[4:]]
+
+    def product(wf: Wavefronts, shadow: Shadow) -> None:
+        v = shadow.bits.v
+        rows = np.asarray(_elements(v, a, a_at, a_bits).reshape(blocks, m, k, -1).any(axis=2))
+        columns = np.asarray(_elements(v, b, b_at, b_bits).reshape(blocks, k, n, -1).any(axis=1))
+        bad = rows[:, :, None] | columns[:, None]
+        if c >= 0:
+            bad = bad | _elements(v, c, d_at, 64 if double else 32).reshape(blocks, m, n, -1)
+        for scale in scales:
+            if scale.space == "v":
+                bad = bad | lane_bits(shadow, scale.register, 1).any(axis=1)
+        words = np.where(bad.reshape(len(d_at), -1), ~np.uint32(0), np.uint32(0))
+        for half in range(2 if double else 1):
+            register = d + d_at[:, 0] + half
+            v[register >> 1, :, d_at[:, 1], register & 1] = words
+        shadow.settle(writes)
+
+    return product
+
+
+def _elements(v: np.ndarray, base: int, at: np.ndarray, width: int) -> np.ndarray:
+    """bool[elements, W]: where an element has an undefined bit; it may lie in two registers."""
+    register, lane, shift = base + at[:, 0], at[:, 1], at[:, 2].astype(np.uint32)[:, None]
+    mask = np.uint32((1 << min(width, 32)) - 1)
+    bad: np.ndarray = v[register >> 1, :, lane, register & 1] >> shift & mask != 0
+    beyond = at[:, 2] + width > 32
+    if beyond.any():
+        register = register[beyond] + 1
+        bad[beyond] |= v[register >> 1, :, lane[beyond], register & 1] != 0
+    return bad
