@@ -144,9 +144,11 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         if isinstance(memory, torch.Tensor):
             if not memory.is_contiguous():
                 raise ValueError(f"a tensor of strides {memory.stride()} is not one run of bytes: forget its parts")
-            memory, size = memory.data_ptr(), memory.nbytes
+            address, size = memory.data_ptr(), memory.nbytes
+        else:
+            address = memory
         if self.watch is not None:
-            self.watch.forget(memory, size)
+            self.watch.forget(address, size)
 
     def drain_launches(self) -> list[LaunchRecord]:
         """The launches since the last call, oldest first. A launch that faulted is among them."""
