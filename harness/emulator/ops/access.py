@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.emulator import native
+from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
 from harness.emulator.ops.table import Step
 from harness.emulator.state import LANES, M0, Wavefronts
@@ -161,14 +163,25 @@ class ScratchAccess:
 
 
 @dataclass(frozen=True)
-class FlatAccess:
-    """A ``flat_*`` access: lane by lane to global memory (``plain``), or to LDS or scratch where the upper half of the
-    address is an aperture; ``shared`` and ``private`` are None for atomics, which are not supported there."""
+class FlatAccess(GlobalAccess):
+    """A ``flat_*`` access: to global memory, but to LDS (``shared``) or scratch (``private``) in the lanes of which the
+    upper half of the address is an aperture. Atomics have neither."""
 
-    instruction: Instruction
-    plain: GlobalAccess
     shared: LdsAccess | None = None
     private: ScratchAccess | None = None
+
+    def apertures(self, wf: Wavefronts) -> tuple[np.ndarray, np.ndarray] | None:
+        """Which active lanes mean LDS, and which scratch, bool[W, 64]; None where none does."""
+        high = self.address.areg + 1
+        upper = wf.v[high >> 1][:, :, high & 1]
+        lds, scratch = wf.exec_mask & (upper == SHARED_APERTURE), wf.exec_mask & (upper == PRIVATE_APERTURE)
+        return (lds, scratch) if lds.any() or scratch.any() else None
+
+    def addresses(self, wf: Wavefronts) -> tuple[np.ndarray, np.ndarray]:
+        """As ``GlobalAccess.addresses``, for who takes the access for one to global memory: refuses any other."""
+        if self.apertures(wf) is not None:
+            raise UnimplementedInstruction(f"{self.instruction.text!r} on LDS or scratch, in a watched mode")
+        return super().addresses(wf)
 
 
 @dataclass(frozen=True)
@@ -180,7 +193,7 @@ class ScalarAccess:
     words: int
 
 
-Access = GlobalAccess | LdsAccess | CopyAccess | ScratchAccess | FlatAccess | ScalarAccess
+Access = GlobalAccess | LdsAccess | CopyAccess | ScratchAccess | ScalarAccess
 
 
 @dataclass(frozen=True)

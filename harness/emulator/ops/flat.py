@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from harness.emulator import native_lds, native_scratch
-from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops import atomics, memory
 from harness.emulator.ops.access import LOAD, Effect, FlatAccess, LdsAccess, ScratchAccess
@@ -28,11 +27,12 @@ def access(instruction, context):
     form = {"signed": plain.signed, "half": plain.half}
     shared = LdsAccess(instruction, *part, areg, ((offset, plain.data),), **form)
     private = ScratchAccess(instruction, *part, areg, -1, offset, plain.data, **form)
+    flat = FlatAccess(**vars(plain), shared=shared, private=private)
     native_lds.prepare()
     native_scratch.prepare()
 
     def step(wf):
-        apertures = _apertures(wf, areg)
+        apertures = flat.apertures(wf)
         if apertures is None:
             whole.step(wf)
             return
@@ -52,7 +52,7 @@ def access(instruction, context):
             chunk.private_fault(wf, private, bad[1])
         _rest(wf, whole.step, lds | scratch)
 
-    return Effect(FlatAccess(instruction, plain, shared, private), step)
+    return Effect(flat, step)
 
 
 @instruction(" ".join(atomics.names("flat")), klass="atomic")
@@ -60,14 +60,14 @@ def atomic(instruction, context):
     """On global memory alone: compilers know when the pointer of an atomic means the local data share."""
     plain = _as_global(instruction)
     whole = TABLE[plain.mnemonic].build(plain, context)
-    areg = whole.access.address.areg
+    flat = FlatAccess(**vars(whole.access))
 
     def step(wf):
-        if _apertures(wf, areg) is not None:
+        if flat.apertures(wf) is not None:
             raise UnimplementedInstruction(f"{instruction.text!r} on the local data share or private segment")
         whole.step(wf)
 
-    return Effect(FlatAccess(instruction, whole.access), step)
+    return Effect(flat, step)
 
 
 def _as_global(instruction):
@@ -77,13 +77,6 @@ def _as_global(instruction):
         mnemonic=instruction.mnemonic.replace("flat_", "global_"),
         operands=(*instruction.operands, "off"),
     )
-
-
-def _apertures(wf, areg):
-    """Which active lanes mean the local data share, and which the private segment, bool[W, 64]; None when none does."""
-    upper = wf.v[areg + 1 >> 1][:, :, areg + 1 & 1]
-    lds, scratch = wf.exec_mask & (upper == SHARED_APERTURE), wf.exec_mask & (upper == PRIVATE_APERTURE)
-    return (lds, scratch) if lds.any() or scratch.any() else None
 
 
 def _rest(wf, step, done):
