@@ -110,8 +110,9 @@ def test_forgotten_memory_as_address_and_decision(driver):
     indices, src, dst = torch.zeros(64, dtype=torch.int32), torch.ones(64), torch.zeros(64)
     kernels.by_index[(1,)](src, indices, dst, 64, 64)
     driver.forget(indices)
-    with pytest.raises(UndefinedValue, match="the address depends on an undefined value"):
+    with pytest.raises(UndefinedValue, match="the address depends on an undefined value") as caught:
         kernels.by_index[(1,)](src, indices, dst, 64, 64)
+    assert f"was loaded from {indices.data_ptr():#x} (inside argument indices" in str(caught.value)
     flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     kernels.if_flag[(1,)](flag, out)
     driver.forget(flag)
@@ -249,7 +250,7 @@ def test_undefined_values_pass_through_private_memory(what, defined):
 
 def test_every_lane_instruction_says_how_undefined_bits_move():
     """A builder that ``crosslane.flow`` does not know would leave a defined result."""
-    known = (*crosslane.MOVES, "v_mfma", "v_dot")
+    known = (*crosslane.MOVES, *crosslane.LANE_BY_LANE, "v_mfma")
     unknown = [
         name
         for name, entry in TABLE.items()

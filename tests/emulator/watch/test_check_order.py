@@ -268,6 +268,23 @@ def test_waiting_for_memory_that_nobody_changes():
         emulator.deactivate()
 
 
+def test_ranks_under_one_scheduler():
+    driver = emulator.activate(mode="check")
+    try:
+        flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+        with emulator.together(driver) as ranks:
+            with ranks.rank(0):
+                kernels.wait_for[(1,)](flag, out, num_warps=1)
+            with ranks.rank(1):
+                kernels.put[(1,)](torch.ones(1, dtype=torch.int32), flag, 1, 1, 64, num_warps=1)
+        assert out.tolist() == [7, 0]
+        flag.zero_()
+        with pytest.raises(NoProgress, match="polling 0x"), emulator.together(driver) as ranks, ranks.rank(0):
+            kernels.wait_for[(1,)](flag, out, num_warps=1)
+    finally:
+        emulator.deactivate()
+
+
 # -- all faults --------------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,8 @@ MOVES: dict[str, tuple[int, ...]] = {
     "v_permlane16_swap_b32": (),
     "v_permlane32_swap_b32": (),
 }
+# Instructions whose lanes keep to themselves.
+LANE_BY_LANE = ("v_dot", "v_cvt_scalef32_")
 _EXCHANGES = ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
 
 
@@ -47,10 +49,11 @@ def flow(decoded: Decoded) -> Flow:
         return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
     if name.startswith("v_mfma"):
         return Flow(reads, writes, products.spread(decoded, writes))
-    if name.startswith("v_dot"):
-        # The forms with three operands add to their destination.
-        sources = parsed[1:] if len(parsed) == 4 else parsed
-        reads |= writes if len(parsed) == 3 else 0
+    if name.startswith(LANE_BY_LANE):
+        # The dot products with three operands add to their destination.
+        adds = len(parsed) == 3 and name.startswith("v_dot")
+        sources = parsed if adds else parsed[1:]
+        reads |= writes if adds else 0
         return Flow(reads, writes, _lane_by_lane(parsed[0], sources, writes))
 
     def define(wf: Wavefronts, shadow: Shadow) -> None:

@@ -163,6 +163,7 @@ class Heap:
             )
             if lane >= 0 and into >= 0:
                 shadow.settle(registers.vectors(target, words))
+                shadow.loaded = _told(wf, access.instruction, int(addresses.reshape(-1)[lane]))
             elif lane >= 0:
                 _unwritten(wf, access.instruction, lane, addresses)
 
@@ -192,11 +193,11 @@ class Heap:
             plain(wf)
             shadow.define_scalars(access.target, access.words)
             if self._forgotten:
-                self._scalars_forgotten(shadow, access, start)
+                self._scalars_forgotten(wf, shadow, access, start)
 
         return step
 
-    def _scalars_forgotten(self, shadow: Shadow, access: ScalarAccess, start: np.ndarray) -> None:
+    def _scalars_forgotten(self, wf: Wavefronts, shadow: Shadow, access: ScalarAccess, start: np.ndarray) -> None:
         """``start`` uint64[W]: as a vector load of one lane."""
         addresses = np.zeros((len(start), LANES), np.uint64)
         lanes = np.zeros(addresses.shape, np.bool_)
@@ -204,7 +205,9 @@ class Heap:
         size = 4 * access.words
         for region in self._near(addresses, lanes, size):
             bits = np.zeros((max(1, access.words // 2), len(start), LANES, 2), np.uint32)
-            if compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False) >= 0:
+            lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False)
+            if lane >= 0:
+                shadow.loaded = _told(wf, access.instruction, int(start[lane // LANES]))
                 words = np.moveaxis(bits[:, :, 0], 0, 1).reshape(len(start), -1)[:, : access.words]
                 shadow.bits.s[:, access.target : access.target + access.words] |= words
                 shadow.settle(registers.scalars(access.target, access.words))
@@ -267,6 +270,10 @@ def _define(wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, w
     kept = np.uint32(0xFFFF0000 if access.half == 1 else 0xFFFF)
     np.copyto(bits, bits & kept, where=wf.exec_mask)
     shadow.settle(registers.vectors(target))
+
+
+def _told(wf: Wavefronts, instruction: Instruction, address: int) -> str:
+    return f"{address:#x} ({wf.chunk.launch.table.nearest(address)}) by {instruction.text!r}, at {instruction.source}"
 
 
 def _unwritten(wf: Wavefronts, instruction: Instruction, lane: int, addresses: np.ndarray) -> None:

@@ -139,6 +139,12 @@ class Check(Watch):
             return _wait(instruction)
         plain, access = decoded.step, decoded.access
         names = touched(instruction, decoded.accum_offset) & ~_EXEC
+        if isinstance(access, FlatAccess):
+            assert plain is not None  # sanity check
+            results, body = private.flat(access, plain, self._heap, self._shares, self._strict_alignment)
+            # Counted by both, since it may go either way.
+            operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
+            return _issuing(instruction, names, body, *operations)
         if isinstance(access, GlobalAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.access(access, plain)
@@ -155,12 +161,6 @@ class Check(Watch):
             assert plain is not None  # sanity check
             results, body = private.scratch(access, plain, self._shares)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
-        if isinstance(access, FlatAccess):
-            assert plain is not None  # sanity check
-            results, body = private.flat(access, plain, self._heap, self._shares, self._strict_alignment)
-            # Counted by both, since it may go either way.
-            operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
-            return _issuing(instruction, names, body, *operations)
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
             results = registers.scalars(access.target, access.words)

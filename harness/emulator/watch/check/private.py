@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 
-from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
-from harness.emulator.ops.access import LOAD, FlatAccess, ScratchAccess
+from harness.emulator.ops.access import LOAD, FlatAccess, GlobalAccess, ScratchAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.state import LANES, Wavefronts
 from harness.emulator.watch.check import compiled, report, share
@@ -52,24 +52,24 @@ def scratch(access: ScratchAccess, plain: Step, shares: share.Shares) -> tuple[i
 def flat(access: FlatAccess, plain: Step, heap: Heap, shares: share.Shares, strict: bool) -> tuple[int, Body]:
     """The registers that a flat instruction writes, and the step in place of ``plain``: each lane as the access that
     it means."""
-    results, whole = heap.access(access.plain, plain)
-    form = access.plain.address
-    names = registers.vectors(form.areg, 2)
+    as_global = GlobalAccess(**{field.name: getattr(access, field.name) for field in fields(GlobalAccess)})
+    results, whole = heap.access(as_global, plain)
     if access.shared is None or access.private is None:
         return results, whole
-    _, outside = heap.access(access.plain, _nothing)
+    high = access.address.areg + 1
+    _, outside = heap.access(as_global, _nothing)
     _, in_share = share.access(access.shared, _nothing, shares, strict)
     _, in_private = scratch(access.private, _nothing, shares)
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
-        upper = wf.v[(form.areg + 1) >> 1][:, :, (form.areg + 1) & 1]
-        lds, private = wf.exec_mask & (upper == SHARED_APERTURE), wf.exec_mask & (upper == PRIVATE_APERTURE)
-        if shadow.dirty & names and (bad := lane_bits(shadow, form.areg, 2) & wf.exec_mask).any():
+        if shadow.dirty >> high & 1 and (bad := lane_bits(shadow, high, 1) & wf.exec_mask).any():
             what = "the address depends on an undefined value"
             report.undefined(wf, access.instruction, int(bad.argmax()), what)
-        if not (lds.any() or private.any()):
+        apertures = access.apertures(wf)
+        if apertures is None:
             whole(wf, shadow)
             return
+        lds, private = apertures
         saved = wf.exec_mask, wf.exec_all
         for body, lanes in ((in_share, lds), (in_private, private), (outside, saved[0] & ~lds & ~private)):
             if lanes.any():

@@ -15,6 +15,8 @@ from harness.emulator.watch.check.queues import Operation, Path
 
 def undefined(wf: Wavefronts, instruction: Instruction, lane: int, what: str, **details: object) -> NoReturn:
     """Something depends on undefined bits in flat lane ``lane``."""
+    if wf.shadow.loaded:
+        what += f" (memory that nobody has written was loaded from {wf.shadow.loaded})"
     wf.chunk.raise_fault(what, wf, instruction, lane, kind=UndefinedValue, **details)
 
 

@@ -67,18 +67,20 @@ def first_of(names: int) -> str:
 
 
 class Shadow:
-    """The shadow of W wavefronts; see the module docstring. ``queues`` has the outstanding memory operations."""
+    """The shadow of W wavefronts; see the module docstring. ``queues`` has the outstanding memory operations,
+    ``loaded`` says which memory that nobody has written was loaded last, and where."""
 
-    __slots__ = ("bits", "dirty", "queues")
+    __slots__ = ("bits", "dirty", "loaded", "queues")
 
-    def __init__(self, bits: Wavefronts, dirty: int, queues: Queues) -> None:
+    def __init__(self, bits: Wavefronts, dirty: int, queues: Queues, loaded: str = "") -> None:
         self.bits = bits
         self.dirty = dirty
         self.queues = queues
+        self.loaded = loaded
 
     def select(self, rows: np.ndarray) -> Shadow:
         """As ``Wavefronts.select``."""
-        return Shadow(self.bits.select(rows), self.dirty, self.queues.select(rows, len(self.bits)))
+        return Shadow(self.bits.select(rows), self.dirty, self.queues.select(rows, len(self.bits)), self.loaded)
 
     @staticmethod
     def merge(parts: list[Shadow]) -> Shadow:
@@ -87,7 +89,8 @@ class Shadow:
         for part in parts:
             dirty |= part.dirty
         queues = Queues.merge([part.queues for part in parts], [len(part.bits) for part in parts])
-        return Shadow(Wavefronts.merge([part.bits for part in parts]), dirty, queues)
+        loaded = next((part.loaded for part in parts if part.loaded), "")
+        return Shadow(Wavefronts.merge([part.bits for part in parts]), dirty, queues, loaded)
 
     def aligned(self, wf: Wavefronts) -> Wavefronts:
         """``bits``, with the lanes of ``wf`` enabled: what writes registers of ``wf`` may write them alike."""
