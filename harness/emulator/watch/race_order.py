@@ -3,9 +3,10 @@
 Source: LLVM AMDGPUUsage, "Memory Model gfx942". That another thread (a wavefront) knows an access to be *issued* orders
 it within the work-group, which shares a compute unit. Beyond it the access must be *complete* (``s_waitcnt vmcnt``),
 and what a plain store wrote must also have been written back: by ``buffer_wbl2 sc1`` as far as the *agent*, by
-``buffer_wbl2 sc0 sc1`` as far as the *system*. So what a thread knows is an ``Order``: four clocks. It passes it on with
-every scoped store or atomic; who reads that value may use it once the read is complete and, for loads that may hit
-its caches, a ``buffer_inv`` of a scope that includes the releasing thread has followed.
+``buffer_wbl2 sc0 sc1`` as far as the *system*. So what a thread knows is an ``Order``: four clocks, and a fifth for
+the scoped writes whose own values were read. It passes it on with every scoped store or atomic; who reads that value
+may use it once the read is complete and, for loads that may hit its caches, a ``buffer_inv`` of a scope that includes
+the releasing thread has followed.
 
 A thread holds two views, for the two readings of what the manuals leave open. In the *lenient* one the fences of a
 wavefront also act for its siblings behind the last s_barrier: the write-back covers their stores in flight, the
@@ -38,6 +39,7 @@ class Order(NamedTuple):
     complete: Clock
     agent: Clock
     system: Clock
+    read: Clock
 
     def join(self, other: Order) -> Order:
         if self is other:
@@ -53,7 +55,7 @@ class Order(NamedTuple):
         return Order(*({**clock, thread: n} if n else clock for clock, n in zip(self, reached, strict=True)))
 
 
-NOTHING = Order(*[{}] * 4)
+NOTHING = Order(*[{}] * 5)
 # What a read of a released value hands over: how far away the releasing thread is, and its order in both readings.
 Taken = tuple[int, tuple[Order, Order]]
 
@@ -67,7 +69,7 @@ def join(a: Clock, b: Clock) -> Clock:
     newer = {thread: n for thread, n in b.items() if a.get(thread, 0) < n}
     if not newer:
         return a
-    return b if len(newer) == len(a) else {**a, **newer}
+    return b if newer.keys() == a.keys() else {**a, **newer}
 
 
 class View:
@@ -119,8 +121,10 @@ class Thread:
         self.flight.append(Operation(self.reached[ISSUED], taken))
 
     def publish(self) -> tuple[Order, Order]:
-        """What a scoped store or atomic passes on, in both readings."""
-        lenient, strict = (view.known.having(self.number, self.reached) for view in self.views)
+        """What a scoped store or atomic, the next access, passes on in both readings: who reads its value comes behind
+        it as well."""
+        reached = [*self.reached, self.reached[ISSUED] + 1]
+        lenient, strict = (view.known.having(self.number, reached) for view in self.views)
         return lenient, strict
 
     def write_back(self, scope: int, threads: list[Thread]) -> None:
@@ -171,7 +175,7 @@ class Thread:
         if operation.written_back is not None:
             scope, clocks = operation.written_back
             for view, clock in zip(self.views, clocks, strict=True):
-                written = Order({}, clock, clock if scope >= AGENT else {}, clock if scope >= SYSTEM else {})
+                written = Order({}, clock, clock if scope >= AGENT else {}, clock if scope >= SYSTEM else {}, {})
                 view.learn(written)
             for level in range(COMPLETE, scope + 1):
                 self.reached[level] = max(self.reached[level], clocks[LENIENT][self.number])
@@ -193,7 +197,7 @@ def meet(threads: list[Thread]) -> None:
         joint, seen = NOTHING, {AGENT: NOTHING, SYSTEM: NOTHING}
         for thread in threads:
             view = thread.views[reading]
-            joint = joint.join(view.shared.having(thread.number, thread.reached))
+            joint = joint.join(view.shared.having(thread.number, [*thread.reached, 0]))
             seen = {reach: seen[reach].join(view.seen[reach]) for reach in seen}
         for thread in threads:
             view = thread.views[reading]

@@ -98,8 +98,8 @@ def missing(first: Event, second: Event) -> str:
     bits = "sc1" if relation == AGENT else "sc0 sc1"
     if first.kind != LOAD and first.scope < reach and not any(o[reach].get(number, 0) >= first.number for o in orders):
         return (
-            f"the {first.kind} was not written back (buffer_wbl2 {bits}, s_waitcnt vmcnt(0)) when the first {other} said "
-            f"that it was done{hint}"
+            f"the {first.kind} was not written back (buffer_wbl2 {bits}, s_waitcnt vmcnt(0)) when the first {other} "
+            f"said that it was done{hint}"
         )
     return f"the second {other} saw that it was done, but did not invalidate its caches (buffer_inv {bits}){hint}"
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator import native
-from harness.emulator.ops.access import ATOMIC, LOAD, GlobalAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess
 from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.state import Wavefronts
 
 
 def locate(
-    wf: Wavefronts, access: GlobalAccess, addresses: np.ndarray, lanes: np.ndarray
+    wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of the allocation that each lane's address lies in; raises the fault of the first bad lane."""
     starts, ends, _ = wf.chunk.table
@@ -96,3 +96,11 @@ def _words(wf: Wavefronts, register: int, count: int, lanes: np.ndarray) -> np.n
 def _write(wf: Wavefronts, register: int, lanes: np.ndarray | None, words: np.ndarray) -> None:
     for i in range(words.shape[1]):
         wf.v[(register + i) >> 1][0, lanes, (register + i) & 1] = words[:, i]
+
+
+def written(access: GlobalAccess | None) -> frozenset[int]:
+    """The vector registers in which a load leaves its data, or an atomic the old value."""
+    if access is None or access.kind == STORE:
+        return frozenset()
+    first = access.data if access.kind == LOAD else access.target
+    return frozenset(range(first, first + max(1, access.size // 4))) if first >= 0 else frozenset()

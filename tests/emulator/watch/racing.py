@@ -2,8 +2,8 @@
 
     found = race([(0, lines(store("x", 1))), (1, lines(load("x", 8)))])
 
-Threads are (rank, lines) as in ``litmus``: threads of one rank are work-groups of one launch. The lines run in the first
-wavefront of a work-group; those of a thread that asks for s3, the wavefront's number, run in all ``waves``.
+Threads are (rank, lines) as in ``litmus``: threads of one rank are work-groups of one launch. The lines run in the
+first wavefront of a work-group; those of a thread that asks for s3, the wavefront's number, run in all ``waves``.
 """
 
 from __future__ import annotations

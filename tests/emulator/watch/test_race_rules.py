@@ -1,8 +1,9 @@
-"""What orders two accesses on gfx942, fence by fence and scope by scope: mode ``race`` on a few instructions a thread."""
+"""What orders two accesses on gfx942, fence by fence and scope by scope: mode ``race`` on a few instructions."""
 
 import pytest
 
 from harness.emulator.watch.race import Race
+from harness.emulator.watch.race_order import join
 from harness.emulator.watch.race_report import UNSPECIFIED
 from tests.emulator.watch.litmus import add, lines, load, store
 from tests.emulator.watch.racing import WAIT, only, race, take, until
@@ -54,12 +55,9 @@ def test_message_passing_with_release_and_acquire_is_clean(ranks):
 def test_any_atomic_may_carry_the_flag(ranks, flag):
     scope = SCOPE_OF[ranks]
     bits = "sc1" if scope == "system" else ""
-    raise_it = {
-        "swap": swap("y", 1, bits),
-        "add": add("y", 8, f"sc0 {bits}"),
-        "cmpswap": take("y", 0, 1, f"sc0 {bits}"),
-    }
-    poll = take("y", 1, 2, f"sc0 {bits}")
+    old = f"sc0 {bits}"
+    raise_it = {"swap": swap("y", 1, bits), "add": add("y", 8, old), "cmpswap": take("y", 0, 1, old)}
+    poll = take("y", 1, 2, old)
     clean(message(ranks, RELEASE[scope], ACQUIRE[scope], flag=raise_it[flag], poll=poll))
     racy(message(ranks, (), ACQUIRE[scope], flag=raise_it[flag], poll=poll), "not complete")
 
@@ -329,6 +327,14 @@ def test_the_same_seed_gives_the_same_report():
     for seed in SEEDS:
         first, second = (race(threads, seed).report() for _ in range(2))
         assert {**first, "message": "", "address": 0} == {**second, "message": "", "address": 0}
+
+
+def test_clocks_join():
+    assert join({1: 2, 2: 5}, {2: 3, 3: 1}) == {1: 2, 2: 5, 3: 1}
+    assert join({1: 1}, {2: 1}) == {1: 1, 2: 1}
+    later = {1: 2, 2: 2}
+    for earlier in ({}, {1: 1}, {1: 2}, {1: 1, 2: 1}):
+        assert join(earlier, later) is later and join(later, earlier) is later
 
 
 def test_the_option_is_checked():

@@ -1,0 +1,103 @@
+"""Kernels for mode ``race``, correct and planted: what is wrong is a constexpr, so that both are one source."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def put(source, inbox, flag, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, PLAIN: tl.constexpr):
+    """Store a block to another rank or work-group and raise its flag."""
+    pid = tl.program_id(0)
+    offsets = pid * BLOCK + tl.arange(0, BLOCK)
+    tl.store(inbox + offsets, tl.load(source + offsets))
+    if PLAIN:
+        tl.debug_barrier()
+        tl.store(flag + pid, 1)
+    else:
+        tl.atomic_xchg(flag + pid, 1, sem=SEM, scope=SCOPE)
+
+
+@triton.jit
+def get(inbox, flag, out, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr):
+    """Wait for the flag and copy the block."""
+    pid = tl.program_id(0)
+    offsets = pid * BLOCK + tl.arange(0, BLOCK)
+    while tl.atomic_cas(flag + pid, 1, 1, sem=SEM, scope=SCOPE) != 1:
+        pass
+    tl.store(out + offsets, tl.load(inbox + offsets))
+
+
+@triton.jit
+def count_under_lock(lock, counter, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, EARLY: tl.constexpr):
+    """Each work-group adds 1 to a block of counters, under one lock."""
+    offsets = tl.arange(0, BLOCK)
+    while tl.atomic_cas(lock, 0, 1, sem="acquire", scope=SCOPE) != 0:
+        pass
+    if EARLY:
+        tl.atomic_xchg(lock, 0, sem=SEM, scope=SCOPE)
+    tl.store(counter + offsets, tl.load(counter + offsets) + 1)
+    if not EARLY:
+        tl.atomic_xchg(lock, 0, sem=SEM, scope=SCOPE)
+
+
+@triton.jit
+def sum_by_last(values, partial, ticket, out, BLOCK: tl.constexpr, SEM: tl.constexpr):
+    """A work-group sums its block; the last one to finish sums the sums."""
+    pid, groups = tl.program_id(0), tl.num_programs(0)
+    tl.store(partial + pid, tl.sum(tl.load(values + pid * BLOCK + tl.arange(0, BLOCK))))
+    if tl.atomic_add(ticket, 1, sem=SEM, scope="gpu") == groups - 1:
+        each = tl.arange(0, 16)
+        tl.store(out, tl.sum(tl.load(partial + each, mask=each < groups, other=0)))
+        tl.store(ticket, 0)
+
+
+@triton.jit
+def ring_step(mine, next_inbox, next_flag, inbox, flag, out, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr):
+    """All-gather: hand the own block on to the next rank, then each block that comes from the one before."""
+    offsets = tl.arange(0, BLOCK)
+    block = tl.load(mine + offsets)
+    tl.store(out + rank * BLOCK + offsets, block)
+    for step in range(RANKS - 1):
+        tl.store(next_inbox + step * BLOCK + offsets, block)
+        tl.atomic_xchg(next_flag + step, 1, sem="release", scope="sys")
+        while tl.atomic_cas(flag + step, 1, 1, sem="acquire", scope="sys") != 1:
+            pass
+        block = tl.load(inbox + step * BLOCK + offsets)
+        origin = (rank + RANKS - 1 - step) % RANKS
+        tl.store(out + origin * BLOCK + offsets, block)
+
+
+@triton.jit
+def blocks(out, n, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    """A work-group writes its block, and OVERLAP elements of its neighbour's."""
+    offsets = tl.arange(0, 2 * BLOCK)
+    at = tl.program_id(0) * BLOCK + offsets
+    tl.store(out + at, at, mask=(offsets < BLOCK + OVERLAP) & (at < n))
+
+
+@triton.jit
+def same_element(out):
+    tl.store(out, tl.program_id(0))
+
+
+@triton.jit
+def stream(source, buffers, flag, ack, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WAITS: tl.constexpr):
+    """Send blocks through two buffers in turn; before a buffer is used again, its reader has acknowledged it."""
+    offsets = tl.arange(0, BLOCK)
+    for i in range(ROUNDS):
+        if WAITS:
+            while tl.atomic_cas(ack, i - 1, i - 1, sem="acquire", scope="sys") < i - 1:
+                pass
+        tl.store(buffers + i % 2 * BLOCK + offsets, tl.load(source + i * BLOCK + offsets))
+        tl.atomic_xchg(flag, i + 1, sem="release", scope="sys")
+
+
+@triton.jit
+def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    """The reader of ``stream``."""
+    offsets = tl.arange(0, BLOCK)
+    for i in range(ROUNDS):
+        while tl.atomic_cas(flag, i + 1, i + 1, sem="acquire", scope="sys") < i + 1:
+            pass
+        tl.store(out + i * BLOCK + offsets, tl.load(buffers + i % 2 * BLOCK + offsets))
+        tl.atomic_xchg(ack, i + 1, sem="release", scope="sys")
