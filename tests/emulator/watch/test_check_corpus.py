@@ -24,7 +24,7 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_clean(name):
     (case,) = (case for case in CASES if case.name == name)
-    emulator.activate(mode="check")
+    emulator.activate(case.archs[0], mode="check")
     try:
         case.check()
     finally:
