@@ -56,6 +56,10 @@ class Hostcall:
         self._top[:] = [self.address + headers, self.address + payloads, signal, packets, 0, self._mask]
         self.memory[_HEADER : _HEADER + _SIGNAL].view(np.uint64)[2:4] = [signal + _SIGNAL, 0]
 
+    def holds(self, addresses: np.ndarray) -> bool:
+        """Whether these addresses, uint64, lie in the buffer."""
+        return bool(((addresses - np.uint64(self.address)) < self.memory.nbytes).all())
+
     def serve(self) -> None:
         """Answer every packet on the ready stack, the oldest first."""
         name, self._top[4] = int(self._top[4]), 0
