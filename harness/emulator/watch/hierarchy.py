@@ -40,7 +40,7 @@ class Unit(NamedTuple):
     number: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Store:
     """One store to a line: the bytes ``mask`` of ``data``, and when it landed and reached its agent and the system."""
 
@@ -61,7 +61,7 @@ class Store:
         return self.agent if self.unit.agent == reader.agent else self.system
 
 
-@dataclass
+@dataclass(eq=False)
 class Line:
     """The bytes [address, address + size), at most 128, of one allocation.
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from harness.emulator import native
 from harness.emulator.faults import DataRace, UnimplementedInstruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
@@ -182,6 +182,9 @@ class Race(Watch):
         if isinstance(decoded.access, GlobalAccess | CopyAccess):
             assert decoded.step is not None  # sanity check
             return self._watched(decoded.access, decoded.step)
+        if isinstance(decoded.access, ScratchAccess):
+            assert decoded.step is not None  # sanity check
+            return self._private(decoded.step)
         if mnemonic in ("buffer_wbl2", "buffer_inv"):
             scope = (SYSTEM if "sc0" in modifiers else AGENT) if "sc1" in modifiers else WORKGROUP
             if mnemonic == "buffer_inv":
@@ -224,6 +227,15 @@ class Race(Watch):
             if scope == SYSTEM and self._open(thread.launch):
                 self._remember(chosen, access)
             thread.access(tuple(taken.values()))
+
+        return step
+
+    def _private(self, plain: Step) -> Step:
+        """An access to a lane's own memory: nobody races with it, but s_waitcnt counts it."""
+
+        def step(wf: Wavefronts) -> None:
+            plain(wf)
+            self._thread(wf).access(())
 
         return step
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator import native
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
 from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.state import Wavefronts
 
@@ -98,9 +98,9 @@ def _write(wf: Wavefronts, register: int, lanes: np.ndarray | None, words: np.nd
         wf.v[(register + i) >> 1][0, lanes, (register + i) & 1] = words[:, i]
 
 
-def written(access: GlobalAccess | None) -> frozenset[int]:
+def written(access: GlobalAccess | ScratchAccess | None) -> frozenset[int]:
     """The vector registers in which a load leaves its data, or an atomic the old value."""
     if access is None or access.kind == STORE:
         return frozenset()
-    first = access.data if access.kind == LOAD else access.target
+    first = access.data if access.kind == LOAD or isinstance(access, ScratchAccess) else access.target
     return frozenset(range(first, first + max(1, access.size // 4))) if first >= 0 else frozenset()

@@ -32,7 +32,7 @@ import numpy as np
 from harness.emulator import operands
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess, LdsAccess, ScalarAccess, ScratchAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
@@ -70,7 +70,7 @@ class Local:
             self.wf.s[0, register] = self.issued.s[0, register]
 
 
-@dataclass
+@dataclass(eq=False)
 class Part:
     """What an access does to one line: ``rows`` are its bytes, numbered lane by lane, at ``offsets`` in the line."""
 
@@ -196,6 +196,9 @@ class Weak(Watch):
         mnemonic = decoded.instruction.mnemonic
         if isinstance(decoded.access, GlobalAccess):
             return self._issue_access(decoded.access)
+        if isinstance(decoded.access, ScratchAccess):
+            assert decoded.step is not None  # sanity check
+            return self._issue_private(decoded.access, decoded.step)
         if mnemonic in ("buffer_wbl2", "buffer_inv"):
             return self._issue_fence(decoded.instruction)
         if mnemonic == "s_waitcnt":
@@ -228,6 +231,19 @@ class Weak(Watch):
             operation.access, operation.lanes = access, lanes
             operation.data, operation.compared = registers.gather(wf, access, lanes)
             operation.parts = self._parts(operation, chosen, access.size, starts, ends)
+
+        return step
+
+    def _issue_private(self, access: ScratchAccess, plain: Step) -> Step:
+        """Nobody else sees a lane's private segment: the access is performed at once, and counted as in flight."""
+        written = registers.written(access)
+
+        def step(wf: Wavefronts) -> None:
+            for other in list(self._flight(wf)):
+                if written & registers.written(other.access) and not other.done:
+                    self._complete(other)
+            plain(wf)
+            self._operation(wf, access.instruction, access.kind, "wave").done = True
 
         return step
 
@@ -419,9 +435,10 @@ class Weak(Watch):
         self._tell(f"exchanges at {operation.scope} scope", operation, line.address)
 
     def _perform_before(self, part: Part) -> None:
-        """What must come first: earlier accesses of the compute unit to the same line, and an own earlier
-        invalidate."""
+        """What must come first: earlier accesses of the compute unit to the same line, an own earlier invalidate, and
+        an own earlier load into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt)."""
         operation = part.operation
+        written = registers.written(operation.access)
         for flight in list(self.flights.values()):
             for other in list(flight):
                 if other.number >= operation.number or other.done or other.unit != operation.unit:
@@ -429,6 +446,8 @@ class Weak(Watch):
                 own = other.wf is operation.wf
                 if own and other.kind == INVALIDATE and operation.kind == LOAD:
                     self._perform_fence(other)
+                elif own and written & registers.written(other.access):
+                    self._complete(other)
                 elif other.parts and (own or other.kind != LOAD):
                     for earlier in list(other.parts):
                         if earlier.line is part.line and earlier in other.parts:

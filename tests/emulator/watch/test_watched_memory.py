@@ -1,0 +1,38 @@
+"""Kernels that print, assert, call and spill run in every watched mode: the host answers there too."""
+
+import pytest
+import torch
+
+from harness import emulator
+from harness.emulator import DeviceAssert
+from tests.emulator import memory_kernels, printing_kernels
+
+
+@pytest.fixture(params=["check", "weak", "race"])
+def device(request):
+    choices = None if request.param == "check" else 3
+    yield emulator.activate("gfx942", mode=request.param, choices=choices)
+    emulator.deactivate()
+
+
+def test_printing(device, capsys):
+    printing_kernels.print_scalars[(1,)](3, num_warps=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(set(lines)) == ["pid (0, 0, 0) done", "pid (0, 0, 0) idx () turn: 1"]
+    assert len(lines) == 4 * 64 * 2
+
+
+def test_asserting(device):
+    """The compiled service code reuses registers of loads in flight: what the later load brings must stay."""
+    x = torch.arange(128, dtype=torch.int32)
+    printing_kernels.assert_below[(1,)](x, 128, 128, num_warps=2, debug=True)
+    assert x.tolist() == list(range(1, 129))
+    with pytest.raises(DeviceAssert, match="a value is too large") as caught:
+        printing_kernels.assert_below[(1,)](x, 101, 128, num_warps=2, debug=True)
+    assert (caught.value.where["wavefront"], caught.value.where["lane"]) == (1, 36)
+
+
+def test_spilling(device):
+    a, out = torch.arange(4096, dtype=torch.float32) % 7, torch.empty(4096)
+    memory_kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8)
+    assert torch.equal(out, a.cumsum(0) * a.flip(0) + a)
