@@ -15,16 +15,17 @@ from harness.emulator.listing import Instruction
 from harness.emulator.ops.access import CopyAccess, FlatAccess, GlobalAccess, LdsAccess, ScalarAccess, ScratchAccess
 from harness.emulator.ops.table import Op, Step
 from harness.emulator.program import Decoded
-from harness.emulator.state import EXEC, LANES, SCC, VCC, Wavefronts
+from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.check import compiled, crosslane, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.heap import Heap
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
-from harness.emulator.watch.check.shadow import Shadow, mask_of, touched
+from harness.emulator.watch.check.shadow import Shadow, touched
 from harness.emulator.watch.choices import Choices
 
 _EXEC = registers.scalars(EXEC, 2)
+_VCC = key(SCALAR, VCC, "u64")
 
 
 class Check(Watch):
@@ -104,34 +105,13 @@ class Check(Watch):
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def before_end(self, instruction: Instruction) -> Step | None:
-        names = {"s_cbranch_scc0": registers.SCC, "s_cbranch_scc1": registers.SCC,
-                 "s_cbranch_vccz": registers.scalars(VCC, 2),
-                 "s_cbranch_vccnz": registers.scalars(VCC, 2)}.get(instruction.mnemonic)  # fmt: skip
         if instruction.mnemonic in ("s_setpc_b64", "s_swappc_b64"):
             return _jump(instruction)
-        if names is None:
-            return None
-
-        def branch(wf: Wavefronts) -> None:
-            shadow: Shadow = wf.shadow
-            if shadow.queues.due & names:
-                _check_due(wf, shadow, instruction, names, None)
-            if shadow.dirty & names:
-                if names == registers.SCC:
-                    bad = shadow.bits.view[SCC]
-                else:
-                    # Any bit known to be 1 decides.
-                    undefined = mask_of(shadow, VCC)
-                    bad = (undefined != 0) & (mask_of(registers.Shadow(wf, 0, shadow.queues), VCC) & ~undefined == 0)
-                if bad.any():
-                    report.undefined(
-                        wf,
-                        instruction,
-                        LANES * int(bad.argmax()),
-                        "whether the branch is taken depends on an undefined value",
-                    )
-
-        return branch
+        if instruction.mnemonic.startswith("s_cbranch_scc"):
+            return _branch(instruction, registers.SCC)
+        if instruction.mnemonic.startswith("s_cbranch_vcc"):
+            return _branch(instruction, registers.scalars(VCC, 2))
+        return None  # EXEC is checked where it is written
 
     def instrument(self, decoded: Decoded) -> Step | None:
         instruction = decoded.instruction
@@ -224,6 +204,25 @@ def _issuing(
         body(wf, shadow)
         for operation in operations:
             shadow.queues.issue(operation)
+
+    return step
+
+
+def _branch(instruction: Instruction, names: int) -> Step:
+    """What decides is defined, and not due; of VCC any bit known to be 1 decides."""
+
+    def step(wf: Wavefronts) -> None:
+        shadow: Shadow = wf.shadow
+        if shadow.queues.due & names:
+            _check_due(wf, shadow, instruction, names, None)
+        if shadow.dirty & names:
+            bad = shadow.bits.view[SCC]
+            if names != registers.SCC:
+                undefined = shadow.bits.view[_VCC]
+                bad = (undefined != 0) & (wf.view[_VCC] & ~undefined == 0)
+            if bad.any():
+                what = "whether the branch is taken depends on an undefined value"
+                report.undefined(wf, instruction, LANES * int(bad.argmax()), what)
 
     return step
 

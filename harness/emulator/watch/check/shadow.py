@@ -18,7 +18,7 @@ from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.launch import Chunk
 from harness.emulator.listing import Instruction
 from harness.emulator.operands import Operand
-from harness.emulator.state import LANES, M0, SCALAR, SGPRS, VCC, Wavefronts, key
+from harness.emulator.state import LANES, M0, SGPRS, VCC, Wavefronts
 from harness.emulator.watch.check.queues import Queues
 
 # Where the scalar registers, and SCC, lie in a set of registers: behind the 512 vector and accumulation registers.
@@ -197,9 +197,3 @@ def scalar_bits(shadow: Shadow, first: int, count: int) -> np.ndarray:
     """bool[W, 1]: where any bit of these scalar registers is undefined."""
     bad: np.ndarray = (shadow.bits.s[:, first : first + count] != 0).any(axis=1)
     return bad[:, None]
-
-
-def mask_of(shadow: Shadow, register: int) -> np.ndarray:
-    """uint64[W], the undefined bits of a 64-bit lane mask."""
-    mask: np.ndarray = shadow.bits.view[key(SCALAR, register, "u64")]
-    return mask
