@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
+
+from harness.emulator.native_words import load8, load16, load32, load64, store8, store16, store32, store64
 
 # How an address is formed.
 GLOBAL, GLOBAL_SADDR, BUFFER, BUFFER_INDEX, BUFFER_INDEX_OFFSET = range(5)
@@ -31,69 +31,6 @@ GLOBAL, GLOBAL_SADDR, BUFFER, BUFFER_INDEX, BUFFER_INDEX_OFFSET = range(5)
 # Packed 16-bit float additions: what they do is in ``ops.atomics``.
 PK_ADD_F16, PK_ADD_BF16 = 16, 17
 
-
-def _load_of(bits: int):
-    result = getattr(types, f"uint{bits}")
-
-    @intrinsic
-    def load(typing, address):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            return builder.load_atomic(pointer, "monotonic", bits // 8)
-
-        return result(types.uint64), codegen
-
-    return load
-
-
-def _store_of(bits: int):
-    kind = getattr(types, f"uint{bits}")
-
-    @intrinsic
-    def store(typing, address, value):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            builder.store_atomic(args[1], pointer, "monotonic", bits // 8)
-            return context.get_dummy_value()
-
-        return types.void(types.uint64, kind), codegen
-
-    return store
-
-
-def _swap_of(bits: int):
-    kind = getattr(types, f"uint{bits}")
-
-    @intrinsic
-    def swap(typing, address, value):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            return builder.atomic_rmw("xchg", pointer, args[1], "seq_cst")
-
-        return kind(types.uint64, kind), codegen
-
-    return swap
-
-
-def _cas_of(bits: int):
-    kind = getattr(types, f"uint{bits}")
-
-    @intrinsic
-    def cas(typing, address, expected, value):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            pair = builder.cmpxchg(pointer, args[1], args[2], "seq_cst", "seq_cst")
-            return builder.extract_value(pair, 0)
-
-        return kind(types.uint64, kind, kind), codegen
-
-    return cas
-
-
-_load8, _load16, _load32, _load64 = _load_of(8), _load_of(16), _load_of(32), _load_of(64)
-_store8, _store16, _store32, _store64 = _store_of(8), _store_of(16), _store_of(32), _store_of(64)
-_swap32, _swap64 = _swap_of(32), _swap_of(64)
-_cas32, _cas64 = _cas_of(32), _cas_of(64)
 
 _jit = njit(cache=True, nogil=True)
 _inline = njit(inline="always")
@@ -283,7 +220,7 @@ def load(v, s, mask, form, areg, sreg, soffset, offset, dst, size, signed, half,
             row, column = v[(dst + i) >> 1, w], (dst + i) & 1
             for lane in range(64):
                 if takes[lane]:
-                    row[lane, column] = _load32(at[lane] + np.uint64(4 * i))
+                    row[lane, column] = load32(at[lane] + np.uint64(4 * i))
     return -1
 
 
@@ -312,9 +249,9 @@ def _out_of_range(where, register, size, half, stores, starts, ends, peer, count
             counts[peer[known]] += 1
             counted = True
         if stores:
-            _store32(address, v[(register + i) >> 1, w, lane, (register + i) & 1])
+            store32(address, v[(register + i) >> 1, w, lane, (register + i) & 1])
         else:
-            loaded[i] = _load32(address)
+            loaded[i] = load32(address)
     if not stores:
         old = v[register >> 1, w, lane, register & 1]
         kept = np.uint32(0) if half == 0 else np.uint32(0xFFFF0000) if half == 1 else np.uint32(0xFFFF)
@@ -333,14 +270,14 @@ def _load_wide(v, w, dst, offset, at, takes):
         pair = v[dst >> 1, w]
         for lane in range(64):
             if takes[lane]:
-                word = _load64(at[lane] + np.uint64(offset))
+                word = load64(at[lane] + np.uint64(offset))
                 pair[lane, 0] = np.uint32(word & np.uint64(0xFFFFFFFF))
                 pair[lane, 1] = np.uint32(word >> np.uint64(32))
         return
     low, high = v[dst >> 1, w], v[(dst + 1) >> 1, w]
     for lane in range(64):
         if takes[lane]:
-            word = _load64(at[lane] + np.uint64(offset))
+            word = load64(at[lane] + np.uint64(offset))
             low[lane, 1] = np.uint32(word & np.uint64(0xFFFFFFFF))
             high[lane, 0] = np.uint32(word >> np.uint64(32))
 
@@ -351,11 +288,11 @@ def _load_narrow(row, column, at, takes, size, signed, half):
         if not takes[lane]:
             continue
         if size == 1:
-            value = np.uint32(_load8(at[lane]))
+            value = np.uint32(load8(at[lane]))
             if signed and value & np.uint32(0x80):
                 value |= np.uint32(0xFFFFFF00)
         else:
-            value = np.uint32(_load16(at[lane]))
+            value = np.uint32(load16(at[lane]))
             if signed and value & np.uint32(0x8000):
                 value |= np.uint32(0xFFFF0000)
         old = row[lane, column]
@@ -394,7 +331,7 @@ def store(v, s, mask, form, areg, sreg, soffset, offset, src, size, high, starts
             row, column = v[(src + i) >> 1, w], (src + i) & 1
             for lane in range(64):
                 if takes[lane]:
-                    _store32(at[lane] + np.uint64(4 * i), row[lane, column])
+                    store32(at[lane] + np.uint64(4 * i), row[lane, column])
     return -1
 
 
@@ -405,13 +342,13 @@ def _store_wide(v, w, src, offset, at, takes):
         for lane in range(64):
             if takes[lane]:
                 word = np.uint64(pair[lane, 0]) | np.uint64(pair[lane, 1]) << np.uint64(32)
-                _store64(at[lane] + np.uint64(offset), word)
+                store64(at[lane] + np.uint64(offset), word)
         return
     low, high = v[src >> 1, w], v[(src + 1) >> 1, w]
     for lane in range(64):
         if takes[lane]:
             word = np.uint64(low[lane, 1]) | np.uint64(high[lane, 0]) << np.uint64(32)
-            _store64(at[lane] + np.uint64(offset), word)
+            store64(at[lane] + np.uint64(offset), word)
 
 
 @njit
@@ -420,170 +357,9 @@ def _store_narrow(row, column, at, takes, size, shift):
         if takes[lane]:
             value = np.uint32(row[lane, column] >> np.uint32(shift))
             if size == 1:
-                _store8(at[lane], np.uint8(value & np.uint32(0xFF)))
+                store8(at[lane], np.uint8(value & np.uint32(0xFF)))
             else:
-                _store16(at[lane], np.uint16(value & np.uint32(0xFFFF)))
-
-
-@_inline
-def _fold32(op, old, value):
-    signed_old, signed_value = np.int32(old), np.int32(value)
-    if op == ADD:
-        return np.uint32(old + value)
-    if op == SUB:
-        return np.uint32(old - value)
-    if op == AND:
-        return np.uint32(old & value)
-    if op == OR:
-        return np.uint32(old | value)
-    if op == XOR:
-        return np.uint32(old ^ value)
-    if op == SMIN:
-        return old if signed_old < signed_value else value
-    if op == SMAX:
-        return old if signed_old > signed_value else value
-    if op == UMIN:
-        return min(value, old)
-    if op == UMAX:
-        return max(value, old)
-    if op == INC:
-        return np.uint32(0) if old >= value else np.uint32(old + np.uint32(1))
-    if op == DEC:
-        return value if old == 0 or old > value else np.uint32(old - np.uint32(1))
-    x, y = np.uint32(old).view(np.float32), np.uint32(value).view(np.float32)
-    if op == FADD:
-        return np.float32(x + y).view(np.uint32)
-    if op == FMIN:
-        return old if x < y or y != y else value
-    return old if x > y or y != y else value
-
-
-@_inline
-def _fold64(op, old, value):
-    signed_old, signed_value = np.int64(old), np.int64(value)
-    if op == ADD:
-        return np.uint64(old + value)
-    if op == SUB:
-        return np.uint64(old - value)
-    if op == AND:
-        return np.uint64(old & value)
-    if op == OR:
-        return np.uint64(old | value)
-    if op == XOR:
-        return np.uint64(old ^ value)
-    if op == SMIN:
-        return old if signed_old < signed_value else value
-    if op == SMAX:
-        return old if signed_old > signed_value else value
-    if op == UMIN:
-        return min(value, old)
-    if op == UMAX:
-        return max(value, old)
-    if op == INC:
-        return np.uint64(0) if old >= value else np.uint64(old + np.uint64(1))
-    if op == DEC:
-        return value if old == 0 or old > value else np.uint64(old - np.uint64(1))
-    x, y = np.uint64(old).view(np.float64), np.uint64(value).view(np.float64)
-    if op == FADD:
-        return np.float64(x + y).view(np.uint64)
-    if op == FMIN:
-        return old if x < y or y != y else value
-    return old if x > y or y != y else value
-
-
-@_jit
-def fold32(op, old, value):
-    """The new value of a 32-bit read-modify-write other than a swap."""
-    return _fold32(op, old, value)
-
-
-@_jit
-def fold64(op, old, value):
-    """The new value of a 64-bit read-modify-write other than a swap."""
-    return _fold64(op, old, value)
-
-
-@_jit
-def replace32(address, expected, value):
-    """The host's compare-and-swap; the result is what the dword held."""
-    return _cas32(address, expected, value)
-
-
-@_jit
-def replace64(address, expected, value):
-    """As ``replace32``, on 64 bits."""
-    return _cas64(address, expected, value)
-
-
-@_jit
-def atomic32(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, starts, ends, peer, counts):
-    """A 32-bit read-modify-write a lane, in lane order. ``dst`` < 0: the old value is not returned."""
-    hint = 0
-    for w in range(mask.shape[0]):
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 4)
-            if not inside:
-                if dst >= 0:
-                    v[dst >> 1, w, lane, dst & 1] = 0
-                continue
-            hint = _find(starts, ends, address, np.uint64(4), max(hint, 0))
-            if hint < 0 or address & np.uint64(3):
-                return w * 64 + lane
-            counts[peer[hint]] += 1
-            value = v[data >> 1, w, lane, data & 1]
-            if op == SWAP:
-                old = _swap32(address, value)
-            elif op == CMPSWAP:
-                old = _cas32(address, v[(data + 1) >> 1, w, lane, (data + 1) & 1], value)
-            else:
-                old = _load32(address)
-                while True:
-                    seen = _cas32(address, old, _fold32(op, old, value))
-                    if seen == old:
-                        break
-                    old = seen
-            if dst >= 0:
-                v[dst >> 1, w, lane, dst & 1] = old
-    return -1
-
-
-@_jit
-def atomic64(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, starts, ends, peer, counts):
-    """A 64-bit read-modify-write a lane; register pairs are even-aligned."""
-    hint = 0
-    for w in range(mask.shape[0]):
-        for lane in range(64):
-            if not mask[w, lane]:
-                continue
-            address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset, 8)
-            if not inside:
-                if dst >= 0:
-                    v[dst >> 1, w, lane, 0] = 0
-                    v[dst >> 1, w, lane, 1] = 0
-                continue
-            hint = _find(starts, ends, address, np.uint64(8), max(hint, 0))
-            if hint < 0 or address & np.uint64(7):
-                return w * 64 + lane
-            counts[peer[hint]] += 1
-            value = np.uint64(v[data >> 1, w, lane, 0]) | np.uint64(v[data >> 1, w, lane, 1]) << np.uint64(32)
-            if op == SWAP:
-                old = _swap64(address, value)
-            elif op == CMPSWAP:
-                low = np.uint64(v[(data >> 1) + 1, w, lane, 0])
-                old = _cas64(address, low | np.uint64(v[(data >> 1) + 1, w, lane, 1]) << np.uint64(32), value)
-            else:
-                old = _load64(address)
-                while True:
-                    seen = _cas64(address, old, _fold64(op, old, value))
-                    if seen == old:
-                        break
-                    old = seen
-            if dst >= 0:
-                v[dst >> 1, w, lane, 0] = np.uint32(old & np.uint64(0xFFFFFFFF))
-                v[dst >> 1, w, lane, 1] = np.uint32(old >> np.uint64(32))
-    return -1
+                store16(at[lane], np.uint16(value & np.uint32(0xFFFF)))
 
 
 @_jit
@@ -601,7 +377,7 @@ def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
         if _find(starts, ends, address, np.uint64(4 * words), 0) < 0:
             return w
         for i in range(words):
-            s[w, dst + i] = _load32(address + np.uint64(4 * i))
+            s[w, dst + i] = load32(address + np.uint64(4 * i))
     return -1
 
 
@@ -613,14 +389,8 @@ _FORM = (_I, _I, _I, _I, _I)
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     lane_masks: (_S, _I, types.boolean[:, ::1]),
     addresses: (_V, _S, *_FORM, _I, types.uint64[:, ::1], types.boolean[:, ::1]),
-    fold32: (_I, types.uint32, types.uint32),
-    fold64: (_I, types.uint64, types.uint64),
-    replace32: (types.uint64, types.uint32, types.uint32),
-    replace64: (types.uint64, types.uint64, types.uint64),
     load: (_V, _S, _MASK, *_FORM, _I, _I, _B, _I, *_TABLE, _COUNTS),
     store: (_V, _S, _MASK, *_FORM, _I, _I, _B, *_TABLE, _COUNTS),
-    atomic32: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),
-    atomic64: (_V, _S, _MASK, *_FORM, _I, _I, _I, *_TABLE, _COUNTS),
     load_scalar: (_S, _I, _I, _I, _I, _I, *_TABLE[:2]),
 }
 

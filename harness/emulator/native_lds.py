@@ -11,46 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from harness.emulator import native
-from harness.emulator.native import SWAP, _find, _fold32, _fold64, _inline, _jit
+from harness.emulator.native import SWAP, _find, _inline, _jit
+from harness.emulator.native_atomics import _fold32, _fold64
+from harness.emulator.native_words import peek8, peek16, peek32, peek64, poke8, poke16, poke32, poke64
 
 # Read-modify-writes that only LDS has, beside those of ``native``; ``second`` is the second data register.
 RSUB, MSKOR, CMPST, CMPST_F, WRAP = range(32, 37)
-
-
-def _peek_of(bits: int):
-    """A plain load at an address of any alignment: gfx942 runs in unaligned access mode (LLVM AMDGPUUsage)."""
-
-    @intrinsic
-    def peek(typing, address):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            return builder.load(pointer, align=1)
-
-        return getattr(types, f"uint{bits}")(types.uint64), codegen
-
-    return peek
-
-
-def _poke_of(bits: int):
-    @intrinsic
-    def poke(typing, address, value):
-        def codegen(context, builder, signature, args):
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            builder.store(args[1], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.uint64, getattr(types, f"uint{bits}")), codegen
-
-    return poke
-
-
-_peek8, _peek16, _peek32, _peek64 = (_peek_of(bits) for bits in (8, 16, 32, 64))
-_poke8, _poke16, _poke32, _poke64 = (_poke_of(bits) for bits in (8, 16, 32, 64))
 
 
 @_inline
@@ -83,13 +52,13 @@ def load(v, mask, wave, per_group, first, lds, group_bytes, areg, offset, second
             at = data + np.uint64(base + inner + offset)
             if size >= 4:
                 for i in range(words):
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = _peek32(at + np.uint64(4 * i))
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = peek32(at + np.uint64(4 * i))
                 if second >= 0:
                     at = data + np.uint64(base + inner + second)
                     for i in range(words):
-                        v[(dst + words + i) >> 1, w, lane, (dst + words + i) & 1] = _peek32(at + np.uint64(4 * i))
+                        v[(dst + words + i) >> 1, w, lane, (dst + words + i) & 1] = peek32(at + np.uint64(4 * i))
                 continue
-            value = np.uint32(_peek8(at)) if size == 1 else np.uint32(_peek16(at))
+            value = np.uint32(peek8(at)) if size == 1 else np.uint32(peek16(at))
             v[dst >> 1, w, lane, dst & 1] = _narrow(value, size, signed, half, v[dst >> 1, w, lane, dst & 1])
     return -1
 
@@ -109,15 +78,15 @@ def store(v, mask, wave, per_group, first, lds, group_bytes, areg, offset, src, 
             at = data + np.uint64(base + inner)
             if size >= 4:
                 for i in range(size >> 2):
-                    _poke32(at + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
+                    poke32(at + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
                 continue
             value = v[src >> 1, w, lane, src & 1]
             if high:
                 value = np.uint32(value >> np.uint32(16))
             if size == 1:
-                _poke8(at, np.uint8(value & np.uint32(0xFF)))
+                poke8(at, np.uint8(value & np.uint32(0xFF)))
             else:
-                _poke16(at, np.uint16(value & np.uint32(0xFFFF)))
+                poke16(at, np.uint16(value & np.uint32(0xFFFF)))
     return -1
 
 
@@ -173,15 +142,15 @@ def atomic(v, mask, wave, per_group, first, lds, group_bytes, areg, offset, op, 
                 return w * 64 + lane
             at = data + np.uint64(base + inner)
             if size == 4:
-                word = _peek32(at)
+                word = peek32(at)
                 other = v[second >> 1, w, lane, second & 1] if second >= 0 else np.uint32(0)
-                _poke32(at, _new32(op, word, v[src >> 1, w, lane, src & 1], other))
+                poke32(at, _new32(op, word, v[src >> 1, w, lane, src & 1], other))
                 if dst >= 0:
                     v[dst >> 1, w, lane, dst & 1] = word
             else:
-                old = _peek64(at)
+                old = peek64(at)
                 wide = _pair(v, w, lane, second) if second >= 0 else np.uint64(0)
-                _poke64(at, _new64(op, old, _pair(v, w, lane, src), wide))
+                poke64(at, _new64(op, old, _pair(v, w, lane, src), wide))
                 if dst >= 0:
                     v[dst >> 1, w, lane, dst & 1] = np.uint32(old & np.uint64(0xFFFFFFFF))
                     v[(dst + 1) >> 1, w, lane, (dst + 1) & 1] = np.uint32(old >> np.uint64(32))
@@ -208,7 +177,7 @@ def load_transposed(v, mask, wave, per_group, first, lds, group_bytes, areg, off
                 if inner + size > group_bytes:
                     return w * 64 + lane
                 for k in range(size):
-                    row[i, k] = _peek8(data + np.uint64(base + inner + k))
+                    row[i, k] = peek8(data + np.uint64(base + inner + k))
             out[:, :] = 0
             for i in range(16):
                 for k in range(count):
@@ -251,7 +220,7 @@ def copy(mask, address, inside, at, wave, per_group, first, lds, group_bytes, si
             to = data + np.uint64(base + inner)
             if not inside[w, lane]:
                 for i in range(width >> 2):
-                    _poke32(to + np.uint64(4 * i), np.uint32(0))
+                    poke32(to + np.uint64(4 * i), np.uint32(0))
                 continue
             source = address[w, lane]
             hint = _find(starts, ends, source, np.uint64(size), max(hint, 0))
@@ -260,10 +229,10 @@ def copy(mask, address, inside, at, wave, per_group, first, lds, group_bytes, si
             counts[peer[hint]] += 1
             if size >= 4:
                 for i in range(size >> 2):
-                    _poke32(to + np.uint64(4 * i), _peek32(source + np.uint64(4 * i)))
+                    poke32(to + np.uint64(4 * i), peek32(source + np.uint64(4 * i)))
                 continue
-            value = np.uint32(_peek8(source)) if size == 1 else np.uint32(_peek16(source))
-            _poke32(to, _narrow(value, size, signed, 0, np.uint32(0)))
+            value = np.uint32(peek8(source)) if size == 1 else np.uint32(peek16(source))
+            poke32(to, _narrow(value, size, signed, 0, np.uint32(0)))
     return -1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.emulator import native
 from harness.emulator.native import _find, _jit
-from harness.emulator.native_lds import _peek32
+from harness.emulator.native_words import peek32
 
 
 @_jit
@@ -35,7 +35,7 @@ def load_buffer(s, dst, words, descriptor, soffset, offset, starts, ends):
                 continue
             if _find(starts, ends, base + at, np.uint64(4), 0) < 0:
                 return w
-            loaded[i] = _peek32(base + at)
+            loaded[i] = peek32(base + at)
         for i in range(words):
             s[w, dst + i] = loaded[i]
     return -1

@@ -15,7 +15,8 @@ from numba import types
 
 from harness.emulator import native
 from harness.emulator.native import _inline, _jit
-from harness.emulator.native_lds import _narrow, _peek8, _peek16, _peek32, _poke8, _poke16, _poke32
+from harness.emulator.native_lds import _narrow
+from harness.emulator.native_words import peek8, peek16, peek32, poke8, poke16, poke32
 
 
 @_inline
@@ -42,9 +43,9 @@ def load(v, s, mask, wave, first, scratch, lane_bytes, areg, sreg, offset, dst, 
             at = data + np.uint64(((wave[w] - first) * 64 + lane) * lane_bytes + inner)
             if size >= 4:
                 for i in range(size >> 2):
-                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = _peek32(at + np.uint64(4 * i))
+                    v[(dst + i) >> 1, w, lane, (dst + i) & 1] = peek32(at + np.uint64(4 * i))
                 continue
-            value = np.uint32(_peek8(at)) if size == 1 else np.uint32(_peek16(at))
+            value = np.uint32(peek8(at)) if size == 1 else np.uint32(peek16(at))
             v[dst >> 1, w, lane, dst & 1] = _narrow(value, size, signed, half, v[dst >> 1, w, lane, dst & 1])
     return -1
 
@@ -63,15 +64,15 @@ def store(v, s, mask, wave, first, scratch, lane_bytes, areg, sreg, offset, src,
             at = data + np.uint64(((wave[w] - first) * 64 + lane) * lane_bytes + inner)
             if size >= 4:
                 for i in range(size >> 2):
-                    _poke32(at + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
+                    poke32(at + np.uint64(4 * i), v[(src + i) >> 1, w, lane, (src + i) & 1])
                 continue
             value = v[src >> 1, w, lane, src & 1]
             if high:
                 value = np.uint32(value >> np.uint32(16))
             if size == 1:
-                _poke8(at, np.uint8(value & np.uint32(0xFF)))
+                poke8(at, np.uint8(value & np.uint32(0xFF)))
             else:
-                _poke16(at, np.uint16(value & np.uint32(0xFFFF)))
+                poke16(at, np.uint16(value & np.uint32(0xFFFF)))
     return -1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator import native
+from harness.emulator import native, native_atomics
 from harness.emulator.ops.access import ATOMIC, Effect, GlobalAccess
 from harness.emulator.ops.addressing import address_form
 from harness.emulator.ops.table import instruction
@@ -48,12 +48,12 @@ def _names(ops) -> str:
 
 @instruction(_names(_OPS), klass="atomic")
 def atomic(instruction, context):
-    return _rmw(instruction, context, native.atomic32, _OPS[instruction.mnemonic.split("_", 2)[2]], 4)
+    return _rmw(instruction, context, native_atomics.atomic32, _OPS[instruction.mnemonic.split("_", 2)[2]], 4)
 
 
 @instruction(_names(_WIDE), klass="atomic")
 def atomic_x2(instruction, context):
-    return _rmw(instruction, context, native.atomic64, _WIDE[instruction.mnemonic.split("_", 2)[2]], 8)
+    return _rmw(instruction, context, native_atomics.atomic64, _WIDE[instruction.mnemonic.split("_", 2)[2]], 8)
 
 
 @instruction(_names(_PACKED), klass="atomic")
@@ -86,7 +86,7 @@ def atomic_pk_add(instruction, context):
             chunk.fault(wf, instruction, lane, address, 4)
         while pending.any():
             pairs[1, :, :, 0] = add(pairs[1, :, :, 1], value)
-            lane = native.atomic32(pairs, wf.s, pending, *common, native.CMPSWAP, 2, 4, *chunk.table, ignored)
+            lane = native_atomics.atomic32(pairs, wf.s, pending, *common, native.CMPSWAP, 2, 4, *chunk.table, ignored)
             if lane >= 0:
                 chunk.fault(wf, instruction, lane, address, 4, aligned=True)
             old = pairs[2, :, :, 0]
@@ -124,6 +124,7 @@ def _rmw(instruction, context, function, op, size):
 
 def _operands(instruction, context):
     """Data register, register of the old value (-1 without sc0) and address form."""
+    native_atomics.prepare()
     returns = "sc0" in instruction.modifiers
     buffer = instruction.mnemonic.startswith("buffer")
     if buffer:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.emulator import native
+from harness.emulator import native_atomics
 from harness.emulator.watch.choices import Choices
 
 LINE = 128
@@ -321,7 +321,7 @@ def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
 
 def _replace(address: int, old: np.ndarray, new: np.ndarray) -> bool:
     """Put ``new`` where ``old`` is, unless somebody changed that meanwhile."""
-    kind, function = (np.uint32, native.replace32) if len(old) == 4 else (np.uint64, native.replace64)
+    kind, function = (np.uint32, native_atomics.replace32) if len(old) == 4 else (np.uint64, native_atomics.replace64)
     expected = old.view(kind)[0]
     return bool(function(np.uint64(address), expected, new.view(kind)[0]) == expected)
 

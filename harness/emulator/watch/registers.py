@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator import native
+from harness.emulator import native, native_atomics
 from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
 from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.state import Wavefronts
@@ -83,7 +83,7 @@ def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray) -> np.ndarray
         add: Callable[..., np.ndarray] = pk_add_f16 if access.operation == native.PK_ADD_F16 else pk_add_bf16
         result = add(a, b)
     else:
-        function = native.fold32 if access.size == 4 else native.fold64
+        function = native_atomics.fold32 if access.size == 4 else native_atomics.fold64
         result = np.array([function(access.operation, a[0], b[0])], kind)
     return np.asarray(result).view(np.uint8)
 
