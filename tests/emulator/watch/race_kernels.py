@@ -1,4 +1,8 @@
-"""Kernels for mode ``race``, correct and planted: what is wrong is a constexpr, so that both are one source."""
+"""Kernels for mode ``race``, correct and planted: what is wrong is a constexpr, so that both are one source.
+
+Flags are polled by adding 0, since Triton 3.6's compare-and-swap ignores the scope that it is given; each release has
+a barrier before it, since only later versions put one there.
+"""
 
 import triton
 import triton.language as tl
@@ -10,8 +14,8 @@ def put(source, inbox, flag, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.c
     pid = tl.program_id(0)
     offsets = pid * BLOCK + tl.arange(0, BLOCK)
     tl.store(inbox + offsets, tl.load(source + offsets))
+    tl.debug_barrier()
     if PLAIN:
-        tl.debug_barrier()
         tl.store(flag + pid, 1)
     else:
         tl.atomic_xchg(flag + pid, 1, sem=SEM, scope=SCOPE)
@@ -22,7 +26,7 @@ def get(inbox, flag, out, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.cons
     """Wait for the flag and copy the block."""
     pid = tl.program_id(0)
     offsets = pid * BLOCK + tl.arange(0, BLOCK)
-    while tl.atomic_cas(flag + pid, 1, 1, sem=SEM, scope=SCOPE) != 1:
+    while tl.atomic_add(flag + pid, 0, sem=SEM, scope=SCOPE) != 1:
         pass
     tl.store(out + offsets, tl.load(inbox + offsets))
 
@@ -36,6 +40,7 @@ def count_under_lock(lock, counter, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOP
     if EARLY:
         tl.atomic_xchg(lock, 0, sem=SEM, scope=SCOPE)
     tl.store(counter + offsets, tl.load(counter + offsets) + 1)
+    tl.debug_barrier()
     if not EARLY:
         tl.atomic_xchg(lock, 0, sem=SEM, scope=SCOPE)
 
@@ -45,6 +50,7 @@ def sum_by_last(values, partial, ticket, out, BLOCK: tl.constexpr, SEM: tl.const
     """A work-group sums its block; the last one to finish sums the sums."""
     pid, groups = tl.program_id(0), tl.num_programs(0)
     tl.store(partial + pid, tl.sum(tl.load(values + pid * BLOCK + tl.arange(0, BLOCK))))
+    tl.debug_barrier()
     if tl.atomic_add(ticket, 1, sem=SEM, scope="gpu") == groups - 1:
         each = tl.arange(0, 16)
         tl.store(out, tl.sum(tl.load(partial + each, mask=each < groups, other=0)))
@@ -59,8 +65,9 @@ def ring_step(mine, next_inbox, next_flag, inbox, flag, out, rank, RANKS: tl.con
     tl.store(out + rank * BLOCK + offsets, block)
     for step in range(RANKS - 1):
         tl.store(next_inbox + step * BLOCK + offsets, block)
+        tl.debug_barrier()
         tl.atomic_xchg(next_flag + step, 1, sem="release", scope="sys")
-        while tl.atomic_cas(flag + step, 1, 1, sem="acquire", scope="sys") != 1:
+        while tl.atomic_add(flag + step, 0, sem="acquire", scope="sys") != 1:
             pass
         block = tl.load(inbox + step * BLOCK + offsets)
         origin = (rank + RANKS - 1 - step) % RANKS
@@ -82,14 +89,16 @@ def same_element(out):
 
 @triton.jit
 def stream(source, buffers, flag, ack, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WAITS: tl.constexpr):
-    """Send blocks through two buffers in turn; before a buffer is used again, its reader has acknowledged it."""
+    """Send blocks through two buffers in turn, each with a flag of its own; before a buffer is used again, its reader
+    has acknowledged it."""
     offsets = tl.arange(0, BLOCK)
     for i in range(ROUNDS):
         if WAITS:
-            while tl.atomic_cas(ack, i - 1, i - 1, sem="acquire", scope="sys") < i - 1:
+            while tl.atomic_add(ack, 0, sem="acquire", scope="sys") < i - 1:
                 pass
         tl.store(buffers + i % 2 * BLOCK + offsets, tl.load(source + i * BLOCK + offsets))
-        tl.atomic_xchg(flag, i + 1, sem="release", scope="sys")
+        tl.debug_barrier()
+        tl.atomic_xchg(flag + i, 1, sem="release", scope="sys")
 
 
 @triton.jit
@@ -97,7 +106,8 @@ def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
     """The reader of ``stream``."""
     offsets = tl.arange(0, BLOCK)
     for i in range(ROUNDS):
-        while tl.atomic_cas(flag, i + 1, i + 1, sem="acquire", scope="sys") < i + 1:
+        while tl.atomic_add(flag + i, 0, sem="acquire", scope="sys") != 1:
             pass
         tl.store(out + i * BLOCK + offsets, tl.load(buffers + i % 2 * BLOCK + offsets))
+        tl.debug_barrier()
         tl.atomic_xchg(ack, i + 1, sem="release", scope="sys")

@@ -4,6 +4,8 @@ import re
 
 import pytest
 import torch
+import triton
+from packaging.version import Version
 
 from examples import message_passing
 from harness import emulator
@@ -175,7 +177,7 @@ def test_kernels_of_one_rank_are_ordered(driver):
 
 def send_stream(driver, waits: bool, rounds=4):
     source, buffers, out = numbers(rounds * BLOCK), ints(2, BLOCK), ints(rounds * BLOCK)
-    flag, ack = ints(1), ints(1)
+    flag, ack = ints(rounds), ints(1)
     with emulator.together(driver) as all_ranks:
         with all_ranks.rank(0):
             kernels.stream[(1,)](source, buffers, flag, ack, rounds, BLOCK, waits)
@@ -189,7 +191,7 @@ def test_double_buffering(driver):
     raises("argument buffers", send_stream, driver, waits=False)
 
 
-def test_the_published_example(driver):
+def published_example(driver) -> None:
     """``examples/message_passing.py`` on a symmetric heap of plain tensors."""
     size, block = 512, 256
     heaps = [torch.zeros(1 << 14, dtype=torch.uint8) for _ in range(2)]
@@ -213,6 +215,14 @@ def test_the_published_example(driver):
                 IrisDeviceCtx, contexts[1], target[1], flag[1], size, 1, block, num_warps=1
             )
     assert torch.equal(target[1], source[0] * 2)
+
+
+def test_the_published_example(driver):
+    """Its flags are set and taken by ``atomic_cas``, whose scope Triton 3.6 ignores (docs/findings.md)."""
+    if Version(triton.__version__) < Version("3.7"):
+        raises("agent scope does not include another rank|not written back", published_example, driver)
+    else:
+        published_example(driver)
 
 
 def test_the_same_seed_gives_the_same_report():
