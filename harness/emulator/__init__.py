@@ -10,7 +10,7 @@ the kernel's source line.
 """
 
 from harness.emulator.counters import Access, LaunchRecord
-from harness.emulator.driver import ARCHS, EmulatedDriver, activate, deactivate, describe
+from harness.emulator.driver import EmulatedDriver, activate, deactivate, describe
 from harness.emulator.faults import (
     DeviceAssert,
     DeviceFault,
@@ -20,6 +20,7 @@ from harness.emulator.faults import (
     NoProgress,
     UnimplementedInstruction,
 )
+from harness.emulator.limits import ARCHS
 from harness.emulator.together import together
 
 __all__ = [

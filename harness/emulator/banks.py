@@ -68,7 +68,7 @@ def _passes(size: int, arch: str, stores: bool) -> tuple[int, np.ndarray]:
 
 
 @_jit
-def _extra(addresses, mask, words, banks, lanes):
+def _extra(addresses: Any, mask: Any, words: int, banks: int, lanes: Any) -> int:
     total = 0
     seen, count = np.empty(64, np.int64), np.zeros(64, np.int64)
     for w in range(addresses.shape[0]):

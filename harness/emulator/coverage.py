@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.emulator.driver import ARCHS
 from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.launch import Launch
+from harness.emulator.limits import ARCHS
 from harness.emulator.listing import parse
 from harness.emulator.ops import TABLE, find
 from harness.emulator.program import ENDS, decode

@@ -39,14 +39,16 @@ def dispatch_packet(dispatch: Dispatch) -> np.ndarray:
         "<6H5I4Q", 2 | 1 << 8, dimensions, threads, 1, 1, 0, x * threads, y, z, dispatch.private_bytes,
         dispatch.lds_bytes, 0, dispatch.kernarg, 0, 0,
     )  # fmt: skip
-    return np.frombuffer(packet, np.uint8).copy()
+    memory: np.ndarray = np.frombuffer(packet, np.uint8).copy()
+    return memory
 
 
 def queue() -> np.ndarray:
     """What lies behind queue_ptr, as far as compiled code reads it: the apertures, at 64 and 68."""
     words = np.zeros(64, np.uint32)
     words[16:18] = SHARED_APERTURE, PRIVATE_APERTURE
-    return words.view(np.uint8)
+    memory: np.ndarray = words.view(np.uint8)
+    return memory
 
 
 def hidden_argument(kind: str, dispatch: Dispatch, queue_address: int) -> int:
@@ -91,7 +93,8 @@ def scalar_registers(
             registers += [value >> 32 * i & 0xFFFFFFFF for i in range(words)]
     first = directives.get("user_sgpr_kernarg_preload_offset", 0)
     length = directives.get("user_sgpr_kernarg_preload_length", 0)
-    return registers + kernarg[first : first + length].tolist()
+    preloaded: list[int] = kernarg[first : first + length].tolist()
+    return registers + preloaded
 
 
 def set_up(v: np.ndarray, s: np.ndarray, wave: np.ndarray, directives: dict[str, int], dispatch: Dispatch) -> None:

@@ -38,6 +38,8 @@ class Hostcall:
     def __init__(self, waves: int, write: Callable[[str], object] | None = None) -> None:
         self.write = write or _print
         self.assertion = ""
+        # Called when the host has written to the buffer: for a watched mode with a memory of its own.
+        self.answered: Callable[[], None] = lambda: None
         self._messages: dict[int, list[int]] = {}
         self._last = 0
         packets = 1 << max(1, waves).bit_length()
@@ -76,6 +78,7 @@ class Hostcall:
                     words = self._payloads[packet, lane]
                     words[0] = self._append(int(words[0]), words[1:].tolist())
             self._control[packet] &= ~np.uint32(1)
+        self.answered()
 
     def _append(self, descriptor: int, words: list[int]) -> int:
         """Take in one lane's packet; the result is the descriptor to go on with."""

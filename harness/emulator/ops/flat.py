@@ -14,14 +14,14 @@ from harness.emulator import native_lds, native_scratch
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops import atomics, memory
 from harness.emulator.ops.access import LOAD, Effect, FlatAccess, LdsAccess, ScratchAccess
-from harness.emulator.ops.table import TABLE, instruction
+from harness.emulator.ops.table import TABLE, Builder, instruction
 
 
 @instruction(" ".join(f"flat_load_{name}" for name in memory.LOADS), klass="vmem")
 @instruction(" ".join(f"flat_store_{name}" for name in memory.STORES), klass="vmem")
 def access(instruction, context):
     plain = _as_global(instruction)
-    whole = TABLE[plain.mnemonic].build(plain, context)
+    whole = _builder(plain)(plain, context)
     plain, (_, areg, *_, offset) = whole.access, whole.access.address
     part = (plain.kind, plain.size)
     form = {"signed": plain.signed, "half": plain.half}
@@ -41,11 +41,11 @@ def access(instruction, context):
         share = (wf.v, lds, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, areg, offset)
         segment = (wf.v, wf.s, scratch, wf.wave, *chunk.private, areg, -1, offset)
         if plain.kind == LOAD:
-            form = (plain.data, plain.size, plain.signed, plain.half)
-            bad = native_lds.load(*share, -1, *form), native_scratch.load(*segment, *form)
+            target = (plain.data, plain.size, plain.signed, plain.half)
+            bad = native_lds.load(*share, -1, *target), native_scratch.load(*segment, *target)
         else:
-            form = (plain.data, plain.size, plain.half == 2)
-            bad = native_lds.store(*share, *form), native_scratch.store(*segment, *form)
+            source = (plain.data, plain.size, plain.half == 2)
+            bad = native_lds.store(*share, *source), native_scratch.store(*segment, *source)
         if bad[0] >= 0:
             chunk.lds_fault(wf, instruction, bad[0], areg, offset, plain.size)
         if bad[1] >= 0:
@@ -59,7 +59,7 @@ def access(instruction, context):
 def atomic(instruction, context):
     """On global memory alone: compilers know when the pointer of an atomic means the local data share."""
     plain = _as_global(instruction)
-    whole = TABLE[plain.mnemonic].build(plain, context)
+    whole = _builder(plain)(plain, context)
     flat = FlatAccess(**vars(whole.access))
 
     def step(wf):
@@ -68,6 +68,12 @@ def atomic(instruction, context):
         whole.step(wf)
 
     return Effect(flat, step)
+
+
+def _builder(plain):
+    entry = TABLE[plain.mnemonic]
+    assert isinstance(entry, Builder)  # sanity check
+    return entry.build
 
 
 def _as_global(instruction):

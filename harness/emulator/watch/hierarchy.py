@@ -124,6 +124,12 @@ class Hierarchy:
         if self.outside and start not in self.images:
             self.images[start] = _bytes(start, end - start).copy()
 
+    def answered(self, address: int, size: int) -> None:
+        """The host has written somewhere in [address, address + size), on behalf of a kernel that waits for it."""
+        for line in self.lines.values():
+            if line.address < address + size and address < line.address + line.size:
+                self._enter(line)
+
     def begin(self, agent: int) -> None:
         """A kernel of ``agent`` starts, with clean caches."""
         self.begun[agent] = self.tick()
@@ -292,8 +298,10 @@ class Hierarchy:
 
     def _notice(self, line: Line) -> None:
         """Memory that somebody outside changed (another process, the host) is a store that reached the system."""
-        if not self.outside:
-            return
+        if self.outside:
+            self._enter(line)
+
+    def _enter(self, line: Line) -> None:
         expected = _compose(line, lambda s: s.system != NEVER)
         changed = line.memory != expected
         if changed.any():

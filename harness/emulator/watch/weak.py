@@ -157,6 +157,8 @@ class Weak(Watch):
         self.hierarchy.forget(outside=not closed)
 
     def start(self, launch: Launch) -> None:
+        if (hostcall := launch.hostcall) is not None:
+            hostcall.answered = lambda: self.hierarchy.answered(hostcall.address, hostcall.memory.nbytes)
         starts, ends, _ = launch.table.arrays
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             self.hierarchy.picture(start, end)

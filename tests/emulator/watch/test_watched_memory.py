@@ -22,6 +22,15 @@ def test_printing(device, capsys):
     assert len(lines) == 4 * 64 * 2
 
 
+def test_ranks_print_together(device, capsys):
+    """Nobody outside changes memory there, but for the host that answers."""
+    with emulator.together(device) as ranks:
+        for rank in (1, 0):
+            with ranks.rank(rank):
+                printing_kernels.print_scalars[(1,)](2, num_warps=1)
+    assert len(capsys.readouterr().out.splitlines()) == 2 * 3 * 64
+
+
 def test_asserting(device):
     """The compiled service code reuses registers of loads in flight: what the later load brings must stay."""
     x = torch.arange(128, dtype=torch.int32)
