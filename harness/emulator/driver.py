@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +54,36 @@ _FORMATS = {
 
 
 def activate(
-    arch: str = "gfx942", mode: str = "fast", choices: Choices | int | None = None, **options: Any
+    arch: str = "gfx942", mode: str | None = None, choices: Choices | int | None = None, **options: Any
 ) -> EmulatedDriver:
     """Make the emulated device Triton's active driver in this process.
 
-    ``mode`` is one of ``harness.emulator.watch.MODES``; ``choices`` (a seed, or a ``Choices``) decides the
-    interleaving of wavefronts in a watched mode, and ``options`` are that mode's. ``ValueError`` for an arch, mode
-    or option that does not exist.
+    ``mode`` is one of ``harness.emulator.watch.MODES``, by default ``fast`` or what ``watching`` says; ``choices`` (a
+    seed, or a ``Choices``) decides the interleaving of wavefronts in a watched mode, and ``options`` are that mode's.
+    ``ValueError`` for an arch, mode or option that does not exist.
     """
     if arch not in ARCHS:
         raise ValueError(f"the emulated device has no arch {arch!r}; choose one of {', '.join(ARCHS)}")
-    driver = EmulatedDriver(arch, make(mode, choices, **options))
+    watch = _default if mode is None else make(mode, choices, **options)
+    if mode is None and (choices is not None or options):
+        raise ValueError(f"choices and options are those of a mode, and none is given: {choices!r} {options}")
+    driver = EmulatedDriver(arch, watch)
     triton_driver.set_active(driver)
     return driver
+
+
+_default: Watch | None = None
+
+
+@contextmanager
+def watching(watch: Watch | None) -> Iterator[None]:
+    """Inside, ``activate`` without a mode uses ``watch``: to run programs that activate the device themselves."""
+    global _default
+    before, _default = _default, watch
+    try:
+        yield
+    finally:
+        _default = before
 
 
 def deactivate() -> None:
