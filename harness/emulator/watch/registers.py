@@ -46,18 +46,26 @@ def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.
 
 def deliver(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
     """A load's bytes, uint8[lanes, size], into its destination registers."""
-    if access.size >= 4:
-        words = data.view(np.uint32)
-    else:
-        narrow = data.view(np.uint8 if access.size == 1 else np.uint16)
-        words = (
-            narrow.view(f"i{access.size}").astype(np.int32).view(np.uint32) if access.signed else narrow.astype("u4")
-        )
-        if access.half:
-            old = wf.v[access.data >> 1][0, lanes, access.data & 1][:, None]
-            low, high = np.uint32(0xFFFF), np.uint32(0xFFFF0000)
-            words = (old & high | words & low) if access.half == 1 else (old & low | words << np.uint32(16))
+    words = _extended(data, access.size, access.signed)
+    if access.half:
+        old = wf.v[access.data >> 1][0, lanes, access.data & 1][:, None]
+        low, high = np.uint32(0xFFFF), np.uint32(0xFFFF0000)
+        words = (old & high | words & low) if access.half == 1 else (old & low | words << np.uint32(16))
     _write(wf, access.data, lanes, words)
+
+
+def deliver_to_share(wf: Wavefronts, access: CopyAccess, places: np.ndarray, data: np.ndarray) -> None:
+    """What a load to the data share brought, uint8[lanes, size], to ``places``, int64[lanes] in the chunk's share."""
+    words = np.ascontiguousarray(_extended(data, access.size, access.signed))
+    wf.chunk.lds[places[:, None] + np.arange(access.slot)] = words.view(np.uint8)
+
+
+def _extended(data: np.ndarray, size: int, signed: bool) -> np.ndarray:
+    """Bytes of ``size`` a lane as dwords."""
+    if size >= 4:
+        return data.view(np.uint32)
+    narrow = data.view(np.uint8 if size == 1 else np.uint16)
+    return narrow.view(f"i{size}").astype(np.int32).view(np.uint32) if signed else narrow.astype(np.uint32)
 
 
 def deliver_old(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
@@ -98,9 +106,9 @@ def _write(wf: Wavefronts, register: int, lanes: np.ndarray | None, words: np.nd
         wf.v[(register + i) >> 1][0, lanes, (register + i) & 1] = words[:, i]
 
 
-def written(access: GlobalAccess | ScratchAccess | None) -> frozenset[int]:
+def written(access: GlobalAccess | CopyAccess | ScratchAccess | None) -> frozenset[int]:
     """The vector registers in which a load leaves its data, or an atomic the old value."""
-    if access is None or access.kind == STORE:
+    if access is None or isinstance(access, CopyAccess) or access.kind == STORE:
         return frozenset()
     first = access.data if access.kind == LOAD or isinstance(access, ScratchAccess) else access.target
     return frozenset(range(first, first + max(1, access.size // 4))) if first >= 0 else frozenset()

@@ -32,7 +32,16 @@ import numpy as np
 from harness.emulator import operands
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, GlobalAccess, LdsAccess, ScalarAccess, ScratchAccess
+from harness.emulator.ops.access import (
+    ATOMIC,
+    LOAD,
+    STORE,
+    CopyAccess,
+    GlobalAccess,
+    LdsAccess,
+    ScalarAccess,
+    ScratchAccess,
+)
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
@@ -83,7 +92,7 @@ class Part:
 @dataclass
 class Operation:
     """An instruction of one wavefront in flight. ``lanes`` access memory; ``data`` uint8[lanes, size] is what is
-    stored, or what has been loaded so far."""
+    stored, or what has been loaded so far; ``places`` int64[lanes] is where a load to the data share writes."""
 
     number: int
     wf: Wavefronts
@@ -91,8 +100,9 @@ class Operation:
     instruction: Instruction
     kind: str
     scope: str
-    access: GlobalAccess | None = None
+    access: GlobalAccess | CopyAccess | None = None
     lanes: np.ndarray | None = None
+    places: np.ndarray | None = None
     data: np.ndarray | None = None
     compared: np.ndarray | None = None
     parts: list[Part] | None = None
@@ -198,6 +208,8 @@ class Weak(Watch):
         mnemonic = decoded.instruction.mnemonic
         if isinstance(decoded.access, GlobalAccess):
             return self._issue_access(decoded.access)
+        if isinstance(decoded.access, CopyAccess):
+            return self._issue_copy(decoded.access)
         if isinstance(decoded.access, ScratchAccess):
             assert decoded.step is not None  # sanity check
             return self._issue_private(decoded.access, decoded.step)
@@ -223,6 +235,7 @@ class Weak(Watch):
             if outside.any() and access.kind != STORE:
                 registers.clear(wf, access, np.flatnonzero(outside))
             if not len(lanes):
+                self._operation(wf, access.instruction, access.kind, access.scope).done = True
                 return
             starts, ends = registers.locate(wf, access, addresses[0], lanes)
             chosen = addresses[0, lanes]
@@ -233,6 +246,33 @@ class Weak(Watch):
             operation.access, operation.lanes = access, lanes
             operation.data, operation.compared = registers.gather(wf, access, lanes)
             operation.parts = self._parts(operation, chosen, access.size, starts, ends)
+
+        return step
+
+    def _issue_copy(self, access: CopyAccess) -> Step:
+        """A load to the data share writes there when it is performed, as another load writes its registers."""
+
+        def step(wf: Wavefronts) -> None:
+            addresses, taking = access.addresses(wf)
+            chunk, at = wf.chunk, access.lds_addresses(wf)[0]
+            chunk.launch.executions[access.site] += len(wf)
+            beyond = np.flatnonzero(wf.exec_mask[0] & ((at < 0) | (at + access.slot > chunk.lds_bytes)))
+            if len(beyond):
+                chunk.lds_fault_at(wf, access.instruction, int(beyond[0]), int(at[beyond[0]]), access.slot)
+            at = at + int(chunk.group_of(wf.wave)[0]) * chunk.lds_bytes
+            outside = np.flatnonzero(wf.exec_mask[0] & ~taking[0])
+            registers.deliver_to_share(wf, access, at[outside], np.zeros((len(outside), access.size), np.uint8))
+            lanes = np.flatnonzero(taking[0])
+            operation = self._operation(wf, access.instruction, LOAD, access.scope)
+            operation.done = not len(lanes)
+            if operation.done:
+                return
+            starts, ends = registers.locate(wf, access, addresses[0], lanes)
+            peers = int(chunk.table[2][np.searchsorted(chunk.table[0], starts)].sum())
+            chunk.launch.access_lanes[access.site] += (len(lanes) - peers, peers)
+            operation.access, operation.lanes, operation.places = access, lanes, at[lanes]
+            operation.data = np.zeros((len(lanes), access.size), np.uint8)
+            operation.parts = self._parts(operation, addresses[0, lanes], access.size, starts, ends)
 
         return step
 
@@ -413,7 +453,10 @@ class Weak(Watch):
         parts.remove(part)
         if not parts:
             operation.done = True
-            if operation.kind == LOAD:
+            if isinstance(access, CopyAccess):
+                assert operation.places is not None  # sanity check
+                registers.deliver_to_share(operation.wf, access, operation.places, data)
+            elif operation.kind == LOAD:
                 registers.deliver(operation.wf, access, operation.lanes, data)
             elif access.target >= 0:
                 registers.deliver_old(operation.wf, access, operation.lanes, data)
@@ -421,7 +464,7 @@ class Weak(Watch):
     def _perform_atomic(self, operation: Operation, part: Part, flat: np.ndarray) -> None:
         """The lanes whose address lies in the line, one after the other; ``flat`` then holds the old values."""
         access, line = operation.access, part.line
-        assert access is not None  # sanity check
+        assert isinstance(access, GlobalAccess)  # sanity check
         for first in range(0, len(part.rows), access.size):
             rows, at = part.rows[first : first + access.size], part.offsets[first : first + access.size]
             value = flat[rows].copy()

@@ -45,3 +45,18 @@ def test_spilling(device):
     a, out = torch.arange(4096, dtype=torch.float32) % 7, torch.empty(4096)
     memory_kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8)
     assert torch.equal(out, a.cumsum(0) * a.flip(0) + a)
+
+
+@pytest.mark.parametrize("mode", ["check", "weak", "race"])
+def test_copying_to_lds(mode):
+    """Tiles that go to LDS without registers: they arrive when they have been waited for."""
+    a, b = (torch.arange(64 * 128).view(64, 128) % 7 - 3).half(), (torch.arange(128 * 64).view(128, 64) % 5 - 2).half()
+    try:
+        for seed in range(2 if mode == "weak" else 1):
+            emulator.activate("gfx950", mode=mode, choices=None if mode == "check" else seed)
+            c = torch.empty(64, 64)
+            code = memory_kernels.pipelined[(1,)](a, b, c, 128, 64, 64, 64, num_warps=4).asm["amdgcn"]
+            assert " offen lds" in code
+            assert torch.equal(c, a.float() @ b.float())
+    finally:
+        emulator.deactivate()
