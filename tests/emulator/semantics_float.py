@@ -147,11 +147,11 @@ def reciprocal_root(f, a):
     return f.round(1 / F64.value(F64.sqrt(convert(f, F64, a))))
 
 
-def by_math(function):
-    """A function of the math module on the value; the format's special values first."""
+def by_math(function, flushes):
+    """A function of the math module on the value; the format's special values first. ``flushes``: float32 does."""
 
     def apply(f, a):
-        a = flush(f, a)
+        a = flush(f, a) if flushes else a
         value = (
             math.nan
             if f.is_nan(a)
@@ -161,7 +161,8 @@ def by_math(function):
         if math.isnan(result):
             return f.nan
         sign = f.sign if math.copysign(1, result) < 0 else 0
-        return flush(f, sign | f.inf if math.isinf(result) else f.round(Fraction(result), zero=sign))
+        word = sign | f.inf if math.isinf(result) else f.round(Fraction(result), zero=sign)
+        return flush(f, word) if flushes else word
 
     return apply
 
@@ -198,7 +199,8 @@ for kind, f in FORMATS.items():
     means(f"v_rsq_{kind}", one, lambda a, f=f: reciprocal_root(f, a), ulps=1)
     if kind != "f64":
         for name, function in (("exp", exp2), ("log", log2), ("sin", sine), ("cos", cosine)):
-            means(f"v_{name}_{kind}", one, functools.partial(by_math(function), f), ulps=1)
+            flushes = name in ("exp", "log")
+            means(f"v_{name}_{kind}", one, functools.partial(by_math(function, flushes), f), ulps=1)
 means("v_rcp_iflag_f32", "f32 = f32", lambda a: reciprocal(F32, a))
 
 

@@ -8,8 +8,8 @@ kept, IEEE NaN rules. The sign and payload of a NaN that arithmetic makes are th
 Functions that the hardware only approximates (reciprocal, square root, exponential, logarithm, sine) return the
 correctly rounded value, or for
 ``exp``, ``log``, ``sin``, ``cos`` the float64 result rounded once: within the hardware's 1 ulp, not bit for bit. As on
-the hardware, the 32-bit ones
-take a denormal operand for 0 and give 0 for a denormal result (LLVM scales around that).
+the hardware, the 32-bit ones but ``sin`` and ``cos`` take a denormal operand for 0 and give 0 for a denormal result
+(LLVM scales around that).
 """
 
 from __future__ import annotations
@@ -141,14 +141,20 @@ def _flush(a):
     return np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
 
 
-def _rounded(function: Callable, kind: str) -> Callable:
-    """``function`` computed in float64 and rounded to the type; float32 denormals count as 0."""
+def _rounded(function: Callable, kind: str, flushes: bool) -> Callable:
+    """``function`` computed in float64 and rounded to the type. ``flushes``: denormal operands and results are 0.
+
+    An operand outside the function's domain gives the NaN of the manual's examples, which is negative.
+    """
     dtype = DTYPES[kind]
+    invalid = dtype.type(np.copysign(np.nan, -1.0))
 
     def approximate(a):
-        if kind != "f32":
-            return function(a.astype(np.float64)).astype(dtype)
-        return _flush(function(_flush(a).astype(np.float64)).astype(np.float32))
+        result = function((_flush(a) if flushes else a).astype(np.float64)).astype(dtype)
+        undefined = np.isnan(result)
+        if undefined.any():
+            result = np.where(undefined & ~np.isnan(a), invalid, result)
+        return _flush(result) if flushes else result
 
     return approximate
 
@@ -158,10 +164,10 @@ def _reciprocal_root(x):
 
 
 def _sine(turns):
-    """Sine of an angle in turns, as the hardware takes it: exact at the multiples of a quarter."""
+    """Sine of an angle in turns, as the hardware takes it: exact at the multiples of a quarter; of -0 it is -0."""
     rest = turns - np.rint(turns)
     rest = np.where(np.abs(rest) > 0.25, np.copysign(0.5, rest) - rest, rest)
-    return np.sin(2 * np.pi * rest)
+    return np.where(turns == 0, turns, np.sin(2 * np.pi * rest))
 
 
 def _cosine(turns):
@@ -173,8 +179,9 @@ for _name, _function in (
     ("sin", _sine), ("cos", _cosine),
 ):  # fmt: skip
     for _type in ("f16", "f32", "f64") if _name in ("rcp", "rsq", "sqrt") else ("f16", "f32"):
-        vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type))
-vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32"))
+        _flushes = _type == "f32" and _name not in ("sin", "cos")
+        vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type, _flushes))
+vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32", flushes=True))
 
 
 # -- division steps ----------------------------------------------------------------------------------------------------
