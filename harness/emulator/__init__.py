@@ -12,6 +12,7 @@ the kernel's source line.
 from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.driver import EmulatedDriver, activate, deactivate, describe
 from harness.emulator.faults import (
+    DataRace,
     DeviceAssert,
     DeviceFault,
     KernelTrap,
@@ -26,6 +27,7 @@ from harness.emulator.together import together
 __all__ = [
     "ARCHS",
     "Access",
+    "DataRace",
     "DeviceAssert",
     "DeviceFault",
     "EmulatedDriver",

@@ -1,14 +1,17 @@
-"""``python -m harness.emulator``: what the emulator says about compiled kernels, without running them."""
+"""``python -m harness.emulator``: run scripts on the emulated device, and ask what it can execute."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import sys
+from typing import Any
 
 import click
 
-from harness.emulator.coverage import Coverage, implemented, read, survey
-from harness.emulator.faults import ListingError
+from harness.emulator.commands.coverage import coverage
+from harness.emulator.commands.run import run
+from harness.emulator.commands.trace import trace
+
+_NAME = "python -m harness.emulator"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,41 +19,26 @@ def cli() -> None:
     """The emulated gfx942 and gfx950."""
 
 
-@cli.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array, an object for each arch.")
-@click.pass_context
-def coverage(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
-    """Count the opcodes of compiled kernels that the emulator has.
+for command in (coverage, run, trace):
+    cli.add_command(command)
 
-    PATHS are amdgcn listings, or folders with *.amdgcn below, such as Triton's cache. Exit status 1 when the emulator
-    would not run one of the kernels, 2 when a file is no listing of a gfx942 or gfx950 kernel.
-    """
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status: bad input is one line on stderr and status 2."""
     try:
-        found = [c for c in survey(read(paths)).values() if c.listings]
-    except ListingError as error:
-        raise click.UsageError(str(error)) from error
-    if not found:
-        raise click.UsageError(f"no amdgcn listing at {', '.join(map(str, paths))}")
-    if as_json:
-        click.echo(json.dumps([c.as_json() for c in found], indent=1))
-    else:
-        for one in found:
-            _show(one)
-    context.exit(1 if any(c.lacking or c.refused for c in found) else 0)
-
-
-def _show(coverage: Coverage) -> None:
-    click.echo(
-        f"{coverage.arch}: {coverage.listings} listings, {sum(coverage.met.values())} instructions, "
-        f"{len(coverage.met)} opcodes; {len(implemented(coverage.arch))} opcodes implemented, "
-        f"{len(coverage.lacking)} lacking"
-    )
-    for name, example in sorted(coverage.lacking.items()):
-        click.echo(f"  {name}, {coverage.met[name]} times: {example}")
-    for why in coverage.refused.values():
-        click.echo(f"  {why}")
+        status: Any = cli.main(arguments, prog_name=_NAME, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        sys.exit(2)
+    except click.ClickException as error:
+        click.echo(
+            f"{_NAME}: {' '.join(error.format_message().split())} ({_NAME} --help lists what there is)", err=True
+        )
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":
-    cli(prog_name="python -m harness.emulator")
+    main()

@@ -1,4 +1,4 @@
-"""Kernels for mode ``race``, correct and planted: what is wrong is a constexpr, so that both are one source.
+"""Kernels for modes ``race`` and ``trace``, correct and planted: what is wrong is a constexpr, so both are one source.
 
 Flags are polled by adding 0, since Triton 3.6's compare-and-swap ignores the scope that it is given; each release has
 a barrier before it, since only later versions put one there.

@@ -47,11 +47,21 @@ def only(wave: int, *parts) -> list[str]:
     return [f"s_cmp_lg_u32 s3, {wave}", f"s_cbranch_scc1 {label}", *litmus.lines(*parts), f"{label}:"]
 
 
-def race(threads, seed: int | None = 0, waves: int = 1, watch: Race | None = None, **options) -> DataRace | None:
-    """Run the threads with one seed; the race that was found."""
+def race(
+    threads,
+    seed: int | None = 0,
+    waves: int = 1,
+    watch: Race | None = None,
+    y: int = 0,
+    peer: int | None = None,
+    **options,
+) -> DataRace | None:
+    """Run the threads with one seed; the race that was found. ``y`` is that word's first value; with ``peer`` the words
+    are memory of that rank, in another process."""
     memory = np.zeros(4096, np.uint32)
+    memory[256] = y
     allocations = Allocations()
-    allocations.register(memory.ctypes.data, memory.nbytes, "words")
+    allocations.register(memory.ctypes.data, memory.nbytes, "words", peer)
     watch = watch or Race(None if seed is None else Seeded(seed), **options)
     streams: dict[int, list[Launch]] = {}
     kernargs = []
@@ -72,7 +82,7 @@ def race(threads, seed: int | None = 0, waves: int = 1, watch: Race | None = Non
         launch = Launch(program, (len(members), 1, 1), waves, 0, kernargs[-1].view(np.uint8), allocations, (), rank)
         streams[rank] = [launch]
     try:
-        Scheduler(list(streams.values()), watch, closed=True).run()
+        Scheduler(list(streams.values()), watch, closed=peer is None).run()
     except DataRace as found:
         return found
     return None

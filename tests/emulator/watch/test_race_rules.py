@@ -308,6 +308,28 @@ def test_write_through_stores_must_be_drained_by_each_wavefront():
     racy([(0, put(())), (1, get_by_all())], "not complete", waves=2)
 
 
+# -- other processes -------------------------------------------------------------------------------------------------
+
+
+def test_a_value_from_another_process_may_follow_what_was_published_to_it():
+    """Work-group 0 puts x and raises z; another process, which we do not see, answers with y; work-group 1 reads x."""
+    put = lines(store("x", 1), RELEASE["system"], store("z", 1, "sc0 sc1"))
+    get = lines(until("y", 1), ACQUIRE["system"], load("x", 9))
+    assert race([(0, put), (0, get)], None, y=1) is not None
+    assert race([(0, put), (0, get)], None, y=1, peer=1) is None
+    unpublished = lines(store("x", 1), RELEASE["system"])
+    assert race([(0, unpublished), (0, get)], None, y=1, peer=1) is not None
+    without = lines(until("y", 1), load("x", 9))
+    assert race([(0, put), (0, without)], None, y=1, peer=1) is not None
+
+
+def test_our_own_values_are_not_another_processs():
+    """y is written here, without a release."""
+    put = lines(store("x", 1), store("z", 1, "sc0 sc1"), store("y", 1, "sc0 sc1"))
+    get = lines(until("y", 1), ACQUIRE["system"], load("x", 9))
+    assert race([(0, put), (0, get)], None, peer=1) is not None
+
+
 # -- what is reported ------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,98 @@
+"""Heat maps: how many bytes each rank read, wrote and changed atomically, by allocation and address."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.allocations import Allocation
+
+READ, WRITTEN, ATOMIC = range(3)
+_KINDS = ("read", "written", "atomic")
+_SHADES = " .:-=+*#%@"
+
+
+@dataclass(frozen=True)
+class Heat:
+    """What one rank did to one allocation: bytes in each of equal ``buckets`` of addresses, ``bucket`` bytes wide (the
+    last one may be narrower). ``peer`` is the owner's rank, None for memory of no other rank."""
+
+    rank: int
+    allocation: str
+    peer: int | None
+    size: int
+    bucket: int
+    read: list[int]
+    written: list[int]
+    atomic: list[int]
+
+
+class HeatMap:
+    """Counts by rank and allocation; at most ``buckets`` for each allocation."""
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = buckets
+        self._counts: dict[tuple[int, Allocation], np.ndarray] = {}
+
+    def add(self, rank: int, allocation: Allocation, addresses: np.ndarray, size: int, kind: int) -> None:
+        """Count ``size`` bytes at each of ``addresses``, all in ``allocation``."""
+        key = rank, allocation
+        if key not in self._counts:
+            self._counts[key] = np.zeros((3, -(-allocation.size // self._width(allocation))), np.int64)
+        counts = self._counts[key][kind]
+        at = (addresses - np.uint64(allocation.address)) // np.uint64(self._width(allocation))
+        counts += np.bincount(at.astype(np.int64), minlength=len(counts)) * size
+
+    def heats(self) -> list[Heat]:
+        """All counts, by rank and in the order of first use."""
+        return [
+            Heat(rank, a.label, a.peer, a.size, self._width(a), *counts.tolist())
+            for (rank, a), counts in sorted(self._counts.items(), key=lambda item: item[0][0])
+        ]
+
+    def _width(self, allocation: Allocation) -> int:
+        """Bytes of a bucket, whole dwords. An access counts where it begins."""
+        return -(-allocation.size // self.buckets) + 3 & ~3
+
+
+def as_text(heats: list[Heat]) -> str:
+    """A table: a row for each rank, allocation and kind of access, a character for each bucket."""
+    rows = [("rank", "allocation", "access", "bytes", f"from the first byte to the last, {_SHADES[1:]!r} by density")]
+    for heat, kind, counts in _rows(heats):
+        rows.append((str(heat.rank), heat.allocation, kind, str(sum(counts)), _bar(counts)))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row[:4], widths, strict=True)), row[4]]) for row in rows)
+
+
+def as_html(heats: list[Heat]) -> str:
+    """The table as one HTML page, darker where more bytes were accessed; hovering names bytes and count."""
+    lines = []
+    for heat, kind, counts in _rows(heats):
+        most = max(counts)
+        cells = "".join(
+            f'<td class="h" style="--d:{count / most:.3f}" title="bytes {i * heat.bucket} to '
+            f'{min((i + 1) * heat.bucket, heat.size) - 1}: {count}"></td>'
+            for i, count in enumerate(counts)
+        )
+        name = html.escape(heat.allocation)
+        lines.append(f"<tr><th>{heat.rank}</th><th>{name}</th><th>{kind}</th><th>{sum(counts)}</th>{cells}</tr>")
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Memory accesses</title><style>'
+        "body{font:14px sans-serif}th{text-align:left;padding:0 .6em;font-weight:normal}"
+        "td.h{width:8px;height:16px;background:rgb(178 24 43/var(--d))}table{border-collapse:collapse}</style>"
+        "<h1>Bytes accessed, by rank and allocation</h1><table><tr><th>rank<th>allocation<th>access<th>bytes</tr>"
+        + "\n".join(lines)
+        + "</table></html>\n"
+    )
+
+
+def _rows(heats: list[Heat]) -> list[tuple[Heat, str, list[int]]]:
+    found = [(heat, kind, getattr(heat, kind)) for heat in heats for kind in _KINDS]
+    return [row for row in found if any(row[2])]
+
+
+def _bar(counts: list[int]) -> str:
+    most = max(counts)
+    return "".join(_SHADES[-(-count * (len(_SHADES) - 1) // most)] for count in counts)
