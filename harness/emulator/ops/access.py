@@ -69,10 +69,9 @@ class GlobalAccess:
         LLVM AMDGPUUsage, "Memory Model gfx942": sc1:sc0 on loads and stores; on read-modify-writes sc0 asks for the old
         value, and without sc1 they act at agent scope.
         """
-        sc0, sc1 = ("sc0" in self.instruction.modifiers), ("sc1" in self.instruction.modifiers)
         if self.kind == ATOMIC:
-            return "system" if sc1 else "agent"
-        return ("system" if sc0 else "agent") if sc1 else ("workgroup" if sc0 else "wave")
+            return "system" if "sc1" in self.instruction.modifiers else "agent"
+        return _scope(self.instruction)
 
 
 @dataclass(frozen=True)
@@ -123,6 +122,11 @@ class CopyAccess:
     offset: int
     signed: bool = False
     kind: str = COPY
+
+    @property
+    def scope(self) -> str:
+        """That of the load: see ``GlobalAccess.scope``."""
+        return _scope(self.instruction)
 
     @property
     def slot(self) -> int:
@@ -202,6 +206,11 @@ class Effect:
 
     access: Access
     step: Step
+
+
+def _scope(instruction: Instruction) -> str:
+    sc0, sc1 = ("sc0" in instruction.modifiers), ("sc1" in instruction.modifiers)
+    return ("system" if sc0 else "agent") if sc1 else ("workgroup" if sc0 else "wave")
 
 
 def _global_addresses(wf: Wavefronts, address: AddressForm, size: int) -> tuple[np.ndarray, np.ndarray]:
