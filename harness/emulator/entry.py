@@ -19,6 +19,9 @@ from harness.emulator.state import LANES
 SHARED_APERTURE, PRIVATE_APERTURE = 1 << 16, 2 << 16
 
 
+_LANE_NUMBERS = np.arange(LANES)
+
+
 class Dispatch(NamedTuple):
     """A launch, as far as the kernel can see: sizes in work-groups, wavefronts and bytes."""
 
@@ -104,17 +107,16 @@ def set_up(v: np.ndarray, s: np.ndarray, wave: np.ndarray, directives: dict[str,
     Triton's work-groups are one-dimensional.
     """
     group, inner = np.divmod(wave, dispatch.waves_per_group)
-    v[0, :, :, 0] = inner[:, None] * LANES + np.arange(LANES)
+    np.add((inner * LANES)[:, None], _LANE_NUMBERS, out=v[0, :, :, 0], casting="unsafe")
     x, y, _ = dispatch.grid
-    system = {
-        "workgroup_id_x": group % x,
-        "workgroup_id_y": group // x % y,
-        "workgroup_id_z": group // (x * y),
-        # The first wavefront of a work-group has bit 31; the low bits count its wavefronts.
-        "workgroup_info": dispatch.waves_per_group | (inner == 0).astype(np.int64) << 31,
-    }
     register = directives["user_sgpr_count"]
-    for name, values in system.items():
+    for name, values in (
+        ("workgroup_id_x", lambda: group % x),
+        ("workgroup_id_y", lambda: group // x % y),
+        ("workgroup_id_z", lambda: group // (x * y)),
+        # The first wavefront of a work-group has bit 31; the low bits count its wavefronts.
+        ("workgroup_info", lambda: dispatch.waves_per_group | (inner == 0).astype(np.int64) << 31),
+    ):
         if directives.get(f"system_sgpr_{name}", int(name == "workgroup_id_x")):
-            s[:, register] = values
+            s[:, register] = values()
             register += 1
