@@ -41,7 +41,7 @@ def instruction(op):
     space = "v" if op.klass == "valu" else "s"
     for position, kind in enumerate(op.results + op.sources):
         is_result = position < len(op.results)
-        if kind in ("scc", "exec", "vcc") or kind[0] == "@":
+        if kind in ("scc", "exec", "vcc", "mode") or kind[0] in "@%":
             continue
         if kind == "mask":
             operands.append("s[40:41]" if is_result else "s[42:43]")
@@ -69,13 +69,14 @@ def fill(wf, op, seed):
     wf.s[:, :EXEC] = some.integers(0, 1 << 32, (len(wf), EXEC), np.uint32)
     wf.scc[:] = some.integers(0, 2, len(wf))
     kinds = [k.lstrip("@") for k in op.sources]
-    cases = edges.combinations([k if k not in ("exec", "uimm") else "u64" for k in kinds], op.name)
+    whole = ("exec", "uimm", "mode")
+    cases = edges.combinations(["u64" if k in whole or k[0] == "%" else k for k in kinds], op.name)
     random.Random(op.name).shuffle(cases)
     count = len(wf) if op.klass == "salu" else wf.v[0, :, :, 0].size
     cases = (cases * count)[:count]
     sources = iter((2, 4, 6))
     for position, kind in enumerate(op.sources):
-        if kind in ("scc", "exec", "vcc", "mask", "imm", "uimm"):
+        if kind in ("scc", "exec", "vcc", "mode", "mask", "imm", "uimm") or kind[0] == "%":
             continue
         register = 50 if kind[0] == "@" else next(sources)
         column = np.array([case[position] for case in cases], np.uint64)
