@@ -1,11 +1,18 @@
 """Kernels that print, assert, call and spill run in every watched mode: the host answers there too."""
 
+import numpy as np
 import pytest
 import torch
 
 from harness import emulator
 from harness.emulator import DeviceAssert
+from harness.emulator.allocations import Allocations
+from harness.emulator.launch import Launch
+from harness.emulator.program import decode
+from harness.emulator.schedule import Scheduler
+from harness.emulator.watch import make
 from tests.emulator import memory_kernels, printing_kernels
+from tests.emulator.single import listing
 
 
 @pytest.fixture(params=["check", "weak", "race"])
@@ -60,3 +67,22 @@ def test_copying_to_lds(mode):
             assert torch.equal(c, a.float() @ b.float())
     finally:
         emulator.deactivate()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_access_without_lanes_counts(seed):
+    """vmcnt(1) waits for the first load: the second, out of its buffer's range in every lane, is in flight too."""
+    memory = np.array([42, 0], np.uint32)
+    address = memory.ctypes.data
+    low, high = address & 0xFFFFFFFF, address >> 32
+    text = listing(
+        f"v_mov_b32_e32 v8, {low:#x}", f"v_mov_b32_e32 v9, {high:#x}", "v_mov_b32_e32 v10, 64", "s_mov_b64 exec, 1",
+        f"s_mov_b32 s4, {low:#x}", f"s_mov_b32 s5, {high:#x}", "s_mov_b32 s6, 8", "s_mov_b32 s7, 0x27000",
+        "global_load_dword v1, v[8:9], off", "buffer_load_dword v2, v10, s[4:7], 0 offen", "s_waitcnt vmcnt(1)",
+        "v_add_u32_e32 v1, 1, v1", "s_waitcnt vmcnt(0)", "global_store_dword v[8:9], v1, off offset:4", "s_endpgm",
+    )  # fmt: skip
+    weak = make("weak", seed)
+    program, kernarg = decode(text, watch=weak), np.zeros(8, np.uint8)
+    launch = Launch(program, (1, 1, 1), 1, 0, kernarg, Allocations(), [(address, 8, "memory")])
+    Scheduler([[launch]], weak, closed=True).run()
+    assert memory.tolist() == [42, 43]
