@@ -193,7 +193,7 @@ class Race(Watch):
         if mnemonic == "s_waitcnt":
             left, _ = waits_for(decoded.instruction)
             return lambda wf: self._thread(wf).wait(left)
-        if decoded.access is not None and mnemonic.startswith(("global_", "buffer_", "flat_")):
+        if decoded.access is not None and mnemonic.startswith(("global_", "buffer_")):
             raise UnimplementedInstruction(f"mode race does not know {mnemonic}")
         return decoded.step
 

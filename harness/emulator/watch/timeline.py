@@ -307,9 +307,6 @@ class Trace(Watch):
             for at in np.unique(where[where >= 0]).tolist():
                 allocation = table[at]
                 some = chosen[where == at]
-                some = some[some < np.uint64(allocation.end)]  # flat addresses of LDS or scratch lie in none
-                if not len(some):
-                    continue
                 self._heat.add(launch.rank, allocation, some, access.size, kind)
                 peer = allocation.peer is not None and allocation.peer != launch.rank
                 size = len(some) * access.size

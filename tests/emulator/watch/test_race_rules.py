@@ -189,6 +189,16 @@ def test_wide_scoped_stores_are_not_atomic():
     clean([(0, put), (1, put)])
 
 
+def test_flat_accesses_take_part():
+    def flat(what: str) -> list[str]:
+        return ["v_mov_b32_e32 v4, s4", "v_mov_b32_e32 v5, s5", what]
+
+    racy([(0, flat("flat_store_dword v[4:5], v1")), (1, load("x", 9))], "byte 0 of words")
+    racy([(0, store("x", 1)), (1, flat("flat_load_dword v9, v[4:5]"))])
+    put = lines(flat("flat_store_dword v[4:5], v1"), RELEASE["system"], store("y", 1, "sc0 sc1"))
+    clean([(0, put), (1, lines(until("y", 1), ACQUIRE["system"], load("x", 9)))])
+
+
 # -- read-modify-writes and locks ------------------------------------------------------------------------------------
 
 
