@@ -12,16 +12,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.emulator import dpp, inplace, operands
+from harness.emulator import dpp, inplace, modes, operands
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing import Instruction
 from harness.emulator.operands import Operand, result_key, source_key
 from harness.emulator.ops.table import Op, Step
-from harness.emulator.state import DTYPES, EXEC, SCALAR, SCC, VECTOR, Wavefronts, constant_key, key, pack, unpack
+from harness.emulator.state import (
+    DTYPES,
+    DX10_CLAMP,
+    EXEC,
+    IEEE,
+    SCALAR,
+    SCC,
+    VECTOR,
+    Wavefronts,
+    constant_key,
+    key,
+    pack,
+    unpack,
+)
 
 Getter = Callable[[Wavefronts], np.ndarray]
 Setter = Callable[[Wavefronts, np.ndarray], None]
-_IMPLICIT = ("scc", "exec", "vcc")
+_IMPLICIT = ("scc", "exec", "vcc", "mode")
 _HIGH = {"u16": "h16", "i16": "hi16", "f16": "hf16"}
 _OUTPUT = {"clamp", "mul", "div"}
 _ACCEPTED = {
@@ -32,8 +45,27 @@ _ACCEPTED = {
 }
 
 
-def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) -> Step:
-    """The step of an ALU instruction; ``UnimplementedInstruction`` for an operand form that the emulator lacks."""
+def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int, varying: int = 0) -> Step:
+    """The step of an ALU instruction; ``UnimplementedInstruction`` for an operand form that the emulator lacks.
+
+    ``varying``: the bits of MODE in which the kernel may depart from ``modes.USUAL``.
+    """
+    plain = _build(op, encoding, instruction, accum_offset, modes.USUAL)
+    relevant = 0 if op.klass == "salu" else varying & modes.matters(op, instruction.modifiers)
+    if not relevant:
+        return plain
+    steps = {modes.USUAL: plain}
+
+    def step(wf: Wavefronts) -> None:
+        mode = modes.current(wf) & relevant | modes.USUAL & ~relevant
+        if mode not in steps:
+            steps[mode] = _build(modes.applied(op, mode), encoding, instruction, accum_offset, mode)
+        steps[mode](wf)
+
+    return step
+
+
+def _build(op: Op, encoding: str, instruction: Instruction, accum_offset: int, mode: int) -> Step:
     results, sources = _operands(op, instruction, accum_offset)
     if op.klass == "salu":
         return _scalar(op, results, sources)
@@ -42,7 +74,7 @@ def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) ->
     unknown = instruction.modifiers.keys() - _ACCEPTED.get(form, {"op_sel"} | _OUTPUT) - read
     if unknown:
         raise UnimplementedInstruction(f"{op.name} with modifiers {sorted(unknown)}")
-    function, after = _output(op, instruction, results[0][0])
+    function, after = _output(op, instruction, results[0][0], mode)
     if op.packed:
         return _packed(function, after, instruction, results, sources)
     if encoding == "dpp":
@@ -51,10 +83,11 @@ def build(op: Op, encoding: str, instruction: Instruction, accum_offset: int) ->
         return _general(function, _sdwa_sources(instruction, sources), _sdwa_setters(instruction, results), after)
     if op.mixed:
         return _general(function, _mixed_sources(instruction, sources), [_mixed_result(op, results[0])], after)
-    selects = _selects(instruction)
-    if after is None and not selects and (step := inplace.step(function, results, sources)):
+    # What an op reads of op_sel itself selects no halves.
+    selects = "" if "op_sel" in read else instruction.modifiers.get("op_sel", "")
+    select = _bits(selects, len(sources) + 1)
+    if after is None and not any(select) and (step := inplace.step(function, results, sources)):
         return step
-    select = _bits(instruction.modifiers.get("op_sel", ""), len(sources) + 1)
     count = len(instruction.operands) - len(results)
     getters = [_source(_half(t, select[i] and i < count), o) for i, (t, o) in enumerate(sources)]
     setters = [_result(_half(t, select[count]), o, op.keeps_high) for t, o in results]
@@ -72,14 +105,21 @@ def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list
     def pair(kind: str) -> tuple[str, Operand | None]:
         if kind == "vcc":
             return "mask", operands.parse("vcc")
+        if kind == "mode":
+            return "u32", operands.parse("mode")
         if kind[0] == "@":
             return kind[1:], _operand(results[0])
         if kind[0] == "%":
-            return "u32", operands.parse(instruction.modifiers.get(kind[1:], "0"))
+            return "u32", Operand(kind, "const", value=_number(instruction.modifiers.get(kind[1:], "0")))
         return kind, None if kind in _IMPLICIT else next(parsed)
 
     results = [pair(t) for t in op.results]
     return results, [pair(t) for t in op.sources]
+
+
+def _number(text: str) -> int:
+    """The value of a modifier: a number, or the bits of a list, the first the lowest."""
+    return sum(1 << i for i, bit in enumerate(_bits(text, 0)) if bit) if text.startswith("[") else int(text, 0)
 
 
 def _operand(pair: tuple[str, Operand | None]) -> Operand:
@@ -266,18 +306,14 @@ def _half(kind: str, high: bool) -> str:
     return _HIGH[kind]
 
 
-def _selects(instruction: Instruction) -> bool:
-    return any(_bits(instruction.modifiers.get("op_sel", ""), 4))
-
-
 def _bits(text: str, count: int, default: bool = False) -> list[bool]:
     bits = [b.strip() == "1" for b in text.strip("[]").split(",")] if text else []
     return bits + [default] * (count - len(bits))
 
 
-def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Callable | None]:
+def _output(op: Op, instruction: Instruction, kind: str, mode: int) -> tuple[Callable, Callable | None]:
     """The function to call, and what to do with its result: omod, then clamp, to [0, 1] for floats; integers
-    saturate."""
+    saturate. omod does nothing with MODE.IEEE or where results may be denormal (LLVM SIFoldOperands, isOMod)."""
     modifiers = instruction.modifiers
     if not modifiers.keys() & _OUTPUT:
         return op.function, None
@@ -289,11 +325,14 @@ def _output(op: Op, instruction: Instruction, kind: str) -> tuple[Callable, Call
     scale = dtype(
         float(modifiers["mul"]) if "mul" in modifiers else 1 / float(modifiers["div"]) if "div" in modifiers else 1
     )
+    if mode & IEEE or not modes.flushes_results(mode, kind):
+        scale = dtype(1)
     clamp = "clamp" in modifiers
+    of_nan = dtype(0 if mode & DX10_CLAMP else np.nan)
 
     def after(value: np.ndarray) -> np.ndarray:
         value = value * scale if scale != 1 else value
-        return np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))) if clamp else value
+        return np.where(np.isnan(value), of_nan, np.clip(value, dtype(0), dtype(1))) if clamp else value
 
     return op.function, after
 
@@ -330,7 +369,8 @@ def _sdwa_source(kind: str, operand: Operand, select: str) -> Getter:
 def _sdwa_setters(instruction: Instruction, results: list) -> list[Setter]:
     select = instruction.modifiers.get("dst_sel", "DWORD")
     unused = instruction.modifiers.get("dst_unused", "UNUSED_PAD")
-    return [_result(t, o) if t == "mask" else _sdwa_result(t, o, select, unused) for t, o in results]
+    whole = ("mask", "u64")  # these have no byte or word to select
+    return [_result(t, o) if t in whole else _sdwa_result(t, o, select, unused) for t, o in results]
 
 
 def _sdwa_result(kind: str, operand: Operand, select: str, unused: str) -> Setter:
@@ -428,10 +468,10 @@ def _packed_source(kind: str, operand: Operand, high: bool, negate: bool) -> Get
     if operand.space == "const":
         if not high:
             return _source(kind, flipped)
-        if not narrow:
-            raise UnimplementedInstruction(f"op_sel_hi picks the upper half of the constant {operand.text}")
         # The upper half of a constant: its sign extension, and 0 for an inline float (LLVM AMDGPU, packed inline
         # constants).
+        if not narrow and operand.value != 0:
+            raise UnimplementedInstruction(f"op_sel_hi picks the upper half of the constant {operand.text}")
         upper = 0 if isinstance(operand.value, float) else operand.value >> 16 & 0xFFFF
         return _source(kind, replace(flipped, value=upper, literal=True))
     if narrow:

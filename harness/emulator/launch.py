@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator import entry
+from harness.emulator import entry, modes
 from harness.emulator.allocations import Allocations, Table
 from harness.emulator.counters import Access, LaunchRecord
 from harness.emulator.faults import DeviceFault, MemoryFault
@@ -18,7 +18,7 @@ from harness.emulator.listing import Instruction
 from harness.emulator.ops.access import ScratchAccess
 from harness.emulator.ops.addressing import lane_address
 from harness.emulator.program import Program, initial_registers
-from harness.emulator.state import EXEC, LANES, Wavefronts
+from harness.emulator.state import EXEC, LANES, MODE, Wavefronts
 
 QUEUE = entry.queue()
 _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
@@ -243,6 +243,7 @@ class Launch:
         s[:, : len(user)] = user
         entry.set_up(v, s, wave, {"user_sgpr_count": len(user), **directives}, self.dispatch)
         s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
+        s[:, MODE] = modes.initial(directives)
         return Wavefronts(chunk, wave, v, s, np.zeros(waves, np.bool_))
 
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:

@@ -16,7 +16,8 @@ from harness.emulator.state import BROADCAST, DTYPES, SCALAR, VECTOR
 _NAMED = {
     "vcc": (106, 2), "vcc_lo": (106, 1), "vcc_hi": (107, 1),
     "exec": (126, 2), "exec_lo": (126, 1), "exec_hi": (127, 1),
-    "m0": (124, 1), "flat_scratch": (102, 2), "flat_scratch_lo": (102, 1), "flat_scratch_hi": (103, 1),
+    "m0": (124, 1), "mode": (125, 1),
+    "flat_scratch": (102, 2), "flat_scratch_lo": (102, 1), "flat_scratch_hi": (103, 1),
     "xnack_mask": (104, 2), "xnack_mask_lo": (104, 1), "xnack_mask_hi": (105, 1),
 }  # fmt: skip
 _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.emulator import operands, symbols
+from harness.emulator import modes, operands, symbols
 from harness.emulator.build import build
 from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.listing import Instruction, Listing, parse
-from harness.emulator.ops import find
+from harness.emulator.ops import find, hardware
 from harness.emulator.ops.access import Access, Effect
 from harness.emulator.ops.table import Builder, Op, Step
 from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
@@ -137,6 +137,7 @@ class Context:
     arch: str
     accum_offset: int
     accesses: list[AccessSite]
+    varying: int = 0
 
     def access(self, instruction: Instruction, kind: str, width: int) -> int:
         """Register a global memory access of ``width`` bytes a lane; the result indexes the launch's counts."""
@@ -163,7 +164,7 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     listing = parse(text) if isinstance(text, str) else text
     start = listing.entry if entry is None else entry
     code = listing.instructions
-    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [])
+    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing))
     leaders = {start}
     for i in listing.labels.values():
         leaders.add(i)
@@ -283,11 +284,24 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
         if isinstance(entry, Builder):
             built = entry.build(instruction, context)
         else:
-            built = build(entry, encoding, instruction, context.accum_offset)
+            built = build(entry, encoding, instruction, context.accum_offset, context.varying)
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
     step, access = (built.step, built.access) if isinstance(built, Effect) else (built, None)
     return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
+
+
+def _varying(listing: Listing) -> int:
+    """The bits of MODE in which the kernel may depart from what Triton asks for by default."""
+    start = modes.initial(listing.directives)
+    if modes.rounds_otherwise(start):
+        raise ListingError(
+            f"kernel {listing.name}: .amdhsa_float_round_mode_*: the emulator rounds to nearest even only"
+        )
+    varying = start ^ modes.USUAL
+    for instruction in listing.instructions:
+        varying |= hardware.written(instruction)
+    return varying
 
 
 def _switches(instruction: Instruction, listing: Listing) -> bool:

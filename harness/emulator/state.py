@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LANES = 64
 VCC, M0, EXEC = 106, 124, 126
+# The MODE register: kept with the scalar registers, at an index that no operand has. Its fields: see ``modes``.
+MODE = 125
+ROUNDING, DENORMALS_32, DENORMALS_16_64, DX10_CLAMP, IEEE, FP16_OVFL = 0xF, 3 << 4, 3 << 6, 1 << 8, 1 << 9, 1 << 23
 SGPRS = 128
 
 # Types of an operand, as the ops tables spell them. The order is part of a view's key.

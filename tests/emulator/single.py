@@ -13,7 +13,7 @@ from harness.emulator.allocations import Allocations
 from harness.emulator.launch import Launch
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import Scheduler
-from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.state import LANES, MODE, Wavefronts
 
 ALL = (1 << 64) - 1
 VCC, EXEC = 106, 126
@@ -29,6 +29,7 @@ probe:
 		.amdhsa_user_sgpr_count 0
 		.amdhsa_user_sgpr_kernarg_segment_ptr 0
 		.amdhsa_private_segment_fixed_size {private}
+		.amdhsa_float_denorm_mode_32 3
 	.end_amdhsa_kernel
 	.amdgpu_metadata
 ---
@@ -108,7 +109,7 @@ def execute(
     chunk = launch.start(0, 1)
     wf = chunk.wavefronts
     wf.v[:] = 0
-    wf.s[:, :EXEC] = 0
+    wf.s[:, :MODE] = 0
     for register, value in (v or {}).items():
         wf.v[register >> 1][:, :, register & 1] = (
             np.asarray(value, np.uint32).reshape(-1, LANES) if np.ndim(value) else value

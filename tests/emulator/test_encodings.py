@@ -45,10 +45,15 @@ def test_neg_works_on_the_sign_bit_of_a_nan_and_of_zero():
 
 @pytest.mark.parametrize(("modifier", "scale"), [("mul:2", 2.0), ("mul:4", 4.0), ("div:2", 0.5)])
 def test_output_scale_then_clamp(modifier, scale):
+    """The scale counts only where denormal results are flushed and MODE.IEEE is clear."""
     inputs = [0.1, -3.0, 0.3, 100.0]
-    result = execute(f"v_add_f32_e64 v0, v1, 0 {modifier}", v={1: [f32(x) for x in inputs] * 16})
-    assert result.v(0)[:4] == [f32(struct.unpack("<f", struct.pack("<f", x))[0] * scale) for x in inputs]
-    clamped = execute(f"v_add_f32_e64 v0, v1, 0 {modifier} clamp", v={1: [f32(x) for x in inputs] * 16})
+    v = {1: [f32(x) for x in inputs] * 16}
+    flush, loose = (f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, {field}), 0" for field in ("4, 2", "9, 1"))
+    plain = [f32(x) for x in inputs]
+    scaled = [f32(struct.unpack("<f", struct.pack("<f", x))[0] * scale) for x in inputs]
+    for modes, wanted in (((), plain), ((flush,), plain), ((loose,), plain), ((flush, loose), scaled)):
+        assert execute(*modes, f"v_add_f32_e64 v0, v1, 0 {modifier}", v=v).v(0)[:4] == wanted
+    clamped = execute(flush, loose, f"v_add_f32_e64 v0, v1, 0 {modifier} clamp", v=v)
     assert clamped.v(0)[1:4:2] == [0, f32(1.0)]
 
 

@@ -13,6 +13,8 @@ from harness.emulator.ops import (
     extremes,
     flat,
     floating,
+    fp8,
+    hardware,
     host,
     integer,
     lds,
@@ -23,6 +25,7 @@ from harness.emulator.ops import (
     packed,
     reduction,
     scalar,
+    scaled,
     scratch,
     vector,
 )
@@ -42,6 +45,8 @@ __all__ = [
     "find",
     "flat",
     "floating",
+    "fp8",
+    "hardware",
     "host",
     "integer",
     "lds",
@@ -52,6 +57,7 @@ __all__ = [
     "packed",
     "reduction",
     "scalar",
+    "scaled",
     "scratch",
     "vector",
 ]

@@ -40,9 +40,9 @@ def _signalling(a: np.ndarray) -> np.ndarray:
     return np.isnan(a) & (word >> word.dtype.type(_MANTISSA[word.dtype.itemsize] - 1) & word.dtype.type(1) == 0)
 
 
-def _extreme(pick: Callable, join: Callable) -> Callable:
+def _extreme(pick: Callable, join: Callable, ieee: bool = True) -> Callable:
     """minNum / maxNum of IEEE 754-2008: a quiet NaN loses against a number, a signalling one wins and is quieted; -0 <
-    +0."""
+    +0. Without MODE.IEEE any NaN loses."""
 
     def function(a, b):
         equal = a == b
@@ -53,29 +53,38 @@ def _extreme(pick: Callable, join: Callable) -> Callable:
         nan_a, nan_b = np.isnan(a), np.isnan(b)
         if nan_a.any() or nan_b.any():
             result = np.where(nan_a, b, np.where(nan_b, a, result))
-            result = np.where(_signalling(a), _quiet(a), np.where(_signalling(b), _quiet(b), result))
+            if ieee:
+                result = np.where(_signalling(a), _quiet(a), np.where(_signalling(b), _quiet(b), result))
         return result
 
     return function
 
 
-minimum = _extreme(np.fmin, np.bitwise_or)
-maximum = _extreme(np.fmax, np.bitwise_and)
+def _of_three(two: Callable) -> Callable:
+    return lambda a, b, c: two(two(a, b), c)
 
 
-def minimum3(a, b, c):
-    return minimum(minimum(a, b), c)
-
-
-def maximum3(a, b, c):
-    return maximum(maximum(a, b), c)
-
-
-def median(a, b, c):
+def _median(minimum: Callable, maximum: Callable) -> Callable:
     """The middle one; the minimum when one of them is NaN."""
-    top = maximum3(a, b, c)
-    middle = np.where(top == a, maximum(b, c), np.where(top == b, maximum(a, c), maximum(a, b)))
-    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), minimum3(a, b, c), middle)
+    minimum3, maximum3 = _of_three(minimum), _of_three(maximum)
+
+    def function(a, b, c):
+        top = maximum3(a, b, c)
+        middle = np.where(top == a, maximum(b, c), np.where(top == b, maximum(a, c), maximum(a, b)))
+        return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), minimum3(a, b, c), middle)
+
+    return function
+
+
+def _extremes(ieee: bool) -> tuple[Callable, ...]:
+    minimum = _extreme(np.fmin, np.bitwise_or, ieee)
+    maximum = _extreme(np.fmax, np.bitwise_and, ieee)
+    return minimum, maximum, _of_three(minimum), _of_three(maximum), _median(minimum, maximum)
+
+
+minimum, maximum, minimum3, maximum3, median = _extremes(ieee=True)
+# The same functions as they are when MODE.IEEE is clear.
+WITHOUT_IEEE = dict(zip((minimum, maximum, minimum3, maximum3, median), _extremes(ieee=False), strict=True))
 
 
 def fract(a):

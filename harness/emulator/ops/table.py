@@ -14,11 +14,10 @@ for ``any()`` and ``all()`` only to take a shortcut: compiling takes them for Tr
 than is known to symbolic arrays stays interpreted.
 
 Types are those of ``state.TYPES`` and, in a signature, ``mask`` (one bit a lane: VCC or a scalar pair, given as bool[W,
-64]),
-``scc``, ``exec`` and ``vcc`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a source, ``@f32``
-(the destination's old
-value) and ``%bitop3`` (the number given by that modifier). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings,
-which ``build`` handles alike for all of them: an op is written once.
+64]), ``scc``, ``exec``, ``vcc`` and ``mode`` (implicit operands), ``imm`` (a sign-extended 16-bit immediate) and, as a
+source, ``@f32`` (the destination's old value) and ``%bitop3`` (the number given by that modifier; of ``op_sel`` its
+bits, which then select no halves). The suffixes ``_e32 _e64 _sdwa _dpp`` are encodings, which ``build`` handles alike
+for all of them: an op is written once.
 
 Anything else (memory, branches, cross-lane reads) is a builder, called once while decoding, that returns the step::
 

@@ -1,0 +1,134 @@
+"""The float modes of MODE and of the kernel descriptor: denormal numbers, overflow of float16, IEEE, clamped NaN."""
+
+import struct
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from harness import emulator
+from harness.emulator.faults import ListingError
+from harness.emulator.program import decode
+from tests.emulator.single import execute, listing
+
+
+def f32(value: float) -> int:
+    return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def set_mode(offset: int, width: int, value: int) -> str:
+    return f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, {offset}, {width}), {value}"
+
+
+@pytest.mark.parametrize("name", ["float_round_mode_32", "float_round_mode_16_64"])
+def test_a_rounding_that_the_emulator_lacks_is_refused(name):
+    text = listing("s_nop 0").replace("\t.end_amdhsa_kernel", f"\t\t.amdhsa_{name} 1\n\t.end_amdhsa_kernel")
+    with pytest.raises(ListingError, match="float_round_mode"):
+        decode(text)
+
+
+# -- denormal numbers --------------------------------------------------------------------------------------------------
+
+SMALL = 0x00000123
+TINY = f32(2.0**-126)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sources", "results"), [(0, True, True), (1, False, True), (2, True, False), (3, False, False)]
+)
+def test_denormals_by_mode(mode, sources, results):
+    by = set_mode(4, 2, mode)
+    add = execute(by, "v_add_f32_e32 v0, v1, v2", v={1: SMALL, 2: f32(0.0)}).v(0)[0]
+    assert add == (0 if sources or results else SMALL)
+    halved = execute(by, "v_mul_f32_e32 v0, v1, v2", v={1: TINY | 1 << 31, 2: f32(0.5)}).v(0)[0]
+    assert halved == (1 << 31 if results else f32(-(2.0**-127)))
+    scaled = execute(by, "v_mul_f32_e32 v0, v1, v2", v={1: SMALL, 2: f32(2.0**30)}).v(0)[0]
+    assert (scaled == 0) == sources
+    equal = execute(by, "v_cmp_eq_f32_e32 vcc, v1, v2", v={1: SMALL, 2: 0})
+    assert (equal.vcc[0] != 0) == sources
+
+
+def test_moves_and_doubles_are_not_flushed():
+    by = set_mode(4, 2, 0)
+    assert execute(by, "v_mov_b32_e32 v0, v1", v={1: SMALL}).v(0)[0] == SMALL
+    assert execute(by, "v_add_f64 v[0:1], v[2:3], v[4:5]", v={2: 5, 3: 0, 4: 0, 5: 0}).v64(0)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "sources", "results"), [(0, True, True), (1, False, True), (2, True, False), (3, False, False)]
+)
+def test_denormals_of_16_and_64_bits(mode, sources, results):
+    by = set_mode(6, 2, mode)
+    assert execute(by, "v_add_f64 v[0:1], v[2:3], v[4:5]", v={2: 5, 3: 0, 4: 0, 5: 0}).v64(0)[0] == (
+        0 if sources or results else 5
+    )
+    assert execute(by, "v_cvt_f32_f16_e32 v0, v1", v={1: 0x8001}).v(0)[0] == (1 << 31 if sources else f32(-(2.0**-24)))
+    assert execute(by, "v_cvt_f16_f32_e32 v0, v1", v={1: f32(-(2.0**-24))}).v(0)[0] == (0x8000 if results else 0x8001)
+    halves = execute(by, "v_pk_mul_f16 v0, v1, v2", v={1: 0x04000001, 2: 0x38003C00}).v(0)[0]
+    assert halves == (0 if results else 0x02000000) | (0 if sources or results else 1)
+    assert execute(by, "v_mul_f32_e32 v0, v1, v2", v={1: SMALL, 2: f32(1.0)}).v(0)[0] == SMALL
+
+
+def test_a_kernel_turns_denormals_on_for_itself():
+    code = (set_mode(4, 2, 0), "v_add_f32_e32 v0, v1, v2", set_mode(4, 2, 3), "v_add_f32_e32 v3, v1, v2")
+    result = execute(*code, v={1: SMALL, 2: 0})
+    assert (result.v(0)[0], result.v(3)[0]) == (0, SMALL)
+
+
+@triton.jit
+def double(x, y, z, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    a = tl.load(x + offsets)
+    tl.store(y + offsets, a + a)
+    tl.store(z + offsets, a / 3.0)
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_triton_asks_for_it(flush):
+    emulator.activate()
+    x = torch.tensor([1e-40, -1e-40, 1.0, 2.0**-126] * 16)
+    y, z = torch.zeros(64), torch.zeros(64)
+    double[(1,)](x, y, z, 64, num_warps=1, allow_flush_denorm=flush)
+    emulator.deactivate()
+    wanted = torch.where(x.abs() < 2.0**-126, torch.copysign(torch.zeros(64), x), x) if flush else x
+    assert torch.equal((wanted + wanted).view(torch.int32), y.view(torch.int32))
+    third = wanted / 3.0
+    assert torch.equal(z[2::4], third[2::4])
+    assert bool((z[::4] == 0).all()) == flush
+
+
+# -- float16 that overflows, NaN ---------------------------------------------------------------------------------------
+
+LARGEST, INFINITY = 0x7BFF, 0x7C00
+
+
+def test_float16_overflow_becomes_the_largest_and_infinities_stay():
+    on = set_mode(23, 1, 1)
+    for by, large in (((on,), LARGEST), ((), INFINITY)):
+        convert = "v_cvt_f16_f32_e32 v0, v1"
+        assert execute(*by, convert, v={1: f32(-1e6)}).v(0)[0] == 0x8000 | large
+        assert execute(*by, convert, v={1: f32(float("inf"))}).v(0)[0] == INFINITY
+        assert execute(*by, "v_mul_f16_e32 v0, v1, v2", v={1: LARGEST, 2: 0xC000}).v(0)[0] == 0x8000 | large
+        assert execute(*by, "v_add_f16_e32 v0, v1, v2", v={1: INFINITY, 2: 0xC000}).v(0)[0] == INFINITY
+        assert execute(*by, "v_rcp_f16_e32 v0, v1", v={1: 0}).v(0)[0] == large
+        assert execute(*by, "v_pk_add_f16 v0, v1, v1", v={1: LARGEST << 16 | 0x3C00}).v(0)[0] == large << 16 | 0x4000
+        packed = execute(*by, "v_cvt_pk_f16_f32 v0, v1, v2", v={1: f32(1e6), 2: f32(float("-inf"))}, arch="gfx950")
+        assert packed.v(0)[0] == 0xFC00 << 16 | large
+    assert execute(on, "v_add_f32_e32 v0, v1, v1", v={1: f32(3e38)}).v(0)[0] == f32(float("inf"))
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_without_ieee_any_nan_loses(name):
+    """A signalling NaN is quieted by IEEE, and is no different from a quiet one without."""
+    quieted, one = 0x7FC00001, f32(1.0)
+    for text in (f"v_{name}_f32_e32 v0, v1, v2", f"v_{name}3_f32 v0, v2, v2, v1", "v_med3_f32 v0, v2, v2, v1"):
+        v = {1: 0x7F800001, 2: one}
+        assert execute(text, v=v).v(0)[0] == quieted
+        assert execute(set_mode(9, 1, 0), text, v=v).v(0)[0] == one
+
+
+def test_a_clamped_nan_is_zero_unless_dx10_clamp_is_off():
+    text, v = "v_add_f32_e64 v0, v1, v1 clamp", {1: 0x7FC00000}
+    assert execute(text, v=v).v(0)[0] == 0
+    assert execute(set_mode(8, 1, 0), text, v=v).v(0)[0] & 0x7FFFFFFF > 0x7F800000
