@@ -18,7 +18,7 @@ def device():
     emulator.deactivate()
 
 
-@pytest.mark.parametrize("arch", ["gfx942"])
+@pytest.mark.parametrize("arch", emulator.ARCHS)
 def test_random_programs_agree_with_numpy(device, arch, tmp_path):
     device(arch)
     assert_none(failing(20, SEED, tmp_path), f"--count 20 --arch {arch}")
