@@ -43,6 +43,7 @@ ENDS = {
     "s_branch": JUMP,
     "s_setpc_b64": CALL,
     "s_swappc_b64": CALL,
+    "s_call_b64": CALL,
     **dict.fromkeys(_BRANCHES, BRANCH),
 }
 
@@ -191,7 +192,7 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
             block.target = block_at[listing.labels[label]]
             block.polls = block.target <= block.index and _polls(code[bounds[block.target] : block.terminator.index])
         elif block.end == CALL:
-            block.goes = _call(block.terminator, context, block_at, block_at[start])  # type: ignore[arg-type]
+            block.goes = _call(block.terminator, context, block_at, block_at[start], listing)  # type: ignore[arg-type]
     # The program starts at its first block.
     program = Program(listing, blocks, segments, context.accesses, listing.directives.get("next_free_vgpr", 256))
     _start_at(program, block_at[start])
@@ -199,18 +200,29 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
 
 
 def _call(
-    instruction: Instruction, context: Context, block_at: dict[int, int], first: int
+    instruction: Instruction, context: Context, block_at: dict[int, int], first: int, listing: Listing
 ) -> Callable[[Wavefronts], np.ndarray]:
-    """s_setpc_b64, and s_swappc_b64, which leaves the address behind itself in its destination.
+    """s_setpc_b64, and s_swappc_b64, which leaves the address behind itself in its destination, as s_call_b64 does,
+    whose target is a label.
 
     ``first`` is the block that the program starts at, and is its block 0 when it runs.
     """
-    *destination, source = (context.operand(text).register for text in instruction.operands)
     back = symbols.address_of(instruction.index + 1)
     blocks = {symbols.address_of(at): block - first for at, block in block_at.items() if block >= first}
 
+    *destinations, target = instruction.operands
+    destination = [context.operand(text).register for text in destinations]
+    label = listing.labels.get(target)
+    if instruction.mnemonic == "s_call_b64" and label is None:
+        raise ListingError(f"kernel {listing.name}: call of an unknown label in {instruction.text!r}")
+    source = context.operand(target).register if label is None else 0
+
     def goes(wf: Wavefronts) -> np.ndarray:
-        targets = (wf.s[:, source].astype(np.uint64) | wf.s[:, source + 1].astype(np.uint64) << np.uint64(32)).tolist()
+        if label is None:
+            halves = wf.s[:, source : source + 2].astype(np.uint64)
+            targets = (halves[:, 0] | halves[:, 1] << np.uint64(32)).tolist()
+        else:
+            targets = [symbols.address_of(label)] * len(wf)
         for register in destination:
             wf.s[:, register], wf.s[:, register + 1] = back & 0xFFFFFFFF, back >> 32
         for wave, address in enumerate(targets):
@@ -321,7 +333,7 @@ def _unimplemented(instruction: Instruction, listing: Listing, why: str) -> Unim
 def _writes_exec(instruction: Instruction) -> bool:
     name = instruction.mnemonic
     return (
-        "saveexec" in name
+        name.endswith(("saveexec_b64", "wrexec_b64"))
         or name.startswith("v_cmpx")
         or instruction.operands[:1] in (("exec",), ("exec_lo",), ("exec_hi",))
     )

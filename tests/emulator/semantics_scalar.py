@@ -83,8 +83,8 @@ means("s_mul_hi_u32", "u32 = u32 u32", lambda a, b: a * b >> 32)
 means("s_mul_hi_i32", "i32 = i32 i32", lambda a, b: wrap(signed(a) * signed(b) >> 32))
 means("s_min_i32", "i32 scc = i32 i32", lambda a, b: (min(a, b, key=signed), signed(a) < signed(b)))
 means("s_min_u32", "u32 scc = u32 u32", lambda a, b: (min(a, b), a < b))
-means("s_max_i32", "i32 scc = i32 i32", lambda a, b: (max(a, b, key=signed), signed(a) > signed(b)))
-means("s_max_u32", "u32 scc = u32 u32", lambda a, b: (max(a, b), a > b))
+means("s_max_i32", "i32 scc = i32 i32", lambda a, b: (max(a, b, key=signed), signed(a) >= signed(b)))
+means("s_max_u32", "u32 scc = u32 u32", lambda a, b: (max(a, b), a >= b))
 means("s_abs_i32", "i32 scc = i32", nonzero(lambda a: wrap(abs(signed(a)))))
 means("s_absdiff_i32", "i32 scc = i32 i32", nonzero(lambda a, b: wrap(abs(signed(a - b)))))
 means("s_sext_i32_i8", "i32 = i32", lambda a: wrap(signed(a, 8)))
@@ -121,3 +121,25 @@ for name, combine in {
     "orn2": lambda a, e: a | (e ^ M64),
 }.items():
     means(f"s_{name}_saveexec_b64", "u64 exec scc = u64 exec", lambda a, e, c=combine: (e, c(a, e), c(a, e) != 0))
+for name, combine in (("andn1", lambda a, e: (a ^ M64) & e), ("andn2", lambda a, e: a & (e ^ M64))):
+    means(f"s_{name}_wrexec_b64", "u64 exec scc = u64 exec", lambda a, e, c=combine: (c(a, e), c(a, e), c(a, e) != 0))
+
+
+def quads(a, n):
+    """Whether any bit of each four is set, the lowest four first."""
+    return [a >> i & 15 != 0 for i in range(0, n, 4)]
+
+
+for suffix, n in (("b32", 32), ("b64", 64)):
+    kind = f"u{n}"
+    means(
+        f"s_wqm_{suffix}",
+        f"{kind} scc = {kind}",
+        nonzero(lambda a, n=n: sum(15 << 4 * i for i, any_ in enumerate(quads(a, n)) if any_)),
+    )
+    means(
+        f"s_quadmask_{suffix}",
+        f"{kind} scc = {kind}",
+        nonzero(lambda a, n=n: sum(1 << i for i, any_ in enumerate(quads(a, n)) if any_)),
+    )
+means("s_bitreplicate_b64_b32", "u64 = u32", lambda a: sum(3 << 2 * i for i in range(32) if a >> i & 1))

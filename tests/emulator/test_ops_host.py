@@ -84,6 +84,21 @@ def test_wavefronts_that_call_from_different_places_return_there():
     assert out.tolist() == [25, 29]
 
 
+@covers("s_call_b64")
+def test_a_label_is_called():
+    out = np.zeros(1, np.uint32)
+    address = out.ctypes.data
+    code = [
+        "v_mov_b32_e32 v4, 5", "s_call_b64 s[30:31], .LBB0_1", "v_add_u32_e32 v4, 1, v4",
+        f"v_mov_b32_e32 v2, {address & 0xFFFFFFFF:#x}", f"v_mov_b32_e32 v3, {address >> 32:#x}",
+        "global_store_dword v[2:3], v4, off", "s_endpgm", ".LBB0_1:", "v_mul_lo_u32 v4, v4, v4", "s_setpc_b64 s[30:31]",
+    ]  # fmt: skip
+    run(listing(*code), memory=[(address, 4, "out")])
+    assert out.tolist() == [26]
+    with pytest.raises(ListingError, match="unknown label"):
+        decode(listing("s_call_b64 s[30:31], .LBB0_7", "s_endpgm"))
+
+
 def test_a_jump_to_where_no_code_is():
     with pytest.raises(MemoryFault, match="jump to 0x1234, where the kernel has no code"):
         run(listing("s_mov_b64 s[0:1], 0x1234", "s_setpc_b64 s[0:1]", "s_endpgm"))

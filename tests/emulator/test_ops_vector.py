@@ -5,7 +5,7 @@ import math
 import pytest
 
 from harness.emulator.ops import TABLE
-from tests.emulator import edges, semantics_float, semantics_vector  # noqa: F401 - they fill SEMANTICS
+from tests.emulator import edges, semantics_float, semantics_media, semantics_vector  # noqa: F401 - they fill SEMANTICS
 from tests.emulator.ieee import FORMATS
 from tests.emulator.semantics import BITS, SEMANTICS
 from tests.emulator.single import execute

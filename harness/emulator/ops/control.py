@@ -1,11 +1,8 @@
 """Instructions without effect on data: waits, cache operations, priorities, sleeps.
 
-Branches, s_barrier and s_endpgm end a block and belong to ``program``. ``buffer_wbl2`` and ``buffer_inv`` write back
-and invalidate caches that this
-device, whose memory is coherent, does not have: they order nothing here and touch no register (they are not buffer
-loads).
-``s_setreg`` is not here: the float modes that Triton asks for are fixed, and a kernel that changed them would get wrong
-results.
+Branches, calls, s_barrier and s_endpgm end a block and belong to ``program``, s_setreg to ``hardware``.
+``buffer_wbl2`` and ``buffer_inv`` write back and invalidate caches that this device, whose memory is coherent, does not
+have: they order nothing here and touch no register (they are not buffer loads).
 """
 
 from __future__ import annotations
@@ -23,6 +20,15 @@ def cache(instruction, context):
     return None
 
 
-@instruction("s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_inst_prefetch s_ttracedata", klass="other")
+@instruction(
+    "s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_dcache_inv_vol s_dcache_wb_vol s_inst_prefetch s_ttracedata "
+    "s_wakeup s_incperflevel s_decperflevel s_atc_probe ds_nop",
+    klass="other",
+)
 def hint(instruction, context):
+    return None
+
+
+@instruction("v_nop v_clrexcp", klass="valu")
+def nothing(instruction, context):
     return None

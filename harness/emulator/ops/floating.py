@@ -129,6 +129,10 @@ for _type in ("f16", "f32", "f64"):
         vector(f"v_min3_{_type}", _three, keeps_high=_type == "f16")(minimum3)
         vector(f"v_max3_{_type}", _three, keeps_high=_type == "f16")(maximum3)
         vector(f"v_med3_{_type}", _three, keeps_high=_type == "f16")(median)
+# DX9 rules: 0 times anything is 0.
+vector("v_mul_legacy_f32", "f32 = f32 f32")(lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b))
+# The "legacy" forms clear the upper half of the destination.
+vector("v_fma_legacy_f16", "f16 = f16 f16 f16")(fma)
 vector("v_fmac_f32", "f32 = f32 f32 @f32")(fma)
 vector("v_fmac_f64", "f64 = f64 f64 @f64")(fma)
 vector("v_fmac_f16", "f16 = f16 f16 @f16", keeps_high=True)(fma)
@@ -191,6 +195,8 @@ for _name, _function in (
         _flushes = _type == "f32" and _name not in ("sin", "cos")
         vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type, _flushes))
 vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32", flushes=True))
+vector("v_exp_legacy_f32", "f32 = f32")(_rounded(np.exp2, "f32", flushes=True))
+vector("v_log_legacy_f32", "f32 = f32")(_rounded(np.log2, "f32", flushes=True))
 
 
 # -- division steps ----------------------------------------------------------------------------------------------------
@@ -310,3 +316,4 @@ vector("v_div_fmas_f64", "f64 = f64 f64 f64 vcc")(_div_fmas(128))
 vector("v_div_fixup_f32", "f32 = f32 f32 f32")(_div_fixup(-150))
 vector("v_div_fixup_f64", "f64 = f64 f64 f64")(_div_fixup(-1075))
 vector("v_div_fixup_f16", "f16 = f16 f16 f16", keeps_high=True)(_div_fixup(-1000))
+vector("v_div_fixup_legacy_f16", "f16 = f16 f16 f16")(_div_fixup(-1000))

@@ -30,6 +30,7 @@ for _type in ("f16", "f32"):
     vector(f"v_pk_add_{_type}", f"{_type} = {_type} {_type}", packed=True)(np.add)
     vector(f"v_pk_mul_{_type}", f"{_type} = {_type} {_type}", packed=True)(np.multiply)
     vector(f"v_pk_fma_{_type}", f"{_type} = {_type} {_type} {_type}", packed=True)(fma)
+vector("v_pk_fmac_f16", "f16 = f16 f16 @f16", packed=True)(fma)
 vector("v_pk_min_f16", "f16 = f16 f16", packed=True)(minimum)
 vector("v_pk_max_f16", "f16 = f16 f16", packed=True)(maximum)
 

@@ -74,14 +74,32 @@ def _saveexec(combine):
     return function
 
 
-for _name, _combine in (
-    ("and", lambda a, e: a & e), ("or", lambda a, e: a | e), ("xor", lambda a, e: a ^ e), ("nand", lambda a, e: ~(a &
-    e)),
-    ("nor", lambda a, e: ~(a | e)), ("xnor", lambda a, e: ~(a ^ e)), ("andn1", lambda a, e: ~a & e), ("andn2", lambda a,
-    e: a & ~e),
-    ("orn1", lambda a, e: ~a | e), ("orn2", lambda a, e: a | ~e),
-):  # fmt: skip
+def _writeexec(combine):
+    """EXEC = combine(source, EXEC), which is the result too."""
+
+    def function(mask, exec_):
+        new = combine(mask, exec_)
+        return new, new, new != 0
+
+    return function
+
+
+_COMBINE = {
+    "and": lambda a, e: a & e,
+    "or": lambda a, e: a | e,
+    "xor": lambda a, e: a ^ e,
+    "nand": lambda a, e: ~(a & e),
+    "nor": lambda a, e: ~(a | e),
+    "xnor": lambda a, e: ~(a ^ e),
+    "andn1": lambda a, e: ~a & e,
+    "andn2": lambda a, e: a & ~e,
+    "orn1": lambda a, e: ~a | e,
+    "orn2": lambda a, e: a | ~e,
+}
+for _name, _combine in _COMBINE.items():
     scalar(f"s_{_name}_saveexec_b64", "u64 exec scc = u64 exec")(_saveexec(_combine))
+for _name in ("andn1", "andn2"):
+    scalar(f"s_{_name}_wrexec_b64", "u64 exec scc = u64 exec")(_writeexec(_COMBINE[_name]))
 
 
 for _suffix, _kind in (("b32", "u32"), ("b64", "u64")):
@@ -103,6 +121,38 @@ for _suffix, _kind in (("b32", "u32"), ("b64", "u64")):
     scalar(f"s_ff0_i32_{_suffix}", f"i32 = {_kind}")(lambda a: first_one(~a))
     scalar(f"s_ff1_i32_{_suffix}", f"i32 = {_kind}")(first_one)
     scalar(f"s_flbit_i32_{_suffix}", f"i32 = {_kind}")(leading_zeros)
+
+
+def _quads(a):
+    """The lowest bit of each four: whether any of them is set."""
+    word = a.dtype.type
+    pairs = a | a >> word(1)
+    return (pairs | pairs >> word(2)) & word(0x1111111111111111 & (1 << 8 * a.dtype.itemsize) - 1)
+
+
+def _gather_quads(a):
+    """Bit i of the result is the lowest bit of the i-th four."""
+    word, result = a.dtype.type, _quads(a)
+    for shift, mask in ((3, 0x0303030303030303), (6, 0x000F000F000F000F), (12, 0x000000FF000000FF), (24, 0xFFFF)):
+        if shift < 4 * a.dtype.itemsize:
+            result = (result | result >> word(shift)) & word(mask & (1 << 8 * a.dtype.itemsize) - 1)
+    return result
+
+
+def _each_bit_twice(a):
+    result = a.astype(_U64)
+    for shift, mask in (
+        (16, 0x0000FFFF0000FFFF), (8, 0x00FF00FF00FF00FF), (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333),
+        (1, 0x5555555555555555),
+    ):  # fmt: skip
+        result = (result | result << _U64(shift)) & _U64(mask)
+    return result | result << _U64(1)
+
+
+for _suffix, _kind in (("b32", "u32"), ("b64", "u64")):
+    scalar(f"s_wqm_{_suffix}", f"{_kind} scc = {_kind}")(_nonzero(lambda a: _quads(a) * a.dtype.type(15)))
+    scalar(f"s_quadmask_{_suffix}", f"{_kind} scc = {_kind}")(_nonzero(_gather_quads))
+scalar("s_bitreplicate_b64_b32", "u64 = u32")(_each_bit_twice)
 scalar("s_flbit_i32", "i32 = i32")(leading_signs)
 scalar("s_flbit_i32_i64", "i32 = i64")(leading_signs)
 
@@ -119,8 +169,8 @@ scalar("s_mul_hi_u32", "u32 = u32 u32")(lambda a, b: (a.astype(_U64) * b.astype(
 scalar("s_mul_hi_i32", "i32 = i32 i32")(lambda a, b: (a.astype(np.int64) * b.astype(np.int64) >> 32).astype(np.int32))
 scalar("s_min_i32", "i32 scc = i32 i32")(lambda a, b: (np.minimum(a, b), a < b))
 scalar("s_min_u32", "u32 scc = u32 u32")(lambda a, b: (np.minimum(a, b), a < b))
-scalar("s_max_i32", "i32 scc = i32 i32")(lambda a, b: (np.maximum(a, b), a > b))
-scalar("s_max_u32", "u32 scc = u32 u32")(lambda a, b: (np.maximum(a, b), a > b))
+scalar("s_max_i32", "i32 scc = i32 i32")(lambda a, b: (np.maximum(a, b), a >= b))
+scalar("s_max_u32", "u32 scc = u32 u32")(lambda a, b: (np.maximum(a, b), a >= b))
 scalar("s_abs_i32", "i32 scc = i32")(_nonzero(np.abs))
 scalar("s_sext_i32_i8", "i32 = i32")(lambda a: a << 24 >> 24)
 scalar("s_sext_i32_i16", "i32 = i32")(lambda a: a << 16 >> 16)
