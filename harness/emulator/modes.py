@@ -34,6 +34,9 @@ from harness.emulator.state import (
 
 USUAL = DENORMALS_32 | DENORMALS_16_64 | DX10_CLAMP | IEEE
 _SHIFT = {"f16": 6, "f32": 4, "f64": 6}
+# v_cmp_class tells denormal numbers from zeros by their bits (LLVM LangRef, llvm.is.fpclass); of v_div_fmas, "input
+# denormals are not flushed" (CDNA4 ISA, V_DIV_FMAS_F32).
+_SOURCES_STAY = ("v_cmp_class", "v_cmpx_class", "v_div_fmas")
 
 
 def initial(directives: dict[str, int]) -> int:
@@ -81,7 +84,8 @@ def flushes_sources(mode: int, kind: str) -> bool:
 def applied(op: Op, mode: int) -> Op:
     """The op as it is in a mode other than ``USUAL``."""
     inner: Callable[..., Any] = op.function if mode & IEEE else WITHOUT_IEEE.get(op.function, op.function)
-    kinds = [kind.lstrip("@") for kind in op.sources]
+    stay = op.name.startswith(_SOURCES_STAY)
+    kinds = ["" if stay else kind.lstrip("@") for kind in op.sources]
 
     def function(*sources: np.ndarray) -> Any:
         flushed = [_flush(x) if _is(k, mode, flushes_sources) else x for k, x in zip(kinds, sources, strict=True)]

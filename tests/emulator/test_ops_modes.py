@@ -70,6 +70,16 @@ def test_denormals_of_16_and_64_bits(mode, sources, results):
     assert execute(by, "v_mul_f32_e32 v0, v1, v2", v={1: SMALL, 2: f32(1.0)}).v(0)[0] == SMALL
 
 
+def test_classes_and_the_last_step_of_a_division_see_denormal_sources():
+    by = set_mode(4, 2, 0)
+    denormal = execute(by, "v_cmp_class_f32_e64 vcc, v1, v2", v={1: SMALL, 2: 1 << 7})
+    assert denormal.vcc[0] == (1 << 64) - 1
+    # VCC scales by 2**-64 or, where the addend's exponent is large, by 2**64; its result is flushed as others are.
+    text = "v_div_fmas_f32 v0, v1, v2, v3"
+    assert execute(by, text, v={1: SMALL, 2: f32(2.0**60), 3: 0}, vcc=0).v(0)[0] == f32(0x123 * 2.0**-89)
+    assert execute(by, text, v={1: SMALL, 2: f32(1.0), 3: 0}, vcc=0).v(0)[0] == 0
+
+
 def test_a_kernel_turns_denormals_on_for_itself():
     code = (set_mode(4, 2, 0), "v_add_f32_e32 v0, v1, v2", set_mode(4, 2, 3), "v_add_f32_e32 v3, v1, v2")
     result = execute(*code, v={1: SMALL, 2: 0})

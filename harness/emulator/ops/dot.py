@@ -1,8 +1,9 @@
 """Dot products within a lane, ``v_dot2_*``, ``v_dot4_*`` and ``v_dot8_*``: what tl.dot becomes where no MFMA fits.
 
 Source: AMD "CDNA3 ISA" and "CDNA4 ISA", VOP3P and VOP2 opcodes. D = C + a0 * b0 + a1 * b1 ...; the ``c`` forms add to
-D. Floats are added to C one after the other, the low half first, each with one rounding; denormals are kept. Integers
-wrap, and saturate under ``clamp``.
+D. Floats are added to C one after the other, the low half first, each with one rounding. Those of float16 take a
+denormal C for 0 and give 0 for a denormal result, whatever MODE says (LLVM SIISelLowering, performFMACombine, and pull
+request 205101, which says +0). Integers wrap, and saturate under ``clamp``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _FLOATS = "v_dot2_f32_f16 v_dot2c_f32_f16 v_dot2_f32_bf16@gfx950 v_dot2c_f32_bf1
 
 @instruction(_FLOATS, klass="valu")
 def float_dot(instruction, context):
-    halves = _bf16 if "bf16" in instruction.mnemonic else _f16
+    halves, finish = (_bf16, np.positive) if "bf16" in instruction.mnemonic else (_f16, _flush)
     a, b, c, out = _keys(instruction, context, "f32", set())
 
     def step(wf):
         view = wf.view
         (a0, a1), (b0, b1) = halves(view[a]), halves(view[b])
-        np.copyto(view[out], fma(a1, b1, fma(a0, b0, view[c])), where=wf.exec_mask)
+        np.copyto(view[out], finish(fma(a1, b1, fma(a0, b0, finish(view[c])))), where=wf.exec_mask)
 
     return step
 
@@ -67,6 +68,10 @@ def _keys(instruction, context, kind, modifiers):
             raise UnimplementedInstruction(f"operand {source.text!r} of a dot product")
     addend = context.source(c[0] if c else d, kind)
     return context.source(a, "u32"), context.source(b, "u32"), addend, result_key(d, kind)
+
+
+def _flush(values):
+    return np.where((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0), np.float32(0), values)
 
 
 def _f16(words):
