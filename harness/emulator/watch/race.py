@@ -14,6 +14,9 @@ other, those of several ranks side by side within ``together``.
 also act for its siblings behind an s_barrier, and races that only the other reading has are kept in ``unspecified``;
 with ``wavefront`` these raise as well, saying ``relies on unspecified behaviour``.
 
+Where LLVM makes compare-and-swaps of a read-modify-write, the plain load with which it begins is left out: it stands at
+the source position of a compare-and-swap, which confirms what it read.
+
 Where a block is smaller than a work-group, Triton lets several wavefronts load the same bytes with one instruction, and
 one of them store there, with no barrier between. If the copies are used this is a bug of the compiler, mostly they are
 not: such races are kept in ``replicated``.
@@ -35,7 +38,7 @@ from harness.emulator import native
 from harness.emulator.faults import DataRace, UnimplementedInstruction
 from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
 from harness.emulator.ops.table import Step
-from harness.emulator.program import Decoded
+from harness.emulator.program import Decoded, Program
 from harness.emulator.state import Wavefronts
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
@@ -61,6 +64,7 @@ from harness.emulator.watch.race_report import UNSPECIFIED, Event, describe, mis
 from harness.emulator.watch.shadow import Region, Shadow
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
+from harness.isa.sources import Frame
 
 if TYPE_CHECKING:
     from harness.emulator.launch import Chunk, Launch
@@ -116,6 +120,7 @@ class Race(Watch):
         self.raises_unspecified = covers != COVERS[0]
         self.unspecified: list[str] = []
         self.replicated: list[str] = []
+        self._positions: dict[int, tuple[Program, set[tuple[Frame, ...]]]] = {}
         self._told: set[tuple[frozenset[tuple[str, int]], str]] = set()
         self.begin(closed=False)
 
@@ -193,14 +198,15 @@ class Race(Watch):
         if mnemonic == "s_waitcnt":
             left, _ = waits_for(decoded.instruction)
             return lambda wf: self._thread(wf).wait(left)
-        if decoded.access is not None and mnemonic.startswith(("global_", "buffer_")):
+        if decoded.access is not None and mnemonic.startswith(("global_", "buffer_", "flat_")):
             raise UnimplementedInstruction(f"mode race does not know {mnemonic}")
         return decoded.step
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
     def _watched(self, access: GlobalAccess | CopyAccess, plain: Step) -> Step:
-        scope = SCOPES.index(access.scope) if isinstance(access, GlobalAccess) else WAVE
+        scope = SCOPES.index(access.scope)
+        frames = access.instruction.frames
 
         def step(wf: Wavefronts) -> None:
             addresses, taking = access.addresses(wf)
@@ -211,6 +217,10 @@ class Race(Watch):
                 return
             registers.locate(wf, access, addresses[0], lanes)
             chosen = addresses[0, lanes]
+            if access.kind == LOAD and scope == WAVE and frames in self._swaps(wf.chunk.launch.program):
+                plain(wf)
+                thread.access(())
+                return
             hostcall = wf.chunk.launch.hostcall
             if hostcall is not None and hostcall.holds(chosen):
                 # The library's stack of packets: who loses the compare-and-swap has read what the winner may write.
@@ -296,6 +306,14 @@ class Race(Watch):
         self._told.add(pair)
         told.append(message)
         return False
+
+    def _swaps(self, program: Program) -> set[tuple[Frame, ...]]:
+        """The source positions of a program's compare-and-swaps."""
+        if id(program) not in self._positions:
+            code = program.listing.instructions
+            found = {i.frames for i in code if "_atomic_cmpswap" in i.mnemonic and i.frames}
+            self._positions[id(program)] = program, found
+        return self._positions[id(program)][1]
 
     def _thread(self, wf: Wavefronts) -> Thread:
         return self._by_wave[self._launches[id(wf.chunk.launch)], int(wf.wave[0])]

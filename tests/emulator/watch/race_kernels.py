@@ -111,3 +111,14 @@ def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(out + i * BLOCK + offsets, tl.load(buffers + i % 2 * BLOCK + offsets))
         tl.debug_barrier()
         tl.atomic_xchg(ack, i + 1, sem="release", scope="sys")
+
+
+@triton.jit
+def largest(out):
+    """At system scope LLVM makes compare-and-swaps of a maximum, the first with a guess by a plain load."""
+    tl.atomic_max(out, tl.program_id(0), scope="sys")
+
+
+@triton.jit
+def peek(out):
+    tl.atomic_max(out, tl.load(out) + 1, scope="sys")

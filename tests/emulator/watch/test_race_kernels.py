@@ -175,6 +175,15 @@ def test_kernels_of_one_rank_are_ordered(driver):
     raises("nothing orders the second rank", twice, (0, 1))
 
 
+def test_the_guess_of_a_read_modify_write_is_no_access(driver):
+    out = ints(1)
+    kernels.largest[(4,)](out)
+    assert out.item() == 3
+    (record,) = driver.drain_launches()
+    assert {"global_load_dword", "global_atomic_cmpswap"} <= {access.mnemonic for access in record.accesses}
+    raises("the load is plain, the atomic at system scope", kernels.peek[(4,)], out)
+
+
 def send_stream(driver, waits: bool, rounds=4):
     source, buffers, out = numbers(rounds * BLOCK), ints(2, BLOCK), ints(rounds * BLOCK)
     flag, ack = ints(rounds), ints(1)
