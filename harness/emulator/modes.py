@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.floating import WITHOUT_IEEE
 from harness.emulator.ops.table import Op
 from harness.emulator.state import (
@@ -58,8 +59,11 @@ def rounds_otherwise(mode: int) -> bool:
 
 
 def current(wf: Wavefronts) -> int:
-    """MODE of these wavefronts. Those that stand at one instruction agree: MODE is written where all pass."""
-    return int(wf.s[0, MODE])
+    """MODE of these wavefronts. A compiler writes it where all wavefronts pass, so that they agree."""
+    mode = wf.s[:, MODE]
+    if (mode != mode[0]).any():
+        raise UnimplementedInstruction("wavefronts that stand at one instruction have different float modes")
+    return int(mode[0])
 
 
 def matters(op: Op, modifiers: dict[str, str]) -> int:

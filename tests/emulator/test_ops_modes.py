@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from harness import emulator
-from harness.emulator.faults import ListingError
+from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.program import decode
 from tests.emulator.single import execute, listing
 
@@ -78,6 +78,14 @@ def test_classes_and_the_last_step_of_a_division_see_denormal_sources():
     text = "v_div_fmas_f32 v0, v1, v2, v3"
     assert execute(by, text, v={1: SMALL, 2: f32(2.0**60), 3: 0}, vcc=0).v(0)[0] == f32(0x123 * 2.0**-89)
     assert execute(by, text, v={1: SMALL, 2: f32(1.0), 3: 0}, vcc=0).v(0)[0] == 0
+
+
+def test_what_a_mode_is_not_applied_to_is_refused():
+    with pytest.raises(UnimplementedInstruction, match="ds_add_f32"):
+        execute(set_mode(4, 2, 0), "ds_add_f32 v0, v1", lds=64)
+    some = "s_setreg_b32 hwreg(HW_REG_MODE, 4, 2), s5"
+    with pytest.raises(UnimplementedInstruction, match="different float modes"):
+        execute(some, "v_add_f32_e32 v0, v1, v2", s={5: [0, 3]}, waves=2)
 
 
 def test_a_kernel_turns_denormals_on_for_itself():

@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator import native, native_lds
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.access import ATOMIC, Effect, LdsAccess
 from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.ops.lds import offset_of
 from harness.emulator.ops.table import instruction
+from harness.emulator.state import DENORMALS_32
 
 # Name and types: what memory holds.
 _OPERATIONS = {
@@ -46,6 +48,9 @@ _PACKED = {"ds_pk_add_f16": pk_add_f16, "ds_pk_add_bf16": pk_add_bf16,
 def atomic(instruction, context):
     size = 8 if instruction.mnemonic.endswith("64") else 4
     operation = _ALL[instruction.mnemonic]
+    if operation == native.FADD and size == 4 and context.varying & DENORMALS_32:
+        # On hardware it flushes as other additions do (LLVM pull request 89468).
+        raise UnimplementedInstruction(f"{instruction.mnemonic} in a kernel that changes the mode of denormal numbers")
     access = _access(instruction, context, size, operation)
     ((offset, data),) = access.parts
     native_lds.prepare()
