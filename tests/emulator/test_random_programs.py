@@ -29,7 +29,7 @@ def test_random_programs_agree_with_numpy_as_machine_code(device, tmp_path, monk
     device("gfx942")
     for cost in ("LOOKING_UP", "COMPILING_RUN", "COMPILING_STEP"):
         monkeypatch.setattr(runs, cost, 0.0)
-    assert_none(failing(8, SEED + 1, tmp_path, launches=2), f"--count 8 --seed {SEED + 1} --compiled")
+    assert_none(failing(5, SEED + 1, tmp_path, launches=2), f"--count 5 --seed {SEED + 1} --compiled")
 
 
 def assert_none(failure, options):
@@ -39,17 +39,10 @@ def assert_none(failure, options):
         pytest.fail(f"{type(error).__name__}: {error}\n{source(program)}\nagain: {again}", pytrace=False)
 
 
-@pytest.mark.parametrize(
-    ("right", "planted", "dtype"),
-    [
-        ("v_max_i32", "v_max_u32", "i32"),
-        ("v_cvt_f32_u32", "v_cvt_f32_i32", "f32"),
-    ],
-)
-def test_a_planted_fault_is_found_and_shrinks(device, right, planted, dtype, tmp_path):
-    device().rewrite = lambda _kernel, listing: listing.replace(right, planted)
-    failure = failing(200, SEED, tmp_path, (dtype,))
-    assert failure is not None, f"{planted} in place of {right} went unnoticed"
+def test_a_planted_fault_is_found_and_shrinks(device, tmp_path):
+    device("gfx942").rewrite = lambda _kernel, listing: listing.replace("v_max_i32", "v_max_u32")
+    failure = failing(200, SEED, tmp_path, ("i32",))
+    assert failure is not None, "an unsigned maximum in place of the signed one went unnoticed"
     program, error = failure
     assert isinstance(error, AssertionError), f"not a wrong result: {error!r}"
     assert program.operations <= 3, source(program)
