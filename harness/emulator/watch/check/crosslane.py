@@ -32,7 +32,9 @@ MOVES: dict[str, tuple[int, ...]] = {
     "v_permlane32_swap_b32": (),
 }
 # Instructions whose lanes keep to themselves.
-LANE_BY_LANE = ("v_dot", "v_cvt_scalef32_")
+LANE_BY_LANE = ("v_dot", "v_cvt_scalef32_", "v_mqsad_u32_u8")
+# Instructions without operands, which move nothing.
+STILL = ("v_nop", "v_clrexcp")
 _EXCHANGES = ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
 
 
@@ -43,6 +45,8 @@ def flow(decoded: Decoded) -> Flow:
     writes = registers.registers(parsed[0]) if parsed else 0
     reads = touched(replace(instruction, operands=instruction.operands[1:]), decoded.accum_offset)
     name = instruction.mnemonic.removesuffix("_e32").removesuffix("_e64")
+    if name in STILL:
+        return Flow(0, 0, lambda wf, shadow: None)
     if name in _EXCHANGES:
         writes = reads = writes | reads
     if name in MOVES:

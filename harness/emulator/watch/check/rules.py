@@ -188,6 +188,6 @@ def _equality(kinds: Sequence[str]) -> Rule:
 
 
 def _halves(bits: Arrays, values: Arrays) -> list[np.ndarray]:
-    """The low half comes from the first source, the high half from the second."""
-    low, high = (np.where(each != 0, np.uint32(0xFFFF), np.uint32(0)) for each in bits)
+    """The low half comes from the first source, the high half from the second; MODE may follow them."""
+    low, high = (np.where(each != 0, np.uint32(0xFFFF), np.uint32(0)) for each in bits[:2])
     return [low | high << np.uint32(16)]
