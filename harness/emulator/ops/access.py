@@ -190,11 +190,25 @@ class FlatAccess(GlobalAccess):
 
 @dataclass(frozen=True)
 class ScalarAccess:
-    """An ``s_load_*``: ``words`` dwords to scalar register ``target``."""
+    """An ``s_load_*`` or ``s_buffer_load_*``: ``words`` dwords to scalar register ``target``.
+
+    The address is that in the register pair ``base`` (48 bits of it in a descriptor), plus ``offset``, plus scalar
+    register ``soffset`` (-1: left out).
+    """
 
     instruction: Instruction
     target: int
     words: int
+    base: int
+    soffset: int
+    offset: int
+
+    def addresses(self, wf: Wavefronts) -> np.ndarray:
+        """Each wavefront's address, uint64[W]."""
+        mask = 0xFFFF if "buffer" in self.instruction.mnemonic else 0xFFFFFFFF
+        low, high = wf.s[:, self.base].astype(np.uint64), wf.s[:, self.base + 1].astype(np.uint64)
+        address = low + ((high & np.uint64(mask)) << np.uint64(32)) + np.uint64(self.offset & 0xFFFFFFFFFFFFFFFF)
+        return address + wf.s[:, self.soffset].astype(np.uint64) if self.soffset >= 0 else address
 
 
 Access = GlobalAccess | LdsAccess | CopyAccess | ScratchAccess | ScalarAccess

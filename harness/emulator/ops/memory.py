@@ -101,7 +101,7 @@ def load_scalar(instruction, context):
             address += offset + (int(wf.s[wave, soffset]) if soffset >= 0 else 0)
             chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
 
-    return Effect(ScalarAccess(instruction, target.register, words), step)
+    return Effect(ScalarAccess(instruction, target.register, words, base.register, soffset, offset), step)
 
 
 @instruction(" ".join(f"s_buffer_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
@@ -118,7 +118,7 @@ def load_scalar_buffer(instruction, context):
             address = (low | (high & 0xFFFF) << 32) + offset + (wf.s[wave, soffset].item() if soffset >= 0 else 0)
             wf.chunk.memory_fault(wf, instruction, wave * 64, address & ~3, 4 * words)
 
-    return Effect(ScalarAccess(instruction, target.register, words), step)
+    return Effect(ScalarAccess(instruction, target.register, words, descriptor.register, soffset, offset), step)
 
 
 def _scalar_operands(instruction):

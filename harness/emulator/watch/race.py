@@ -24,7 +24,7 @@ not: such races are kept in ``replicated``.
 What is found does not depend on how the accesses interleave, but on what the run did: the path that each wavefront
 took, and which released value it read. Where two critical sections may go in either order, one order can hide a race
 that the other shows: try several seeds. Not seen are the accesses of other processes (a value that one of them wrote
-counts as released by everything that this process had published), scalar loads, and accesses of the host.
+counts as released by everything that this process had published), and accesses of the host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import numpy as np
 
 from harness.emulator import native
 from harness.emulator.faults import DataRace, UnimplementedInstruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess, ScratchAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded, Program
 from harness.emulator.state import Wavefronts
@@ -187,6 +187,9 @@ class Race(Watch):
         if isinstance(decoded.access, GlobalAccess | CopyAccess):
             assert decoded.step is not None  # sanity check
             return self._watched(decoded.access, decoded.step)
+        if isinstance(decoded.access, ScalarAccess):
+            assert decoded.step is not None  # sanity check
+            return self._scalar(decoded.access, decoded.step)
         if isinstance(decoded.access, ScratchAccess):
             assert decoded.step is not None  # sanity check
             return self._private(decoded.step)
@@ -237,6 +240,21 @@ class Race(Watch):
             if scope == SYSTEM and self._open(thread.launch):
                 self._remember(chosen, access)
             thread.access(tuple(taken.values()))
+
+        return step
+
+    def _scalar(self, access: ScalarAccess, plain: Step) -> Step:
+        """A scalar load: it is waited for by lgkmcnt, and taken to be complete when nothing else is in flight."""
+
+        def step(wf: Wavefronts) -> None:
+            launch, addresses = wf.chunk.launch, access.addresses(wf)
+            plain(wf)
+            inside = 0 <= int(addresses[0]) - launch.kernarg_address < launch.kernarg.nbytes
+            if not inside and access.instruction.frames not in self._swaps(launch.program):
+                thread, lanes = self._thread(wf), np.zeros(1, np.int64)
+                thread.reached[ISSUED] += 1
+                number, size = thread.reached[ISSUED], 4 * access.words
+                self._note(Event(thread, number, LOAD, WAVE, access.instruction, size, addresses, lanes), {})
 
         return step
 

@@ -162,6 +162,8 @@ class Thread:
         for operation in self.flight[:done]:
             self._complete(operation)
         del self.flight[:done]
+        if not self.flight:
+            self.reached[COMPLETE] = self.reached[ISSUED]
 
     def _complete(self, operation: Operation) -> None:
         if operation.number:

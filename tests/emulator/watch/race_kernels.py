@@ -114,11 +114,19 @@ def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def largest(out):
+def largest(out, BLOCK: tl.constexpr):
     """At system scope LLVM makes compare-and-swaps of a maximum, the first with a guess by a plain load."""
-    tl.atomic_max(out, tl.program_id(0), scope="sys")
+    tl.atomic_max(out + tl.arange(0, BLOCK), tl.program_id(0), scope="sys")
 
 
 @triton.jit
-def peek(out):
-    tl.atomic_max(out, tl.load(out) + 1, scope="sys")
+def peek(out, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.atomic_max(out + offsets, tl.load(out + offsets) + 1, scope="sys")
+
+
+@triton.jit
+def peek_scalar(out):
+    """The load is an s_load: LLVM sees that this work-group has not written before."""
+    before = tl.load(out)
+    tl.atomic_max(out, before + 1, scope="sys")

@@ -176,12 +176,17 @@ def test_kernels_of_one_rank_are_ordered(driver):
 
 
 def test_the_guess_of_a_read_modify_write_is_no_access(driver):
-    out = ints(1)
-    kernels.largest[(4,)](out)
-    assert out.item() == 3
+    out = ints(64)
+    kernels.largest[(4,)](out, 64)
+    assert (out == 3).all()
     (record,) = driver.drain_launches()
     assert {"global_load_dword", "global_atomic_cmpswap"} <= {access.mnemonic for access in record.accesses}
-    raises("the load is plain, the atomic at system scope", kernels.peek[(4,)], out)
+    raises("the load is plain, the atomic at system scope", kernels.peek[(4,)], out, 64)
+
+
+def test_scalar_loads_take_part(driver):
+    found = raises("the load is plain, the atomic at system scope", kernels.peek_scalar[(4,)], ints(1))
+    assert any(found.where[which]["instruction"].startswith("s_load_dword") for which in ("first", "second"))
 
 
 def send_stream(driver, waits: bool, rounds=4):
