@@ -18,7 +18,7 @@ def _extreme(pick, of_zeros):
         equal = of_zeros(a.view(word), b.view(word)).view(a.dtype)
         return np.where(a == b, equal, pick(a, b))
 
-    return lambda a, b, c: two(two(*np.broadcast_arrays(a, b)), np.broadcast_to(c, np.broadcast(a, b, c).shape))
+    return lambda a, b, c: two(two(a, b), c)
 
 
 _minimum3, _maximum3 = _extreme(np.minimum, np.bitwise_or), _extreme(np.maximum, np.bitwise_and)
