@@ -8,7 +8,7 @@ from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops import TABLE
 from tests.emulator import edges
 from tests.emulator.covering import covers
-from tests.emulator.ieee import F16, F32, Format, convert, fma
+from tests.emulator.ieee import F16, F32, Format, add, convert, fma, mul
 from tests.emulator.semantics import clamp, signed, wrap
 from tests.emulator.single import execute
 
@@ -27,8 +27,11 @@ def integers(name, a, b, c, saturate):
 
 
 def floats(name, a, b, c):
-    """Of float16, a denormal addend or result is 0."""
+    """Of float16, a denormal addend or result is 0. v_dot2_f32_bf16 begins with the products."""
     f = BF16 if name.endswith("bf16") else F16
+    if name == "v_dot2_f32_bf16":
+        pairs = [[convert(f, F32, word >> shift & 0xFFFF) for word in (a, b)] for shift in (0, 16)]
+        return add(F32, fma(F32, *pairs[1], mul(F32, *pairs[0])), c)
     c = 0 if f is F16 and F32.is_denormal(c) else c
     for shift in (0, 16):
         c = fma(F32, *(convert(f, F32, word >> shift & 0xFFFF) for word in (a, b)), c)

@@ -1,7 +1,8 @@
 """Dot products within a lane, ``v_dot2_*``, ``v_dot4_*`` and ``v_dot8_*``: what tl.dot becomes where no MFMA fits.
 
 Source: AMD "CDNA3 ISA" and "CDNA4 ISA", VOP3P and VOP2 opcodes. D = C + a0 * b0 + a1 * b1 ...; the ``c`` forms add to
-D. Floats are added to C one after the other, the low half first, each with one rounding. Those of float16 take a
+D. Floats are added to C one after the other, the low half first, each with one rounding; v_dot2_f32_bf16 alone adds C
+last (CDNA4 ISA, its pseudocode). Those of float16 take a
 denormal C for 0 and give 0 for a denormal result, whatever MODE says (LLVM SIISelLowering, performFMACombine, and pull
 request 205101, which says +0). Integers wrap, and saturate under ``clamp``.
 """
@@ -29,11 +30,13 @@ _FLOATS = "v_dot2_f32_f16 v_dot2c_f32_f16 v_dot2_f32_bf16@gfx950 v_dot2c_f32_bf1
 def float_dot(instruction, context):
     halves, finish = (_bf16, np.positive) if "bf16" in instruction.mnemonic else (_f16, _flush)
     a, b, c, out = _keys(instruction, context, "f32", set())
+    last = instruction.mnemonic.startswith("v_dot2_f32_bf16")
 
     def step(wf):
         view = wf.view
         (a0, a1), (b0, b1) = halves(view[a]), halves(view[b])
-        np.copyto(view[out], finish(fma(a1, b1, fma(a0, b0, finish(view[c])))), where=wf.exec_mask)
+        total = fma(a1, b1, a0 * b0) + view[c] if last else finish(fma(a1, b1, fma(a0, b0, finish(view[c]))))
+        np.copyto(view[out], total, where=wf.exec_mask)
 
     return step
 
