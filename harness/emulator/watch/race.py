@@ -14,8 +14,8 @@ other, those of several ranks side by side within ``together``.
 also act for its siblings behind an s_barrier, and races that only the other reading has are kept in ``unspecified``;
 with ``wavefront`` these raise as well, saying ``relies on unspecified behaviour``.
 
-Where LLVM makes compare-and-swaps of a read-modify-write, the plain load with which it begins is left out: it stands at
-the source position of a compare-and-swap, which confirms what it read.
+Where LLVM makes compare-and-swaps of a read-modify-write, the plain load with which it begins is left out, since the
+swap confirms what it read: the last load of that width before the swap, from the same source position.
 
 Where a block is smaller than a work-group, Triton lets several wavefronts load the same bytes with one instruction, and
 one of them store there, with no barrier between. If the copies are used this is a bug of the compiler, mostly they are
@@ -30,12 +30,13 @@ counts as released by everything that this process had published), and accesses 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.emulator import native
 from harness.emulator.faults import DataRace, UnimplementedInstruction
+from harness.emulator.listing import Instruction
 from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess, ScratchAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded, Program
@@ -43,9 +44,19 @@ from harness.emulator.state import Wavefronts
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.race_history import (
+    UNTOUCHED,
+    Cell,
+    Released,
+    add,
+    are_copies,
+    continue_release,
+    events,
+    ordered,
+    same,
+)
 from harness.emulator.watch.race_order import (
     AGENT,
-    COMPLETE,
     ISSUED,
     LENIENT,
     NOTHING,
@@ -64,47 +75,9 @@ from harness.emulator.watch.race_report import UNSPECIFIED, Event, describe, mis
 from harness.emulator.watch.shadow import Region, Shadow
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
-from harness.isa.sources import Frame
 
 if TYPE_CHECKING:
     from harness.emulator.launch import Chunk, Launch
-
-
-class Readers(NamedTuple):
-    """Reads of a byte since its last write: the newest, and those before; ``length`` of them in all."""
-
-    event: Event
-    before: Readers | None
-    length: int
-
-
-class Released(NamedTuple):
-    """What reading a byte's value hands over, by ``scope`` and rank of who released it. ``place`` is the releasing
-    work-group, None: several."""
-
-    scope: int
-    rank: int
-    place: tuple[int, int] | None
-    orders: tuple[Order, Order]
-
-
-class Cell:
-    """The history of bytes: the last writes (several only where all are atomic), the reads since, what is released."""
-
-    __slots__ = ("readers", "released", "writes")
-
-    def __init__(
-        self,
-        writes: tuple[Event, ...] = (),
-        readers: Readers | None = None,
-        released: tuple[Released, ...] = (),
-    ) -> None:
-        self.writes = writes
-        self.readers = readers
-        self.released = released
-
-
-UNTOUCHED = Cell()
 
 
 class Race(Watch):
@@ -120,7 +93,7 @@ class Race(Watch):
         self.raises_unspecified = covers != COVERS[0]
         self.unspecified: list[str] = []
         self.replicated: list[str] = []
-        self._positions: dict[int, tuple[Program, set[tuple[Frame, ...]]]] = {}
+        self._guessing: dict[int, tuple[Program, set[int]]] = {}
         self._told: set[tuple[frozenset[tuple[str, int]], str]] = set()
         self.begin(closed=False)
 
@@ -209,7 +182,7 @@ class Race(Watch):
 
     def _watched(self, access: GlobalAccess | CopyAccess, plain: Step) -> Step:
         scope = SCOPES.index(access.scope)
-        frames = access.instruction.frames
+        index = access.instruction.index
 
         def step(wf: Wavefronts) -> None:
             addresses, taking = access.addresses(wf)
@@ -220,7 +193,7 @@ class Race(Watch):
                 return
             registers.locate(wf, access, addresses[0], lanes)
             chosen = addresses[0, lanes]
-            if access.kind == LOAD and scope == WAVE and frames in self._swaps(wf.chunk.launch.program):
+            if access.kind == LOAD and scope == WAVE and index in self._guesses(wf.chunk.launch.program):
                 plain(wf)
                 thread.access(())
                 return
@@ -250,7 +223,7 @@ class Race(Watch):
             launch, addresses = wf.chunk.launch, access.addresses(wf)
             plain(wf)
             inside = 0 <= int(addresses[0]) - launch.kernarg_address < launch.kernarg.nbytes
-            if not inside and access.instruction.frames not in self._swaps(launch.program):
+            if not inside and access.instruction.index not in self._guesses(launch.program):
                 thread, lanes = self._thread(wf), np.zeros(1, np.int64)
                 thread.reached[ISSUED] += 1
                 number, size = thread.reached[ISSUED], 4 * access.words
@@ -284,17 +257,17 @@ class Race(Watch):
             old = cell or UNTOUCHED
             writes = tuple(e for e in old.writes if self._concurrent(e, event, region, cell))
             if event.kind == LOAD:
-                new[cell] = Cell(old.writes, _add(old.readers, event), old.released)
+                new[cell] = Cell(old.writes, add(old.readers, event), old.released)
             else:
                 readers = None
-                for e in _events(old.readers):
+                for e in events(old.readers):
                     # Own reads stay, to know a copy of theirs that comes later.
                     if self._concurrent(e, event, region, cell) or e.thread is thread:
-                        readers = _add(readers, e)
+                        readers = add(readers, e)
                 released: tuple[Released, ...] = () if mine is None else (mine,)
                 if event.kind == ATOMIC and mine is not None:
-                    released = _continue(old.released, mine)
-                new[cell] = Cell((*(e for e in writes if not _same(e, event)), event), readers, released)
+                    released = continue_release(old.released, mine)
+                new[cell] = Cell((*(e for e in writes if not same(e, event)), event), readers, released)
             if event.kind != STORE and scope > WAVE:
                 for r in old.released:
                     relation = distance(thread, r.place, r.rank)
@@ -304,14 +277,14 @@ class Race(Watch):
 
     def _concurrent(self, first: Event, second: Event, region: Region, cell: Cell | None) -> bool:
         """False when ``first`` happens before ``second``, True when both are atomic; otherwise they race."""
-        if first.thread is second.thread or _ordered(first, second, STRICT):
+        if first.thread is second.thread or ordered(first, second, STRICT):
             return False
         if first.atomic and second.atomic and min(first.scope, second.scope) >= second.thread.relation(first.thread):
             return True
-        copies = _copies(first, second, cell)
+        copies = are_copies(first, second, cell)
         if copies:
             told, why = self.replicated, "one loads a copy of what the other has loaded before it stores"
-        elif _ordered(first, second, LENIENT):
+        elif ordered(first, second, LENIENT):
             told, why = self.unspecified, UNSPECIFIED
         else:
             told, why = None, missing(first, second)
@@ -325,13 +298,11 @@ class Race(Watch):
         told.append(message)
         return False
 
-    def _swaps(self, program: Program) -> set[tuple[Frame, ...]]:
-        """The source positions of a program's compare-and-swaps."""
-        if id(program) not in self._positions:
-            code = program.listing.instructions
-            found = {i.frames for i in code if "_atomic_cmpswap" in i.mnemonic and i.frames}
-            self._positions[id(program)] = program, found
-        return self._positions[id(program)][1]
+    def _guesses(self, program: Program) -> set[int]:
+        """The indices of a program's loads that only guess what a compare-and-swap will find."""
+        if id(program) not in self._guessing:
+            self._guessing[id(program)] = program, _guesses(program.listing.instructions)
+        return self._guessing[id(program)][1]
 
     def _thread(self, wf: Wavefronts) -> Thread:
         return self._by_wave[self._launches[id(wf.chunk.launch)], int(wf.wave[0])]
@@ -368,75 +339,15 @@ def _effects(
     return [(kind, some) for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps)) if some.any()]
 
 
-def _ordered(first: Event, second: Event, reading: int) -> bool:
-    """True when ``first``, of another thread, happens before ``second``."""
-    view, thread = second.thread.views[reading], first.thread
-    relation = second.thread.relation(thread)
-    if relation == WORKGROUP:
-        level = ISSUED
-    elif first.kind == LOAD or first.scope >= relation:
-        level = COMPLETE
-    else:
-        level = relation
-    orders = [view.known]
-    # Only loads can hit old lines, and those with scope bits look beyond the caches; siblings share theirs.
-    if second.kind == STORE or first.kind == LOAD or relation == WORKGROUP:
-        orders += view.seen.values()
-    else:
-        orders += [order for reach, order in view.seen.items() if reach <= second.scope]
-    return any(
-        order[level].get(thread.number, 0) >= first.number
-        or thread.key in order[level]
-        or (first.scope >= relation and order.read.get(thread.number, 0) == first.number)
-        for order in orders
-    )
-
-
-def _copies(first: Event, second: Event, cell: Cell | None) -> bool:
-    """True for a load and a store by siblings, of which the storing one has loaded these bytes with the same
-    instruction."""
-    load, store = (first, second) if first.kind == LOAD else (second, first)
-    if cell is None or load.kind != LOAD or load.thread.relation(store.thread) != WORKGROUP:
-        return False
-    return any(e.thread is store.thread and e.instruction is load.instruction for e in _events(cell.readers))
-
-
-def _same(a: Event, b: Event) -> bool:
-    """Of two accesses of one thread that reach equally far the newer one stands for both."""
-    return a.thread is b.thread and a.reach == b.reach
-
-
-def _events(readers: Readers | None) -> list[Event]:
-    events = []
-    while readers is not None:
-        events.append(readers.event)
-        readers = readers.before
-    return events
-
-
-def _add(readers: Readers | None, event: Event) -> Readers:
-    """One more read. When there are many, those of the same thread before are dropped."""
-    if readers is not None and _same(readers.event, event):
-        readers = readers.before
-    length = readers.length + 1 if readers is not None else 1
-    if length & (length - 1) == 0 and length >= 16:
-        newest: dict[tuple[int, int, bool], Event] = {}
-        for e in _events(readers):
-            newest.setdefault((e.thread.number, *e.reach), e)
-        newest.pop((event.thread.number, *event.reach), None)
-        readers, length = None, len(newest) + 1
-        for n, e in enumerate(reversed(newest.values())):
-            readers = Readers(e, readers, n + 1)
-    return Readers(event, readers, length)
-
-
-def _continue(released: tuple[Released, ...], mine: Released) -> tuple[Released, ...]:
-    """A read-modify-write continues the release sequences that it reads (C++ [intro.races])."""
-    out = []
-    for r in released:
-        if (r.scope, r.rank) == (mine.scope, mine.rank):
-            orders = r.orders[0].join(mine.orders[0]), r.orders[1].join(mine.orders[1])
-            mine = Released(mine.scope, mine.rank, mine.place if r.place == mine.place else None, orders)
-        else:
-            out.append(r)
-    return (*out, mine)
+def _guesses(code: list[Instruction]) -> set[int]:
+    found: set[int] = set()
+    for swap in code:
+        if "_atomic_cmpswap" not in swap.mnemonic or not swap.frames:
+            continue
+        width = "_dwordx2" if swap.mnemonic.endswith("_x2") else "_dword"
+        for load in reversed(code[: swap.index]):
+            alike = "_load_" in load.mnemonic and load.mnemonic.endswith(width) and load.frames == swap.frames
+            if alike and load.index not in found:
+                found.add(load.index)
+                break
+    return found

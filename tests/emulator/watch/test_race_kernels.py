@@ -185,7 +185,7 @@ def test_the_guess_of_a_read_modify_write_is_no_access(driver):
 
 
 def test_scalar_loads_take_part(driver):
-    found = raises("the load is plain, the atomic at system scope", kernels.peek_scalar[(4,)], ints(1))
+    found = raises("data race on 4 bytes", kernels.count_up[(4,)], ints(4))
     assert any(found.where[which]["instruction"].startswith("s_load_dword") for which in ("first", "second"))
 
 
