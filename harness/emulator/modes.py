@@ -4,7 +4,7 @@ Source: CDNA3 ISA, "Wave State" (MODE) and VOP3 output modifiers; LLVM AMDGPUUsa
 (FLOAT_DENORM_MODE, ENABLE_DX10_CLAMP, ENABLE_IEEE_MODE, FP16_OVFL). Denormal numbers: 0 flushes sources and results,
 1 results, 2 sources, 3 nothing. IEEE quiets signalling NaN in minima and maxima, and switches output modifiers off.
 DX10_CLAMP makes a clamped NaN 0. FP16_OVFL makes a float16 overflow the largest number; an infinity among the sources
-stays one.
+stays one. The rounding mode is ``rounding``'s business.
 
 Triton asks for denormals, IEEE and DX10_CLAMP, which is ``USUAL`` and costs nothing. ``allow_flush_denorm`` and casts
 to 8-bit floats change MODE: the instructions that it matters to then have a step for each value met.
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.emulator import rounding
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.floating import WITHOUT_IEEE
 from harness.emulator.ops.table import Op
@@ -53,11 +54,6 @@ def initial(directives: dict[str, int]) -> int:
     )
 
 
-def rounds_otherwise(mode: int) -> bool:
-    """Whether MODE asks for a rounding other than to nearest even, which is all that the emulator has."""
-    return bool(mode & ROUNDING)
-
-
 def current(wf: Wavefronts) -> int:
     """MODE of these wavefronts. A compiler writes it where all wavefronts pass, so that they agree."""
     mode = wf.s[:, MODE]
@@ -69,7 +65,8 @@ def current(wf: Wavefronts) -> int:
 def matters(op: Op, modifiers: dict[str, str]) -> int:
     """The bits of MODE that an instruction depends on."""
     kinds = {kind.lstrip("@") for kind in op.results + op.sources}
-    bits = DENORMALS_32 if "f32" in kinds else 0
+    bits = ROUNDING if rounding.applies(op) else 0
+    bits |= DENORMALS_32 if "f32" in kinds else 0
     bits |= DENORMALS_16_64 if kinds & {"f16", "f64"} else 0
     bits |= FP16_OVFL if "f16" in op.results else 0
     bits |= IEEE if op.function in WITHOUT_IEEE or modifiers.keys() & {"mul", "div"} else 0
@@ -88,6 +85,8 @@ def flushes_sources(mode: int, kind: str) -> bool:
 def applied(op: Op, mode: int) -> Op:
     """The op as it is in a mode other than ``USUAL``."""
     inner: Callable[..., Any] = op.function if mode & IEEE else WITHOUT_IEEE.get(op.function, op.function)
+    if rounding.applies(op) and (to := rounding.direction(op, mode)):
+        inner = rounding.rounded(op, inner, to)
     stay = op.name.startswith(_SOURCES_STAY)
     kinds = ["" if stay else kind.lstrip("@") for kind in op.sources]
 

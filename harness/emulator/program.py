@@ -306,10 +306,6 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
 def _varying(listing: Listing) -> int:
     """The bits of MODE in which the kernel may depart from what Triton asks for by default."""
     start = modes.initial(listing.directives)
-    if modes.rounds_otherwise(start):
-        raise ListingError(
-            f"kernel {listing.name}: .amdhsa_float_round_mode_*: the emulator rounds to nearest even only"
-        )
     varying = start ^ modes.USUAL
     for instruction in listing.instructions:
         varying |= hardware.written(instruction)

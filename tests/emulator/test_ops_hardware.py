@@ -30,7 +30,7 @@ def test_mode_is_read_and_written_by_field():
 
 @pytest.mark.parametrize(
     "text",
-    ["s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1",
+    [
      "s_setreg_imm32_b32 hwreg(HW_REG_TRAPSTS, 0, 1), 1", "s_getreg_b32 s4, hwreg(HW_REG_TMA_LO)"],
 )  # fmt: skip
 def test_what_the_emulator_lacks_is_refused(text):

@@ -1,15 +1,21 @@
 """The float modes of MODE and of the kernel descriptor: denormal numbers, overflow of float16, IEEE, clamped NaN."""
 
+import random
 import struct
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 
 from harness import emulator
-from harness.emulator.faults import ListingError, UnimplementedInstruction
+from harness.emulator.allocations import Allocations
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.launch import Launch
 from harness.emulator.program import decode
+from tests.emulator.ieee import F16, F32, F64, FORMATS, Format
 from tests.emulator.single import execute, listing
 
 
@@ -21,11 +27,80 @@ def set_mode(offset: int, width: int, value: int) -> str:
     return f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, {offset}, {width}), {value}"
 
 
-@pytest.mark.parametrize("name", ["float_round_mode_32", "float_round_mode_16_64"])
-def test_a_rounding_that_the_emulator_lacks_is_refused(name):
-    text = listing("s_nop 0").replace("\t.end_amdhsa_kernel", f"\t\t.amdhsa_{name} 1\n\t.end_amdhsa_kernel")
-    with pytest.raises(ListingError, match="float_round_mode"):
-        decode(text)
+# -- rounding ----------------------------------------------------------------------------------------------------------
+
+
+def directed(f: Format, value: Fraction, to: int, zero: int = 0) -> int:
+    """The pattern of a value: 1 the next above, 2 the next below, 3 the next toward zero."""
+    if value == 0:
+        return zero
+    inward = f.round(value, toward_zero=True)
+    outward = value > 0 if to == 1 else value < 0 if to == 2 else False
+    return inward + (outward and f.value(inward) != value)
+
+
+EXACT = {
+    "add": lambda a, b, c: a + b, "mul": lambda a, b, c: a * b, "fma": lambda a, b, c: a * b + c,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
+@pytest.mark.parametrize("name", EXACT)
+def test_rounding(name, kind, to):
+    f, some = FORMATS[kind], random.Random(name + kind)
+    wide, offset = kind == "f64", 0 if kind == "f32" else 2
+    near = f.bias << f.mantissa
+    cases = [[near + some.randrange(-(8 << f.mantissa), 8 << f.mantissa) | some.choice((0, f.sign)) for _ in range(3)]
+             for _ in range(60)]  # fmt: skip
+    cases += [[f.inf - 1, f.inf - 1, f.inf - 1], [1, 1, 1], [f.sign | 1, 1, 1], [f.inf - 1, near, f.sign | 1]]
+    v = {}
+    for i in range(3):
+        column = [case[i] for case in cases]
+        v[2 + 2 * i] = [word & 0xFFFFFFFF for word in column]
+        v[3 + 2 * i] = [word >> 32 for word in column]
+    count = 3 if name == "fma" else 2
+    operands = [f"v[{2 * i}:{2 * i + 1}]" if wide else f"v{2 * i}" for i in range(count + 1)]
+    result = execute(set_mode(offset, 2, to), f"v_{name}_{kind} {', '.join(operands)}", v=v)
+    for case, got in zip(cases, result.v64(0) if wide else result.v(0), strict=True):
+        value = EXACT[name](*map(f.value, case))
+        wanted = directed(f, value, to) if to else f.round(value)
+        assert got & (f.sign | f.sign - 1) == wanted or value == 0, (list(map(hex, case)), hex(got), hex(wanted))
+
+
+@pytest.mark.parametrize("to", [1, 2, 3])
+def test_rounding_of_conversions(to):
+    words = [f32(x) for x in (1 + 2.0**-11, -1 - 2.0**-11, 65519.0, -65519.0, 1e6, -1e6, 2.0**-25, -(2.0**-25))] * 8
+    got = execute(set_mode(2, 2, to), "v_cvt_f16_f32_e32 v0, v1", v={1: words}).v(0)
+    assert got == [directed(F16, F32.value(word), to) for word in words]
+    numbers = [(1 << 24) + 1, (1 << 32) - 1, 3, 0x80000001] * 16
+    assert execute(set_mode(0, 2, to), "v_cvt_f32_u32_e32 v0, v1", v={1: numbers}).v(0) == [
+        directed(F32, Fraction(n), to) for n in numbers
+    ]
+    double = struct.unpack("<Q", struct.pack("<d", -1.0 - 2.0**-40))[0]
+    v = {2: double & 0xFFFFFFFF, 3: double >> 32}
+    narrowed = execute(set_mode(0, 2, to), "v_cvt_f32_f64_e32 v0, v[2:3]", v=v).v(0)[0]
+    assert narrowed == directed(F32, F64.value(double), to)
+
+
+def test_the_descriptor_asks_for_a_rounding():
+    text = listing("v_add_f32_e32 v0, 1.0, v1").replace(
+        "\t.end_amdhsa_kernel", "\t\t.amdhsa_float_round_mode_32 1\n\t.end_amdhsa_kernel"
+    )
+    code = decode(text)
+    wf = Launch(code, (1, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations()).start(0, 1).wavefronts
+    wf.v[0, :, :, 1] = 1
+    for step in code.blocks[0].segments[0].steps:
+        step(wf)
+    assert (wf.v[0, :, :, 0] == f32(1.0) + 1).all()
+    # The host rounds to nearest again.
+    assert np.float32(1.0) + np.float32(1e-30) == 1.0
+
+
+def test_steps_that_need_the_nearest_number_are_refused():
+    with pytest.raises(UnimplementedInstruction, match="v_ldexp_f32 with rounding mode 1"):
+        execute(set_mode(0, 2, 1), "v_ldexp_f32 v0, v1, v2")
+    assert execute(set_mode(0, 2, 1), "v_floor_f32_e32 v0, v1", v={1: f32(-0.5)}).v(0)[0] == f32(-1.0)
 
 
 # -- denormal numbers --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops.table import instruction
-from harness.emulator.state import MODE, ROUNDING, SCALAR, key
+from harness.emulator.state import MODE, SCALAR, key
 
 XCDS, COMPUTE_UNITS = 8, 38
 _NUMBERS = {"HW_REG_MODE": 1, "HW_REG_HW_ID": 4, "HW_REG_XCC_ID": 20}
@@ -33,7 +33,7 @@ def getreg(instruction, context):
 
 @instruction("s_setreg_b32 s_setreg_imm32_b32", klass="salu")
 def setreg(instruction, context):
-    """Only MODE can be written, and there not the rounding modes: to nearest even is all that the emulator has."""
+    """Only MODE can be written."""
     read, offset, width = _register(instruction.operands[0])
     if read is not _mode:
         raise UnimplementedInstruction(f"writing the hardware register {instruction.operands[0]}")
@@ -43,8 +43,6 @@ def setreg(instruction, context):
     def step(wf):
         old = wf.s[:, MODE]
         new = (old & ~field) | (wf.view[source] << np.uint32(offset) & field)
-        if ((old ^ new) & np.uint32(ROUNDING)).any():
-            raise UnimplementedInstruction(f"{instruction.text!r} asks for a rounding that the emulator lacks")
         wf.s[:, MODE] = new
 
     return step
