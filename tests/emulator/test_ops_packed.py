@@ -13,8 +13,8 @@ from tests.emulator.ieee import F16, F32, FORMATS, convert, fma
 from tests.emulator.semantics import BITS, SEMANTICS
 from tests.emulator.single import execute
 
-# Those of one arch have tests of their own.
-PACKED = sorted(n for n, op in TABLE.items() if getattr(op, "packed", False) and "@" not in n)
+# Those of one arch, and the one that reads its destination, have tests of their own.
+PACKED = sorted(n for n, op in TABLE.items() if getattr(op, "packed", False) and "@" not in n and "fmac" not in n)
 # The same operation on one value; packed shifts and products are named like the plain ones.
 PLAIN = {name: name.replace("v_pk_", "v_") for name in PACKED}
 MASK = 0x00FF_F0F0_1234_8001
@@ -64,6 +64,21 @@ def test_packed(name):
                 else:
                     wanted = semantics.function(*sources)
                     assert same(kind, got, wanted), f"{text}: {list(map(hex, sources))} gave {got:#x}, not {wanted:#x}"
+
+
+@covers("v_pk_fmac_f16")
+def test_packed_fmac_adds_to_its_destination():
+    cases = edges.combinations(["f16"] * 3, "v_pk_fmac_f16", most=128)[:128]
+    cases += cases[: 128 - len(cases)]
+    columns = [[c[i] | d[i] << 16 for c, d in zip(cases, cases[::-1], strict=True)] for i in range(3)]
+    v = {0: columns[2], 1: columns[0], 2: columns[1]}
+    result = execute("v_pk_fmac_f16 v0, v1, v2", v=v, exec=MASK, waves=2).v(0)
+    for lane, (low, high) in enumerate(zip(cases, cases[::-1], strict=True)):
+        if not MASK >> lane % 64 & 1:
+            assert result[lane] == columns[2][lane]
+            continue
+        for got, (a, b, c) in ((result[lane] & 0xFFFF, low), (result[lane] >> 16, high)):
+            assert same("f16", got, fma(F16, a, b, c)), (hex(a), hex(b), hex(c), hex(got))
 
 
 def test_packed_constants():
