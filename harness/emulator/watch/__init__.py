@@ -3,13 +3,11 @@
     driver = emulator.activate(mode="check")                       # or weak, trace, race
     kernel[grid](tensor, ...)
 
-======  ================================================================================================================
-fast    executes, and counts what was executed
-check   raises for what a GPU lets pass or answers with wrong numbers: red zones, uninitialised values, missing
-waits, ... weak    an adversary of the gfx942 memory model: stores stay in caches, loads hit old lines, as far as
-LLVM allows it trace   keeps a timeline and an access log, for Perfetto
-race    names two accesses that no happens-before orders
-======  ================================================================================================================
+``fast``    executes, and counts what was executed
+``check``   raises for what a GPU lets pass or answers with wrong numbers: red zones, undefined values, missing waits
+``weak``    an adversary of the gfx942 memory model: stores stay in caches, loads hit old lines, as LLVM allows it
+``trace``   keeps a timeline and an access log, for Perfetto
+``race``    names two accesses that no happens-before orders
 
 A mode is a ``Watch``. It instruments the steps of a program while it is decoded, and the scheduler tells it what
 happens to wavefronts. With a ``Choices`` it also decides what is left open: which wavefront goes next, how old a cached
