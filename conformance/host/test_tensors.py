@@ -9,6 +9,7 @@ import ctypes
 import torch
 
 from conformance.host.checks import offset_in_heap, run_named
+from conformance.rma.test_load import read_address
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase
@@ -53,17 +54,15 @@ def filled(env, found, iris):
 def fresh_memory(env, found, iris):
     """zeros clears what was there: the heap is filled through a first allocation of an instance, then handed out
     again."""
-    iris.empty(4096, dtype=torch.uint8).fill_(0xA5)
-    whole = (
-        torch.frombuffer(
-            (ctypes.c_ubyte * (1 << 20)).from_address(int(iris.get_heap_bases()[env.rank])),
-            dtype=torch.uint8,
-        )
-        if env.device.torch_device.type == "cpu"
-        else None
-    )
-    if whole is not None:
-        whole.fill_(0xA5)
+    first = iris.empty(4096, dtype=torch.uint8)
+    first.fill_(0xA5)
+    if env.device.torch_device.type == "cpu":
+        base = int(iris.get_heap_bases()[env.rank])
+        torch.frombuffer((ctypes.c_ubyte * (1 << 20)).from_address(base), dtype=torch.uint8).fill_(0xA5)
+    else:
+        # A view beyond the tensor: torch lets nobody see more of a GPU's memory than its storage, the whole heap.
+        storage = first.untyped_storage()
+        torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, 0, (storage.nbytes(),)).fill_(0xA5)
     env.settle()
     _like_torch(
         found, iris, "zeros on used memory", iris.zeros(100, dtype=torch.int32), torch.zeros(100, dtype=torch.int32)
@@ -195,20 +194,15 @@ def formats(env, found, iris):
 
 def collective(env, found, iris):
     """What a rank wrote before it allocates is visible to the others after they have allocated."""
-    if env.device.torch_device.type != "cpu":
-        return
-    flag = iris.empty(1, dtype=torch.int64)
+    flag = iris.empty(1, dtype=torch.int32)
     flag.fill_(-1)
     env.settle()
     env.late(env.world_size - 1, 30)
     flag.fill_(env.rank)
     iris.zeros(8)
     for rank, base in enumerate(iris.get_heap_bases().tolist()):
-        found.equal(
-            f"what rank {rank} wrote before it allocated",
-            ctypes.c_int64.from_address(base + offset_in_heap(iris, flag)).value,
-            rank,
-        )
+        seen = read_address(env, base + offset_in_heap(iris, flag))
+        found.equal(f"what rank {rank} wrote before it allocated", seen, rank)
 
 
 def names(env, found, iris):

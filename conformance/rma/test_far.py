@@ -50,12 +50,13 @@ def run(env, case):
     wanted[CELL : CELL + 4].view(torch.int32)[0] = 7
 
     shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=1)
-    keep = torch.ones(COUNT, dtype=torch.uint8)
+    here = env.device.torch_device
+    keep = torch.ones(COUNT, dtype=torch.uint8, device=here)
     local = OtherInstance(env, iris)
     with env.acting():
         test_put.launch(local, shape, at["source"], at["result"], keep, right)
         test_get.launch(local, shape, at["source"], heap[place + RESULT + 512 :].view(torch.int32), keep, right)
-        zero, one = torch.zeros(1, dtype=torch.int32), torch.full((1,), 7, dtype=torch.int32)
+        zero, one = (torch.full((1,), value, dtype=torch.int32, device=here) for value in (0, 7))
         atomic_kernel[(1,)](
             env.device_context, iris.get_device_context(), test_add.apply, at["cell"], zero, one, zero,
             keep, keep, 1, right,

@@ -54,11 +54,32 @@ def run(env, case):
     return run_transfers(env, case, launch, push=False, shows_other=True)
 
 
+class Address:
+    """A raw int32 pointer, as Triton takes it from any object with ``data_ptr`` and ``dtype``."""
+
+    dtype = torch.int32
+
+    def __init__(self, address):
+        self._address = address
+
+    def data_ptr(self):
+        return self._address
+
+
 def read_word(env, rank, start):
     """The int32 at byte ``start`` of ``rank``'s arena, by a remote load; for other requirements."""
+    return _read(env, env.pointer(start, torch.int32), rank)
+
+
+def read_address(env, address):
+    """The int32 at an address as it is mapped in this process, by a load that translates nothing."""
+    return _read(env, Address(address), env.rank)
+
+
+def _read(env, pointer, rank):
     seen = torch.zeros(1, dtype=torch.int32, device=env.device.torch_device)
     keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
-    launch(env, TransferCase(n=1), env.pointer(start, torch.int32), seen, keep, rank)
+    launch(env, TransferCase(n=1), pointer, seen, keep, rank)
     env.device.synchronize()
     return int(seen[0])
 

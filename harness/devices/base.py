@@ -32,7 +32,10 @@ class Device(Protocol):
         """The torch.device of this rank's tensors."""
 
     def synchronize(self) -> None:
-        """Wait until every launch of this process has ended."""
+        """Wait until every launch of this process has ended. KernelFault if one faulted and nothing can run after it."""
+
+    def healthy(self) -> bool:
+        """Whether kernels can still run in this process."""
 
     def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
         """The telemetry source of this rank, over the launches that ``drain`` gives; None while the device has none."""

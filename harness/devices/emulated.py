@@ -66,6 +66,10 @@ class Emulated:
     def synchronize(self) -> None:
         """Launches have ended when they return."""
 
+    def healthy(self) -> bool:
+        """True: a fault ends a launch, not the device."""
+        return True
+
     def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
         """The emulator's own counters."""
         return EmulatedRecorder(drain)

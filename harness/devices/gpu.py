@@ -5,27 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.errors import KernelFault
 from harness.telemetry import Recorder
+
+_FAULT = ("CUDA error", "HIP error")
 
 
 class Gpu:
-    """One visible GPU per rank. Launches are asynchronous and leave no record yet."""
+    """One visible GPU per rank. Launches are asynchronous; each leaves a record of the kernel that was launched.
+
+    Tensors on the CPU go through gloo and those on the GPU through nccl (RCCL on ROCm), in the same process group.
+    """
 
     name: str
     lanes: int
-    backend = "nccl"
+    backend = "cpu:gloo,cuda:nccl"
     modules: tuple[str, ...] = ()
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
+        self.launches: Any = None
         self._index = 0
 
     def activate(self, local_rank: int) -> None:
-        """Make GPU ``local_rank`` (modulo the visible ones) the current device."""
+        """Make GPU ``local_rank`` (modulo the visible ones) the current device, and record launches from now on."""
         import torch
+
+        from harness.devices import launches
 
         self._index = local_rank % torch.cuda.device_count()
         torch.cuda.set_device(self._index)
+        self.launches = launches.install()
 
     @property
     def torch_device(self) -> Any:
@@ -35,15 +45,29 @@ class Gpu:
         return torch.device("cuda", self._index)
 
     def synchronize(self) -> None:
-        """Wait for the current device."""
+        """Wait for the current device. KernelFault when a kernel faulted: the context is then of no use any more."""
         import torch
 
-        torch.cuda.synchronize()
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            if not reason.startswith(_FAULT):
+                raise
+            raise KernelFault(f"the GPU's context is lost: {reason}") from error
+
+    def healthy(self) -> bool:
+        """Whether the context still works: False after a fault. Waits for the current device."""
+        try:
+            self.synchronize()
+        except KernelFault:
+            return False
+        return True
 
     def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
-        """None: amdsmi and NVML are not read yet."""
+        """None: a process of its own watches the GPUs, see ``harness.telemetry``."""
         return None
 
     def drain_launches(self) -> list[Any]:
-        """No records: a GPU does not count what it executed."""
-        return []
+        """``harness.devices.launches.GpuLaunch`` per launch since the last call."""
+        return list(self.launches.drain())

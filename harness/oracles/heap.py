@@ -51,12 +51,20 @@ class HeapImage:
         self._poison = torch.from_numpy(pattern)
         self._wanted = self._poison.clone()
         self._regions: list[Region] = []
+        # On a GPU, so that a case costs two copies at the speed of the memory and of the bus.
+        self._poison_there = self._poison.to(arena.device)
+        self._here = torch.empty_like(self._wanted, pin_memory=True) if arena.is_cuda else arena
 
     def reset(self) -> None:
         """Poison the arena; forget all regions and expectations."""
         self._regions.clear()
         self._wanted.copy_(self._poison)
-        self.arena.copy_(self._poison)
+        self.arena.copy_(self._poison_there)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What the case has claimed so far."""
+        return tuple(self._regions)
 
     def claim(self, what: str, start: int, count: int, dtype: torch.dtype) -> Region:
         """Name a part of the arena. Raises HarnessError when it leaves no guard to the edge or to another region."""
@@ -85,7 +93,7 @@ class HeapImage:
             target.copy_(values)
             return
         chosen = torch.from_numpy(where)
-        target[chosen] = values[chosen]
+        target[chosen] = values.cpu()[chosen]
 
     def expected(self, region: Region) -> torch.Tensor:
         """What the region must hold, to be changed in place."""
@@ -93,9 +101,11 @@ class HeapImage:
 
     def difference(self) -> dict[str, Any] | None:
         """The first wrong element: of the regions in the order in which they were claimed, then of all other memory."""
-        if torch.equal(self.arena.cpu() if self.arena.is_cuda else self.arena, self._wanted):
+        if self._here is not self.arena:
+            self._here.copy_(self.arena)
+        if torch.equal(self._here, self._wanted):
             return None
-        got, wanted = self.arena.cpu().numpy(), self._wanted.numpy()
+        got, wanted = self._here.numpy(), self._wanted.numpy()
         wrong = got != wanted
         inside = (self._in_region(region, got, wanted, wrong) for region in self._regions)
         found = [entry for entry in inside if entry is not None]

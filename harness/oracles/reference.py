@@ -1,12 +1,16 @@
 """What torch.distributed makes of the same inputs.
 
 Every function is a collective of the world: all ranks call it in the same order. Each also orders the ranks: none
-returns before all have entered, so a case uses its reference as the barrier between preparing memory and acting on
-it.
+returns before all have entered and done what they had enqueued on their device, so a case uses its reference as the
+barrier between preparing memory and acting on it.
+
+Where the default process group has a backend for GPUs (nccl; RCCL on ROCm) it is that one that is asked, with tensors
+on the current GPU; else gloo. Arguments may lie anywhere, results lie on the CPU.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -29,18 +33,19 @@ def exchange(
     """
     sample = payload if isinstance(payload, torch.Tensor) else payload[0]
     size = sample.numel() * sample.itemsize
-    device = sample.device
     receivers = [to for to in range(ranks) if (rank, to) in transfers]
     pieces: list[torch.Tensor] = []
     for to in range(ranks):
-        pieces.append(torch.full((_HEADER,), rank, dtype=torch.uint8, device=device))
+        pieces.append(torch.full((_HEADER,), rank, dtype=torch.uint8))
         if to in receivers:
             tensor = payload if isinstance(payload, torch.Tensor) else payload[receivers.index(to)]
-            pieces.append(tensor.contiguous().flatten().view(torch.uint8))
+            pieces.append(tensor.contiguous().flatten().view(torch.uint8).cpu())
     outgoing = [_HEADER + size * ((rank, to) in transfers) for to in range(ranks)]
     incoming = [_HEADER + size * ((source, rank) in transfers) for source in range(ranks)]
-    received = torch.empty(sum(incoming), dtype=torch.uint8, device=device)
-    dist.all_to_all_single(received, torch.cat(pieces), incoming, outgoing)
+    device = _device()
+    arriving = torch.empty(sum(incoming), dtype=torch.uint8, device=device)
+    dist.all_to_all_single(arriving, torch.cat(pieces).to(device), incoming, outgoing)
+    received = arriving.cpu()
     found: dict[int, torch.Tensor] = {}
     place = 0
     for source in range(ranks):
@@ -54,10 +59,16 @@ def exchange(
 
 
 def reduced(values: torch.Tensor, op: str) -> torch.Tensor:
-    """all_reduce of ``values`` (unchanged) with ``op``: sum, min, max, band, bor, bxor."""
-    result = values.clone()
+    """all_reduce of ``values`` (unchanged) with ``op``: sum, min, max, band, bor, bxor.
+
+    nccl reduces neither bitwise nor 16-bit integers: there everybody's values are gathered and folded here.
+    """
+    device = _device()
+    if device.type != "cpu" and (op in _BITWISE or values.dtype == torch.int16):
+        return functools.reduce(_FOLDS[op], gathered(values.unsqueeze(0)).unbind())
+    result = values.to(device, copy=True)
     dist.all_reduce(result, op=_OPS[op])
-    return result
+    return result.cpu()
 
 
 def gathered(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
@@ -66,10 +77,10 @@ def gathered(values: torch.Tensor, group: Any = None, members: int | None = None
     With a group it orders only that group.
     """
     members = members or dist.get_world_size(group)
-    flat = values.contiguous().flatten().view(torch.uint8)
-    result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=values.device)
+    flat = values.contiguous().flatten().view(torch.uint8).to(_device())
+    result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=flat.device)
     dist.all_gather_into_tensor(result, flat, group=group)
-    return result.view(values.dtype).reshape(members * values.shape[0], *values.shape[1:])
+    return result.cpu().view(values.dtype).reshape(members * values.shape[0], *values.shape[1:])
 
 
 def bool_all(value: bool) -> bool:
@@ -79,7 +90,26 @@ def bool_all(value: bool) -> bool:
     return bool(flag[0])
 
 
+def meet() -> None:
+    """A barrier of the ranks' processes; says nothing about what their devices still do."""
+    dist.all_reduce(torch.zeros(1, dtype=torch.int32))
+
+
+def _device() -> torch.device:
+    """Where the reference computes: see the module's docstring."""
+    backends = dict(part.split(":") for part in dist.get_backend_config().split(","))
+    # gloo claims to serve GPUs as well, where torch was built for them.
+    if backends.get("cuda", "gloo") == "gloo":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 _OPS = {
     "sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
     "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
 }  # fmt: skip
+_FOLDS = {
+    "sum": torch.add, "min": torch.minimum, "max": torch.maximum,
+    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
+}  # fmt: skip
+_BITWISE = ("band", "bor", "bxor")

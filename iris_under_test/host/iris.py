@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import platform, tensor_creation
-from .distributed import broadcast_value
+from .distributed import broadcast_value, host_barrier
 from .logging import DEBUG, ERROR, INFO, WARNING, log
 from .memory import SymmetricHeap
 from .tensor_creation import Device, Number
@@ -36,7 +36,6 @@ class Iris:
 
     Raises:
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
-        NotImplementedError: the active driver's device is not supported yet (only the emulated one is).
         ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had; on every rank.
     """
 
@@ -108,7 +107,7 @@ class Iris:
     def barrier(self, stream: Any = None, group: dist.ProcessGroup | None = None) -> None:
         """Waits for this device (or only for ``stream``), then for every rank of ``group`` (default: the world)."""
         self._platform.synchronize(stream)
-        dist.barrier(group=group)
+        host_barrier(group)
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""

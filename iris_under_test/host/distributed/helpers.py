@@ -14,15 +14,32 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-__all__ = ["agree", "broadcast_value", "exchange", "extract_group_info"]
+__all__ = ["agree", "broadcast_value", "collective_device", "exchange", "extract_group_info", "host_barrier"]
 
 
-def exchange(values: Sequence[int], device: torch.device | str = "cpu") -> list[list[int]]:
+def collective_device(group: dist.ProcessGroup | None = None) -> torch.device:
+    """Where small tensors of collectives must live: on the CPU if the group's backends serve it, else on the GPU.
+
+    ``nccl`` alone serves only GPUs; ``gloo`` and ``cpu:gloo,cuda:nccl`` serve the CPU.
+    """
+    served = {part.partition(":")[0] for part in dist.get_backend_config(group).split(",")}
+    return torch.device("cpu" if "cpu" in served else "cuda")
+
+
+def host_barrier(group: dist.ProcessGroup | None = None) -> None:
+    """Returns on no rank of the group before every rank of it has called."""
+    # Not dist.barrier: with several backends, or nccl alone, which device it uses is a guess that it warns about.
+    flag = torch.zeros(1, dtype=torch.int32, device=collective_device(group))
+    dist.all_reduce(flag, group=group)
+    flag.item()
+
+
+def exchange(values: Sequence[int]) -> list[list[int]]:
     """Gathers one row of 64-bit integers from every rank: ``result[rank]`` is that rank's row.
 
     Returns on no rank before every rank has entered, so it is a barrier as well. Rows have the same length everywhere.
     """
-    mine = torch.tensor(values, dtype=torch.int64, device=device)
+    mine = torch.tensor(values, dtype=torch.int64, device=collective_device())
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, mine)
     return [row.tolist() for row in rows]

@@ -32,6 +32,7 @@ class SymmetricHeap:
         self.heap_size = heap_size
         self.cur_rank = cur_rank
         self.num_ranks = num_ranks
+        self._platform = platform
         self._memory = platform.map_symmetric_memory(heap_size, cur_rank, num_ranks)
         self.allocator = BumpAllocator(self._memory.pool)
         self.bases = list(self._memory.bases)
@@ -66,6 +67,7 @@ class SymmetricHeap:
             tensor = self.allocator.view(offset, num_elements, dtype)
             if initialise is not None:
                 initialise(tensor)
+                self._platform.synchronize()
         # Sizes beyond 64 bits never fit; the exchange cannot carry them.
         rows = exchange([status, -1 if offset is None else offset, min(num_bytes, 2**63 - 1)])
 

@@ -12,7 +12,7 @@ def current() -> Platform:
 
     Raises:
         RuntimeError: Triton has no active driver (no GPU, no emulated device activated).
-        NotImplementedError: the driver's device has no symmetric memory here yet.
+        ValueError: the environment names a heap provider that there is not.
     """
     from triton.runtime import driver
 
@@ -21,6 +21,6 @@ def current() -> Platform:
         from .emulated import EmulatedPlatform
 
         return EmulatedPlatform(active)
-    from .gpu import refusal
+    from .gpu import GpuPlatform
 
-    raise refusal(active)
+    return GpuPlatform()
