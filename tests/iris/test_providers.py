@@ -1,0 +1,42 @@
+"""Every heap provider passes the same checks; wrong base tables and leaks do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import devices
+from harness.ranks import RankGroup
+from tests.iris import providers
+
+PROVIDERS = {"emulated": ("emulated", "gfx942"), "symmetric_memory": ("cuda", "sm_90"), "ipc": ("cuda", "sm_90")}
+ROOM = {"descriptors": 4, "mappings": 0, "memory": 16 << 20}
+
+
+@pytest.fixture(scope="module", params=PROVIDERS)
+def ranks(request):
+    name, arch = PROVIDERS[request.param]
+    device = devices.known(name, arch)
+    if reason := device.missing():
+        pytest.skip(f"needs device {name}: {reason}")
+    options = {"backend": device.backend, "device": name, "arch": arch, "implementation": "iris_under_test"}
+    environment = {} if name == "emulated" else {"IRIS_HEAP_PROVIDER": request.param}
+    with RankGroup(2, setup="fixtures.worker:setup", options=options, environment=environment) as group:
+        yield group
+
+
+def told(ranks, check, **payload):
+    return ranks.call(f"tests.iris.providers:{check}", payload, deadline=120)
+
+
+@pytest.mark.parametrize("check", [check.__name__ for check in providers.CHECKS])
+def test_provider(ranks, check):
+    assert told(ranks, check, **ROOM) == [None, None]
+
+
+@pytest.mark.parametrize("plant", ["swap", "shift"])
+def test_a_wrong_base_table_is_noticed(ranks, plant):
+    assert all("through the table" in (text or "") for text in told(ranks, "table_after_every_allocation", plant=plant))
+
+
+def test_a_leak_is_noticed(ranks):
+    assert all("grown over" in (text or "") for text in told(ranks, "cycles", plant="keep", **ROOM))
