@@ -1,4 +1,4 @@
-"""What every heap provider must do; rank functions ``check(env, payload)`` that return what was wrong, as text, or None.
+"""What every heap provider must do: rank functions ``check(env, payload)`` that say what was wrong, or None.
 
 ``env`` is ``fixtures.worker.Env``: each makes instances of its own beside the one that is there.
 """

@@ -25,6 +25,8 @@ class IpcMemory:
     bases: list[int]
 
     def __init__(self, size: int, rank: int, num_ranks: int, device: torch.device) -> None:
+        # torch keeps shared memory until its receivers have let go of it and somebody asks.
+        torch.cuda.ipc_collect()
         whole = allocate(size + GRAIN, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device))
         start = -whole.data_ptr() % GRAIN
         self.pool = whole[start : start + size]
@@ -61,3 +63,4 @@ class IpcMemory:
     def close(self) -> None:
         self._peers.clear()
         self.pool = torch.empty(0, dtype=torch.uint8)
+        torch.cuda.ipc_collect()
