@@ -58,7 +58,7 @@ def certify(
     from harness.commands import preflight
 
     request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode)
-    preflight.check_software(request.device, request.arch)
+    preflight.check_software(request.device, request.arch, request.ranks)
     output = output or Path("out", "certify")
     preflight.check_output(output)
 
@@ -101,7 +101,7 @@ def replay(case: str, evidence: Path | None) -> int:
     from harness.commands.replay import find_case, run_again
 
     found = find_case(case, evidence)
-    preflight.check_software(found.request.device, found.request.arch)
+    preflight.check_software(found.request.device, found.request.arch, found.request.ranks)
     return 0 if run_again(found) == 0 else 1
 
 

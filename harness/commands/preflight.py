@@ -1,6 +1,6 @@
 """Everything that can be wrong with a request, found before anything starts.
 
-Never imports Triton, and torch only to look for a GPU.
+Never imports Triton or torch: GPUs are looked for in a child process.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def check_request(
     return Request(device, found.arch, _ranks(ranks) if ranks is not None else (), profile, implementation, seed, mode)
 
 
-def check_software(device: str, arch: str) -> None:
-    """Raises UsageError when torch, Triton or the device's own needs are missing or of a wrong version."""
+def check_software(device: str, arch: str, ranks: tuple[int, ...] = ()) -> None:
+    """Raises UsageError when torch, Triton or the device's own needs are missing or of a wrong version, or when there
+    are not the GPUs for ``ranks``: the world sizes that were asked for (empty: the profile's, as far as they fit)."""
     for name in ("torch", "triton"):
         if not _found(name):
             raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")
@@ -75,7 +76,7 @@ def check_software(device: str, arch: str) -> None:
         raise UsageError(f"the version of the installed Triton is not known ({found}): reinstall triton 3.9") from None
     if not TRITON_FROM <= version < TRITON_BELOW:
         raise UsageError(f"Triton {found} is outside 3.6 to 3.9: pip install 'triton>=3.6,<3.10'")
-    devices.get(device, arch)
+    devices.get(device, arch, ranks=max(ranks, default=1))
 
 
 def check_output(folder: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
+from harness.devices import inventory
 from harness.devices.gpu import Gpu
 
 
@@ -14,15 +13,5 @@ class Cuda(Gpu):
     lanes = 32
 
     def missing(self) -> str | None:
-        """A CUDA build of torch, and a GPU of this arch."""
-        if importlib.util.find_spec("torch") is None:
-            return "the package torch is not installed; install its CUDA build"
-        import torch
-
-        if not torch.version.cuda:
-            return f"torch {torch.__version__} is not a CUDA build; install torch from the CUDA wheel index"
-        if not torch.cuda.is_available():
-            return "no NVIDIA GPU is visible; check the driver and CUDA_VISIBLE_DEVICES"
-        major, minor = torch.cuda.get_device_capability(0)
-        found = f"sm_{major}{minor}"
-        return None if found == self.arch else f"the visible GPU is {found}, not {self.arch}"
+        """A CUDA build of torch, a driver with its library, and a GPU of this arch; asked in a child process."""
+        return inventory.unfit(self.name, self.arch)

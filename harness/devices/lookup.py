@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.devices import inventory
 from harness.devices.base import Device
 from harness.devices.cuda import Cuda
 from harness.devices.emulated import Emulated
+from harness.devices.gpu import Gpu
 from harness.devices.rocm import Rocm
 from harness.errors import UsageError
 
@@ -36,9 +38,14 @@ def known(name: str, arch: str | None = None, mode: str = "fast") -> Device:
     return make(arch or archs[0])
 
 
-def get(name: str, arch: str | None = None, mode: str = "fast") -> Device:
-    """Like ``known``, but also a UsageError when this machine cannot run it, naming what is missing."""
+def get(name: str, arch: str | None = None, mode: str = "fast", ranks: int = 1) -> Device:
+    """Like ``known``, but also a UsageError when this machine cannot run ``ranks`` ranks on it, naming what is missing.
+
+    For GPUs this asks a child process, once per process: ranks, which run where that was asked, take ``known``.
+    """
     device = known(name, arch, mode)
     if reason := device.missing():
         raise UsageError(f"device {name} cannot be used here: {reason}")
+    if isinstance(device, Gpu):
+        inventory.check(inventory.visible(name), ranks)
     return device
