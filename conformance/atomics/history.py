@@ -78,7 +78,7 @@ def run_atomics(env: Env, case: AtomicCase, apply: Any) -> dict[str, Any] | None
         acted = torch.from_numpy(kept_lanes(case.mask, case.n, me))
         for region in olds.values():
             # The target judges the old values; here only lanes that did not act must still hold poison.
-            image.expected(region)[acted] = image.tensor(region)[acted]
+            image.expected(region)[acted] = image.tensor(region).cpu()[acted]
     final = _wide(image.tensor(cells), start)
     history = _history(case, me, received)
     found = explain(case.op, case.dtype, start, final, history, rank=me) if case.returned else None

@@ -27,7 +27,7 @@ class IpcMemory:
     def __init__(self, size: int, rank: int, num_ranks: int, device: torch.device) -> None:
         # torch keeps shared memory until its receivers have let go of it and somebody asks.
         torch.cuda.ipc_collect()
-        whole = allocate(size + GRAIN, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device))
+        whole = allocate(size, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device))
         start = -whole.data_ptr() % GRAIN
         self.pool = whole[start : start + size]
         self._peers: list[Any] = []

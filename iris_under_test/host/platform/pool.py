@@ -15,7 +15,7 @@ GRAIN = 2 << 20
 
 
 def allocate(size: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """``make()``, which needs ``size`` bytes of the current GPU. Collective.
+    """``make()``, which needs at least ``size`` bytes of the current GPU. Collective.
 
     Raises:
         ValueError: on each rank that cannot have them, with the reason; RuntimeError naming those ranks on the others.
