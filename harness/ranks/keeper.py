@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from harness.ranks import agent, processes, wire
@@ -114,12 +115,13 @@ class _Keeper:
         wire.send(self._connection, ("agent", status))
 
     def end(self, ranks: tuple[int, ...], grace: float) -> list[str]:
-        """End everything below the keeper and remove the shared memory that carries the run's name."""
+        """End everything below the keeper and remove the shared memory that carries the run's name or their ids."""
         if self._agent is not None:
             self._forget_agent(self._agent[1])
+        ended = {*ranks, *processes.descendants()}
         left = processes.end_descendants(ranks, grace)
         if self._run_id:
-            remove_shared_memory(self._run_id)
+            remove_shared_memory(self._run_id, ended)
             self._run_id = ""
         return left
 
@@ -138,14 +140,20 @@ def _threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def remove_shared_memory(run_id: str) -> None:
-    """Remove what a killed rank left in shared memory under names that contain ``TORCHELASTIC_RUN_ID``."""
+def remove_shared_memory(run_id: str, ended: Iterable[int]) -> None:
+    """Remove what killed ranks left in shared memory.
+
+    That is what has ``TORCHELASTIC_RUN_ID`` in its name, and what torch and the CUDA driver name after a process: the
+    reference counts of interprocess handles (``torch_PID_...``) and the driver's own (``cuda.shm.UID.PID.N``, PID in
+    hexadecimal). ``ended``: process ids of which none is alive any more.
+    """
     try:
         names = os.listdir(_SHARED_MEMORY)
     except FileNotFoundError:
         return
+    beginnings = tuple(f"torch_{pid}_" for pid in ended) + tuple(f"cuda.shm.{os.getuid()}.{pid:x}." for pid in ended)
     for name in names:
-        if run_id in name:
+        if run_id in name or name.startswith(beginnings):
             try:
                 os.unlink(os.path.join(_SHARED_MEMORY, name))
             except FileNotFoundError:

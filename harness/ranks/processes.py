@@ -101,6 +101,11 @@ def describe_signal(number: int) -> str:
         return f"signal {number}"
 
 
+def descendants() -> set[int]:
+    """The process ids of everything below this process."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
 def end_descendants(gentle: Iterable[int] = (), grace: float = 0.0, limit: float = 10.0) -> list[str]:
     """End every descendant of this process and reap them all; returns what could not be ended (empty: all gone).
 

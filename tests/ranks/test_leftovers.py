@@ -114,6 +114,25 @@ def test_ctrl_c_while_the_group_starts_leaves_a_usable_group() -> None:
         signal.signal(signal.SIGALRM, previous)
 
 
+def test_shared_memory_named_after_a_killed_rank_is_removed() -> None:
+    """As torch and the CUDA driver name it; that of a process which is not of the group stays."""
+    mine = Path("/dev/shm", f"torch_{os.getpid()}_1_0")
+    try:
+        mine.touch()
+        with RankGroup(2, options=PLAIN) as group:
+            group.start()
+            left = [Path("/dev/shm", f"torch_{pid}_1_0") for pid in group.pids]
+            left += [Path("/dev/shm", f"cuda.shm.{os.getuid()}.{pid:x}.1") for pid in group.pids]
+            for path in left:
+                path.touch()
+            with pytest.raises(RankHang):
+                group.call(f"{TARGETS}:hangs_in_sleep", deadline=0.2)
+            assert not [path for path in left if path.exists()]
+        assert mine.exists()
+    finally:
+        mine.unlink()
+
+
 def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     children = set(psutil.Process().children())
