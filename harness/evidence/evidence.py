@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from harness.evidence.records import Case, End, Group, Kernel, PlannedGroup, Requirement, Run
+from harness.evidence.records import Case, End, Group, Hardware, Kernel, PlannedGroup, Requirement, Run, Telemetry
 from harness.evidence.verdict import Verdict, merge
 
 _GROUPS_NAMED = 3
@@ -46,6 +46,8 @@ class Evidence:
     statements: dict[str, Requirement] = field(default_factory=dict)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
+    hardware: list[Hardware] = field(default_factory=list)
+    telemetry: list[Telemetry] = field(default_factory=list)
     groups: dict[str, list[Group]] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -96,6 +98,10 @@ class Evidence:
         """The last record of a case id, or of an unambiguous beginning of one; None if none or several match."""
         found = {case.id: case for case in self.cases if case.id.startswith(identity)}
         return next(iter(found.values())) if len(found) == 1 else None
+
+    def telemetry_of(self, identity: str) -> Telemetry | None:
+        """What was measured around the case with this id; None where no GPU was watched, or it was stopped before."""
+        return next((record for record in reversed(self.telemetry) if identity in record.cases), None)
 
     def _requirement(self, name: str, cases: list[Case]) -> RequirementResult:
         planned = {group for group, plan in self.plan.items() if plan.requirement == name}

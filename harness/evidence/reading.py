@@ -8,7 +8,19 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.evidence.evidence import Evidence
-from harness.evidence.records import SCHEMA, Case, End, Group, Kernel, Plan, Record, Run, from_json
+from harness.evidence.records import (
+    SCHEMA,
+    Case,
+    End,
+    Group,
+    Hardware,
+    Kernel,
+    Plan,
+    Record,
+    Run,
+    Telemetry,
+    from_json,
+)
 from harness.evidence.schema import problem_with
 from harness.evidence.store import worker_path
 
@@ -63,6 +75,10 @@ def _take(record: Record, evidence: Evidence) -> None:
             evidence.plan.setdefault(planned.group, planned)
         for requirement in record.requirements:
             evidence.statements.setdefault(requirement.id, requirement)
+    elif isinstance(record, Hardware):
+        evidence.hardware.append(record)
+    elif isinstance(record, Telemetry):
+        evidence.telemetry.append(record)
     elif isinstance(record, Run):
         evidence.runs.append(record)
     elif isinstance(record, End):

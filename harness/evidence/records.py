@@ -129,6 +129,42 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """The GPUs that were watched, once per set of them: ``source`` is ``amdsmi`` or ``nvml``, ``period`` in seconds.
+
+    ``fields`` are those that the source knows; ``gpus`` maps a uuid to name, firmware, partitions and topology. What
+    could not be had stands under ``unavailable`` with its reason, at each level.
+    """
+
+    record: ClassVar[str] = "hardware"
+    source: str
+    period: float
+    fields: tuple[str, ...] = ()
+    library: Mapping[str, Any] = field(default_factory=dict)
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    gpus: Mapping[str, Any] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """What samples around some cases say: all cases that ran between the same samples share one record.
+
+    ``cases`` maps a case's id to its start and end, seconds since the epoch; none: the whole time that the GPUs were
+    watched. ``gpus`` has an entry per rank: ``rank``, ``gpu`` (uuid), and either ``reason`` (why there is nothing) or
+    ``bracket`` (from when to when the samples were measured), ``samples`` (how many), ``gauges`` (least and greatest),
+    ``deltas`` of counters, ``active`` states (in how many samples) and ``unavailable`` (field to reason). ``marks`` are
+    what stands beside the verdicts: memory errors, link errors, thermal violations.
+    """
+
+    record: ClassVar[str] = "telemetry"
+    source: str
+    cases: Mapping[str, tuple[float, float]]
+    gpus: tuple[Mapping[str, Any], ...]
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Group:
     """The end of one planned group: its verdict, the number of its case records, the reduced failing case if any."""
 
@@ -152,8 +188,8 @@ class End:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-Record: TypeAlias = "Run | Plan | Kernel | Case | Group | End"
-TYPES: dict[str, type[Record]] = {cls.record: cls for cls in (Run, Plan, Kernel, Case, Group, End)}
+Record: TypeAlias = "Run | Plan | Kernel | Case | Hardware | Telemetry | Group | End"
+TYPES: dict[str, type[Record]] = {cls.record: cls for cls in (Run, Plan, Kernel, Case, Hardware, Telemetry, Group, End)}
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -174,9 +210,11 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks"):
         if name in values:
             values[name] = tuple(values[name])
+    if cls is Telemetry:
+        values["gpus"] = tuple(values["gpus"])
     return cls(**values)
 
 

@@ -1,0 +1,144 @@
+"""The recorder process: ``python -m harness.telemetry.process --source nvml --gpus JSON --rate 10 --stuck 5``.
+
+It writes JSON lines to its stdout: first ``hardware``, then a ``sample`` per period, and where it must give up
+``ended`` with the reason. It reads GPUs and sets nothing, never imports torch (whose libraries clash with
+``libamd_smi``), and ends when its stdin does: with its starter, at the latest.
+
+One thread samples. The main thread watches it: a library call that does not return ends the process with the name of
+the call, since nothing else can be done about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import select
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.telemetry.source import Source, Unavailable
+
+SOURCES = ("amdsmi", "nvml")
+_MOST_TALK = 1 << 20
+"""Bytes that libraries may print; what goes beyond is lost, so that a talkative one fills no memory."""
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    uuid: str
+    bus_id: str
+
+
+class Recorder:
+    """Samples ``gpus`` every ``period`` seconds from a thread of its own, and writes lines to ``descriptor``."""
+
+    def __init__(self, source: str, gpus: Sequence[_Gpu], period: float, descriptor: int) -> None:
+        self._name = source
+        self._gpus = gpus
+        self._period = period
+        self._descriptor = descriptor
+        self._source: Source | None = None
+        self._entered: float | None = None
+        self._stop = threading.Event()
+        self._finished = threading.Event()
+
+    def start(self) -> None:
+        """Begin in a thread that does not keep the process alive."""
+        threading.Thread(target=self._run, name="sampler", daemon=True).start()
+
+    def watch(self, stdin: int, stuck: float) -> None:
+        """Until stdin ends, the sampler ends, or a call of it does not return within ``stuck`` seconds."""
+        while not self._finished.is_set():
+            readable, _, _ = select.select([stdin], [], [], min(0.2, stuck / 4))
+            if readable and not os.read(stdin, 4096):
+                self._stop.set()
+                self._finished.wait(stuck)
+                return
+            entered = self._entered
+            if entered is not None and time.monotonic() - entered > stuck:
+                what = self._source.doing if self._source else f"loading {self._name}"
+                self._tell({"kind": "ended", "reason": f"{what} did not return within {stuck:g} s"})
+                return
+
+    def _run(self) -> None:
+        try:
+            self._sample()
+        except Unavailable as error:
+            self._tell({"kind": "ended", "reason": str(error)})
+        finally:
+            self._finished.set()
+
+    def _sample(self) -> None:
+        self._entered = time.monotonic()
+        source = self._source = _open(self._name, self._gpus)
+        try:
+            hardware = {"kind": "hardware", "source": source.name, "fields": list(source.fields), **source.hardware()}
+            self._entered = None
+            self._tell(hardware)
+            due = time.monotonic()
+            while not self._stop.is_set():
+                self._entered = time.monotonic()
+                line = {"kind": "sample", "gpus": {gpu.uuid: _look(source, gpu.uuid) for gpu in self._gpus}}
+                self._entered = None
+                self._tell(line)
+                due = max(due + self._period, time.monotonic())
+                self._stop.wait(due - time.monotonic())
+        finally:
+            source.close()
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        """One line, whole: a reader that is slow holds the sampler up, and nothing piles up in memory."""
+        data = memoryview(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except BrokenPipeError:
+            self._stop.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until stdin ends. Never returns."""
+    parser = argparse.ArgumentParser(prog="python -m harness.telemetry.process")
+    parser.add_argument("--source", choices=SOURCES, required=True)
+    parser.add_argument("--gpus", required=True, help='[{"uuid": ..., "bus_id": ...}, ...]')
+    parser.add_argument("--rate", type=float, required=True, help="samples per second")
+    parser.add_argument("--stuck", type=float, required=True, help="seconds that a sample may take")
+    options = parser.parse_args(arguments)
+    gpus = [_Gpu(gpu["uuid"], gpu["bus_id"]) for gpu in json.loads(options.gpus)]
+    # Libraries print to stdout, amdsmi when it finds none; the lines keep a descriptor of their own.
+    lines = os.dup(1)
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_TALK, _MOST_TALK))
+    recorder = Recorder(options.source, gpus, 1 / options.rate, lines)
+    recorder.start()
+    recorder.watch(0, options.stuck)
+    # A call that hangs in the library would keep an orderly exit waiting.
+    os._exit(0)
+
+
+def _open(name: str, gpus: Sequence[_Gpu]) -> Source:
+    opened: Source = importlib.import_module(f"harness.telemetry.{name}_source").open_source(gpus)
+    return opened
+
+
+def _look(source: Source, uuid: str) -> dict[str, Any]:
+    began = time.time()
+    sample = source.read(uuid)
+    return {
+        "began": began,
+        "ended": time.time(),
+        "stamp": sample.stamp,
+        "values": sample.values,
+        "unavailable": sample.unavailable,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
