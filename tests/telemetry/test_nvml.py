@@ -29,9 +29,9 @@ else:
 """
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return nvml.build_library(tmp_path_factory.mktemp("nvml"))
+@pytest.fixture
+def library(nvml_library):
+    return nvml_library
 
 
 @pytest.fixture

@@ -19,18 +19,9 @@ from tests.telemetry.standin import ROOT, handle, needs_compiler, out, variables
 pytestmark = needs_compiler
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return nvml.build_library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def script(tmp_path, library, monkeypatch):
-    found = nvml.Nvml(tmp_path / "script")
-    for name, value in variables(found.path, library).items():
-        if name != "PYTHONPATH":
-            monkeypatch.setenv(name, value)
-    return found
+def script(nvml_script):
+    return nvml_script
 
 
 def gpus(*indices):
@@ -236,12 +227,17 @@ def test_a_recorder_that_cannot_start_says_why(script, monkeypatch):
 
 
 def test_a_bug_in_the_recorder_is_told_by_its_last_words(script):
-    with Watch("nvml", gpus(0), rate=0.0001) as broken:
-        pass
-    assert broken.ended is not None
     with Watch("no such source", gpus(0)) as broken:
         broken.wait(0, 20)
         assert "invalid choice" in broken.ended
+
+
+def test_close_does_not_wait_for_the_next_sample(script):
+    with watched(0, rate=0.01) as watch:
+        sampled(watch, 1)
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.5
+    assert watch.ended == "the recorder process ended"
 
 
 STARTER = """
@@ -256,10 +252,10 @@ time.sleep(60)
 """
 
 
-def test_it_dies_with_its_starter(script, library):
+def test_it_dies_with_its_starter(script, nvml_library):
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTER, nvml.uuid(0)],
-        env={**os.environ, **variables(script.path, library), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **variables(script.path, nvml_library), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
     )
