@@ -19,6 +19,7 @@ import inspect
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
+from triton.language.target_info import is_hip
 from triton.runtime.jit import JITCallable
 
 from .address import translate
@@ -61,12 +62,13 @@ def _negate(val, element_ty: gl.constexpr, num_ranks):
 def _used(old):
     """Returns ``old`` and makes the compiler believe that it is read.
 
-    When nobody reads the old values of a block, Triton 3.6 to 3.9 first combine the lanes of a wavefront that address
-    the same element (triton PR #5631), and combine signed minima and maxima as unsigned ones: atomic_max of -1 and 5 on
-    one element stores -1. The harness found this; its requirements ATOMIC-MAX and ATOMIC-MIN fail without this.
+    On AMD GPUs, when nobody reads the old values of a block, Triton 3.6 to 3.9 first combine the lanes of a wavefront
+    that address the same element (triton PR #5631), and combine signed minima and maxima as unsigned ones: atomic_max
+    of -1 and 5 on one element stores -1. The harness found this; its requirements ATOMIC-MAX and ATOMIC-MIN fail
+    without this.
     """
-    if old.type.is_block() and old.dtype.is_int_signed():
-        # No instruction, only an operand; "v" is AMD's vector register.
+    # Only the AMD compiler combines them, and only it knows "v", its vector register: no instruction, only an operand.
+    if is_hip() and old.type.is_block() and old.dtype.is_int_signed():
         old = gl.inline_asm_elementwise("; $0", "=v,0", [old], dtype=old.dtype, is_pure=False, pack=1)
     return old
 
