@@ -119,6 +119,40 @@ def report(evidence: Path, output: Path | None) -> int:
     return _publish(found, output, _console())
 
 
+@cli.command(short_help="Time an op of the library against torch.distributed.")
+@click.argument("op")
+@click.option("--ranks", type=int, default=None, help="Ranks.  [default: all visible GPUs; 2 emulated ones]")
+@click.option("--sizes", default=None, help="A:B doubles, A:B:x4, A,B.  [default: 2MiB:512MiB; 4KiB:16KiB emulated]")
+@click.option("--cus", default=None, help="Compute units, likewise.  [default: 4:128; 1:2 emulated]")
+@click.option("--backends", default="nccl,gluon,triton", show_default=True, help="Which to time.")
+@click.option("--device", default=None, help="cuda, rocm or emulated.  [default: a GPU if there is one]")
+@click.option("--arch", default=None, help="As for certify.  [default: the device's first]")
+@click.option("--dtype", default="fp16", show_default=True, help="Element type.")
+@click.option("--repeat", type=int, default=None, help="Rounds.  [default: 20; 3 emulated]")
+@click.option("--eager", is_flag=True, help="Enqueue each call by itself instead of replaying a device graph.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order within each round.")
+@click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
+@click.option("--output", type=_PATH, default=Path("out", "bench"), show_default=True, help="Where results go.")
+def bench(op: str, output: Path, **options: Any) -> int:
+    """Time OP (all_gather) of each backend at each size and CU count; write bench.json, bench.csv and plots.
+
+    A size is the output of one rank in bytes, as in nccl-tests: world size times the input. Algorithm bandwidth is size
+    / time and bus bandwidth that times (ranks - 1) / ranks, both in GB/s (1e9 bytes). Every timed output is compared
+    bit for bit; a time includes the op's completion, and the slowest rank counts.
+
+    Exit status 0 only if every cell ran and every output was right, 1 if not, 2 if the request was wrong, 130 if
+    interrupted.
+    """
+    from harness.commands import bench as command
+    from harness.commands import preflight
+
+    request = command.check_request(op, **options)
+    preflight.check_output(output)
+    console = _console()
+    results = command.run(request, output, console)
+    return command.conclude(results, output, console)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status: usage errors are one line on stderr and status 2."""
     try:

@@ -1,0 +1,170 @@
+"""What a benchmark is asked to do, read from the command line's words, and checked before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.bench.ops import Layout, Op, op_named
+from harness.errors import UsageError
+
+TORCH, OURS = "nccl", ("gluon", "triton")
+BACKENDS = (TORCH, *OURS)
+ITEM_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
+
+MOST_BYTES = 8 << 30
+MOST_EMULATED_BYTES = 4 << 20
+MOST_CUS = 1024
+MOST_REPEATS = 10_000
+HEAP_SLACK = 1 << 20
+DEVICE_RESERVE = 3 << 30
+"""Bytes per GPU that are left to the context, NCCL's buffers and the compiled kernels."""
+
+_Number = Callable[[str], "int | None"]
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class CellKey:
+    """One thing that is timed at each size: a backend and, for the library's own, how many compute units it takes."""
+
+    backend: str
+    cus: int | None = None
+
+    def __str__(self) -> str:
+        return self.backend if self.cus is None else f"{self.backend} with {self.cus} CUs"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request. ``sizes`` in bytes of one rank's output, ascending; ``eager``: no device graphs."""
+
+    op: str
+    device: str
+    arch: str
+    ranks: int
+    sizes: tuple[int, ...]
+    cus: tuple[int, ...]
+    backends: tuple[str, ...]
+    dtype: str = "fp16"
+    repeat: int = 20
+    seed: int = 0
+    eager: bool = False
+    implementation: str = "iris_under_test"
+
+    def __post_init__(self) -> None:
+        for backend in self.backends:
+            if backend not in BACKENDS:
+                raise UsageError(f"there is no backend {backend!r}: choose among {', '.join(BACKENDS)}")
+        if not self.backends or len(set(self.backends)) < len(self.backends):
+            raise UsageError(f"--backends {','.join(self.backends)!r}: name each of {', '.join(BACKENDS)} at most once")
+        if self.dtype not in ITEM_SIZES:
+            raise UsageError(f"unknown dtype {self.dtype!r}: choose one of {', '.join(ITEM_SIZES)}")
+        if not 1 <= self.repeat <= MOST_REPEATS:
+            raise UsageError(f"--repeat {self.repeat}: use 1 to {MOST_REPEATS} rounds")
+        largest = self.sizes[-1]
+        if self.device == "emulated" and largest > MOST_EMULATED_BYTES:
+            raise UsageError(
+                f"{size_text(largest)} would take the emulated device far too long: "
+                f"use --sizes up to {size_text(MOST_EMULATED_BYTES)}, or a GPU"
+            )
+        layouts = self.layouts()
+        if len({layout.size for layout in layouts}) < len(layouts):
+            raise UsageError(f"two of the sizes are the same once rounded to 16 bytes for each of {self.ranks} ranks")
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the times are those of the emulated device, and so say nothing about a GPU."""
+        return self.device == "emulated"
+
+    def kind(self) -> Op:
+        """The op itself."""
+        return op_named(self.op)
+
+    def layouts(self) -> tuple[Layout, ...]:
+        """One per size, in order."""
+        return tuple(self.kind().layout(size, self.ranks, ITEM_SIZES[self.dtype]) for size in self.sizes)
+
+    def cells(self) -> tuple[CellKey, ...]:
+        """What is timed at each size, in the order of the report."""
+        found: list[CellKey] = []
+        for backend in self.backends:
+            found += [CellKey(backend)] if backend == TORCH else [CellKey(backend, cus) for cus in self.cus]
+        return tuple(found)
+
+    def heap_bytes(self) -> int:
+        """The symmetric heap of each rank: one input and one output of the largest size."""
+        largest = max(self.layouts(), key=lambda layout: layout.size)
+        return largest.size + largest.input_bytes + HEAP_SLACK
+
+    def memory_bytes(self) -> int:
+        """What each rank needs altogether: the heap, torch.distributed's own buffers, the expected output, its
+        comparison, and what the GPU's context takes."""
+        largest = max(self.layouts(), key=lambda layout: layout.size)
+        buffers = 2 * (largest.size + largest.input_bytes) + HEAP_SLACK + largest.size + largest.size // 4
+        return buffers + (0 if self.emulated else DEVICE_RESERVE)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """``2MiB:512MiB`` doubles, ``2MiB:512MiB:x4`` multiplies by 4, ``1KiB,3MiB`` lists; ascending bytes."""
+    sizes = _series(text, "size", _bytes)
+    if sizes[-1] > MOST_BYTES:
+        raise UsageError(f"a size of {size_text(sizes[-1])} is too large: use up to {size_text(MOST_BYTES)}")
+    return sizes
+
+
+def parse_cus(text: str) -> tuple[int, ...]:
+    """``4:128`` doubles; otherwise as ``parse_sizes``, without units."""
+    cus = _series(text, "CU count", _whole)
+    if cus[-1] > MOST_CUS:
+        raise UsageError(f"{cus[-1]} is no CU count: use 1 to {MOST_CUS}")
+    return cus
+
+
+def size_text(size: int) -> str:
+    """``2 MiB``; in bytes where no unit fits exactly."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size >= _UNITS[unit] and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]} {unit}"
+    return f"{size:,} B"
+
+
+def _series(text: str, what: str, number: _Number) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.split(","):
+        found += _range(part.strip(), text, what, number)
+    if len(set(found)) < len(found):
+        raise UsageError(f"{text!r} names a {what} twice")
+    return tuple(sorted(found))
+
+
+def _range(part: str, text: str, what: str, number: _Number) -> list[int]:
+    first, *rest = part.split(":")
+    start = number(first)
+    end = number(rest[0]) if rest else start
+    factor = _factor(rest[1]) if len(rest) > 1 else 2
+    if start is None or end is None or factor is None or len(rest) > 2 or start < 1:
+        example = "2MiB:512MiB, 2MiB:512MiB:x4 or 64KiB,1MiB" if what == "size" else "4:128, 4:128:x4 or 8,24"
+        raise UsageError(f"{text!r} is no {what}: write {example}")
+    if end < start:
+        raise UsageError(f"{part!r} ends before it begins: write the smaller {what} first")
+    found, value = [], start
+    while value <= end:
+        found.append(value)
+        value *= factor
+    return found
+
+
+def _bytes(word: str) -> int | None:
+    match = re.fullmatch(r"([0-9]{1,15}) ?([KMG]iB|B|)", word)
+    return int(match[1]) * _UNITS[match[2]] if match else None
+
+
+def _whole(word: str) -> int | None:
+    return int(word) if re.fullmatch(r"[0-9]{1,9}", word) else None
+
+
+def _factor(word: str) -> int | None:
+    match = re.fullmatch(r"x([0-9]{1,6})", word)
+    return int(match[1]) if match and int(match[1]) > 1 else None

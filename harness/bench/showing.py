@@ -1,0 +1,127 @@
+"""A benchmark on a terminal: how far it is, and the table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from harness.bench.plan import TORCH, CellKey, size_text
+from harness.bench.results import EMULATED, SEMANTICS, Cell, Results, Size
+
+AIM = 1.0
+"""The ratio to torch.distributed's bandwidth that is aimed at."""
+
+
+class Showing:
+    """A live bar on a terminal, otherwise a line per size and now and then."""
+
+    def __init__(self, console: Console, interval: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._interval = interval
+        self._clock = clock
+        self._started = self._told = clock()
+        self._at, self._steps, self._done = "", 0, 0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("timings"),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[current]}", style="dim"),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("starting", total=None, current="")
+
+    def size(self, size: Size, steps: int) -> None:
+        """A size begins."""
+        self._at, self._steps, self._done = size_text(size.asked), steps, 0
+        if self._bar is not None and self._task is not None:
+            self._bar.reset(self._task, total=steps, description=self._at, current="")
+        else:
+            self._tell("begins")
+
+    def step(self, key: CellKey) -> None:
+        """A timing begins."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done, current=str(key))
+        elif self._clock() - self._told >= self._interval:
+            self._tell(f"{self._done}/{self._steps} timings, {key}")
+        self._done += 1
+
+    def _tell(self, what: str) -> None:
+        self._told = self._clock()
+        line = f"{self._clock() - self._started:.0f} s: {self._at}: {what}"
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> Showing:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def print_results(results: Results, console: Console) -> None:
+    """The table of each size's best cells, then what was wrong, then what a time means."""
+    request = results.request
+    title = f"{request.op}, {request.ranks} ranks, {request.dtype}: times in us per call, bandwidths in GB/s"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for heading in ("size", "backend"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("median", "p10–p90", "algbw", "busbw", "x nccl", "CUs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(f"≥ {AIM:g}", justify="center")
+    for size in results.sizes:
+        for number, backend in enumerate(request.backends):
+            table.add_row(size_text(size.asked) if number == 0 else "", backend, *_figures(results, size, backend))
+    console.print(table)
+    for size in results.sizes:
+        if size.note:
+            console.print(f"{size_text(size.asked)}: {size.note}", markup=False, style="yellow", soft_wrap=True)
+    for size, cell in results.bad():
+        line = f"{cell.status}: {cell.key} at {size_text(size.asked)}: {cell.detail.splitlines()[0]}"
+        console.print(line, markup=False, style="bold red", soft_wrap=True)
+    if TORCH in request.backends:
+        console.print(f"nccl: {results.label(TORCH)}", markup=False, style="dim", soft_wrap=True)
+    console.print(EMULATED if request.emulated else SEMANTICS, markup=False, style="dim", soft_wrap=True)
+
+
+def _figures(results: Results, size: Size, backend: str) -> list[str]:
+    cell = size.best(backend)
+    if cell is None:
+        faults = sorted({cell.status for cell in size.cells if cell.key.backend == backend})
+        return [", ".join(faults), "", "", "", "", "", ""]
+    median = cell.time()
+    ratio = size.ratio(cell)
+    return [
+        _short(median * 1e6),
+        f"{_short(cell.time(0.1) * 1e6)}–{_short(cell.time(0.9) * 1e6)}",
+        _short(results.algorithm_bandwidth(size, median)),
+        _short(results.bus_bandwidth(size, median)),
+        "" if ratio is None else f"{ratio:.2f}",
+        "" if cell.key.cus is None else str(cell.key.cus),
+        _aim(cell, ratio, results),
+    ]
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+
+
+def _aim(cell: Cell, ratio: float | None, results: Results) -> str:
+    if ratio is None or cell.key.backend == TORCH or results.request.emulated:
+        return ""
+    return "[green]yes[/green]" if ratio >= AIM else "[yellow]no[/yellow]"
