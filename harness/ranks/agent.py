@@ -3,7 +3,7 @@
 c10d rendezvous on localhost with a port that the kernel chooses, no restarts, no log folder: output goes to memory
 files that the controller reads. With ``start="fork"`` ranks are forked from the agent, which has imported what they
 need but never computed anything; with ``start="exec"`` (for devices whose drivers do not survive a fork) each is a
-fresh interpreter.
+fresh interpreter, and inherits no descriptors: what a rank shall hold open comes to it over the wire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ AGENT_VARIABLE = "IRIS_HARNESS_AGENT"
 
 @dataclass(frozen=True)
 class Spec:
-    """What a generation of a group needs to know to start; plain data."""
+    """What a generation of a group needs to know to start; plain data.
+
+    ``held``: how many descriptors come to each rank just to be held open.
+    """
 
     world_size: int
     start: str
@@ -35,6 +38,7 @@ class Spec:
     controller: int
     environment: Mapping[str, str]
     start_timeout: float
+    held: int = 0
 
 
 def main(spec: Spec, log: int, keeper: int) -> None:

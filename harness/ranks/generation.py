@@ -82,12 +82,14 @@ class Generation:
         start_timeout: float,
         failure_grace: float,
         end_grace: float,
+        hold: tuple[int, ...] = (),
     ) -> None:
         self.ended = False
         self._orphaned = ""
         self._keeper = keeper
         self._failure_grace = failure_grace
         self._end_grace = end_grace
+        self._hold = hold
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
@@ -103,6 +105,7 @@ class Generation:
             controller=os.getpid(),
             environment=dict(environment),
             start_timeout=start_timeout,
+            held=len(hold),
         )
         try:
             self._agent = keeper.start(spec, self._log)
@@ -209,7 +212,7 @@ class Generation:
             return
         connection, rank, pid = accepted
         output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
-        wire.send_descriptors(connection, [output, dump, state])
+        wire.send_descriptors(connection, [output, dump, state, *self._hold])
         connection.setblocking(False)
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)

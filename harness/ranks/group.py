@@ -44,7 +44,9 @@ class RankGroup:
     ``failure_grace``: seconds that the other ranks have to answer after one raised, as long as they compute.
     ``end_grace``: seconds that a killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the
     ranks' environment. ``preload``: modules that setup and calls import anyway, imported once for all forked ranks and
-    all restarts; none of them may start threads or touch a device when imported.
+    all restarts; none of them may start threads or touch a device when imported. ``hold``: open file descriptors,
+    such as those of locks, which all processes of the group keep open too, until the last of them has ended. This
+    process must keep them open until ``close``.
 
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
     removed when the processes end, however they end.
@@ -64,11 +66,15 @@ class RankGroup:
         end_grace: float = 0.25,
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
+        hold: Sequence[int] = (),
     ) -> None:
         if world_size < 1:
             raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
         if setup is not None and ":" not in setup:
             raise UsageError(f"setup must be 'module:function', got {setup!r}")
+        for descriptor in hold:
+            if not _is_open(descriptor):
+                raise UsageError(f"hold must be open file descriptors, and {descriptor} is not")
         options = dict(options or {})
         start = options.get("start", "fork" if options.get("backend", "gloo") == "gloo" else "exec")
         if start not in ("fork", "exec"):
@@ -82,6 +88,7 @@ class RankGroup:
         self._failure_grace = failure_grace
         self._end_grace = end_grace
         self._preloaded = tuple(preload)
+        self._hold = tuple(hold)
         self._environment = {**_QUIET, **(environment or {})}
         self._running = _Running()
         self._broken: BaseException | None = None
@@ -154,7 +161,7 @@ class RankGroup:
             self._running.keeper = None
         if self._running.keeper is None:
             preload = self._preload()
-            self._running.keeper = Keeper(preload, self._environment, self._start_timeout)
+            self._running.keeper = Keeper(preload, self._environment, self._start_timeout, self._hold)
         self.generation += 1
         self._running.generation = Generation(
             self._running.keeper,
@@ -166,6 +173,7 @@ class RankGroup:
             start_timeout=self._start_timeout,
             failure_grace=self._failure_grace,
             end_grace=self._end_grace,
+            hold=self._hold,
         )
         return self._running.generation
 
@@ -178,6 +186,14 @@ class RankGroup:
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])
         return (*modules, *self._preloaded)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 class _Running:

@@ -23,7 +23,9 @@ END_LIMIT = 20.0
 class Keeper:
     """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
 
-    def __init__(self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float) -> None:
+    def __init__(
+        self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float, hold: tuple[int, ...] = ()
+    ) -> None:
         self.log = processes.memory_file("keeper")
         mine, theirs = socket.socketpair()
         code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
@@ -34,7 +36,7 @@ class Keeper:
             stdout=self.log,
             stderr=self.log,
             env={**os.environ, **environment},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *hold],  # those to hold are just kept open, here and in the agents that it forks
             start_new_session=True,
         )
         theirs.close()

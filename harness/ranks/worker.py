@@ -31,7 +31,8 @@ def main(spec: agent.Spec) -> None:
     try:
         _prepare_process()
         connection = wire.connect(spec.address, spec.token, rank)
-        output, dump, state = wire.receive_descriptors(connection, 3)
+        # Those after the third are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
+        output, dump, state, *_ = wire.receive_descriptors(connection, 3 + spec.held)
         os.dup2(output, 1)
         os.dup2(output, 2)
         faulthandler.enable(file=2, all_threads=True)
