@@ -117,7 +117,7 @@ class Measurement:
         """Compile, warm up and capture a cell. A text: it cannot be captured."""
         self._restore(size, but=cell)
         answers = self._ask_to_prepare(size, cell)
-        refusals = [f"rank {rank}: {answer}" for rank, answer in enumerate(answers) if answer is not None]
+        refusals = [f"rank {rank}: {answer}" for rank, answer in enumerate(answers) if answer]
         return refusals[0] if refusals else None
 
     def _restore(self, size: Size, but: Cell | None = None) -> None:

@@ -67,13 +67,12 @@ def check_request(
     op_named(op)
     device = device or _device_here()
     asked = preflight.check_request(device, arch, None, "gate", implementation)
-    preflight.check_software(asked.device, asked.arch)
     defaults = EMULATED if device == "emulated" else GPU
     if ranks is None:
         ranks = EMULATED_RANKS if device == "emulated" else len(inventory.visible(device))
     if not 1 <= ranks <= preflight.MOST_RANKS:
         raise UsageError(f"{ranks} is no rank count: use 1 to {preflight.MOST_RANKS}")
-    return Request(
+    request = Request(
         op=op,
         device=asked.device,
         arch=asked.arch,
@@ -87,6 +86,8 @@ def check_request(
         eager=eager,
         implementation=implementation,
     )
+    preflight.check_software(request.device, request.arch, (request.ranks,))
+    return request
 
 
 def check_memory(request: Request, memory: int) -> None:
@@ -115,7 +116,7 @@ def run(request: Request, output: Path, console: Console) -> Results:
     }
     results = Results.planned(request, environment, _now())
     set_aside(output)
-    with _stop_signals() as stop, _held(request, gpus, console) as (group, used):
+    with _held(request, gpus, console) as (group, used), _stop_signals() as stop:
         try:
             results.rig = {**_start(group), "gpus": inventory.to_plain(used)}
             with Showing(console) as showing:
@@ -124,15 +125,15 @@ def run(request: Request, output: Path, console: Console) -> Results:
                     measurement.run(size)
                     write(results, output)
             results.finished = _now()
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):
             results.stopped = stop[0]
-        except KeyboardInterrupt:
-            results.stopped = stop[0] if stop else signal.SIGINT.name
-        except HarnessError:
-            results.stopped = "an error of the harness"
-            raise
-        finally:
+        except CaseFailed as failure:
+            results.stopped = f"the ranks could not be set up: {failure}"
+        except HarnessError as error:
+            results.stopped = f"an error of the harness: {error}"
             write(results, output)
+            raise
+    write(results, output)
     return results
 
 
@@ -144,17 +145,16 @@ def conclude(results: Results, output: Path, console: Console) -> int:
     drawn = draw(results, output)
     plots = f" and {len(drawn)} plots" if drawn else ""
     console.print(f"\nResults{plots}: {output.resolve()}", markup=False, soft_wrap=True)
-    if results.stopped is not None:
+    if results.stopped is not None and results.stopped in signal.Signals.__members__:
         console.print("Stopped before the end; what was measured is kept.", style="yellow")
         return 128 + signal.Signals[results.stopped]
+    if results.stopped is not None:
+        console.print(results.stopped, markup=False, style="bold red", soft_wrap=True)
     return 0 if results.good else 1
 
 
 def _start(group: RankGroup) -> dict[str, Any]:
-    try:
-        described: dict[str, Any] = group.call(f"{RANKS_MODULE}:describe_rig", None, START_TIMEOUT)[0]
-    except CaseFailed as failure:
-        raise HarnessError(f"the ranks could not be set up: {failure}") from failure
+    described: dict[str, Any] = group.call(f"{RANKS_MODULE}:describe_rig", None, START_TIMEOUT)[0]
     return described
 
 
@@ -165,7 +165,6 @@ def _gpus(request: Request) -> Sequence[GpuInfo]:
         check_memory(request, psutil.virtual_memory().available // request.ranks)
         return ()
     gpus = inventory.visible(request.device)
-    inventory.check(gpus, request.ranks)
     check_memory(request, min(gpu.memory for gpu in gpus))
     return gpus
 
