@@ -1,21 +1,26 @@
 """Cases per second of the put requirement on warm ranks, against the same cases under a torchrun start each.
 
-    python -m benchmarks.conformance_rate [--cases 200] [--starts 3] [--ranks 2 4]
+    python -m benchmarks.conformance_rate [--cases 200] [--starts 3] [--ranks 2 4] [--device cuda --groups 4]
 
 Both sides run the very same cases with the same rank function, kernels compiled before; the warm side as the suite
-runs them, drawn by Hypothesis and recorded as evidence. Prints one line of JSON per world size.
+runs them, drawn by Hypothesis and recorded as evidence, by ``--groups`` controllers at once, each with ranks of its own
+(on GPUs of its own). Prints one line of JSON per world size.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +31,15 @@ from fixtures.check import Check
 from fixtures.ledger import Ledger
 from fixtures.options import Options
 from fixtures.requirement import ATTRIBUTE
-from harness import cases, evidence
-from harness.ranks import RankGroup
+from harness import cases, devices, evidence
+from harness.devices import inventory
+from harness.ranks import RankGroup, leases
 
-OPTIONS = {"backend": "gloo", "device": "emulated", "arch": "gfx942", "implementation": "iris_under_test"}
+
+def options_of(device: devices.Device) -> dict[str, Any]:
+    """What ranks are told."""
+    plain = {"device": device.name, "arch": device.arch, "implementation": "iris_under_test"}
+    return {"backend": device.backend, **plain}
 
 
 def drawn(ranks: int, count: int) -> list[Any]:
@@ -53,27 +63,62 @@ def drawn(ranks: int, count: int) -> list[Any]:
     return list(found.values())
 
 
-def warm_rate(ranks: int, todo: list[Any], folder: Path) -> tuple[float, float]:
-    """Cases per second of ``todo`` through ``Check``, after all of them have run once; and the seconds of that first
-    pass."""
+def warm_rate(name: str, ranks: int, todo: list[Any], folder: Path, groups: int) -> tuple[float, float]:
+    """Cases per second of ``groups`` times ``todo`` through ``Check``, after all of them have run once; and the seconds
+    of that first pass."""
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(groups)
+    with concurrent.futures.ProcessPoolExecutor(groups, context, initializer=_share, initargs=(together,)) as pool:
+        jobs = [pool.submit(_two_passes, name, ranks, todo, folder / str(index)) for index in range(groups)]
+        seconds = [job.result() for job in jobs]
+    return groups * len(todo) / max(second for _, second in seconds), max(first for first, _ in seconds)
+
+
+def _share(barrier: Any) -> None:
+    global _together
+    _together = barrier
+
+
+def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[float]:
+    """Seconds of two passes over ``todo`` on a rank group; the second begins at the same time in all processes."""
+    device = devices.known(name)
     options = Options.checked(
-        device=None, arch=None, ranks=str(ranks), profile="gate", implementation_name="iris_under_test", seed=None,
-        evidence=None, replay=None, deadline=None,
+        device=name, arch=None, mode=None, ranks=str(ranks), profile="gate",
+        implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     held = getattr(test_put.test_put, ATTRIBUTE)
+    folder.mkdir(exist_ok=True)
     ledger = Ledger(folder / f"evidence-{ranks}.jsonl", options)
     seconds = []
-    with RankGroup(ranks, setup="fixtures.worker:setup", options=OPTIONS) as group:
+    with (
+        _gpus(device, ranks) as held_back,
+        RankGroup(ranks, setup="fixtures.worker:setup", options=options_of(device), **held_back) as group,
+    ):
         warm: set[int] = set()
         for _ in range(2):
             check = Check(group, ranks, options, ledger, "benchmark", "put", warm)
+            group.start()
+            _together.wait(300)
             started = time.monotonic()
             check.run(_every(held, todo), {"dtype": "int32"})
             seconds.append(time.monotonic() - started)
     verdicts = {group.verdict for records in evidence.read(ledger.path).groups.values() for group in records}
     if verdicts != {evidence.Verdict.PASS}:
         sys.exit(f"the cases did not pass: {verdicts}")
-    return len(todo) / seconds[1], seconds[0]
+    return seconds
+
+
+@contextlib.contextmanager
+def _gpus(device: devices.Device, ranks: int) -> Iterator[dict[str, Any]]:
+    """What a rank group is told of the GPUs that it alone uses; nothing for the emulated device."""
+    if device.name == "emulated":
+        yield {}
+        return
+    lease = leases.acquire(inventory.visible(device.name), ranks, 120, print)
+    try:
+        yield {"environment": lease.environment(device.name), "hold": lease.descriptors}
+    finally:
+        lease.release()
 
 
 def _every(held: Any, todo: list[Any]) -> Any:
@@ -82,7 +127,7 @@ def _every(held: Any, todo: list[Any]) -> Any:
     return replace(held, cases=lambda ranks, dtype: todo)
 
 
-def start_seconds(ranks: int, todo: list[Any], starts: int, folder: Path) -> float:
+def start_seconds(name: str, ranks: int, todo: list[Any], starts: int, folder: Path) -> float:
     """Median seconds of one case under a torchrun start of its own."""
     taken = []
     for i, case in enumerate(todo[:starts]):
@@ -100,7 +145,7 @@ def start_seconds(ranks: int, todo: list[Any], starts: int, folder: Path) -> flo
         ]
         started = time.monotonic()
         done = subprocess.run(
-            [*command, "--one", str(file)],
+            [*command, "--one", str(file), "--device", name],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
@@ -112,15 +157,16 @@ def start_seconds(ranks: int, todo: list[Any], starts: int, folder: Path) -> flo
     return statistics.median(taken)
 
 
-def run_one(file: str) -> None:
+def run_one(name: str, file: str) -> None:
     """On a rank that torchrun started: one case, from start to end."""
     import torch.distributed as dist
 
     from fixtures import worker
 
-    dist.init_process_group("gloo")
+    device = devices.known(name)
+    dist.init_process_group(device.backend)
     info = {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "local_rank": dist.get_rank()}
-    env = worker.setup(info, OPTIONS)
+    env = worker.setup(info, options_of(device))
     case = cases.from_json(json.loads(Path(file).read_text()))
     result = worker.run_case(env, {"function": "conformance.rma.test_put:run", "case": case})
     dist.destroy_process_group()
@@ -133,19 +179,23 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--device", choices=devices.NAMES, default="emulated")
+    parser.add_argument("--groups", type=int, default=1, help="rank groups at once, on GPUs of their own")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        run_one(arguments.one)
+        run_one(arguments.device, arguments.one)
         return
     with tempfile.TemporaryDirectory() as folder:
         for ranks in arguments.ranks:
             todo = drawn(ranks, arguments.cases)
-            rate, first = warm_rate(ranks, todo, Path(folder))
-            start = start_seconds(ranks, todo, arguments.starts, Path(folder))
+            rate, first = warm_rate(arguments.device, ranks, todo, Path(folder), arguments.groups)
+            start = start_seconds(arguments.device, ranks, todo, arguments.starts, Path(folder))
             print(
                 json.dumps(
                     {
+                        "device": arguments.device,
+                        "groups": arguments.groups,
                         "ranks": ranks,
                         "cases": len(todo),
                         "first_pass_s": round(first, 2),
