@@ -116,6 +116,8 @@ class Measurement:
     def _prepare(self, size: Size, cell: Cell) -> str | None:
         """Compile, warm up and capture a cell. A text: it cannot be captured."""
         self._restore(size, but=cell)
+        if cell.fault is not None:
+            return None
         answers = self._ask_to_prepare(size, cell)
         refusals = [f"rank {rank}: {answer}" for rank, answer in enumerate(answers) if answer]
         return refusals[0] if refusals else None

@@ -1,0 +1,3 @@
+from iris_under_test.ccl import Config
+
+__all__ = ["Config"]

@@ -1,0 +1,3 @@
+from iris_under_test.gluon import IrisDeviceCtx
+
+__all__ = ["IrisDeviceCtx"]

@@ -1,0 +1,256 @@
+"""The loop, its statistics and its files, on ranks that answer as told."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from harness.bench import run, writing
+from harness.bench.plan import CellKey
+from harness.bench.results import percentile
+from harness.bench.run import Measurement, Stopped
+from harness.bench.showing import Showing, print_results
+from tests.bench.planted import RIG, Ranks, Silent, results
+
+NCCL, GLUON4, GLUON8 = ("nccl", None), ("gluon", 4), ("gluon", 8)
+
+
+def measured(answering, stop=lambda: False, watcher=None, **changes):
+    found = results(**changes)
+    found.rig = RIG
+    measurement = Measurement(found, answering, watcher or Silent(), stop)
+    for size in found.sizes:
+        measurement.run(size)
+    return found
+
+
+def shown(found, width=100):
+    text = io.StringIO()
+    print_results(found, Console(width=width, file=text))
+    return text.getvalue()
+
+
+def test_every_cell_is_timed_in_every_round_with_inputs_of_its_own():
+    ranks, watcher = Ranks(), Silent()
+    found = measured(ranks, watcher=watcher)
+    assert found.good
+    for size in found.sizes:
+        assert size.captured
+        for cell in size.cells:
+            assert len(cell.times) == 5
+    generations = [generation for _, generation in ranks.timed]
+    assert len(set(generations)) == len(generations)
+    assert watcher.steps == watcher.promised
+
+
+def test_rounds_are_interleaved_in_an_order_that_the_seed_repeats():
+    def orders(seed):
+        ranks = Ranks()
+        measured(ranks, seed=seed, sizes=(2 << 20,), repeat=6, cus=(4, 8, 16, 32))
+        timed = [cell for cell, _ in ranks.timed][5:]
+        return [timed[start : start + 5] for start in range(0, 30, 5)]
+
+    first = orders(1)
+    assert all(len(set(order)) == 5 for order in first)
+    assert len({tuple(order) for order in first}) > 1
+    assert first == orders(1)
+    assert first != orders(2)
+
+
+def test_the_slowest_rank_counts():
+    found = measured(Ranks(seconds=lambda cell: 2e-5 if cell == NCCL else 1e-5))
+    size = found.sizes[0]
+    assert size.cell(CellKey(*NCCL)).time() == pytest.approx(2e-5 * 1.07)
+    assert size.best("gluon").time() == pytest.approx(1e-5 * 1.07)
+    assert size.ratio(size.best("gluon")) == pytest.approx(2)
+
+
+def test_bandwidths_are_those_of_nccl_tests():
+    found = measured(Ranks(seconds=lambda cell: 1e-3 / 1.07))
+    size = found.sizes[0]
+    assert found.algorithm_bandwidth(size, 1e-3) == pytest.approx(2.097152)
+    assert found.bus_bandwidth(size, 1e-3) == pytest.approx(2.097152 * 7 / 8)
+
+
+def test_a_replay_takes_a_millisecond_whatever_the_backend():
+    found = measured(Ranks(seconds=lambda cell: 1e-5 if cell == NCCL else 1e-4), sizes=(2 << 20,))
+    assert found.sizes[0].calls == math.ceil(1e-3 / (1e-5 * 1.07))
+    ranks = Ranks(seconds=lambda cell: 1e-9)
+    assert measured(ranks, sizes=(2 << 20,)).sizes[0].calls == run.MOST_CALLS
+    assert set(ranks.prepared.values()) == {run.MOST_CALLS}
+    assert measured(Ranks(seconds=lambda cell: 0.5), sizes=(2 << 20,)).sizes[0].calls == 1
+
+
+def test_no_graphs_where_they_are_not_wanted():
+    for changes in ({"eager": True}, {"device": "emulated", "arch": "gfx942"}):
+        ranks = Ranks()
+        found = measured(ranks, **changes)
+        assert not any(size.captured for size in found.sizes)
+        assert not any(payload["captured"] for name, payload in ranks.calls if name == "prepare")
+
+
+def test_what_one_backend_cannot_capture_no_backend_captures():
+    ranks = Ranks(refuses=[GLUON8])
+    found = measured(ranks, sizes=(2 << 20,))
+    [size] = found.sizes
+    assert found.good
+    assert not size.captured
+    assert "gluon with 8 CUs" in size.note
+    assert "operation not permitted" in size.note
+    last = {payload["cell"]: payload["captured"] for name, payload in ranks.calls if name == "prepare"}
+    assert set(last.values()) == {False}
+    assert "operation not permitted" in shown(found)
+
+
+def test_a_wrong_cell_is_red_named_and_without_a_time():
+    found = measured(Ranks(errs=[GLUON4]), sizes=(2 << 20,))
+    [size] = found.sizes
+    cell = size.cell(CellKey(*GLUON4))
+    assert (cell.status, cell.times) == ("wrong", [])
+    assert cell.detail == "rank 1: 1 of 10 elements are wrong"
+    assert not found.good
+    assert "wrong: gluon with 4 CUs at 2 MiB: rank 1: 1 of 10" in shown(found)
+    assert size.best("gluon").key.cus == 8
+
+
+def test_a_cell_that_goes_wrong_late_loses_the_times_it_had():
+    class Tiring(Ranks):
+        def measure(self, cell, generation):
+            self.errs = [GLUON4] if generation > 9 else []
+            return super().measure(cell, generation)
+
+    found = measured(Tiring(), sizes=(2 << 20,))
+    cell = found.sizes[0].cell(CellKey(*GLUON4))
+    assert cell.rounds
+    assert (cell.status, cell.times) == ("wrong", [])
+    plain = writing.to_json(found)["sizes"][0]["cells"][1]
+    assert plain["times_us"] == []
+    assert "median_us" not in plain
+
+
+def test_a_crash_costs_its_cell_and_the_others_are_made_ready_again():
+    ranks = Ranks(crashes=[GLUON4, ("gluon", 16)])
+    found = measured(ranks, cus=(4, 8, 16))
+    for size in found.sizes:
+        assert [cell.status for cell in size.cells] == ["ok", "failed", "ok", "failed"]
+        assert [len(cell.times) for cell in size.cells] == [5, 0, 5, 0]
+    assert "SIGSEGV" in found.sizes[0].cells[1].detail
+    assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, GLUON8: 12}
+
+
+def test_ranks_that_cannot_come_back_fail_the_size_and_not_for_ever():
+    class Gone(Ranks):
+        def open_size(self, size, **shapes):
+            if self.crashes and any(name == "measure" for name, _ in self.calls):
+                from harness.ranks import RankCrash
+
+                raise RankCrash({0: "signal 9 (SIGKILL)"}, {})
+            return super().open_size(size, **shapes)
+
+    found = measured(Gone(crashes=[GLUON4]))
+    assert {cell.status for size in found.sizes for cell in size.cells} == {"failed"}
+
+
+def test_a_stop_keeps_what_was_measured(tmp_path):
+    ranks = Ranks()
+    with pytest.raises(Stopped):
+        measured(ranks, stop=lambda: len(ranks.timed) >= 10)
+    assert len(ranks.timed) == 10
+
+
+def test_percentiles():
+    values = [5.0, 1.0, 3.0, 2.0, 4.0]
+    assert percentile(values, 0.5) == 3
+    assert percentile(values, 0) == 1
+    assert percentile(values, 1) == 5
+    assert percentile(values, 0.1) == pytest.approx(1.4)
+    assert percentile([7.0], 0.9) == 7
+    assert percentile([1.0, 2.0], 0.5) == 1.5
+
+
+def test_files(tmp_path):
+    found = measured(Ranks(seconds=lambda cell: 2e-5 if cell == NCCL else 1e-5, errs=[GLUON4]))
+    writing.write(found, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.csv", "bench.json"]
+    plain = json.loads((tmp_path / "bench.json").read_text())
+    assert plain["schema"] == 1
+    assert plain["request"]["seed"] == 0
+    assert plain["environment"]["packages"] == {"torch": "2.11.0"}
+    assert plain["backends"]["nccl"] == "torch.distributed (NCCL 2.28)"
+    assert "warning" not in plain
+    size = plain["sizes"][0]
+    assert size["best_cus"] == {"gluon": 8}
+    nccl, wrong, good = size["cells"]
+    assert len(nccl["times_us"]) == 5
+    assert len(nccl["times_us"][0]) == 8
+    assert good["ratio_to_nccl"] == pytest.approx(2)
+    assert good["p10_us"] <= good["median_us"] <= good["p90_us"]
+    assert wrong["status"] == "wrong"
+    rows = list(csv.DictReader((tmp_path / "bench.csv").read_text().splitlines()))
+    assert len(rows) == 6
+    assert tuple(rows[0]) == writing.COLUMNS
+    assert float(rows[2]["ratio_to_nccl"]) == pytest.approx(2)
+    assert (rows[1]["status"], rows[1]["median_us"]) == ("wrong", "")
+
+
+def test_earlier_results_are_moved_away_together(tmp_path):
+    for number in range(2):
+        (tmp_path / "bench.json").write_text(f"{number}")
+        (tmp_path / "bench.csv").write_text(f"{number}")
+        (tmp_path / f"all_gather-{number}.png").write_text(f"{number}")
+        writing.set_aside(tmp_path)
+    (tmp_path / "mine.png").touch()
+    writing.set_aside(tmp_path)
+    kept = sorted((tmp_path / "earlier").iterdir())
+    assert [[path.name for path in sorted(folder.iterdir())] for folder in kept] == [
+        ["all_gather-0.png", "bench.csv", "bench.json"],
+        ["all_gather-1.png", "bench.csv", "bench.json"],
+    ]
+    assert [path.name for path in tmp_path.glob("*.*")] == ["mine.png"]
+
+
+def test_the_table_says_whether_the_aim_is_met():
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 2e-5, GLUON4: 1e-5, GLUON8: 3e-5}[cell]), sizes=(2 << 20,))
+    [line] = [line for line in shown(found, 80).splitlines() if "gluon" in line]
+    assert line.split() == ["gluon", "10.7", "10.7–10.7", "196.0", "171.5", "2.00", "4", "yes"]
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 1e-5, GLUON4: 2e-5, GLUON8: 3e-5}[cell]), sizes=(2 << 20,))
+    [line] = [line for line in shown(found, 80).splitlines() if "gluon" in line]
+    assert line.split()[-3:] == ["0.50", "4", "no"]
+
+
+def test_an_emulated_time_is_labelled_and_has_no_aim():
+    found = measured(Ranks(ranks=2), device="emulated", arch="gfx942", ranks=2)
+    text = shown(found)
+    assert "not a bandwidth of any GPU" in text
+    assert "yes" not in text
+    assert "not a bandwidth" in writing.to_json(found)["warning"]
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(capsys):
+    now = [0.0]
+    with Showing(Console(force_terminal=False, width=100), interval=10, clock=lambda: now[0]) as showing:
+        showing.size(results().sizes[0], 20)
+        for _ in range(20):
+            now[0] += 1
+            showing.step(CellKey("gluon", 8))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "0 s: 2 MiB: begins",
+        "10 s: 2 MiB: 9/20 timings, gluon with 8 CUs",
+        "20 s: 2 MiB: 19/20 timings, gluon with 8 CUs",
+    ]
+
+
+def test_progress_on_a_terminal_ends_clean():
+    text = io.StringIO()
+    with Showing(Console(force_terminal=True, width=100, file=text)) as showing:
+        showing.size(results().sizes[0], 2)
+        showing.step(CellKey("nccl"))
+        showing.step(CellKey("gluon", 8))
+        assert showing._bar.tasks[0].completed == 1
+    assert "2 MiB" in text.getvalue()
+    assert text.getvalue().endswith("\x1b[2K")  # the bar is wiped away
