@@ -100,7 +100,7 @@ class NvmlSource:
             "library": self._told({"nvml": ("nvmlSystemGetNVMLVersion",)}),
             "driver": self._told({"version": ("nvmlSystemGetDriverVersion",)}),
             "gpus": {uuid: self._describe(uuid, handle) for uuid, handle in self._handles.items()}
-            | {uuid: {"unavailable": reason} for uuid, reason in self._missing.items()},
+            | {uuid: {"unavailable": {"all": reason}} for uuid, reason in self._missing.items()},
         }
 
     def read(self, uuid: str) -> Sample:

@@ -3,10 +3,11 @@
  * Compiled with -DFUNCTIONS='F(name) F(name) ...' and -DDEFAULT=status. The script, named by the environment variable
  * STANDIN, is read at every call, so that a test can change it while the library is in use. Its lines are
  *
- *     name status [aN=value ...] [aN:hex ...] [sleep=seconds] [print=word] [log]
+ *     name status [aN=value ...] [aN:hex ...] [aN+OFFSET:hex] [sleep=seconds] [print=word] [log]
  *
  * aN=value   the line applies when argument N has this value; the first line that applies counts
  * aN:hex     these bytes are written to where argument N points
+ * aN+OFFSET:hex  a pointer to these bytes is written that far behind where argument N points
  * log        the name is appended to the file $STANDIN.log
  *
  * A function without a line returns DEFAULT.
@@ -34,6 +35,12 @@ static void perform(const char *word, const char *name, const long *arguments)
 {
     if (word[0] == 'a' && word[2] == ':')
         put((char *)arguments[word[1] - '0'], word + 3);
+    else if (word[0] == 'a' && word[2] == '+') {
+        char *rest, *target = (char *)arguments[word[1] - '0'] + strtol(word + 3, &rest, 0);
+        char *bytes = calloc(1, strlen(rest)); /* for the caller, who never frees it */
+        put(bytes, rest + 1);
+        memcpy(target, &bytes, sizeof bytes);
+    }
     else if (!strncmp(word, "sleep=", 6))
         usleep((useconds_t)(atof(word + 6) * 1e6));
     else if (!strncmp(word, "print=", 6))
