@@ -1,0 +1,240 @@
+"""``iris-harness bench`` as it is typed, on two emulated ranks, with faults planted in the library."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from fixtures import bench as rank_side
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("all_gather", "--device", "emulated", "--sizes", "16KiB", "--cus", "2:4", "--backends", "nccl,gluon")
+PLANTED = (*SMALL, "--implementation", "planted_iris")
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "harness", "bench", *arguments]
+
+
+def environment(fault=""):
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "bench")])
+    return {**os.environ, "PYTHONPATH": paths, "PLANTED": fault, "COLUMNS": "120"}
+
+
+def run(folder, *arguments, fault=""):
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(fault),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def read(folder):
+    return json.loads((folder / "out" / "bench" / "bench.json").read_text())
+
+
+def statuses(plain):
+    return {(cell["backend"], cell["cus"]): cell["status"] for size in plain["sizes"] for cell in size["cells"]}
+
+
+def test_a_run_leaves_everything(tmp_path):
+    from matplotlib import image
+
+    done = run(tmp_path, *PLANTED, "--sizes", "4KiB:16KiB:x4", "--repeat", "2", "--dtype", "bf16", "--seed", "5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not a bandwidth of any GPU" in done.stdout
+    folder = tmp_path / "out" / "bench"
+    figures = {"all_gather-4KiB-cus.png", "all_gather-16KiB-cus.png", "all_gather-sizes.png"}
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.csv", *figures}
+    for name in figures:
+        picture = image.imread(folder / name)[:, :, :3]
+        assert picture.shape[0] > 300
+        assert picture.shape[1] > 500
+        assert np.ptp(picture) > 0.9
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20, f"{name} shows nothing"
+    plain = read(tmp_path)
+    assert plain["request"]["seed"] == 5
+    assert plain["request"]["dtype"] == "bf16"
+    assert plain["backends"] == {"nccl": "torch.distributed (gloo)", "gluon": "gluon"}
+    assert plain["finished"] > plain["started"]
+    assert plain["stopped"] is None
+    assert plain["environment"]["packages"]["torch"] == torch.__version__
+    assert [size["bytes"] for size in plain["sizes"]] == [4096, 16384]
+    for size in plain["sizes"]:
+        assert len(size["cells"]) == 3
+        for cell in size["cells"]:
+            assert cell["status"] == "ok"
+            assert [len(ranks) for ranks in cell["times_us"]] == [2, 2]
+            assert all(time > 0 for ranks in cell["times_us"] for time in ranks)
+
+
+@pytest.mark.parametrize("fault", ["element", "late"])
+def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
+    """``late`` is right a moment after the calls: the check comes before that moment."""
+    done = run(tmp_path, *PLANTED, "--repeat", "1", fault=fault)
+    assert done.returncode == 1, done.stdout + done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("wrong: ")]
+    assert line.startswith(
+        "wrong: gluon with 4 CUs at 16 KiB: rank 1: 1 of 8,192 elements are wrong; the first (row 0, "
+    )
+    assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "wrong"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"), [("raise", "planted: no all_gather on rank 1"), ("exit", "rank 1 ended: exit status 7")]
+)
+def test_ranks_that_fail_cost_one_cell(tmp_path, fault, what):
+    done = run(tmp_path, *PLANTED, "--repeat", "2", fault=fault)
+    assert done.returncode == 1, done.stdout + done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("failed: ")]
+    assert line.startswith("failed: gluon with 4 CUs at 16 KiB: ")
+    assert what in line
+    assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "failed"}
+
+
+def test_a_library_that_cannot_be_set_up(tmp_path):
+    done = run(tmp_path, *PLANTED, fault="setup")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the ranks could not be set up" in done.stdout
+    assert "planted: no heap" in done.stdout
+    assert set(statuses(read(tmp_path)).values()) == {"not run"}
+
+
+def test_a_library_without_device_barrier_is_refused(tmp_path):
+    done = run(tmp_path, *PLANTED, fault="barrier")
+    assert done.returncode == 2, done.stdout + done.stderr
+    [line] = done.stderr.splitlines()
+    assert "planted_iris has no device_barrier" in line
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
+    long = command(*PLANTED, "--sizes", "4KiB:8KiB", "--repeat", "100")
+    controller = subprocess.Popen(
+        long,
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    below = []
+    guard = threading.Timer(120, controller.kill)
+    guard.start()
+    try:
+        for line in controller.stdout:
+            if "8 KiB: begins" in line:
+                break
+        below = psutil.Process(controller.pid).children(recursive=True)
+        controller.send_signal(number)
+        said, _ = controller.communicate(timeout=60)
+    finally:
+        guard.cancel()
+        controller.kill()
+        controller.wait()
+    assert controller.returncode == status, said
+    assert "Stopped before the end" in said
+    assert len(below) >= 3
+    assert not psutil.wait_procs(below, timeout=30)[1]
+    plain = read(tmp_path)
+    assert plain["stopped"] == number.name
+    assert plain["finished"] is None
+    first, second = plain["sizes"]
+    assert [len(cell["times_us"]) for cell in first["cells"]] == [100, 100, 100]
+    assert all(len(cell["times_us"]) < 100 for cell in second["cells"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "remedy"),
+    [
+        (["all_reduce"], "'all_reduce'", "all_gather"),
+        (["all_gather", "--backends", "nccl,mpi"], "'mpi'", "nccl, gluon, triton"),
+        (["all_gather", "--sizes", "2MB"], "'2MB'", "2MiB:512MiB"),
+        (["all_gather", "--sizes", "4MiB:2MiB"], "'4MiB:2MiB'", "smaller"),
+        (["all_gather", "--device", "emulated", "--sizes", "2MiB:512MiB"], "512 MiB", "--sizes"),
+        (["all_gather", "--cus", "many"], "'many'", "4:128"),
+        (["all_gather", "--ranks", "0"], "0", "1 to 64"),
+        (["all_gather", "--ranks", "two"], "'two'", "--help"),
+        (["all_gather", "--dtype", "fp8"], "'fp8'", "fp16"),
+        (["all_gather", "--repeat", "0"], "0", "rounds"),
+        (["all_gather", "--device", "tpu"], "'tpu'", "emulated"),
+        (["all_gather", "--device", "rocm", "--ranks", "2"], "rocm", "install"),
+        (["all_gather", "--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
+        (["all_gather", "--output", "/proc/nowhere"], "/proc/nowhere", "--output"),
+        (["all_gather", "--output", "a-file"], "a-file", "--output"),
+        ([], "OP", "--help"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, arguments, what, remedy):
+    (tmp_path / "a-file").touch()
+    device = [] if "--device" in arguments else ["--device", "emulated"]
+    done = run(tmp_path, *arguments, *device)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("iris-harness: ")
+    assert what in line
+    assert remedy in line
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+def test_help_says_what_a_size_and_a_bandwidth_are():
+    done = run(ROOT, "--help")
+    text = " ".join(done.stdout.split())
+    assert "A size is the output of one rank in bytes" in text
+    assert "(ranks - 1) / ranks" in text
+    assert "1e9 bytes" in text
+
+
+# What a rank says of a wrong output
+
+
+def difference(output, expected, ranks=2):
+    bench = SimpleNamespace(dtype=output.dtype, expected=expected, ranks=ranks)
+    return rank_side.Bench._difference(bench, output)
+
+
+def test_the_first_difference_is_named_with_its_values():
+    expected = torch.arange(32, dtype=torch.int16).reshape(8, 4)
+    output = expected.clone()
+    output[5, 2] = -2
+    output[7, 3] = 0
+    said = difference(output, expected)
+    assert said == (
+        "2 of 32 elements are wrong; the first (row 5, column 2, of rank 1's share) holds 0xfffe instead of 0x16"
+    )
+
+
+def test_poison_that_is_still_there_is_told():
+    expected = torch.arange(8, dtype=torch.int32).reshape(4, 2)
+    output = expected.clone()
+    output[1:] = expected[1:].bitwise_not()
+    assert difference(output, expected).startswith("6 of 8 elements are wrong; the first (row 1, column 0, of rank 0's")
+    assert difference(output, expected).endswith("was never written")
+
+
+def test_what_is_right_by_now_was_not_complete():
+    expected = torch.zeros(4, 2, dtype=torch.float16)
+    assert "not complete" in difference(expected.clone(), expected)
+
+
+def test_differences_are_found_behind_the_first_piece(monkeypatch):
+    monkeypatch.setattr(rank_side, "_PIECE", 8)
+    expected = torch.zeros(20, dtype=torch.int32)
+    output = expected.clone()
+    output[13] = output[19] = 1
+    assert rank_side._differing(output, expected) == (2, 13)
+    assert rank_side._differing(expected, expected) == (0, -1)
