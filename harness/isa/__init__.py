@@ -9,8 +9,9 @@ Nothing here runs, compiles or imports a kernel. Everything is safe to call from
 
 from harness.isa.executed import Executed, ExecutedAccess, executed
 from harness.isa.expect import remote_mismatch, remote_widths
-from harness.isa.fingerprint import Fingerprint, StaticAccess, fingerprint
-from harness.isa.mnemonics import AccessForm, access_form
+from harness.isa.fingerprint import fingerprint
+from harness.isa.mnemonics import access_form
+from harness.isa.record import AccessForm, Fingerprint, StaticAccess
 
 __all__ = [
     "AccessForm",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from harness.isa.executed import Executed
-from harness.isa.fingerprint import Fingerprint
-from harness.isa.mnemonics import Kind
+from harness.isa.record import Fingerprint, Kind
 
 
 def remote_widths(subject: Fingerprint | Executed, kind: Kind) -> dict[int, int]:

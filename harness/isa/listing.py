@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.isa.sources import Frame, SourceFiles, current_file, parse_frames
 
-_FILE = re.compile(r'^\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+FILE = re.compile(r'^\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 _LOC = re.compile(r"^\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"^([\w.$@]+):")
 _INSTRUCTION = re.compile(r"^[a-z][a-z0-9]*_\w+")
@@ -43,10 +43,9 @@ class Position:
 
     def read(self, line: str) -> bool:
         """Take in a stripped line; True when it was a ``.file`` or ``.loc`` directive."""
-        if match := _FILE.match(line):
-            number, first, second = match.groups()
-            path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
-            self.files[int(number)] = current_file(path)
+        if match := FILE.match(line):
+            number, path = listed_file(match)
+            self.files[number] = path
         elif match := _LOC.match(line):
             number, row, column = (int(value) for value in match.groups())
             # The numbers name the innermost file; the comment names the rest of the inline chain, without folders.
@@ -61,6 +60,13 @@ class Position:
         """The path of a file that is named without its folder, if only one comes into question."""
         paths = {path for path in self.files.values() if Path(path).name == Path(name).name}
         return paths.pop() if len(paths) == 1 else name
+
+
+def listed_file(match: re.Match[str]) -> tuple[int, str]:
+    """Number and path of a match of ``FILE``."""
+    number, first, second = match.groups()
+    path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
+    return int(number), current_file(path)
 
 
 def instructions(text: str) -> Iterator[Instruction]:

@@ -1,4 +1,4 @@
-"""How wide a vector memory instruction is, read off its mnemonic.
+"""How wide an amdgcn vector memory instruction is, read off its mnemonic.
 
 The suffixes are those of the gfx9 family (gfx942, gfx950), which LLVM prints for both targets alike.
 """
@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 from harness.errors import HarnessError
-
-Kind = Literal["load", "store", "atomic"]
-Space = Literal["global", "buffer", "flat", "scalar"]
+from harness.isa.record import AccessForm
 
 _VECTOR = re.compile(r"^(global|buffer|flat)_(load|store|atomic)_(\w+)$")
 _SCALAR = re.compile(r"^s_(?:buffer_)?load_(\w+)$")
@@ -22,18 +18,6 @@ _WIDTHS = {
     "ushort": 2, "sshort": 2, "short": 2,
     "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "dwordx8": 32, "dwordx16": 64,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class AccessForm:
-    """What one mnemonic does to memory: address space, kind, and bytes that one lane moves.
-
-    A packed atomic (``pk_add_f16``) is 4 bytes wide. A scalar load moves its width once for the whole wavefront.
-    """
-
-    space: Space
-    kind: Kind
-    width: int
 
 
 @functools.cache
