@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 16
 _MOST_COLUMNS = 1024
 _SPREAD, _STEP = 0x9E3779B1, 0x85EBCA6B
+_PIECE = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,12 @@ class AllGather:
         return (ranks - 1) / ranks
 
     def fill(self, tensor: torch.Tensor, rank: int, ranks: int, generation: int) -> None:
-        """32-bit words, all different in one generation (up to 16 GiB of output); different in each generation."""
+        """32-bit words, all different within 16 GiB of output, and each different from one generation to the next."""
         words = _words(tensor)
-        _count(words)
-        words.add_(_signed(rank * words.numel())).mul_(_signed(_SPREAD)).add_(_signed(generation * _STEP))
+        for start in range(0, words.numel(), _PIECE):
+            piece = words[start : start + _PIECE]
+            _count(piece)
+            piece.add_(_signed(rank * words.numel() + start)).mul_(_signed(_SPREAD)).add_(_signed(generation * _STEP))
 
     def reference(self, tensor: torch.Tensor, ranks: int, generation: int) -> None:
         """The inputs of all ranks, one below the other."""

@@ -13,7 +13,7 @@ TORCH, OURS = "nccl", ("gluon", "triton")
 BACKENDS = (TORCH, *OURS)
 ITEM_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
-MOST_BYTES = 8 << 30
+MOST_BYTES = 1 << 40
 MOST_EMULATED_BYTES = 4 << 20
 MOST_CUS = 1024
 MOST_REPEATS = 10_000

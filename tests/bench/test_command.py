@@ -93,6 +93,13 @@ def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
     assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "wrong"}
 
 
+def test_work_on_old_inputs_is_seen(tmp_path):
+    done = run(tmp_path, *PLANTED, "--repeat", "1", fault="stale")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rank 0: 4,096 of 8,192 elements are wrong; the first (row 4, column 0, of rank 1's share)" in done.stdout
+    assert statuses(read(tmp_path))["gluon", 4] == "wrong"
+
+
 @pytest.mark.parametrize(
     ("fault", "what"), [("raise", "planted: no all_gather on rank 1"), ("exit", "rank 1 ended: exit status 7")]
 )

@@ -3,8 +3,10 @@
 On rank 1, in each all_gather of 4 work-groups:
 ``element``: one element of the output is wrong for good
 ``late``: one element of the output comes 0.3 s after device_barrier
+``stale``: it works on the input of the first call of that shape
 ``raise``, ``exit``, ``sleep``: it does so
-And everywhere, ``setup``: no instance can be made; ``barrier``: there is no device_barrier.
+And everywhere, ``setup``: no instance can be made; ``barrier``: there is no device_barrier; ``host``: it waits on the
+host, which no device graph can hold.
 """
 
 import os
@@ -27,6 +29,8 @@ class Collectives(InstanceCollectives):
             os._exit(7)
         if hit and FAULT == "sleep":
             time.sleep(600)
+        if hit and FAULT == "stale":
+            source = self._instance.first.setdefault(source.shape, source.clone())
         super().all_gather(output, source, group, async_op, config)
         if hit and FAULT in ("element", "late"):
             self._instance.spoil = output.view(-1)
@@ -35,12 +39,19 @@ class Collectives(InstanceCollectives):
 class Iris(iris_under_test.Iris):
     spoil = None
 
+    def __init__(self, heap_size):
+        super().__init__(heap_size)
+        self.first = {}
+
     @property
     def ccl(self):
         return Collectives(self)
 
     def device_barrier(self, group=None):
-        self.barrier()
+        if FAULT == "host" or not hasattr(super(), "device_barrier"):
+            self.barrier()
+        else:
+            super().device_barrier(group)
         if self.spoil is not None:
             values, self.spoil = self.spoil, None
             right = values[77].clone()
