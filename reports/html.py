@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
 
 from harness.evidence import Evidence, Verdict
-from reports import text
+from reports import gpus, text
 from reports.view import KINDS, LABELS, view_of
 
 SYMBOLS = {
@@ -41,6 +42,30 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        widths=text.widths, duration=text.duration, shown=text.shown, moment=text.moment, plural=text.plural
+        widths=text.widths,
+        duration=text.duration,
+        shown=text.shown,
+        moment=text.moment,
+        plural=text.plural,
+        gauge=_gauge,
+        most=_most,
+        sum_of=_sum_of,
     )
     return environment.get_template("report.html.j2")
+
+
+_NOTHING = "\N{EN DASH}"
+
+
+def _gauge(gauges: Mapping[str, gpus.Range], name: str, unit: str, *more: str) -> str:
+    """Least to greatest over these gauges; a dash where none has a value."""
+    found = [gauges[each] for each in (name, *more) if each in gauges]
+    return gpus.span(found, unit) if found else _NOTHING
+
+
+def _most(gauges: Mapping[str, gpus.Range], name: str, unit: str) -> str:
+    return gpus.quantity(gauges[name][1], unit) if name in gauges else _NOTHING
+
+
+def _sum_of(sums: Mapping[str, float], name: str, unit: str) -> str:
+    return gpus.quantity(sums[name], unit) if name in sums else _NOTHING

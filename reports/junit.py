@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from junitparser import Error, Failure, JUnitXml, Property, TestCase, TestSuite
+from junitparser import Error, Failure, JUnitXml, Properties, Property, TestCase, TestSuite
 
 from harness.evidence import Case, Evidence, Verdict
+from reports.gpus import marks_of, measured_of
 from reports.text import shown
 
 _ILLEGAL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
@@ -14,8 +15,13 @@ _ILLEGAL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�
 
 
 def write_junit(evidence: Evidence, path: Path) -> None:
-    """Write ``path``. A group that did not run or could not be checked is an error: no CI takes that for green."""
+    """Write ``path``. A group that did not run or could not be checked is an error: no CI takes that for green.
+
+    What telemetry says of a group's cases stands in its properties ``telemetry.mark``, of the run in those of the suite
+    ``telemetry``; neither changes a verdict.
+    """
     xml = JUnitXml("iris-harness")
+    marks = _marks_by_group(evidence)
     for result in evidence.requirements().values():
         suite = TestSuite(_legal(result.id))
         if result.statement:
@@ -27,9 +33,21 @@ def write_junit(evidence: Evidence, path: Path) -> None:
             problem = _problem(verdict, failing.get(group), records[-1].message if records else "did not run")
             if problem is not None:
                 test.result = [problem]
+            if group in marks:
+                properties = Properties()
+                for mark in marks[group]:
+                    properties.add_property(Property("telemetry.mark", _legal(mark)))
+                test.append(properties)
             suite.add_testcase(test)
         for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
             suite.add_testcase(_broken(f"{result.id} gap {number}", result.id, gap))
+        xml.add_testsuite(suite)
+    if measured := measured_of(evidence):
+        suite = TestSuite("telemetry")
+        suite.add_property("summary", _legal(measured.headline))
+        for row in measured.rows:
+            for field, reason in row.unavailable.items():
+                suite.add_property(f"unavailable.{row.gpu}.{field}", _legal(reason))
         xml.add_testsuite(suite)
     if evidence.gaps():
         suite = TestSuite("evidence")
@@ -38,6 +56,15 @@ def write_junit(evidence: Evidence, path: Path) -> None:
         xml.add_testsuite(suite)
     xml.update_statistics()
     xml.write(str(path), pretty=True)
+
+
+def _marks_by_group(evidence: Evidence) -> dict[str, list[str]]:
+    """Group -> the marks of its cases, each once."""
+    by_case = marks_of(evidence)
+    found: dict[str, dict[str, None]] = {}
+    for case in evidence.cases:
+        found.setdefault(case.group, {}).update(dict.fromkeys(by_case.get(case.id, ())))
+    return {group: list(marks) for group, marks in found.items() if marks}
 
 
 def _problem(verdict: Verdict, case: Case | None, message: str) -> Failure | Error | None:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.evidence import Verdict
+from reports.gpus import Mark
 from reports.text import duration, plural, shown
 from reports.view import LABELS, Failure, Report
 
@@ -53,8 +54,21 @@ def print_table(report: Report, console: Console) -> None:
             console.print(Padding(Text(gap), (0, 0, 0, 2), expand=False))
         if len(report.gaps) > _GAPS_SHOWN:
             console.print(f"  ... and {len(report.gaps) - _GAPS_SHOWN} more, in the report")
+    if report.measured:
+        console.print()
+        console.print(Text.assemble(("telemetry  ", "dim"), report.measured.headline))
+        for mark in report.measured.marks[:_GAPS_SHOWN]:
+            console.print(Padding(Text(f"{mark.text} ({_place(mark)})", style="yellow"), (0, 0, 0, 2), expand=False))
+        if len(report.measured.marks) > _GAPS_SHOWN:
+            console.print(f"  ... and {len(report.measured.marks) - _GAPS_SHOWN} more, in the report")
     console.print()
     console.print(Text(report.headline, style=STYLES[report.verdict]))
+
+
+def _place(mark: Mark) -> str:
+    if not mark.groups:
+        return "no case"
+    return mark.groups[0] + (f" and {len(mark.groups) - 1} more groups" if len(mark.groups) > 1 else "")
 
 
 def _failure(failure: Failure) -> Group:
@@ -75,6 +89,8 @@ def _failure(failure: Failure) -> Group:
         grid.add_row("fault", Text(case.fault))
     if case.fault_source:
         grid.add_row("at", Text(case.fault_source))
+    if failure.marks:
+        grid.add_row("telemetry", Text("; ".join(failure.marks), style="yellow"))
     if case.stacks:
         grid.add_row("stacks", Text(f"of {plural(len(case.stacks), 'rank')}, in the report"))
     title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", case.group)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.evidence import Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from reports.gpus import Measured, marks_of, measured_of
 from reports.text import plural
 
 KINDS = ("load", "store", "atomic")
@@ -25,11 +26,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Failure:
-    """The reduced case of one failed group, with its requirement's statement."""
+    """The reduced case of one failed group, with its requirement's statement; ``marks``: what telemetry says."""
 
     case: Case
     statement: str
     source: str
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class KernelGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole of a report. ``seconds`` is the sum over cases; ``run`` is None when its record was lost."""
+    """The whole of a report. ``seconds`` is the sum over cases; ``run`` is None when its record was lost, ``measured``
+    where no GPU was watched."""
 
     verdict: Verdict
     headline: str
@@ -73,12 +76,14 @@ class Report:
     failures: tuple[Failure, ...]
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
+    measured: Measured | None = None
 
 
 def view_of(evidence: Evidence) -> Report:
     """Read ``evidence`` into a Report; failures keep the order of requirements."""
     results = evidence.requirements()
     verdict = evidence.verdict()
+    marks = marks_of(evidence)
     by_requirement = (gap if gap.startswith(r.id) else f"{r.id}: {gap}" for r in results.values() for gap in r.gaps)
     gaps = (*evidence.gaps(), *by_requirement)
     return Report(
@@ -91,9 +96,14 @@ def view_of(evidence: Evidence) -> Report:
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
         rows=tuple(Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels)) for r in results.values()),
-        failures=tuple(Failure(case, r.statement, r.source) for r in results.values() for case in r.failing),
+        failures=tuple(
+            Failure(case, r.statement, r.source, tuple(marks.get(case.id, ())))
+            for r in results.values()
+            for case in r.failing
+        ),
         gaps=gaps,
         kernels=_kernels(evidence),
+        measured=measured_of(evidence),
     )
 
 

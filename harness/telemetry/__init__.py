@@ -10,10 +10,11 @@ what the samples around it say.
 from harness.telemetry.emulated import EmulatedRecorder, launches_by_kernel, merge_launches
 from harness.telemetry.fields import FIELDS
 from harness.telemetry.recorder import Recorder, merge_windows
-from harness.telemetry.watch import Watch, Window
+from harness.telemetry.watch import SOURCES, Watch, Window
 
 __all__ = [
     "FIELDS",
+    "SOURCES",
     "EmulatedRecorder",
     "Recorder",
     "Watch",

@@ -25,7 +25,6 @@ from typing import Any
 
 from harness.telemetry.source import Source, Unavailable
 
-SOURCES = ("amdsmi", "nvml")
 _MOST_TALK = 1 << 20
 """Bytes that libraries may print; what goes beyond is lost, so that a talkative one fills no memory."""
 
@@ -106,7 +105,7 @@ class Recorder:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until stdin ends. Never returns."""
     parser = argparse.ArgumentParser(prog="python -m harness.telemetry.process")
-    parser.add_argument("--source", choices=SOURCES, required=True)
+    parser.add_argument("--source", choices=("amdsmi", "nvml"), required=True)
     parser.add_argument("--gpus", required=True, help='[{"uuid": ..., "bus_id": ...}, ...]')
     parser.add_argument("--rate", type=float, required=True, help="samples per second")
     parser.add_argument("--stuck", type=float, required=True, help="seconds that a sample may take")

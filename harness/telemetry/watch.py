@@ -21,6 +21,8 @@ from harness.ranks.processes import memory_file
 from harness.telemetry.source import Gpu
 from harness.telemetry.windows import Track
 
+SOURCES = {"rocm": "amdsmi", "cuda": "nvml"}
+"""Device -> what its GPUs are read with."""
 RATE = 10.0
 STUCK = 5.0
 """Seconds after which a library call that has not returned counts as hung, and the recorder ends itself."""
@@ -38,7 +40,7 @@ class Window:
 
 
 class Watch:
-    """A recorder process for ``gpus``. ``source`` is a name in ``process.SOURCES``, ``rate`` in samples per second.
+    """A recorder process for ``gpus``. ``source`` is ``amdsmi`` or ``nvml``, ``rate`` in samples per second.
 
     ``hardware`` is what the source said of the machine, None until it did; ``ended`` is why no more samples come, None
     while they do.

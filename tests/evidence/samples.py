@@ -10,6 +10,7 @@ from harness.evidence import (
     Difference,
     End,
     Group,
+    Hardware,
     Kernel,
     Plan,
     PlannedGroup,
@@ -17,6 +18,7 @@ from harness.evidence import (
     Requirement,
     Run,
     Store,
+    Telemetry,
     Verdict,
     case_id,
 )
@@ -103,6 +105,44 @@ def failing_case() -> Case:
         message="returned value differs",
         differs=Difference(what="old value", rank=3, index=17, got=5, wanted=4),
     )
+
+
+GPUS = ("GPU-00000000-aaaa", "GPU-11111111-bbbb")
+
+
+def hardware() -> Hardware:
+    return Hardware(
+        source="nvml",
+        period=0.1,
+        fields=("power", "temperature_core", "energy", "ecc_corrected", "throttle_thermal", "link_ecc_errors"),
+        library={"nvml": "13.580.0"},
+        driver={"version": "580.159"},
+        gpus={gpu: {"name": "NVIDIA H200", "vbios": "96.00", "unavailable": {"firmware": "why"}} for gpu in GPUS},
+    )
+
+
+def telemetry(*cases: Case, marks: tuple[str, ...] = (), reason: str = "", **changes: Any) -> Telemetry:
+    """Around ``cases``; around none: of the whole run. ``reason``: why there are no samples."""
+    said = {
+        "bracket": [1.0, 1.2],
+        "samples": 3,
+        "gauges": {"power": [71.0, 690.0], "temperature_core": [31, 55]},
+        "deltas": {"energy": 6150.0, "ecc_corrected": 0},
+        "active": {},
+        "unavailable": {"link_ecc_errors": "Not Supported"},
+        **changes,
+    }
+    gpus = tuple(
+        {"rank": rank, "gpu": gpu, **({"reason": reason} if reason else said)} for rank, gpu in enumerate(GPUS)
+    )
+    return Telemetry("nvml", {case.id: (1.05, 1.1) for case in cases}, gpus, marks)
+
+
+def on_gpus() -> list[Record]:
+    """``green``, on two GPUs that were watched."""
+    _, *rest = green()
+    ran = [record for record in rest if isinstance(record, Case)]
+    return [run(device="cuda", arch="sm_90"), *rest[:-1], hardware(), telemetry(*ran), telemetry(), rest[-1]]
 
 
 def end(exit_status: int = 0, **counts: int) -> End:

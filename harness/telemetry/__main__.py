@@ -1,0 +1,68 @@
+"""What telemetry there is on this machine: ``python -m harness.telemetry --device rocm``.
+
+Watches the visible GPUs for some seconds, as a run does, and prints every field with its value or the reason why it
+has none. Exit status 0 when at least one GPU was read, 1 when none was, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.devices import inventory
+from harness.errors import UsageError
+from harness.telemetry import FIELDS, SOURCES, Watch
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.telemetry", description="Show what telemetry there is.")
+    parser.add_argument("--device", choices=sorted(SOURCES), required=True)
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to watch (default: 3)")
+    parser.add_argument("--rate", type=float, default=10.0, help="samples per second (default: 10)")
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    options = parser.parse_args(arguments)
+    if not 0 < options.rate <= 1000 or not 0 < options.seconds <= 3600:
+        parser.error("--rate is from 0 to 1000, --seconds from 0 to 3600")
+    try:
+        gpus = inventory.visible(options.device)
+    except UsageError as error:
+        print(f"python -m harness.telemetry: {error}", file=sys.stderr)
+        return 2
+    with Watch(SOURCES[options.device], gpus, options.rate) as watch:
+        due = time.monotonic() + options.seconds
+        while watch.ended is None and time.monotonic() < due:
+            watch.wait(watch.lines, due - time.monotonic())
+        hardware, windows = watch.hardware, watch.whole()
+    if options.json:
+        said = {window.gpu: window.samples or window.reason for window in windows}
+        print(json.dumps({"hardware": hardware, "gpus": said}, indent=1))
+    else:
+        print("\n".join(f"{key}: {json.dumps((hardware or {}).get(key))}" for key in ("source", "library", "driver")))
+        for window in windows:
+            print(f"\n{window.gpu}")
+            print("\n".join(_lines(window.samples) if window.samples else [f"  unavailable: {window.reason}"]))
+    return 0 if any(window.samples and window.samples["gauges"] for window in windows) else 1
+
+
+def _lines(samples: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  samples {samples['samples']}, repeated {samples['repeated']}"
+    for name, field in FIELDS.items():
+        if name in samples["gauges"]:
+            least, most = samples["gauges"][name]
+            yield f"  {name:28}{least:g} to {most:g} {field.unit}"
+        elif name in samples["deltas"]:
+            yield f"  {name:28}+{samples['deltas'][name]:g} {field.unit}".rstrip()
+        elif name in samples["active"]:
+            yield f"  {name:28}on in {samples['active'][name]} samples"
+        if name in samples["unavailable"]:
+            yield f"  {name:28}unavailable: {samples['unavailable'][name]}"
+    yield from (f"  {mark}" for mark in samples["marks"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
