@@ -45,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{key}: {json.dumps((hardware or {}).get(key))}" for key in ("source", "library", "driver")))
         for window in windows:
             print(f"\n{window.gpu}")
-            print("\n".join(_lines(window.samples) if window.samples else [f"  unavailable: {window.reason}"]))
+            known = (hardware or {}).get("fields", ())
+            print("\n".join(_lines(window.samples, known) if window.samples else [f"  unavailable: {window.reason}"]))
     return 0 if any(window.samples and window.samples["gauges"] for window in windows) else 1
 
 
-def _lines(samples: Mapping[str, Any]) -> Iterator[str]:
+def _lines(samples: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
     yield f"  samples {samples['samples']}, repeated {samples['repeated']}"
     for name, field in FIELDS.items():
         if name in samples["gauges"]:
@@ -59,6 +60,8 @@ def _lines(samples: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name:28}+{samples['deltas'][name]:g} {field.unit}".rstrip()
         elif name in samples["active"]:
             yield f"  {name:28}on in {samples['active'][name]} samples"
+        elif field.kind == "state" and name in known and name not in samples["unavailable"]:
+            yield f"  {name:28}off"
         if name in samples["unavailable"]:
             yield f"  {name:28}unavailable: {samples['unavailable'][name]}"
     yield from (f"  {mark}" for mark in samples["marks"])
