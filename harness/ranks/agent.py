@@ -21,6 +21,7 @@ from harness.ranks import processes
 
 SPEC_VARIABLE = "IRIS_HARNESS_RANK"
 AGENT_VARIABLE = "IRIS_HARNESS_AGENT"
+_NOT_ASKED = object()
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def main(spec: Spec, log: int, keeper: int) -> None:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # Without NUMA options of its own it would ask how many GPUs there are, which starts their driver in this process:
+    # ranks that are forked from it could not use them. None is what it would have found on a machine without GPUs.
+    numa: dict[str, Any] = {"numa_options": _NOT_ASKED} if "numa_options" in LaunchConfig.__dataclass_fields__ else {}
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -72,7 +76,10 @@ def main(spec: Spec, log: int, keeper: int) -> None:
         monitor_interval=5.0,
         start_method="fork",
         logs_specs=DefaultLogsSpecs(os.devnull),
+        **numa,
     )
+    if numa:
+        config.numa_options = None
     status = 0
     try:
         if spec.start == "fork":

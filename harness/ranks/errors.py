@@ -71,7 +71,8 @@ class RankFailure(CaseFailed):
     """The function raised on at least one rank.
 
     ``errors``: rank -> RankError; ``stacks``: stacks of ranks that did not answer and were killed; ``output``: what
-    each rank wrote to stdout and stderr during the case (its end).
+    each rank wrote to stdout and stderr during the case (its end); ``poisoned``: ranks that lost their device to their
+    error, and left. What other ranks raised then is mostly what came of that.
     """
 
     def __init__(
@@ -79,18 +80,26 @@ class RankFailure(CaseFailed):
         errors: Mapping[int, RankError],
         stacks: Mapping[int, str] | None = None,
         output: Mapping[int, str] | None = None,
+        poisoned: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(dict(errors), dict(stacks or {}), dict(output or {}))
+        super().__init__(dict(errors), dict(stacks or {}), dict(output or {}), tuple(poisoned))
         self.errors = dict(errors)
         self.stacks = dict(stacks or {})
         self.output = dict(output or {})
+        self.poisoned = tuple(poisoned)
+
+    @property
+    def first(self) -> RankError:
+        """The error to tell: of the ranks that lost their device if there are any, else of all, the lowest one's."""
+        return self.errors[min(self.poisoned or self.errors)]
 
     def __str__(self) -> str:
         lines = [str(error) for _, error in sorted(self.errors.items())]
+        if self.poisoned:
+            lines.append(f"the devices of ranks {list(self.poisoned)} were lost, which left")
         if self.stacks:
             lines.append(f"no answer from ranks {sorted(self.stacks)}, which were killed")
-        first = self.errors[min(self.errors)]
-        lines += ["", f"traceback of rank {first.rank}:", first.traceback.rstrip()]
+        lines += ["", f"traceback of rank {self.first.rank}:", self.first.traceback.rstrip()]
         return "\n".join([*lines, *_tails(self.output)])
 
 

@@ -19,7 +19,8 @@ from harness.ranks.keeping import END_LIMIT, Keeper
 
 logger = logging.getLogger("harness.ranks")
 
-_QUIT_LIMIT = 3.0
+# Ranks with GPUs take seconds to leave: they destroy communicators, and the driver frees their contexts one by one.
+_QUIT_LIMIT = 10.0
 # How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
 _CRASH_WINDOW = 0.1
 # How long ranks must have been idle, after another one raised, to be given up before the grace is over.
@@ -65,6 +66,7 @@ class _Round:
     results: dict[int, Any] = field(default_factory=dict)
     errors: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, str] = field(default_factory=dict)
+    poisoned: set[int] = field(default_factory=set)
 
 
 class Generation:
@@ -127,7 +129,7 @@ class Generation:
         answers = _Round(set(self._members))
         self._send(frame, limit, answers)
         self._gather(answers, limit)
-        if answers.exits:
+        if answers.exits and not answers.poisoned:
             self._crashed(answers)
         if answers.waiting and not answers.errors:
             texts = self._stacks(self._members)
@@ -137,9 +139,9 @@ class Generation:
         if answers.errors:
             texts = self._stacks(answers.waiting)
             output = self._output()
-            if answers.waiting:
+            if answers.waiting or answers.poisoned:
                 self.end()
-            raise RankFailure(answers.errors, texts, output)
+            raise RankFailure(answers.errors, texts, output, tuple(sorted(answers.poisoned)))
         return [answers.results[rank] for rank in sorted(answers.results)]
 
     def lost(self) -> dict[int, str]:
@@ -272,7 +274,7 @@ class Generation:
         """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed.
 
         The grace ends early when the ranks that have not answered use no CPU at all. That decides no verdict: it is a
-        RankFailure by the error that is there, only sooner.
+        RankFailure by the error that is there, only sooner. Ranks that wait for a GPU spin, so they get all of it.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits:
@@ -306,6 +308,8 @@ class Generation:
             member = self._members[rank]
             self._take_messages(member, answers)  # an answer may have come before the end
             self._unwatch(descriptor)
+            if rank in answers.poisoned:
+                return  # it said that it would
             status = processes.exit_status(member.pid)
             answers.exits[rank] = "ended (reaped by its agent)" if status is None else processes.describe_exit(status)
 
@@ -319,8 +323,10 @@ class Generation:
             return
         for kind, value in messages:
             answers.waiting.discard(member.rank)
-            if kind in ("error", "failed"):
+            if kind in ("error", "failed", "poisoned"):
                 answers.errors[member.rank] = value
+                if kind == "poisoned":
+                    answers.poisoned.add(member.rank)
             else:
                 answers.results[member.rank] = value
 

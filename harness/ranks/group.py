@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from harness.errors import HarnessError, UsageError
-from harness.ranks import keeper, wire
+from harness.ranks import flight_recorder, keeper, wire
 from harness.ranks.errors import RankFailure
 from harness.ranks.generation import Generation
 from harness.ranks.keeping import Keeper
@@ -89,7 +89,8 @@ class RankGroup:
         self._end_grace = end_grace
         self._preloaded = tuple(preload)
         self._hold = tuple(hold)
-        self._environment = {**_QUIET, **(environment or {})}
+        recorder = flight_recorder.ENVIRONMENT if "nccl" in options.get("backend", "gloo") else {}
+        self._environment = {**_QUIET, **recorder, **(environment or {})}
         self._running = _Running()
         self._broken: BaseException | None = None
         self._closed = False

@@ -106,7 +106,7 @@ def descendants() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def end_descendants(gentle: Iterable[int] = (), grace: float = 0.0, limit: float = 10.0) -> list[str]:
+def end_descendants(gentle: Iterable[int] = (), grace: float = 0.0, limit: float = 30.0) -> list[str]:
     """End every descendant of this process and reap them all; returns what could not be ended (empty: all gone).
 
     ``gentle`` pids get SIGINT and then SIGTERM first, with ``grace`` seconds for each; everything left gets SIGKILL.

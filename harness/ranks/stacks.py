@@ -1,8 +1,8 @@
 """What every rank is doing, for the report of a hang.
 
 Three witnesses, from the surest to the most talkative: faulthandler's C handler for SIGUSR1 (works while the GIL is
-held), a text from the emulator, written by the rank's watch thread (needs the GIL), and py-spy from outside (needs
-ptrace).
+held), what the rank's environment says of its device, written by the rank's watch thread (needs the GIL), and py-spy
+from outside (needs ptrace).
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _END_OF_STATE = "\n--end of state--\n"
-_EMULATOR = "harness.emulator"
+_DESCRIBE_LIMIT = 2.0
 _PY_SPY_LIMIT = 10.0
 _LOOP = re.compile(r"worker\.py\"?, line \d+ in _execute_calls|_execute_calls \(.*worker\.py")
 _WATCH_THREAD = re.compile(r"stacks\.py\"?, line \d+ in watch$|watch \(.*ranks/stacks\.py", re.MULTILINE)
@@ -31,6 +33,19 @@ def register(dump: int) -> None:
     # The Python-level handler does nothing; that there is one makes CPython write to the wake-up descriptor.
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
     faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True, chain=True)
+
+
+_environment: Any = None
+
+
+def describe_by(environment: Any) -> None:
+    """On a rank: what describes its state from now on, by a method ``describe() -> str`` if it has one.
+
+    It is called on a thread of its own while the main thread hangs, so it must not wait for what the main thread waits
+    for; it has 2 s.
+    """
+    global _environment
+    _environment = environment
 
 
 def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
@@ -50,7 +65,7 @@ def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
                 os.write(state, (_describe() + _END_OF_STATE).encode(errors="replace"))
 
 
-def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = 1.0) -> dict[int, str]:
+def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _DESCRIBE_LIMIT + 0.5) -> dict[int, str]:
     """What each rank is doing. ``ranks``: rank -> (pid, pidfd, dump descriptor, state descriptor).
 
     ``patience`` bounds the wait for the ranks' own answers; a rank without any is itself a finding and is said.
@@ -102,14 +117,36 @@ def read_from(descriptor: int, start: int, most: int = 1 << 16) -> str:
     return os.pread(descriptor, size - start, start).decode(errors="replace")
 
 
+def within(seconds: float, asked: Mapping[str, Callable[[], str]]) -> dict[str, str]:
+    """What each of ``asked`` returns, all asked at once on threads of their own; a text in brackets for one that
+    raised or had not answered after ``seconds``: its thread is left behind."""
+    answers: dict[str, str] = {}
+
+    def ask(name: str, function: Callable[[], str]) -> None:
+        try:
+            answers[name] = function()
+        except BaseException as error:  # noqa: BLE001 (a report of a hang must not raise)
+            answers[name] = f"({name} failed: {error!r})"
+
+    end = time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=ask, args=each, name=f"describe-{each[0]}", daemon=True) for each in asked.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return {name: answers.get(name, f"({name} gave no answer within {seconds:g} s)") for name in asked}
+
+
 def _describe() -> str:
-    emulator = sys.modules.get(_EMULATOR)
-    if emulator is None or not hasattr(emulator, "describe"):
-        return "(no emulated device in this process)"
-    try:
-        return str(emulator.describe())
-    except Exception as error:  # noqa: BLE001 (a report of a hang must not raise)
-        return f"(harness.emulator.describe failed: {error!r})"
+    if _environment is None:
+        return "(this rank is not set up yet)"
+    describe = getattr(_environment, "describe", None)
+    if not callable(describe):
+        return "(this rank's environment describes no state)"
+    name = "the environment's describe()"
+    return within(_DESCRIBE_LIMIT, {name: lambda: str(describe())})[name]
 
 
 def _await_states(

@@ -1,7 +1,8 @@
 """What runs in each rank: join torch.distributed, set up, then execute one call after the other.
 
 The main thread executes; a daemon thread watches for the end of the controller and answers requests for the rank's
-state. Calls come in over the wire, see ``wire``; a call is ("call", "module:function", payload).
+state. Calls come in over the wire, see ``wire``; a call is ("call", "module:function", payload). The answer is
+("result", value), ("error", RankError), or ("poisoned", RankError) of a rank that ends because its device was lost.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from harness.errors import KernelFault
 from harness.ranks import agent, processes, stacks, wire
 from harness.ranks.errors import RankError
 
 _INTERRUPTED = 128 + signal.SIGINT
+_POISONED = 3
 
 
 def main(spec: agent.Spec) -> None:
@@ -84,6 +87,7 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
         # Stay until the controller ends the group: to leave now would look like a crash beside the failure.
         wire.receive_bytes(connection)
         return
+    stacks.describe_by(environment)
     wire.send(connection, ("ready", None))
     _execute_calls(connection, rank, environment)
     _finish(environment)
@@ -94,6 +98,7 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> No
     while True:
         body = wire.receive_bytes(connection)
         message: tuple[Any, ...] = ()
+        raised: BaseException | None = None
         try:
             message = pickle.loads(body)
             if message[0] == "quit":
@@ -102,9 +107,27 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> No
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
+            raised = error
             answer = wire.encode(("error", RankError.of(rank, error)))
+        if (fault := _poison(environment, raised)) is not None:
+            wire.send(connection, ("poisoned", RankError.of(rank, fault)))
+            os._exit(_POISONED)  # a driver that lost its context may hang in whatever an orderly end asks of it
         connection.sendall(answer)
-        del body, message, answer  # an idle rank holds on to no payload
+        del body, message, answer, raised  # an idle rank holds on to no payload
+
+
+def _poison(environment: Any, raised: BaseException | None) -> BaseException | None:
+    """What this process lost its device to, as the environment's ``poisoned()`` says; None for a sound one.
+
+    That is ``environment.fault`` where it is an exception, else what the call raised.
+    """
+    ask = getattr(environment, "poisoned", None)
+    if not callable(ask) or not ask():
+        return None
+    fault = getattr(environment, "fault", None)
+    if isinstance(fault, BaseException):
+        return fault
+    return raised or KernelFault("the device of this process was lost during the call, which raised nothing")
 
 
 def _set_up(rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any]) -> Any:

@@ -137,6 +137,10 @@ def hangs_in_sleep(env: dict[str, Any], payload: Any) -> None:
         time.sleep(FOREVER)
 
 
+def hangs_alone(env: dict[str, Any], payload: Any) -> None:
+    time.sleep(FOREVER)
+
+
 def hangs_in_receive(env: dict[str, Any], payload: Any) -> None:
     import torch
     import torch.distributed as dist
@@ -156,14 +160,72 @@ def stops(env: dict[str, Any], payload: Any) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def hangs_with_an_emulator(env: dict[str, Any], payload: Any) -> None:
-    """Hang while a module of the emulator's name is loaded that says what it does."""
-    import types
+class Described:
+    """An environment that says what its device does, as ``options["says"]`` wants it."""
 
-    emulator = types.ModuleType("harness.emulator")
-    emulator.describe = lambda: "wavefront 3 polls at kernel.py:17"  # type: ignore[attr-defined]
-    sys.modules["harness.emulator"] = emulator
-    time.sleep(FOREVER)
+    def __init__(self, rank: int, says: str) -> None:
+        self.rank = rank
+        self.says = says
+
+    def __getitem__(self, name: str) -> int:
+        return int(getattr(self, name))
+
+    def describe(self) -> str:
+        if self.says == "nothing":
+            time.sleep(FOREVER)
+        if self.says == "error":
+            raise ArithmeticError("no words")
+        return f"rank {self.rank} polls at kernel.py:17"
+
+
+def described_setup(info: dict[str, Any], options: dict[str, Any]) -> Described:
+    return Described(info["rank"], options["says"])
+
+
+class Poisonable:
+    """An environment whose device can be lost: ``fault`` tells to what, as in ``fixtures.worker.Env``."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.lost = False
+        self.fault: BaseException | None = None
+
+    def __getitem__(self, name: str) -> int:
+        return int(getattr(self, name))
+
+    def poisoned(self) -> bool:
+        return self.lost
+
+
+def poisonable_setup(info: dict[str, Any], options: dict[str, Any]) -> Poisonable:
+    return Poisonable(info["rank"])
+
+
+def loses_its_device(env: Poisonable, payload: dict[str, str]) -> str:
+    """On rank 1, as ``payload["way"]`` says; what the others do beside it as ``payload["others"]``."""
+    import torch.distributed as dist
+
+    print(f"words of rank {env.rank}", flush=True)
+    if env.rank == 1:
+        env.lost = True
+        if payload["way"] != "silently":
+            env.fault = KernelFault("the GPU's context is lost: planted")
+        if payload["way"] == "raising":
+            raise RuntimeError("CUDA error: what came of it")
+    elif payload["others"] == "spin":
+        while True:
+            pass
+    elif payload["others"] == "collective":
+        dist.barrier()
+    elif payload["others"] == "crash":
+        time.sleep(0.2)
+        os.abort()
+    return "fine"
+
+
+def has_a_fault_that_ends_a_launch_only(env: Poisonable, payload: Any) -> str:
+    env.fault = KernelFault("planted, and the device goes on")
+    return "fine"
 
 
 def ignores_signals(env: dict[str, Any], payload: Any) -> None:

@@ -67,12 +67,6 @@ def test_a_stopped_rank_is_a_hang(group: RankGroup) -> None:
     assert "did not take the signal" in caught.value.stacks[1]
 
 
-def test_the_emulator_says_what_it_does(group: RankGroup) -> None:
-    with pytest.raises(RankHang) as caught:
-        group.call(f"{TARGETS}:hangs_with_an_emulator", deadline=SHORT)
-    assert "wavefront 3 polls at kernel.py:17" in caught.value.stacks[0]
-
-
 def test_ranks_that_ignore_signals_end_too(group: RankGroup) -> None:
     with pytest.raises(RankHang) as caught:
         group.call(f"{TARGETS}:ignores_signals", deadline=SHORT)
