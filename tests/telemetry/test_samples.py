@@ -1,5 +1,8 @@
 """Brackets, deltas, marks: what is said of a case from the samples around it."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from harness.telemetry.fields import FIELDS
@@ -173,3 +176,14 @@ def test_uuids_compare_across_libraries(told, plain):
 )
 def test_bus_ids_compare_across_libraries(told, plain):
     assert plain_bus_id(told) == plain
+
+
+def test_the_guide_names_every_field_with_its_unit():
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "telemetry.md").read_text()
+    told = {}
+    for names, unit, rest in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\S+) \| (.*)\|$", guide, re.MULTILINE):
+        told.update(dict.fromkeys(re.findall(r"`(\w+)`", names), (unit, "marks: " in rest)))
+    assert told == {
+        name: (field.unit or ("state" if field.kind == "state" else "count"), bool(field.mark))
+        for name, field in FIELDS.items()
+    }
