@@ -9,7 +9,7 @@ Nothing here runs, compiles or imports a kernel. Everything is safe to call from
 
 from harness.isa.executed import Executed, ExecutedAccess, executed
 from harness.isa.expect import remote_mismatch, remote_widths
-from harness.isa.fingerprint import fingerprint
+from harness.isa.fingerprint import codes_of, fingerprint, of_launch
 from harness.isa.mnemonics import access_form
 from harness.isa.record import AccessForm, Fingerprint, StaticAccess
 
@@ -20,8 +20,10 @@ __all__ = [
     "Fingerprint",
     "StaticAccess",
     "access_form",
+    "codes_of",
     "executed",
     "fingerprint",
+    "of_launch",
     "remote_mismatch",
     "remote_widths",
 ]
