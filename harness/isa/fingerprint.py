@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 from harness.errors import HarnessError
@@ -20,7 +19,7 @@ def fingerprint(text: str, usage: str = "") -> Fingerprint:
     if amdgcn.TARGET.search(text):
         return amdgcn.read(text)
     if ptx.TARGET.search(text) and not sass.MARK.search(text):
-        return replace(ptx.read(text), **sass.usage(usage))
+        return sass.with_usage(ptx.read(text), usage)
     raise HarnessError(f"this is neither an amdgcn listing nor PTX: {text[:60]!r}")
 
 

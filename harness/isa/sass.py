@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import HarnessError
 from harness.isa import ptx
@@ -67,7 +67,7 @@ def read(text: str, listing: str = "") -> Fingerprint:
         if (form := access_form(i.opcode)) is not None:
             frames, where = places.of(form.kind, i.raw) if places else (i.raw, own.where(i.raw))
             found.append((i.opcode, form, qualifiers(i.opcode), frames, where))
-    return Fingerprint(
+    code_alone = Fingerprint(
         language="sass",
         arch=f"sm_{arch[1] or arch[2]}",
         sha256=hashlib.sha256(_normalised(code).encode()).hexdigest(),
@@ -77,20 +77,18 @@ def read(text: str, listing: str = "") -> Fingerprint:
         fences=dict(
             sorted(Counter(i.opcode for i in code if i.opcode.startswith(("MEMBAR", "FENCE", "CCTL.IVALL"))).items())
         ),
-        **usage(text),
     )
+    return with_usage(code_alone, text)
 
 
-def usage(text: str) -> dict[str, int]:
-    """``registers``, ``lds`` and ``scratch`` (stack and local memory) of cuobjdump's line, where ``text`` has one."""
+def with_usage(code: Fingerprint, text: str) -> Fingerprint:
+    """``code`` with registers, shared memory, and scratch (stack and local memory) of cuobjdump's line, where ``text``
+    has one."""
     told = {name: int(number) for name, number in _USAGE.findall(text)}
     if "REG" not in told:
-        return {}
-    return {
-        "registers": told["REG"],
-        "lds": told.get("SHARED", 0),
-        "scratch": told.get("STACK", 0) + told.get("LOCAL", 0),
-    }
+        return code
+    scratch = told.get("STACK", 0) + told.get("LOCAL", 0)
+    return replace(code, registers=told["REG"], lds=told.get("SHARED", 0), scratch=scratch)
 
 
 def access_form(opcode: str) -> AccessForm | None:
@@ -144,6 +142,7 @@ def _keys(kind: Kind, raw: tuple[Frame, ...]) -> Iterator[tuple[object, ...]]:
     yield kind, chain[:1], "innermost"
     # An atomic may be made of a load and a compare-and-swap.
     yield "any", chain
+    yield "any", chain[:1], "innermost"
 
 
 def _instructions(text: str) -> Iterator[Instruction]:
