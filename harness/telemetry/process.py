@@ -1,4 +1,4 @@
-"""The recorder process: ``python -m harness.telemetry.process --source nvml --gpus JSON --rate 10 --stuck 5``.
+"""The recorder process: ``python -m harness.telemetry.process --source nvml --gpus JSON ...``.
 
 It writes JSON lines to its stdout: first ``hardware``, then a ``sample`` per period, and where it must give up
 ``ended`` with the reason. It reads GPUs and sets nothing, never imports torch (whose libraries clash with
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -52,8 +53,8 @@ class Recorder:
         """Begin in a thread that does not keep the process alive."""
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
-    def watch(self, stdin: int, stuck: float) -> None:
-        """Until stdin ends, the sampler ends, or a call of it does not return within ``stuck`` seconds."""
+    def watch(self, stdin: int, stuck: float, loading: float) -> None:
+        """Until stdin ends, or the sampler; or a sample takes longer than ``stuck`` seconds, opening than ``loading``."""
         while not self._finished.is_set():
             readable, _, _ = select.select([stdin], [], [], min(0.2, stuck / 4))
             if readable and not os.read(stdin, 4096):
@@ -61,9 +62,10 @@ class Recorder:
                 self._finished.wait(stuck)
                 return
             entered = self._entered
-            if entered is not None and time.monotonic() - entered > stuck:
+            limit = stuck if self._source else loading
+            if entered is not None and time.monotonic() - entered > limit:
                 what = self._source.doing if self._source else f"loading {self._name}"
-                self._tell({"kind": "ended", "reason": f"{what} did not return within {stuck:g} s"})
+                self._tell({"kind": "ended", "reason": f"{what} did not return within {limit:g} s"})
                 return
 
     def _run(self) -> None:
@@ -94,7 +96,7 @@ class Recorder:
 
     def _tell(self, line: dict[str, Any]) -> None:
         """One line, whole: a reader that is slow holds the sampler up, and nothing piles up in memory."""
-        data = memoryview(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        data = memoryview(json.dumps(line, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n")
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
@@ -109,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpus", required=True, help='[{"uuid": ..., "bus_id": ...}, ...]')
     parser.add_argument("--rate", type=float, required=True, help="samples per second")
     parser.add_argument("--stuck", type=float, required=True, help="seconds that a sample may take")
+    parser.add_argument("--loading", type=float, required=True, help="seconds that opening the library may take")
     options = parser.parse_args(arguments)
     gpus = [_Gpu(gpu["uuid"], gpu["bus_id"]) for gpu in json.loads(options.gpus)]
     # Libraries print to stdout, amdsmi when it finds none; the lines keep a descriptor of their own.
@@ -117,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_TALK, _MOST_TALK))
     recorder = Recorder(options.source, gpus, 1 / options.rate, lines)
     recorder.start()
-    recorder.watch(0, options.stuck)
+    recorder.watch(0, options.stuck, options.loading)
     # A call that hangs in the library would keep an orderly exit waiting.
     os._exit(0)
 
@@ -130,6 +133,8 @@ def _open(name: str, gpus: Sequence[_Gpu]) -> Source:
 def _look(source: Source, uuid: str) -> dict[str, Any]:
     began = time.time()
     sample = source.read(uuid)
+    for name in [name for name, value in sample.values.items() if not math.isfinite(value)]:
+        sample.unavailable[name] = f"{sample.values.pop(name)} is no number"
     return {
         "began": began,
         "ended": time.time(),

@@ -15,15 +15,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
-from harness.ranks.processes import memory_file
+from harness.ranks.processes import describe_signal, memory_file
 from harness.telemetry.source import Gpu
 from harness.telemetry.windows import Track
 
 SOURCES = {"rocm": "amdsmi", "cuda": "nvml"}
 """Device -> what its GPUs are read with."""
 RATE = 10.0
+LOADING = 6
+"""So many times longer than a sample may opening a library take: drivers that are not kept loaded start slowly."""
 STUCK = 5.0
 """Seconds after which a library call that has not returned counts as hung, and the recorder ends itself."""
 SILENT = 10.0
@@ -55,27 +57,33 @@ class Watch:
         self.hardware: Mapping[str, Any] | None = None
         self.ended: str | None = None
         self.lines = 0
-        self._silent = silent
+        self._silent, self._loading = silent, stuck * LOADING
         self._tracks: dict[str, Track] = {}
         self._heard = time.monotonic()
         self._news = threading.Condition()
         self._said = memory_file("recorder")
         identities = [{"uuid": gpu.uuid, "bus_id": gpu.bus_id} for gpu in gpus]
-        command = [sys.executable, "-m", "harness.telemetry.process", "--source", source]
-        self._process = subprocess.Popen(
-            [*command, "--gpus", json.dumps(identities), "--rate", str(rate), "--stuck", str(stuck)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            start_new_session=True,
-        )
-        threading.Thread(target=self._listen, args=(self._process.stdout,), name="telemetry", daemon=True).start()
+        command = [sys.executable, "-m", "harness.telemetry.process", "--source", source, "--rate", str(rate)]
+        command += ["--gpus", json.dumps(identities), "--stuck", str(stuck), "--loading", str(self._loading)]
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.ended = f"the recorder process could not be started: {error}"
+            return
+        threading.Thread(target=self._listen, args=(self._process,), name="telemetry", daemon=True).start()
 
     @property
-    def pid(self) -> int:
-        """The recorder's process id."""
-        return self._process.pid
+    def pid(self) -> int | None:
+        """The recorder's process id; None when it could not be started."""
+        return self._process.pid if self._process else None
 
     def window(self, gpu: str, started: float, ended: float) -> Window | None:
         """What is known of ``gpu`` around a case, seconds of ``time.time()``; None while the sample after it is due."""
@@ -110,12 +118,13 @@ class Watch:
 
     def close(self, seconds: float = 2.0) -> None:
         """End the process: it is asked, and killed after ``seconds``. Again does nothing."""
-        if self._process.stdin and not self._process.stdin.closed:
-            self._process.stdin.close()
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self._kill()
+        if self._process is not None:
+            if self._process.stdin and not self._process.stdin.closed:
+                self._process.stdin.close()
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._kill(self._process)
         with self._news:
             self._news.wait_for(lambda: self.ended is not None, seconds)
         if self._said >= 0:
@@ -132,17 +141,23 @@ class Watch:
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
-    def _listen(self, stream: IO[bytes]) -> None:
-        with stream:
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None  # sanity check: it was started with a pipe
+        reason = None
+        with process.stdout as stream:
             for line in stream:
                 with self._news:
                     self._heard = time.monotonic()
-                    self._take(json.loads(line))
+                    try:
+                        self._take(json.loads(line))
+                    except (ValueError, KeyError, TypeError) as error:
+                        reason = f"the recorder said what is not understood: {type(error).__name__}: {error}"
+                        break
                     self.lines += 1
                     self._news.notify_all()
+        reason = reason or self._last_words(process)
         with self._news:
-            if self.ended is None:
-                self.ended = f"the recorder process ended{self._last_words()}"
+            self.ended = self.ended or reason
             self._news.notify_all()
 
     def _take(self, line: Mapping[str, Any]) -> None:
@@ -157,21 +172,29 @@ class Watch:
 
     def _check(self) -> None:
         """Notice silence. The lock is held."""
-        silent = time.monotonic() - self._heard
-        if self.ended is None and silent > self._silent:
+        silent, allowed = time.monotonic() - self._heard, self._silent + (0 if self.hardware else self._loading)
+        if self.ended is None and self._process is not None and silent > allowed:
             self.ended = f"the recorder process was silent for {silent:.0f} s and was ended"
-            self._kill()
+            self._kill(self._process)
 
-    def _kill(self) -> None:
-        self._process.kill()
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
         try:
-            self._process.wait(5.0)
+            process.wait(5.0)
         except subprocess.TimeoutExpired:
             return  # in an uninterruptible call of the driver; it dies with that call
 
-    def _last_words(self) -> str:
-        if self._said < 0:
-            return ""
-        text = os.pread(self._said, 1 << 16, max(0, os.fstat(self._said).st_size - (1 << 16)))
-        lines = text.decode("utf-8", "replace").strip().splitlines()
-        return f": {lines[-1][:300]}" if lines else ""
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        """How the process ended, once its stream has."""
+        try:
+            status = process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            return "the recorder process closed its stream"
+        how = f"by {describe_signal(-status)}" if status < 0 else f"with status {status}" if status else ""
+        said = (
+            os.pread(self._said, 1 << 20, 0).decode("utf-8", "replace").strip().splitlines() if self._said >= 0 else []
+        )
+        return " ".join(["the recorder process ended", *([how] if how else [])]) + (
+            f": {said[-1][:300]}" if said else ""
+        )

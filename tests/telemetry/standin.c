@@ -3,7 +3,7 @@
  * Compiled with -DFUNCTIONS='F(name) F(name) ...' and -DDEFAULT=status. The script, named by the environment variable
  * STANDIN, is read at every call, so that a test can change it while the library is in use. Its lines are
  *
- *     name status [aN=value ...] [aN:hex ...] [aN+OFFSET:hex] [sleep=seconds] [print=word] [log]
+ *     name status [aN=value ...] [aN:hex ...] [aN+OFFSET:hex] [sleep=seconds] [print=word] [log] [abort]
  *
  * aN=value   the line applies when argument N has this value; the first line that applies counts
  * aN:hex     these bytes are written to where argument N points
@@ -45,6 +45,8 @@ static void perform(const char *word, const char *name, const long *arguments)
         usleep((useconds_t)(atof(word + 6) * 1e6));
     else if (!strncmp(word, "print=", 6))
         printf("%s\n", word + 6), fflush(stdout);
+    else if (!strcmp(word, "abort"))
+        abort();
     else if (!strcmp(word, "log")) {
         char path[4096];
         snprintf(path, sizeof path, "%s.log", getenv("STANDIN"));

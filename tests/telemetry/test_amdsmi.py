@@ -181,6 +181,38 @@ def test_a_library_of_an_older_version_is_a_reason(script, tmp_path):
     assert "undefined symbol" in told
 
 
+def test_without_rocm_path_only_newer_packages_ask_the_linker(script, package):
+    told = read(script, before="import os; del os.environ['ROCM_PATH'], os.environ['ROCM_HOME']")
+    if package.version == "6.0.2":
+        assert told.startswith("import amdsmi: KeyError: 'ROCM_PATH'")
+    elif package.version == "6.2.4":
+        assert told.startswith("import amdsmi: KeyError: 'libamd_smi.so'")
+    else:
+        assert told["looks"][0][0]["values"]["power"] == 500
+
+
+def test_handles_that_are_no_longer_valid_leave_every_field_with_a_reason(script, package):
+    """As after a change of the partition mode."""
+    names = ("gpu_metrics_info", "energy_count", "power_info", "power_info_v2", "gpu_vram_usage", "gpu_total_ecc_count")
+    names += ("gpu_bad_page_info", "gpu_ecc_count", "clock_info", "violation_status", "temp_metric")
+    for name in names:
+        script.answer(f"amdsmi_get_{name}", 0, status=31)
+    told = read(script)
+    [[sample]] = told["looks"]
+    assert sample["values"] == {}
+    assert set(sample["unavailable"]) == set(told["fields"])
+    assert sample["unavailable"]["power"] == "AMDSMI_STATUS_NOT_FOUND (31)"
+
+
+def test_retired_pages_are_counted(script, package):
+    script.answer("amdsmi_get_gpu_bad_page_info", 0, out(1, struct.pack("I", 3)))
+    sample = look(script)
+    if package.version == "6.0.2":  # it reads the pages from nowhere
+        assert sample["unavailable"]["bad_pages"].startswith("ValueError: NULL pointer")
+    else:
+        assert sample["values"]["bad_pages"] == 3
+
+
 def test_the_package_that_rocm_ships_comes_before_an_installed_one(script, tmp_path):
     shipped = tmp_path / "share" / "amd_smi" / "amdsmi"
     shipped.mkdir(parents=True)

@@ -194,6 +194,15 @@ def test_reasons_for_low_clocks_are_states(script, library):
     assert (values["throttle_thermal"], values["throttle_power"], values["throttle_hardware"]) == (True, False, False)
 
 
+def test_an_older_pynvml_has_the_call_under_its_old_name(script, library):
+    script.say("nvmlDeviceGetCurrentClocksThrottleReasons", 0, f"a0={handle(0)}", out(1, struct.pack("Q", 0x04)))
+    script.write()
+    code = READ.format(gpus=json.dumps([{"uuid": nvml.uuid(0), "bus_id": ""}]), times=1)
+    code = "import pynvml\ndel pynvml.nvmlDeviceGetCurrentClocksEventReasons\n" + code
+    told = json.loads(run_python(code, script=script.path, library=library))
+    assert told["looks"][0][0]["values"]["throttle_power"] is True
+
+
 def test_the_energy_fields_own_time_is_the_samples_stamp(script, library):
     assert look(script, library)["stamp"] is None
     script.field(0, 83, 1_000_000, at=123456)

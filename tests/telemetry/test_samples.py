@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import telemetry
 from harness.telemetry.fields import FIELDS
 from harness.telemetry.source import plain_bus_id, plain_uuid
 from harness.telemetry.windows import KEPT, Track
@@ -187,3 +188,12 @@ def test_the_guide_names_every_field_with_its_unit():
         name: (field.unit or ("state" if field.kind == "state" else "count"), bool(field.mark))
         for name, field in FIELDS.items()
     }
+
+
+def test_sources_only_read():
+    folder = Path(telemetry.__file__).parent
+    for path in sorted(folder.glob("*_source.py")):
+        calls = set(re.findall(r"\b(?:nvml[A-Z]|amdsmi_)\w+", path.read_text()))
+        assert len(calls) > 10
+        for call in calls:
+            assert not re.search(r"Set|Clear|Reset|_set_|_reset|_clean|_control|_create", call), f"{path.name}: {call}"

@@ -190,7 +190,7 @@ def test_an_init_that_hangs_ends_the_recorder(script):
     script.write()
     with watched(0, stuck=0.3) as watch:
         watch.wait(0, 20)
-        assert watch.ended == "nvml: loading nvml did not return within 0.3 s"
+        assert watch.ended == "nvml: loading nvml did not return within 1.8 s"
 
 
 def test_a_killed_recorder_is_noticed_and_what_it_said_before_still_counts(script):
@@ -200,7 +200,7 @@ def test_a_killed_recorder_is_noticed_and_what_it_said_before_still_counts(scrip
         sampled(watch)
         os.kill(watch.pid, signal.SIGKILL)
         found = window_of(watch, 0, time.time() + 1, time.time() + 2)
-        assert found.reason.startswith("the recorder process ended")
+        assert found.reason == "the recorder process ended by signal 9 (SIGKILL)"
         assert window_of(watch, 0, between, between).samples is not None
 
 
@@ -230,6 +230,40 @@ def test_a_bug_in_the_recorder_is_told_by_its_last_words(script):
     with Watch("no such source", gpus(0)) as broken:
         broken.wait(0, 20)
         assert "invalid choice" in broken.ended
+
+
+def test_a_library_that_crashes_the_recorder_is_told_by_its_signal(script):
+    with watched(0) as watch:
+        sampled(watch)
+        script.say("nvmlDeviceGetTemperature", 0, "abort")
+        script.write()
+        found = window_of(watch, 0, time.time() + 1000, time.time() + 1001)
+    assert found.reason.startswith("the recorder process ended by signal 6 (SIGABRT)")
+
+
+def test_a_recorder_that_cannot_be_started_at_all_is_a_reason(script, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with watched(0) as watch:
+        assert watch.pid is None
+        assert "could not be started" in watch.window(nvml.uuid(0), 1, 2).reason
+
+
+def test_a_line_that_is_not_understood_is_a_reason(script, tmp_path, monkeypatch):
+    speaker = tmp_path / "speaker"
+    speaker.write_text('#!/bin/sh\necho \'{"kind": "sample", "gpus": {"other": {}}}\'; exec cat\n')
+    speaker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(speaker))
+    with watched(0) as watch:
+        watch.wait(0, 10)
+        assert watch.ended == "the recorder said what is not understood: KeyError: 'other'"
+
+
+def test_a_value_that_is_no_number_has_a_reason(script):
+    script.field(0, 186, float("nan"), kind=nvml.DOUBLE)
+    script.write()
+    with watched(0) as watch:
+        sampled(watch)
+        assert watch.whole()[0].samples["unavailable"]["power"] == "nan is no number"
 
 
 def test_close_does_not_wait_for_the_next_sample(script):
