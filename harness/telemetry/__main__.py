@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _lines(samples: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
-    yield f"  samples {samples['samples']}, repeated {samples['repeated']}"
+    took = f"{1000 * samples['seconds_per_look']:.1f} ms each"
+    yield f"  samples {samples['samples']}, {took}, and {samples['repeated']} that repeated the one before"
     for name, field in FIELDS.items():
         if name in samples["gauges"]:
             least, most = samples["gauges"][name]

@@ -54,7 +54,7 @@ class Recorder:
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
     def watch(self, stdin: int, stuck: float, loading: float) -> None:
-        """Until stdin ends, or the sampler; or a sample takes longer than ``stuck`` seconds, opening than ``loading``."""
+        """Until stdin ends, or the sampler; or a sample takes over ``stuck`` seconds, or opening over ``loading``."""
         while not self._finished.is_set():
             readable, _, _ = select.select([stdin], [], [], min(0.2, stuck / 4))
             if readable and not os.read(stdin, 4096):

@@ -100,7 +100,7 @@ class Watch:
             return None
 
     def whole(self) -> list[Window]:
-        """The sums over all samples so far, for each GPU."""
+        """The sums over all samples so far, for each GPU, with how many repeated another and how long looking took."""
         with self._news:
             windows = []
             for gpu in self.gpus:
@@ -108,7 +108,8 @@ class Watch:
                 if track is None or not track.whole.readings:
                     windows.append(Window(gpu, None, self.ended or "no sample came"))
                 else:
-                    windows.append(Window(gpu, {**track.whole.to_json(), "repeated": track.repeated}))
+                    more = {"repeated": track.repeated, "seconds_per_look": round(track.looking / track.looks, 6)}
+                    windows.append(Window(gpu, {**track.whole.to_json(), **more}))
             return windows
 
     def wait(self, lines: int, seconds: float) -> bool:

@@ -29,7 +29,7 @@ class Reading:
 
 
 class Track:
-    """The readings of one GPU, oldest first, and their sum since the start.
+    """The readings of one GPU, oldest first, and their sum since the start; ``looking``: seconds that ``looks`` took.
 
     A sample whose own time stamp did not move repeats the one before: it is counted in ``repeated`` and dropped. With
     a stamp, a sample may have been measured at any time since the last look that showed another stamp.
@@ -40,6 +40,8 @@ class Track:
         self.readings: deque[Reading] = deque(maxlen=KEPT)
         self.whole = Span(self.fields)
         self.repeated = 0
+        self.looks = 0
+        self.looking = 0.0
         self._looked: float | None = None
         self._stamp: float | None = None
         self._newest: tuple[Reading, Reading, Mapping[str, Any]] | None = None
@@ -53,6 +55,8 @@ class Track:
         unavailable: Mapping[str, str],
     ) -> None:
         """A look at the GPU that lasted from ``began`` to ``ended``."""
+        self.looks += 1
+        self.looking += ended - began
         earliest, self._looked = began if stamp is None else self._looked, began
         if stamp is not None and stamp == self._stamp:
             self.repeated += 1
