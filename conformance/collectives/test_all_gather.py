@@ -1,8 +1,9 @@
 """all_gather(output (W*M, N), input (M, N), group, async_op, config): everybody's rows, stacked by group rank, on
 everybody.
 
-001  Every shape, stride, block size, group and number of calls gives what torch.distributed's all_gather gives; padding
-     between rows and all other memory stay as they were. Calls may follow each other without anything in between.
+001  Every shape, stride, block size, kernel, variant, group and number of calls gives what torch.distributed's
+     all_gather gives; padding between rows and all other memory stay as they were. Calls may follow each other without
+     anything in between.
 002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late; nor, with a
      group, before every rank of the world has called.
 003  Wrong shapes and configurations are refused.
@@ -60,9 +61,11 @@ def _rows_of(env, case, round_, k):
 def _config(env, case):
     if case.default:
         return None
+    served = len(members_of(case.group, env.rank, env.world_size)) if case.variant == "partitioned" else 1
     return env.under_test.config(
-        block_size_m=case.block_m, block_size_n=case.block_n, swizzle_size=case.swizzle, comm_sms=case.comm_sms,
-        num_warps=env.warps(case.warps), use_gluon=True, threads_per_warp=env.device.lanes,
+        block_size_m=case.block_m, block_size_n=case.block_n, swizzle_size=case.swizzle,
+        comm_sms=case.comm_sms * served, num_warps=env.warps(case.warps), use_gluon=case.gluon,
+        all_gather_variant=case.variant, threads_per_warp=env.device.lanes,
     )  # fmt: skip
 
 
@@ -134,6 +137,13 @@ def run_refused(env, case):
     )
     parted = config(use_gluon=True, all_gather_variant="partitioned", comm_sms=env.world_size * 4)
     found.raises("partitioned in Gluon", ValueError, lambda: iris.ccl.all_gather(target, source, config=parted))
+    if env.world_size > 1:
+        uneven = config(all_gather_variant="partitioned", comm_sms=env.world_size * 4 + 1)
+        found.raises(
+            "programs that are no multiple of the group",
+            ValueError,
+            lambda: iris.ccl.all_gather(target, source, config=uneven),
+        )
     env.settle()
     return found.first or env.image.difference()
 

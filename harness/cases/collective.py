@@ -16,7 +16,8 @@ class GatherCase:
     ``in_pad`` and ``out_pad`` are elements between the rows of input and output. ``skewed`` delays that rank (-1:
     none) for ``skew_ms`` before each call. ``default``: no Config is passed, so block size and the like are the
     library's. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else each has
-    its own and nothing stands between the calls. ``comm_sms`` work-groups, ``warps`` wavefronts each.
+    its own and nothing stands between the calls. ``comm_sms`` work-groups (per member of the group where the variant
+    is "partitioned"), ``warps`` wavefronts each. ``gluon``: the Gluon kernel, which is persistent, else Triton's.
     """
 
     dtype: str = "fp32"
@@ -36,6 +37,8 @@ class GatherCase:
     skewed: int = -1
     skew_ms: int = 0
     default: bool = False
+    gluon: bool = True
+    variant: str = "persistent"
 
 
 def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:

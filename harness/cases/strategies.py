@@ -184,6 +184,7 @@ def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
         m = max(1, room // n)
     calls = draw(st.sampled_from([1, 1, 3]))
     late = draw(st.sampled_from([False, False, True]))
+    gluon = draw(st.booleans())
     return GatherCase(
         dtype=dtype,
         m=m,
@@ -202,6 +203,8 @@ def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
         skewed=draw(st.integers(0, ranks - 1)) if late else -1,
         skew_ms=draw(st.integers(1, 8)) if late else 0,
         default=(block_m, block_n) == (32, 64) and draw(st.booleans()),
+        gluon=gluon,
+        variant="persistent" if gluon else draw(st.sampled_from(["persistent", "partitioned"])),
     )
 
 

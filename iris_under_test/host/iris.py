@@ -53,6 +53,7 @@ class Iris:
         self.heap_size = heap_size
         header = [self.cur_rank, self.num_ranks, *self.heap.get_heap_bases()]
         self._context = torch.tensor(header + [0] * _TRACING_ENTRIES, dtype=torch.int64, device=self._device)
+        self._device_barrier_state: dict[tuple[int, ...] | None, torch.Tensor] = {}
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
 
@@ -108,6 +109,24 @@ class Iris:
         """Waits for this device (or only for ``stream``), then for every rank of ``group`` (default: the world)."""
         self._platform.synchronize(stream)
         host_barrier(group)
+
+    def device_barrier(self, group: dist.ProcessGroup | None = None) -> None:
+        """Enqueues a barrier of the devices of ``group`` (default: the world) on the current stream; no host wait.
+
+        What members enqueued before it, on the stream of their call, is done and visible to what any of them enqueues
+        behind it. Capturable in a device graph and replayable any number of times. The first call for a group
+        allocates on the heap, so every rank of the world must make it, also those outside the group, by an allocation
+        of ``num_ranks`` int32; later ones concern the members alone.
+
+        Raises:
+            RuntimeError: this rank is not in the group; the first call for a group during the capture of a graph.
+            NotImplementedError: the group's ranks are not uniformly spaced.
+            MemoryError: the heap is full (first call only).
+        """
+        # Not at import: needs Triton's language, and only callers of the barrier should.
+        from .device_barrier import device_barrier
+
+        device_barrier(self, group)
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""

@@ -17,7 +17,7 @@ from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
 from iris_under_test.ccl import Config
-from iris_under_test.ccl.gluon.tiles import grouped_tile, spread_over_xcds
+from iris_under_test.ccl.tiles import grouped_tile, spread_over_xcds
 from iris_under_test.gluon import IrisDeviceCtx
 from tests.iris import kernels
 from tests.iris.ranks import run_checks

@@ -13,11 +13,10 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from iris_under_test.ccl.tiles import grouped_tile, spread_over_xcds
 from iris_under_test.device.gluon import IrisDeviceCtx
 from iris_under_test.device.gluon.address import translate
 from iris_under_test.host.platform.base import warp_size
-
-from .tiles import grouped_tile, spread_over_xcds
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.config import Config

@@ -1,0 +1,83 @@
+"""device_barrier: what any rank enqueued before it is done and visible to what any rank enqueues behind it.
+
+Each turn every rank's kernel writes the turn into its own cell of every member's heap; behind the barrier every rank
+looks at its own cells, by a kernel on the same stream, without any wait of a host. One rank comes late. Counts go
+past 2^31 in the form "wraps", whose flags start just below.
+"""
+
+import torch
+
+from conformance.rma.test_load import launch as load
+from conformance.rma.test_put import launch as put
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase, TransferCase, chunks_of, members_of
+
+TURNS = 6
+CELLS, SEEN = 4096, 16384
+
+
+def run(env, case):
+    (group, wraps) = case.arguments
+    me, found = env.rank, Findings(env.rank)
+    members = members_of(group, me, env.world_size)
+    handle = env.group(members, chunks_of(group, env.world_size))
+    iris = env.under_test.iris(heap_size=1 << 16)
+    _first_calls(env, iris, group)
+    if wraps:
+        _near_the_end(iris, members)
+    env.image.reset()
+    cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
+    env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
+    source = torch.arange(1, TURNS + 1, dtype=torch.int32, device=env.device.torch_device)
+    seen = torch.zeros(TURNS, env.world_size, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(env.world_size, dtype=torch.uint8, device=env.device.torch_device)
+    one, all_cells = TransferCase(dtype="int32", n=1), TransferCase(dtype="int32", n=env.world_size)
+    env.settle()
+    with env.acting():
+        for turn in range(TURNS):
+            env.late(members[(case.late + turn) % len(members)], case.late_ms)
+            # A cell of its own in each turn: nobody may overwrite what a slower rank has yet to look at.
+            start = CELLS + 4 * turn * env.world_size
+            for member in members:
+                put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+            iris.device_barrier(handle)
+            load(env, all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
+    env.settle()
+    for turn in range(TURNS):
+        wanted = [turn + 1 if rank in members else 0 for rank in range(env.world_size)]
+        found.equal(f"cells behind barrier {turn}", seen[turn].tolist(), wanted)
+    env.settle()
+    iris.close()
+    return found.first
+
+
+def _first_calls(env, iris, group):
+    """The first call for a group is for the whole world: who is not in it allocates the same."""
+    for chunk in chunks_of(group, env.world_size):
+        if env.rank in chunk:
+            iris.device_barrier(env.group(chunk, chunks_of(group, env.world_size)))
+        else:
+            iris.zeros(env.world_size, dtype=torch.int32)
+    env.settle()
+
+
+def _near_the_end(iris, members):
+    """Every count of the group two steps before 2^31, as after that many barriers."""
+    (flags,) = iris._device_barrier_state.values()
+    flags.fill_(2**31 - 3)
+
+
+def cases(ranks):
+    groups = ("world", "stride", "halves") if ranks > 1 else ("world",)
+    return [
+        HostCase("device_barrier", (group, wraps), late=late, late_ms=15)
+        for group in groups
+        for wraps in (False, True)
+        for late in range(min(2, ranks))
+    ]
+
+
+@requirement("HOST-DEVICE-BARRIER-001", cases=cases)
+def test_device_barrier(check, case):
+    check(run, case)

@@ -1,0 +1,70 @@
+"""A barrier that runs on the devices: one small kernel in stream order, no host wait.
+
+Each rank has, for each group, a row of int32 flags on its heap, one per rank of the world. A rank's own flag counts the
+barriers that it has entered; it is written into every member's row at the rank's place, and a rank leaves when every
+member's flag in its own row has reached its own count. Only the own row is polled, so that waiting crosses no link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+from iris_under_test.device.triton import translate
+
+from .distributed import extract_group_info
+
+if TYPE_CHECKING:
+    from .iris import Iris
+
+__all__ = ["POLL_LIMIT", "barrier_kernel", "device_barrier"]
+
+POLL_LIMIT = tl.constexpr(10**9)
+
+
+@triton.jit(do_not_specialize=["rank_start", "rank_stride"])
+def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.constexpr, LANES: tl.constexpr):
+    """One program; lane i is for member i of the group. LANES is a power of two, at least SIZE.
+
+    Counts may wrap: of two counts the later one is that which is less than 2^31 steps ahead. No member is ever more
+    than one barrier ahead of another.
+
+    Example: SIZE 2, both flags 6: both ranks write 7 into both rows, and leave when they find two flags of at least 7.
+    """
+    rank = tl.load(context_tensor).to(tl.int32)
+    heap_bases = context_tensor + 2
+    lane = tl.arange(0, LANES)
+    mask = lane < SIZE
+    member = rank_start + lane * rank_stride
+    count = tl.load(flags + rank) + 1
+
+    distance = tl.load(heap_bases + member, mask=mask) - tl.load(heap_bases + rank)
+    theirs = ((flags + rank).to(tl.int64) + distance).to(flags.dtype)
+    # Whatever this rank did in stream order before is visible to who sees the flag.
+    tl.atomic_xchg(theirs, count, mask=mask, sem="release", scope="sys")  # remote
+
+    late, polls = 1, 0
+    while late > 0:
+        seen = tl.atomic_add(flags + member, 0, mask=mask, sem="acquire", scope="sys")
+        late = tl.sum((mask & (seen - count < 0)).to(tl.int32))
+        polls += 1
+        tl.device_assert(polls < POLL_LIMIT, "device_barrier: a member of the group has not arrived")
+
+
+def device_barrier(instance: Iris, group: dist.ProcessGroup | None) -> None:
+    """See ``Iris.device_barrier``."""
+    _, _, size, rank_start, rank_stride = extract_group_info(group, instance.cur_rank, instance.num_ranks)
+    key = None if group is None else tuple(dist.get_process_group_ranks(group))
+    flags = instance._device_barrier_state.get(key)
+    if flags is None:
+        if instance.get_device().type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("the first device_barrier of a group allocates: call it once before capturing a graph")
+        flags = instance.zeros(instance.num_ranks, dtype=torch.int32)
+        instance._device_barrier_state[key] = flags
+    barrier_kernel[(1,)](
+        instance.get_device_context(), flags, rank_start, rank_stride, size, triton.next_power_of_2(size), num_warps=1
+    )
