@@ -262,8 +262,6 @@ def all_gather_refuses_bad_arguments(ctx, rank, num_ranks):
         gather(torch.zeros(4 * num_ranks, 8), source)
     with pytest.raises(ValueError, match="2-D"):
         gather(target.view(-1), source.view(-1))
-    with pytest.raises(ValueError, match="use_gluon=True"):
-        gather(target, source, config=Config())
     with pytest.raises(ValueError, match="persistent"):
         gather(target, source, config=Config(use_gluon=True, all_gather_variant="partitioned"))
     with pytest.raises(ValueError, match="comm_sms 63"):
