@@ -1,0 +1,64 @@
+"""Faults of kernels on real GPUs: told as the fault of the rank that made it, and paid for by one case."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fixtures.outcome import of_failure
+from harness.evidence import Verdict
+from harness.ranks import RankFailure, RankGroup
+from tests.fixtures.planted import CONTEXT, Defect, plant, run_suite
+from tests.gpu import rig
+
+REASON = rig.reason()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+FAR = {"distance": 1 << 42}
+"""In elements of 4 bytes: 16 TiB away, where nothing is mapped."""
+
+
+@pytest.fixture(scope="module", params=rig.STARTS)
+def group(request: pytest.FixtureRequest) -> Iterator[RankGroup]:
+    with rig.group_of_two(request.param) as group:
+        yield group
+
+
+def _caught(group: RankGroup, function: str) -> RankFailure:
+    started = time.monotonic()
+    with pytest.raises(RankFailure) as caught:
+        rig.run(group, function, FAR, deadline=120)
+    print(f"told after {time.monotonic() - started:.1f} s\n{caught.value}")
+    assert time.monotonic() - started < 60, "other ranks that wait for the lost one have their grace and no more"
+    return caught.value
+
+
+@pytest.mark.parametrize("function", ["writes_far", "writes_far_beside_a_collective", "writes_far_unguarded"])
+def test_an_illegal_address_is_the_verdict(group: RankGroup, function: str) -> None:
+    with rig.costs_one_generation(group):
+        failure = _caught(group, function)
+    assert failure.poisoned == (1,)
+    assert "illegal memory access" in failure.errors[1].message + failure.errors[1].traceback
+    outcome = of_failure(failure)
+    assert (outcome.verdict, outcome.fatal) == (Verdict.FAIL, True)
+    assert outcome.fault and "rank 1 raised" in outcome.message
+    if function == "writes_far":
+        assert failure.errors[1].type == "harness.errors.KernelFault"
+
+
+def test_in_the_suite_a_fault_costs_one_group(tmp_path) -> None:
+    """A put far beside its target, as a user would see it."""
+    near = "gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)"
+    far = "gl.store(remote + 4398046511104, value, mask=mask, cache_modifier=store_cache_modifier)"
+    plant(Defect("put far away", CONTEXT, near, far, "def put("), tmp_path)
+    chosen = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
+    done = run_suite(
+        tmp_path, *chosen, "--device", "cuda", "--ranks", "2", "--profile", "ci", "--deadline", "20", timeout=500
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, said
+    assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, said
+    assert "KernelFault" in done.stdout and "illegal memory access" in done.stdout, said
+    assert "did not end within" not in done.stdout and "a rank process ended" not in done.stdout, said
