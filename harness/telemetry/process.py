@@ -37,7 +37,10 @@ class _Gpu:
 
 
 class Recorder:
-    """Samples ``gpus`` every ``period`` seconds from a thread of its own, and writes lines to ``descriptor``."""
+    """Samples ``gpus`` from a thread of its own and writes lines to ``descriptor``.
+
+    ``period``: seconds from sample to sample; longer where a sample takes more than half of it.
+    """
 
     def __init__(self, source: str, gpus: Sequence[_Gpu], period: float, descriptor: int) -> None:
         self._name = source
@@ -83,14 +86,14 @@ class Recorder:
             hardware = {"kind": "hardware", "source": source.name, "fields": list(source.fields), **source.hardware()}
             self._entered = None
             self._tell(hardware)
-            due = time.monotonic()
             while not self._stop.is_set():
-                self._entered = time.monotonic()
+                began = self._entered = time.monotonic()
                 line = {"kind": "sample", "gpus": {gpu.uuid: _look(source, gpu.uuid) for gpu in self._gpus}}
                 self._entered = None
+                took = time.monotonic() - began
                 self._tell(line)
-                due = max(due + self._period, time.monotonic())
-                self._stop.wait(due - time.monotonic())
+                # Drivers answer slowly, some with a lock held: at least half of the time is left to what is tested.
+                self._stop.wait(max(began + self._period - time.monotonic(), took))
         finally:
             source.close()
 
