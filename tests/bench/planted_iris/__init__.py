@@ -48,7 +48,7 @@ class Iris(iris_under_test.Iris):
         return Collectives(self)
 
     def device_barrier(self, group=None):
-        if FAULT == "host" or not hasattr(super(), "device_barrier"):
+        if FAULT == "host":
             self.barrier()
         else:
             super().device_barrier(group)
@@ -65,5 +65,5 @@ def iris(heap_size):
         raise ValueError(f"planted: no heap of {heap_size} bytes")
     instance = Iris(heap_size)
     if FAULT == "barrier":
-        del Iris.device_barrier
+        instance.device_barrier = None
     return instance
