@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "iris-harness")
+PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "amdsmi", "nvidia-ml-py", "iris-harness")
 _ALSO_KNOWN_AS = {"triton": ("pytorch-triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
