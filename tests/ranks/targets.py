@@ -279,3 +279,9 @@ def kills(env: dict[str, Any], payload: int) -> None:
     if env["rank"] == 0:
         os.kill(payload, signal.SIGKILL)
     time.sleep(FOREVER)
+
+
+def asks_for_a_gpu(env: Any, payload: Any) -> None:
+    import torch
+
+    torch.cuda.is_available()
