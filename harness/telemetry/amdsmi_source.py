@@ -26,7 +26,7 @@ _SINGLE: tuple[tuple[str, str, Callable[[Any], Value]], ...] = (
     ("amdsmi_get_power_info", "power", values.power),
     ("amdsmi_get_gpu_vram_usage", "memory_used", values.memory),
     ("amdsmi_get_gpu_bad_page_info", "bad_pages", values.pages),
-    ("amdsmi_gpu_xgmi_error_status", "link_error_status", bool),
+    ("amdsmi_gpu_xgmi_error_status", "link_error_status", values.xgmi_error),
 )
 
 

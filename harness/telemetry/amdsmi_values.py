@@ -131,6 +131,11 @@ def links(counters: Any) -> dict[int, int]:
     return found
 
 
+def xgmi_error(answer: Any) -> bool:
+    """Whether links had errors: 0 is none."""
+    return state([answer], "the XGMI error status")
+
+
 def state(answers: Sequence[Any], key: str) -> bool:
     """Whether one of ``answers`` is on; they may be "N/A" instead, which is true as a condition and means nothing."""
     told = [bool(answer) for answer in answers if isinstance(answer, bool) or is_number(answer)]

@@ -66,6 +66,7 @@ class Watch:
         command = [sys.executable, "-m", "harness.telemetry.process", "--source", source, "--rate", str(rate)]
         command += ["--gpus", json.dumps(identities), "--stuck", str(stuck), "--loading", str(self._loading)]
         self._process: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
         try:
             self._process = subprocess.Popen(
                 command,
@@ -78,7 +79,8 @@ class Watch:
         except OSError as error:
             self.ended = f"the recorder process could not be started: {error}"
             return
-        threading.Thread(target=self._listen, args=(self._process,), name="telemetry", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), name="telemetry", daemon=True)
+        self._listener.start()
 
     @property
     def pid(self) -> int | None:
@@ -126,8 +128,10 @@ class Watch:
                 self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self._kill(self._process)
-        with self._news:
-            self._news.wait_for(lambda: self.ended is not None, seconds)
+        if self._listener is not None:
+            self._listener.join(seconds)
+            if self._listener.is_alive():
+                return  # the process cannot be killed now; the thread still needs what it said
         if self._said >= 0:
             os.close(self._said)
             self._said = -1
