@@ -1,7 +1,7 @@
 """Collectives on the symmetric heap: ``ctx.ccl.all_gather(...)`` or ``ccl.all_gather(..., ctx)``."""
 
-from .all_gather import all_gather
+from .all_gather import all_gather, all_gather_config
 from .config import Config
 from .reduce_op import ReduceOp
 
-__all__ = ["Config", "ReduceOp", "all_gather"]
+__all__ = ["Config", "ReduceOp", "all_gather", "all_gather_config"]

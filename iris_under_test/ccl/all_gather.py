@@ -15,7 +15,7 @@ from .utils import extract_group_info
 if TYPE_CHECKING:
     from iris_under_test.host.iris import Iris
 
-__all__ = ["all_gather"]
+__all__ = ["all_gather", "all_gather_config"]
 
 _DEFAULT_TILE = (Config.block_size_m, Config.block_size_n)
 # What the Gluon kernel's default tile becomes: rows long enough for 16-byte accesses by a whole work-group.
@@ -51,7 +51,7 @@ def all_gather(
         RuntimeError: this rank is not in the group.
         NotImplementedError: the group's ranks are not uniformly spaced.
     """
-    config = config if config is not None else _measured_best(input_tensor.element_size())
+    config = config if config is not None else all_gather_config(input_tensor.element_size())
     rank_in_group, _, group_size, rank_start, rank_stride = extract_group_info(group, ctx)
     _check_tensors(output_tensor, input_tensor, group_size, ctx)
     if config.all_gather_variant == "partitioned" and config.comm_sms % group_size:
@@ -99,9 +99,12 @@ def _check_tensors(output_tensor: torch.Tensor, input_tensor: torch.Tensor, grou
         raise ValueError("all_gather output is not on the symmetric heap")
 
 
-def _measured_best(element_size: int) -> Config:
-    """On Hopper: 128 programs of 8 warps and tiles of 8 KiB, at every size from 256 KiB to 512 MiB within a few percent
-    of the best of a sweep on 4 H200s. On AMD GPUs nothing has been measured yet: the defaults."""
+def all_gather_config(element_size: int) -> Config:
+    """What ``config=None`` becomes: what was measured best on the device.
+
+    On Hopper: 128 programs of 8 warps and tiles of 8 KiB, at every size from 256 KiB to 512 MiB within a few percent
+    of the best of a sweep on 4 H200s. On AMD GPUs nothing has been measured yet: the defaults.
+    """
     if warp_size() != 32:
         return Config()
     rows, columns = _NVIDIA_TILE_BYTES // (256 * element_size), 256

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from fixtures import bench as rank_side
+from fixtures import implementation
+from iris_under_test import ccl
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("all_gather", "--device", "emulated", "--sizes", "16KiB", "--cus", "2:4", "--backends", "nccl,gluon")
@@ -245,3 +247,19 @@ def test_differences_are_found_behind_the_first_piece(monkeypatch):
     output[13] = output[19] = 1
     assert rank_side._differing(output, expected) == (2, 13)
     assert rank_side._differing(expected, expected) == (0, -1)
+
+
+# Which Config a cell has
+
+
+def test_a_library_tells_what_it_uses_without_a_config(monkeypatch):
+    monkeypatch.setattr(sys.modules["iris_under_test.ccl.all_gather"], "warp_size", lambda: 32)
+    default = ccl.all_gather_config(2)
+    assert (default.num_warps, default.use_gluon) == (8, False)
+    config = implementation.load("iris_under_test").default_config("all_gather", 2, 8)
+    assert config == ccl.Config(**{**vars(default), "comm_sms": 8, "chunk_size": 8 // default.num_xcds})
+
+
+def test_a_library_that_does_not_has_the_defaults_of_its_config(monkeypatch):
+    monkeypatch.delattr(ccl, "all_gather_config")
+    assert implementation.load("iris_under_test").default_config("all_gather", 2, 24) == ccl.Config(comm_sms=24)
