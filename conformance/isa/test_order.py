@@ -1,11 +1,10 @@
 """``sem`` and ``scope`` of an atomic reach the compiled code.
 
-What gfx942 code must have, per LLVM's memory model: a release writes back the L2 before the atomic
-(``buffer_wbl2``), an acquire invalidates caches after it (``buffer_inv``), with ``sc1`` at agent scope ("gpu") and
-``sc0 sc1`` at system scope, and neither within a work-group ("cta"); the atomic itself carries ``sc1`` exactly at
-system scope. None means acq_rel at gpu scope. Triton 3.6 compiles every atomic_cas as acq_rel at gpu scope; there
-only that can be asked for. A dropped order is invisible to any test that only looks at values on this machine, so
-the code is read.
+None means acq_rel at gpu scope. What code of an order must have is in ``targets``: on AMD GPUs a write-back before a
+release, an invalidation after an acquire, and the scope bit of the atomic; in PTX the atomic's own words, and in the
+machine code of NVIDIA GPUs its scope, the membar before a release and the invalidation after an acquire. A dropped
+order is invisible to any test that only looks at values, so the code is read. Where Triton itself drops the order of a
+compare-and-swap, only what it then compiles can be asked for.
 """
 
 import importlib
@@ -15,6 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from conformance.atomics.history import run_atomics
+from conformance.isa.targets import seen_order, wanted_order
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
@@ -22,7 +22,6 @@ from harness.cases import AtomicCase
 
 OPS = ("add", "sub", "xchg", "xor", "and", "or", "min", "max", "cas")
 SEMS, SCOPES = ("relaxed", "release", "acquire", "acq_rel"), ("sys", "gpu", "cta")
-FENCE = {"sys": "sc0 sc1", "gpu": "sc1", "cta": None}
 
 
 def run(env, case):
@@ -31,8 +30,10 @@ def run(env, case):
     found = Findings(env.rank)
     launches = env.launched()
     deaf = case.op == "cas" and compare_and_swap_is_deaf(env)
+    sem, scope = ("acq_rel", "gpu") if deaf else (case.sem or "acq_rel", case.scope or "gpu")
     for launch in launches:
-        _expect_order(found, case, isa.fingerprint(launch.listing), deaf)
+        for code in isa.codes_of(launch):
+            expect_order(found, code, f"atomic_{case.op} with sem={case.sem} scope={case.scope}", sem, scope)
     return wrong or found.first
 
 
@@ -42,29 +43,22 @@ def plain_cas(pointer):
 
 
 def compare_and_swap_is_deaf(env):
-    """Whether this Triton compiles every atomic_cas as acq_rel at gpu scope, whatever is asked for, as 3.6 does.
+    """Whether this Triton compiles every atomic_cas as acq_rel at gpu scope, whatever is asked for, as 3.6 does for AMD
+    GPUs.
 
     Then no library can do better, and flags set by compare-and-swap are not ordered between GPUs.
     """
     plain_cas[(1,)](torch.zeros(2, dtype=torch.int32, device=env.device.torch_device), num_warps=1)
     (launch,) = env.launched()
-    return bool(isa.fingerprint(launch.listing).writebacks)
+    code = isa.fingerprint(launch.listing)
+    return seen_order(code) == wanted_order(code.language, "acq_rel", "gpu")
 
 
-def _expect_order(found, case, code, deaf):
-    sem, scope = ("acq_rel", "gpu") if deaf else (case.sem or "acq_rel", case.scope or "gpu")
-    fence = FENCE[scope]
-    releases = {fence} if fence and sem in ("release", "acq_rel") else set()
-    acquires = {fence} if fence and sem in ("acquire", "acq_rel") else set()
-    order = f"atomic_{case.op} with sem={case.sem} scope={case.scope}"
-    found.equal(f"buffer_wbl2 of {order}", sorted(code.writebacks), sorted(releases))
-    found.equal(f"buffer_inv of {order}", sorted(code.invalidates), sorted(acquires))
-    # The kernel has one atomic, so all of them are it. Their source lines would not do: where all lanes use one
-    # address, LLVM rebuilds the atomic and leaves it the line of the instruction before.
-    atomics = [access for access in code.accesses if access.kind == "atomic"]
-    found.true(f"atomic instructions of {order}", bool(atomics))
-    for access in atomics:
-        found.equal(f"sc1 on {access.mnemonic} of {order}", "sc1" in access.bits, scope == "sys")
+def expect_order(found, code, what, sem, scope):
+    """The one atomic of ``code`` is of that order."""
+    seen = seen_order(code)
+    for part, wanted in wanted_order(code.language, sem, scope).items():
+        found.equal(f"{part} ({code.language}) of {what}", seen[part], wanted)
 
 
 def cases(ranks, op):

@@ -1,9 +1,9 @@
 """All 5 x 6 pairs of load and store cache modifiers compile, give right answers, and reach the compiled accesses.
 
-On gfx942: a load with ".cg" carries nt, with ".cv" sc0 sc1; a store with ".cs" carries nt, with ".wt" sc0 sc1; the
-other modifiers carry nothing, and no modifier is the default. A local access through a plain pointer may take the
-buffer form, which adds sc0 to nt. A volatile load carries what Triton gives a plain
-volatile load of such a pointer: sc0 sc1 with Triton 3.9, nothing with 3.6, which drops it.
+What each modifier looks like, in amdgcn, PTX and the machine code of NVIDIA GPUs, is in ``conformance.isa.targets``;
+no modifier is the default. A local access through a plain pointer on an AMD GPU may take the buffer form, which adds
+sc0 to nt. What Triton itself drops in some version (a volatile load on AMD GPUs and ".cv" on NVIDIA's, both in Triton
+3.6), the library cannot forward: there the access must carry what a plain load of such a pointer does.
 """
 
 import importlib
@@ -13,15 +13,14 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from conformance.isa.listing import bits_of
+from conformance.isa.targets import LOADS, PLAIN, STORES
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
 from harness.cases import TransferCase
 
-LOADS = (None, "", ".ca", ".cg", ".cv")
-STORES = (None, "", ".wb", ".cg", ".cs", ".wt")
-LOAD_BITS = {".cg": ("nt",), ".cv": ("sc0", "sc1")}
-STORE_BITS = {".cs": ("nt",), ".wt": ("sc0", "sc1")}
+LOAD_MODIFIERS = (None, "", ".ca", ".cg", ".cv")
+STORE_MODIFIERS = (None, "", ".wb", ".cg", ".cs", ".wt")
 SIDES = {
     "put": ("local", "remote"),
     "get": ("remote", "local"),
@@ -36,54 +35,45 @@ def _run(op, env, case):
     wrong = importlib.import_module(f"conformance.rma.test_{op}").run(env, case)
     found = Findings(env.rank)
     loads, stores = SIDES[op]
-    launches = env.launched()
-    wanted_load = plain_volatile_bits(env) if case.volatile else LOAD_BITS.get(case.load_modifier, ())
-    for launch in launches:
-        if loads:
-            _expect(
-                found,
-                f"{op} with load modifier {case.load_modifier!r}",
-                bits_of(launch, "load", loads, 16),
-                wanted_load,
-                loads,
-            )
-        if stores:
-            wanted = STORE_BITS.get(case.store_modifier, ())
-            _expect(
-                found,
-                f"{op} with store modifier {case.store_modifier!r}",
-                bits_of(launch, "store", stores, 16),
-                wanted,
-                stores,
-            )
+    for launch in env.launched():
+        for code in isa.codes_of(launch):
+            if loads:
+                modifier = "volatile" if case.volatile else case.load_modifier
+                wanted = LOADS[code.language].get(modifier, ())
+                if wanted is PLAIN:
+                    wanted = plain_bits(env, code.language, case.load_modifier, case.volatile)
+                expect_bits(found, code, "load", loads, modifier, wanted)
+            if stores:
+                wanted = STORES[code.language].get(case.store_modifier, ())
+                expect_bits(found, code, "store", stores, case.store_modifier, wanted)
     return wrong or found.first
 
 
 @gluon.jit(do_not_specialize=["steps"])
-def plain_volatile_load(pointer, steps, SPT: gl.constexpr, LANES: gl.constexpr):
-    """A volatile load of a pointer that was moved by an unknown number of 16-byte steps, as a translated one is."""
+def plain_load(pointer, steps, SPT: gl.constexpr, LANES: gl.constexpr, MODIFIER: gl.constexpr, VOLATILE: gl.constexpr):
+    """Loads from a pointer that was moved by an unknown number of 16-byte steps, as a translated one is."""
     offsets = gl.arange(0, SPT * LANES, layout=gl.BlockedLayout([SPT], [LANES], [1], [0]))
-    values = gl.load(pointer + steps.to(gl.int64) * SPT + offsets, volatile=True)
-    gl.store(pointer + offsets, values)
+    moved = pointer + steps.to(gl.int64) * SPT + offsets
+    gl.store(pointer + offsets, gl.load(moved, cache_modifier=MODIFIER, volatile=VOLATILE))
 
 
-def plain_volatile_bits(env):
-    """The cache bits that this Triton gives ``plain_volatile_load``, which the library must forward."""
+def plain_bits(env, language, modifier, volatile):
+    """The words that this Triton gives ``plain_load``, which the library must forward."""
     memory = torch.zeros(1024, dtype=torch.float32, device=env.device.torch_device)
-    plain_volatile_load[(1,)](memory, 1, 4, env.device.lanes, num_warps=1)
+    plain_load[(1,)](memory, 1, 4, env.device.lanes, modifier, volatile, num_warps=1)
     (launch,) = env.launched()
-    loads = [
-        access for access in isa.fingerprint(launch.listing).accesses if access.kind == "load" and access.width == 16
-    ]
-    (bits,) = {access.bits for access in loads if access.space == "global"}
+    (code,) = (code for code in isa.codes_of(launch) if code.language == language)
+    (bits,) = {a.bits for a in code.accesses if (a.kind, a.width, a.space) == ("load", 16, "global")}
     return bits
 
 
-def _expect(found, what, got, wanted, where):
-    """Exactly ``wanted``; where the access is local, the buffer form of it will do."""
+def expect_bits(found, code, kind, where, modifier, wanted):
+    """Exactly ``wanted``; where the access is local, amdgcn's buffer form of it will do."""
+    got = bits_of(code, kind, where, 16)
     allowed = [{wanted}] if where == "remote" or wanted != ("nt",) else [{wanted}, {("sc0", "nt")}]
     if got not in allowed:
-        found.note(f"cache bits of the {where} access: {what}", sorted(got), [wanted])
+        what = f"cache words of the {where} {kind} with modifier {modifier!r} in {code.language}"
+        found.note(what, sorted(got), [wanted])
 
 
 def run_put(env, case):
@@ -116,7 +106,11 @@ def cases(ranks, op):
         "mask": "none",
         "aligned": True,
     }
-    pairs = [(load, store) for load in (LOADS if loads else (None,)) for store in (STORES if stores else (None,))]
+    pairs = [
+        (load, store)
+        for load in (LOAD_MODIFIERS if loads else (None,))
+        for store in (STORE_MODIFIERS if stores else (None,))
+    ]
     found = [TransferCase(**shape, load_modifier=load, store_modifier=store) for load, store in pairs]
     if op == "load":
         found.append(TransferCase(**shape, volatile=True))

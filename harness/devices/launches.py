@@ -53,7 +53,7 @@ class GpuCode:
         if path is None or program is None:
             return None
         # With the source line of each instruction, and what that was inlined into.
-        return f"{_output(program, '-gi', '-c', path)}\n// {self.usage}\n"
+        return f"{_output(program, '-gi', '-c', '-ndf', path)}\n// {self.usage}\n"
 
     @property
     def without_sass(self) -> str | None:

@@ -1,0 +1,75 @@
+"""What compiled accesses look like, per language: the one place that tells targets apart.
+
+``amdgcn`` is gfx942's and gfx950's; ``ptx`` is what Triton asks of NVIDIA's assembler, ``sass`` what that makes of it
+for sm_90. A tuple holds the words that an access carries, as ``harness.isa`` reads them.
+"""
+
+from typing import Any
+
+from harness import isa
+
+WIDTH = 16
+"""Bytes per lane of the widest access, on every target."""
+
+PLAIN: Any = "what this Triton gives a plain load with the same arguments"
+
+_SCOPES = {"sys": ("STRONG", "SYS"), "gpu": ("STRONG", "GPU"), "cta": ("STRONG", "SM")}
+
+# Triton 3.6 drops .cv for NVIDIA GPUs, and volatile for AMD's; on AMD GPUs stores with .wb and .cg carry nothing.
+LOADS = {
+    "amdgcn": {".cg": ("nt",), ".cv": ("sc0", "sc1"), "volatile": PLAIN},
+    "ptx": {".ca": ("ca",), ".cg": ("cg",), ".cv": PLAIN, "volatile": PLAIN},
+    "sass": {".ca": _SCOPES["cta"], ".cg": _SCOPES["gpu"], ".cv": PLAIN, "volatile": PLAIN},
+}
+STORES = {
+    "amdgcn": {".cs": ("nt",), ".wt": ("sc0", "sc1")},
+    "ptx": {".wb": ("wb",), ".cg": ("cg",), ".cs": ("cs",), ".wt": ("wt",)},
+    "sass": {".wb": _SCOPES["cta"], ".cg": _SCOPES["gpu"], ".cs": ("EF",), ".wt": _SCOPES["sys"]},
+}
+"""Modifier -> words of the access; the other modifiers, "" and None, leave none."""
+
+# LLVM's memory model for gfx942. Triton 3.6 compiles every atomic_cas as acq_rel at gpu scope there.
+_AMD_CACHES = {"sys": ["sc0 sc1"], "gpu": ["sc1"], "cta": []}
+_MEMBAR = {"sys": ["MEMBAR.ALL.SYS"], "gpu": ["MEMBAR.ALL.GPU"], "cta": ["MEMBAR.ALL.CTA"]}
+_INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
+
+
+def wanted_order(language: str, sem: str, scope: str) -> dict[str, Any]:
+    """What an atomic of that order must look like; ``seen_order`` says it of code."""
+    releases, acquires = sem in ("release", "acq_rel"), sem in ("acquire", "acq_rel")
+    if language == "amdgcn":
+        return {
+            "buffer_wbl2": _AMD_CACHES[scope] if releases else [],
+            "buffer_inv": _AMD_CACHES[scope] if acquires else [],
+            "sc1 on the atomic": [scope == "sys"],
+        }
+    if language == "ptx":
+        return {"fences": [], "words of the atomic": [sorted((sem, scope))]}
+    return {
+        "fences before it": _MEMBAR[scope] if releases else [],
+        "invalidations after it": _INVALIDATE[scope] if acquires else [],
+        "words of the atomic": [_SCOPES[scope]],
+    }
+
+
+def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
+    """The same, of a kernel that has one atomic.
+
+    Its source line would not do: where all lanes use one address, LLVM rebuilds the atomic for AMD GPUs and leaves it
+    the line of the instruction before.
+    """
+    atomics = [access for access in code.accesses if access.kind == "atomic"]
+    words = sorted({access.bits for access in atomics})
+    if code.language == "amdgcn":
+        return {
+            "buffer_wbl2": sorted(code.writebacks),
+            "buffer_inv": sorted(code.invalidates),
+            "sc1 on the atomic": sorted({"sc1" in bits for bits in words}),
+        }
+    if code.language == "ptx":
+        return {"fences": sorted(code.fences), "words of the atomic": [sorted(bits) for bits in words]}
+    return {
+        "fences before it": sorted(name for name in code.fences if not name.startswith("CCTL")),
+        "invalidations after it": sorted(name for name in code.fences if name.startswith("CCTL")),
+        "words of the atomic": words,
+    }

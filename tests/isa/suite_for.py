@@ -1,0 +1,151 @@
+"""Compile what the conformance suite launches for a GPU that is not there, and check the code that comes out.
+
+    python -m tests.isa.suite_for cuda 90 --examples 30                        # everything
+    python -m tests.isa.suite_for cuda 90 --only isa cache_modifiers --machine-code 1
+
+One rank draws the suite's cases and runs them on a driver that compiles and enqueues nothing, so results are wrong and
+not looked at; what the tests of the code find is. Prints one JSON object: how many ``cases`` ran and ``kernels`` were
+compiled, ``errors`` (what was raised, by its text) and ``findings`` of the code. ``--machine-code N`` disassembles
+every Nth launch, which costs a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import itertools
+import json
+import os
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+import conformance
+from fixtures import findings, implementation
+from fixtures.requirement import ATTRIBUTE, Property
+from fixtures.worker import Env
+from harness.devices import launches
+from tests.isa.compile_only import CompileOnly, target
+
+FOLDERS = ("rma", "atomics", "ordering", "collectives", "isa", "negative")
+
+
+class Listed:
+    """A launch of which only what Triton compiled is looked at."""
+
+    def __init__(self, launch: launches.GpuLaunch) -> None:
+        self.hash, self.kernel, self.listing = launch.hash, launch.kernel, launch.listing
+        self.accesses = ()
+
+
+class Absent:
+    """The device of the one rank, as ``fixtures.worker.Env`` wants it."""
+
+    name = backend = "gpu"
+    torch_device = torch.device("cpu")
+
+    def __init__(self, driver: CompileOnly, machine_code: int) -> None:
+        self.lanes = driver.get_current_target().warp_size
+        self._recorder = launches.install()
+        self._machine_code = machine_code
+        self._seen = 0
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def recorder(self, drain: Any) -> None:
+        """Nothing is counted."""
+
+    def drain_launches(self) -> list[Any]:
+        found: list[Any] = []
+        for launch in self._recorder.drain():
+            self._seen += 1
+            disassemble = self._machine_code and self._seen % self._machine_code == 0
+            found.append(launch if disassemble else Listed(launch))
+        return found
+
+
+def properties(only: list[str]) -> Iterator[Property]:
+    """Every property that some GPU can run; ``only`` those whose name contains one of these texts."""
+    for folder in FOLDERS:
+        path = os.path.join(os.path.dirname(conformance.__file__), folder)
+        for module in pkgutil.iter_modules([path], f"conformance.{folder}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                held = getattr(value, ATTRIBUTE, None)
+                full = f"{module.name}.{name}"
+                if held is not None and held.device is None and (not only or any(text in full for text in only)):
+                    yield held
+
+
+def run(held: Property, examples: int, check: Callable[..., None]) -> None:
+    """Have ``check(function, case)`` called for cases of every parametrisation."""
+    for values in itertools.product(*held.parameters.values()):
+        parameters = dict(zip(held.parameters, values, strict=True))
+        extra = {name: parameters[name] for name in list(inspect.signature(held.function).parameters)[2:]}
+        source = held.cases(1, **parameters)
+        if not isinstance(source, SearchStrategy):
+            for case in source:
+                held.function(check, case, **extra)
+            continue
+
+        @settings(
+            max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
+        )  # fmt: skip
+        @seed(1)
+        @given(case=source)
+        def drawn(case: Any, held: Property = held, extra: dict[str, Any] = extra) -> None:
+            held.function(check, case, **extra)
+
+        drawn()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backend", choices=("cuda", "hip"))
+    parser.add_argument("arch")
+    parser.add_argument("--examples", type=int, default=10)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--machine-code", type=int, default=0)
+    parser.add_argument("--implementation", default="iris_under_test")
+    options = parser.parse_args()
+
+    told: dict[str, Any] = {"cases": 0, "kernels": 0, "errors": {}, "findings": {}}
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    arch = int(options.arch) if options.arch.isdigit() else options.arch
+    with target(options.backend, arch) as driver:
+        env = Env(0, 1, Absent(driver, options.machine_code), implementation.load(options.implementation))
+        current = ""
+
+        def note(self: findings.Findings, what: str, got: Any, wanted: Any) -> None:
+            told["findings"].setdefault(f"{what}: got {got}, wanted {wanted}", current)
+
+        findings.Findings.note = note
+
+        def check(function: Callable[..., Any], case: Any, deadline: float | None = None) -> None:
+            nonlocal current
+            current, told["cases"] = f"{function.__module__} {case}", told["cases"] + 1
+            env.begin()
+            try:
+                function(env, case)
+            except Exception as error:  # noqa: BLE001 - every error is told
+                env.fault = env.fault or error
+            if env.fault is not None:
+                told["errors"].setdefault(f"{type(env.fault).__name__}: {env.fault}"[-2000:], current)
+
+        for held in properties(options.only):
+            run(held, options.examples, check)
+        told["kernels"] = len(driver.compiled)
+    print(json.dumps(told, indent=1), flush=True)
+    # The library's heaps are unmapped by the process's end.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
