@@ -49,13 +49,14 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class KernelGroup:
-    """All variants of one kernel name: ``vgprs`` and ``spills`` are their worst, ``remote`` the widths that occur."""
+    """All variants of one kernel name: ``registers`` of a lane (VGPRs on AMD GPUs; None where the code does not tell)
+    and ``spills`` are their worst, ``remote`` the widths that occur."""
 
     name: str
     rows: tuple[KernelRow, ...]
     launches: int
     remote: str
-    vgprs: int
+    registers: int | None
     spills: int
 
 
@@ -174,6 +175,21 @@ def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> K
         rows=tuple(sorted(rows, key=lambda row: (-row.launches, row.kernel.hash))),
         launches=sum(row.launches for row in rows),
         remote=_remote((row.kernel.hash for row in rows), kernels),
-        vgprs=max(print_["vgprs"] for print_ in prints),
-        spills=max(print_["vgpr_spills"] + print_.get("sgpr_spills", 0) for print_ in prints),
+        registers=max((told for print_ in prints if (told := registers_of(print_)) is not None), default=None),
+        spills=max(spills_of(print_) or 0 for print_ in prints),
     )
+
+
+def registers_of(fingerprint: Mapping[str, Any]) -> int | None:
+    """Registers per lane: VGPRs on AMD GPUs, what ptxas used on NVIDIA's; None where the code does not tell."""
+    told: int | None = fingerprint["vgprs"] if fingerprint["vgprs"] is not None else fingerprint.get("registers")
+    return told
+
+
+def spills_of(fingerprint: Mapping[str, Any]) -> int | None:
+    """Registers that were spilled; on NVIDIA GPUs the 4-byte words of a lane's own memory. None: not told."""
+    spilled: int | None = fingerprint["vgpr_spills"]
+    if spilled is not None:
+        return spilled + int(fingerprint.get("sgpr_spills") or 0)
+    scratch: int | None = fingerprint.get("scratch")
+    return None if scratch is None else scratch // 4
