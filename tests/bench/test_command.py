@@ -13,9 +13,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from rich.console import Console
 
 from fixtures import bench as rank_side
 from fixtures import implementation
+from harness.bench import run as loop
+from harness.bench.plan import Request
+from harness.commands import bench as bench_command
 from iris_under_test import ccl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +116,28 @@ def test_ranks_that_fail_cost_one_cell(tmp_path, fault, what):
     assert line.startswith("failed: gluon with 4 CUs at 16 KiB: ")
     assert what in line
     assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "failed"}
+
+
+def test_a_hang_costs_its_deadline_and_one_cell(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
+    monkeypatch.setenv("PLANTED", "sleep")
+    monkeypatch.setattr(loop, "EMULATED_DEADLINE", 15.0)
+    request = Request(
+        op="all_gather",
+        device="emulated",
+        arch="gfx942",
+        ranks=2,
+        sizes=(4096,),
+        cus=(4, 2),
+        backends=("gluon",),
+        repeat=1,
+        implementation="planted_iris",
+    )
+    found = bench_command.run(request, tmp_path, Console(quiet=True))
+    hung, fine = found.sizes[0].cells
+    assert (hung.status, fine.status) == ("failed", "ok")
+    assert hung.detail.startswith("no answer from ranks")
+    assert "planted_iris/__init__.py" in hung.detail, "where rank 1 sleeps is told"
 
 
 def test_a_library_that_cannot_be_set_up(tmp_path):
