@@ -10,7 +10,7 @@ import jinja2
 
 from harness.evidence import Evidence, Verdict
 from reports import gpus, text
-from reports.view import KINDS, LABELS, view_of
+from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 
 SYMBOLS = {
     Verdict.PASS: "\N{CHECK MARK}",
@@ -50,6 +50,9 @@ def _template() -> jinja2.Template:
         gauge=_gauge,
         most=_most,
         sum_of=_sum_of,
+        registers_of=registers_of,
+        spills_of=spills_of,
+        told=_told,
     )
     return environment.get_template("report.html.j2")
 
@@ -69,3 +72,7 @@ def _most(gauges: Mapping[str, gpus.Range], name: str, unit: str) -> str:
 
 def _sum_of(sums: Mapping[str, float], name: str, unit: str) -> str:
     return gpus.quantity(sums[name], unit) if name in sums else _NOTHING
+
+
+def _told(number: int | None) -> str:
+    return _NOTHING if number is None else str(number)
