@@ -114,8 +114,18 @@ def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -
 
         return triton.compiler.compile(src, target=target, options=options, **others)
 
+    from triton.runtime import driver
+
+    if target is None:
+        target = driver.active.get_current_target()
+
     def compile_it() -> Any:
         return original(src, target=target, options=options, **others)
+
+    def compile_in_a_fork() -> Any:
+        # Kernels may ask what they are compiled for, and a GPU's driver does not answer in a forked process.
+        driver.set_active(_TargetOnly(target))
+        return compile_it()
 
     entry = _entry(src, target, options, others)
     if entry is None or entry.ready():
@@ -123,8 +133,18 @@ def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -
     with entry.locked():
         if not entry.ready():
             entry.raise_earlier_failure()
-            _compile_in_child(entry, compile_it)
+            _compile_in_child(entry, compile_in_a_fork)
     return compile_it()  # loads what the child, or another rank's child, left in the cache
+
+
+class _TargetOnly:
+    """A Triton driver that knows its target and has no device."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def get_current_target(self) -> Any:
+        return self._target
 
 
 class _Entry:
@@ -179,12 +199,12 @@ def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entr
     """The cache entry that ``triton.compile`` with these arguments will use; None where it keeps to itself."""
     from triton import knobs
     from triton.compiler import compiler
-    from triton.runtime import cache, driver
+    from triton.runtime import cache
 
     bypass = knobs.compilation.always_compile or knobs.compilation.override or knobs.compilation.dump_ir
     if bypass or not isinstance(src, compiler.ASTSource):
         return None
-    backend = compiler.make_backend(driver.active.get_current_target() if target is None else target)
+    backend = compiler.make_backend(target)
     parsed = backend.parse_options(dict(options or {}, **src.parse_options()))
     variables = others.get("_env_vars")
     if variables is None:

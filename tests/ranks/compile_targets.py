@@ -16,6 +16,8 @@ from triton.compiler import ASTSource
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.language.target_info import is_hip
+from triton.runtime import driver
 
 from harness.ranks import compile_once
 
@@ -40,6 +42,23 @@ def exchange(p, x, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     old = tl.atomic_xchg(p + offsets, tl.load(x + offsets), sem="relaxed", scope="gpu")
     tl.store(x + offsets, old)
+
+
+@gluon.jit
+def asks_for_its_target(p, x, BLOCK: gl.constexpr):
+    gl.store(p, 942.0 if is_hip() else 90.0)
+
+
+class OneProcessDriver:
+    """As a GPU's driver: it does not answer in a process that was forked after it was first used."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+
+    def get_current_target(self) -> GPUTarget:
+        if os.getpid() != self.process:
+            raise RuntimeError("the driver was first used before a fork")
+        return TARGET
 
 
 class UnpicklableError(Exception):
@@ -163,3 +182,13 @@ def uninstall_and_install(env: dict[str, Any], payload: Any) -> list[bool]:
     compile_once.install()
     seen.append(triton.compile is wrapped and triton.compiler.compile is wrapped)
     return seen
+
+
+def kernel_that_asks_for_its_target(env: Any, payload: Any) -> bool:
+    """Whether the compiled kernel holds the branch of the target; the driver is one that survives no fork."""
+    before = driver._active
+    driver.set_active(OneProcessDriver())
+    try:
+        return "446b8000" in _compile(asks_for_its_target, "fp32").asm["amdgcn"]
+    finally:
+        driver._active = before

@@ -128,3 +128,7 @@ def test_a_stalling_compiler_is_an_error_of_the_harness(rig: Rig) -> None:
 
 def test_it_can_be_taken_out_again(rig: Rig) -> None:
     assert rig.group.call(f"{TARGETS}:uninstall_and_install") == [[True, True, True]] * 3
+
+
+def test_a_kernel_may_ask_for_its_target(rig: Rig) -> None:
+    assert rig.group.call(f"{TARGETS}:kernel_that_asks_for_its_target", deadline=200) == [True, True, True]
