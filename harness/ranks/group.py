@@ -33,12 +33,15 @@ class RankGroup:
 
     ``setup`` is ``"module:function"``, called once per process as ``setup(info, options)`` after init_process_group,
     with ``info`` a dict of rank, world_size, local_rank and run_id; what it returns is handed to every call as ``env``
-    (without setup: ``info``), and its ``close()``, if it has one, is called at the orderly end. Without GPUs the ranks
-    are forked from a process that has imported torch, Triton and the setup's module, so a restart takes well under a
-    second.
+    (without setup: ``info``). What it has of these methods is called: ``close()`` at the orderly end; ``describe() ->
+    str`` on a thread beside a call that hangs, for the report; ``poisoned() -> bool`` after each call, and where it is
+    true, because the device was lost to ``env.fault`` or what the call raised, the call has failed with that and the
+    next one runs on a fresh group. Without GPUs the ranks are forked from a process that has imported torch, Triton and
+    the setup's module, so a restart takes well under a second.
 
     ``options`` go to setup; the group itself reads ``backend`` (default ``gloo``), ``start`` (``fork``, or ``exec`` for
-    fresh interpreters where drivers do not survive a fork, the default for other backends than gloo),
+    fresh interpreters where drivers do not survive a fork, the default for other backends than gloo; ``fork`` also
+    serves ranks with GPUs, as long as no module that is imported for them asks for a GPU when imported),
     ``collective_timeout`` (seconds, default 1800: longer than any deadline) and ``compile_once`` (default True).
 
     ``failure_grace``: seconds that the other ranks have to answer after one raised, as long as they compute.

@@ -31,7 +31,9 @@ def never_reached(data):
 
 @triton.jit(do_not_specialize=["distance"])
 def write_far(data, distance):
-    tl.store(data + distance, 1)
+    # Through an integer: for AMD GPUs Triton counts offsets from small tensors in 32 bits.
+    address = data.to(tl.int64, bitcast=True) + distance
+    tl.store(address.to(tl.pointer_type(tl.int32), bitcast=True), 1)
 
 
 def flags(env):
@@ -81,6 +83,18 @@ def collective_without_rank_1(env, case):
     if env.rank == 1:
         time.sleep(10_000)
     dist.all_reduce(total)
+    env.settle()
+
+
+def device_barrier_without_rank_1(env, case):
+    """The second device barrier; the first one of a group is for all ranks, since it allocates."""
+    flags(env)
+    env.iris.device_barrier()
+    env.settle()
+    if env.rank == 1:
+        time.sleep(10_000)
+    with env.acting():
+        env.iris.device_barrier()
     env.settle()
 
 

@@ -23,25 +23,34 @@ SLACK = 32 << 20
 MEMORY_LIMIT = 60.0
 
 
+def device() -> str:
+    """The kind of GPU that this machine has: "cuda", also where it has none, or "rocm"."""
+    return "rocm" if devices.known("rocm").missing() is None else "cuda"
+
+
 def reason(gpus: int = 2) -> str | None:
     """Why the tests cannot run here; None if they can."""
-    if why := devices.known("cuda").missing():
-        return f"needs {gpus} CUDA GPUs: {why}"
-    found = len(inventory.visible("cuda"))
-    return None if found >= gpus else f"needs {gpus} CUDA GPUs, {found} can be seen"
+    if why := devices.known(device()).missing():
+        return f"needs {gpus} GPUs: {why}"
+    found = len(inventory.visible(device()))
+    return None if found >= gpus else f"needs {gpus} GPUs, {found} can be seen"
+
+
+def chosen() -> tuple[str, ...]:
+    """The options of pytest that choose two of this machine's GPUs."""
+    return "--device", device(), "--arch", inventory.visible(device())[0].arch, "--ranks", "2"
 
 
 @contextmanager
 def group_of_two(start: str) -> Iterator[RankGroup]:
     """Two ranks on two GPUs, warm: kernels compiled, communicators made. Afterwards no process of theirs is there, and
     their GPUs have their memory back."""
-    gpus = inventory.visible("cuda")[:2]
+    gpus = inventory.visible(device())[:2]
     before = [memory_in_use(gpu) for gpu in gpus]
-    device = devices.known("cuda")
     options = {
-        "backend": device.backend,
-        "device": "cuda",
-        "arch": device.arch,
+        "backend": devices.known(device()).backend,
+        "device": device(),
+        "arch": gpus[0].arch,
         "implementation": "iris_under_test",
         "start": start,
     }

@@ -65,14 +65,22 @@ def test_a_collective_that_a_rank_does_not_enter_is_told(group: RankGroup) -> No
     assert re.search(r"hang_targets\.py\", line \d+ in collective_without_rank_1", hang.stacks[1])
 
 
+def test_a_device_barrier_that_a_rank_does_not_enter_is_told(group: RankGroup) -> None:
+    with rig.costs_one_generation(group):
+        hang = _caught(group, "device_barrier_without_rank_1")
+    for rank in (0, 1):
+        assert "barrier words of the world: [2, 1]" in _state(hang, rank), "rank 0 has entered twice, rank 1 once"
+    launches = re.findall(r"^  launch \d+: (\w+) \[", _state(hang, 0), re.MULTILINE)
+    assert launches[-2:] == ["barrier_kernel", "barrier_kernel"]
+
+
 def test_in_the_suite_a_hang_costs_one_group(tmp_path) -> None:
     """A put that spins before it stores, as a user would see it."""
     stored = "gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)"
     spin = "while gl.load(self.heap_bases, volatile=True) != 77:\n            pass\n        "
     plant(Defect("put spins", CONTEXT, stored, spin + stored, "def put("), tmp_path)
-    chosen = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
-    options = ("--device", "cuda", "--ranks", "2", "--profile", "ci", "--deadline", "8")
-    done = run_suite(tmp_path, *chosen, *options, timeout=500)
+    files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
+    done = run_suite(tmp_path, *files, *rig.chosen(), "--profile", "ci", "--deadline", "8", timeout=500)
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, said
     assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, said

@@ -97,7 +97,10 @@ def image():
 
 
 def lines(image):
-    return [describe.region_text(image, region, describe.Snapshot(image.arena).take()) for region in image.regions]
+    return [
+        describe.region_text(image, region, describe.Snapshot(image.arena).take(image.arena))
+        for region in image.regions
+    ]
 
 
 def test_flags_are_told_in_full(image):
@@ -143,10 +146,17 @@ class Launches:
         return self.said
 
 
-def env(image, recent=(), take=None, where="cuda"):
+class Iris:
+    """Instances with device barriers, by group."""
+
+    def __init__(self, **barriers):
+        self._device_barrier_state = {None if name == "world" else name: words for name, words in barriers.items()}
+
+
+def env(image, recent=(), take=None, where="cuda", iris=None):
     snapshot = describe.Snapshot(image.arena) if take is None else SimpleNamespace(take=take)
     device = SimpleNamespace(torch_device=torch.device(where), launches=Launches(list(recent)))
-    return SimpleNamespace(device=device, image=image, snapshot=snapshot)
+    return SimpleNamespace(device=device, image=image, snapshot=snapshot, iris=iris)
 
 
 def test_a_gpu_names_its_last_launches_and_its_collectives(image, monkeypatch: pytest.MonkeyPatch):
@@ -165,7 +175,7 @@ def test_the_emulated_device_speaks_for_itself(image):
 
 
 def test_a_part_that_fails_or_hangs_leaves_the_others(image, monkeypatch: pytest.MonkeyPatch):
-    def lost():
+    def lost(memory):
         raise KernelFault("the context is gone")
 
     monkeypatch.setattr(flight_recorder, "pending", lambda: time.sleep(60))
@@ -181,4 +191,24 @@ def test_a_part_that_fails_or_hangs_leaves_the_others(image, monkeypatch: pytest
 
 def test_a_device_that_does_not_copy_is_said(image):
     image.claim("flags", 1024, 2, torch.int64)
-    assert "the device copied nothing within 1 s" in describe.describe(env(image, take=lambda: None))
+    assert "the device copied nothing within 1 s" in describe.describe(env(image, take=lambda memory: None))
+
+
+def test_barrier_words_of_every_instance_are_told(image):
+    iris = Iris(world=torch.tensor([7, 6], dtype=torch.int32))
+    other = Iris(some=torch.tensor([1, 2], dtype=torch.int32), broken=None)
+    said = describe.describe(env(image, where="cpu", iris=iris))
+    assert "barrier words of the world: [7, 6]" in said
+    assert "barrier words of group some: [1, 2]" in said
+    assert "broken" not in said
+    del other
+
+
+def test_a_snapshot_is_of_one_moment(image):
+    image.arena.fill_(1)
+    snapshot = describe.Snapshot(image.arena)
+    taken = snapshot.take(image.arena)
+    image.arena.fill_(2)
+    words = snapshot.take(torch.arange(4).view(2, 2))
+    assert bool((taken == 1).all())
+    assert words.tolist() == [[0, 1], [2, 3]]

@@ -81,3 +81,12 @@ def test_fresh_interpreters_serve_like_forks() -> None:
 def test_a_way_of_starting_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="'summon'"):
         RankGroup(1, options={"start": "summon"})
+
+
+def test_groups_with_nccl_report_their_collectives_themselves() -> None:
+    """torch keeps a record, writes no file of it, and leaves the verdict and the end of the process to the group."""
+    group = RankGroup(1, options={"backend": "cpu:gloo,cuda:nccl"}, environment={"TORCH_FR_BUFFER_SIZE": "9"})
+    assert group._environment["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"
+    assert group._environment["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
+    assert group._environment["TORCH_FR_BUFFER_SIZE"] == "9", "the caller's word counts"
+    assert not [name for name in RankGroup(1)._environment if "NCCL" in name]
