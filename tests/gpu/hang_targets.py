@@ -18,7 +18,7 @@ def add_one(data):
     tl.store(data, tl.load(data) + 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["wanted"])
 def wait_for_flag(flag, wanted):
     while tl.load(flag, volatile=True) != wanted:
         pass
@@ -53,15 +53,19 @@ def data_of(env):
 
 
 def works(env, case):
-    """A case that passes: a kernel on every rank, and a collective of the device's backend."""
+    """A case that passes: kernels on every rank, and a collective of the device's backend. It loads whatever the others
+    use: to load a kernel may wait for one that runs."""
     region = data_of(env)
+    scratch = torch.zeros(1, dtype=torch.int32, device=env.device.torch_device)
     with env.acting():
         add_one[(1,)](env.image.tensor(region))
+        wait_for_flag[(1,)](env.image.tensor(region), 42)
+        never_reached[(1,)](scratch)
     env.image.expect(region, torch.tensor([42], dtype=torch.int32))
     env.settle()
     total = torch.ones(4, device=env.device.torch_device)
     dist.all_reduce(total)
-    assert total.tolist() == [env.world_size] * 4
+    assert total.tolist() == [env.world_size] * 4 and scratch.item() == 77
     return env.image.difference()
 
 

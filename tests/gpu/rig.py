@@ -15,7 +15,7 @@ from harness.devices.occupancy import memory_in_use
 from harness.ranks import RankGroup
 
 TARGETS = "tests.gpu.hang_targets"
-COLD, WARM = 180.0, 15.0
+COLD, WARM = 180.0, 5.0
 """Deadlines in seconds: where kernels must be compiled and communicators made, and where everything is there."""
 
 STARTS = ("exec", "fork")
