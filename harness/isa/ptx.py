@@ -26,6 +26,7 @@ _JUMP = re.compile(r"\$L\w+")
 _PARAMETER = re.compile(r"[\w$]+_param_(?=\d)")
 _GUARD = re.compile(r"^@!?%?\w+\s+")
 _SIZE = re.compile(r"^([busf]|bf|tf|e\dm\d)(\d+)(?:(x2|x4)?)$")
+_NUMBER = re.compile(r"0x[0-9a-f]+|[1-9]\d*")
 _VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 _KINDS: dict[str, Kind] = {
     "ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic",
@@ -108,9 +109,9 @@ def _copy_form(opcode: str, words: list[str], operands: str) -> AccessForm | Non
     if "async" not in words or words[-1] in ("commit_group", "wait_all", "wait_group") or "mbarrier" in words:
         return None
     size = operands.split(",")[2].strip() if operands.count(",") >= 2 else ""
-    if "bulk" in words or "global" not in words or not size.isdigit():
+    if "bulk" in words or "global" not in words or not _NUMBER.fullmatch(size):
         raise _not_known(opcode)
-    return AccessForm("global", "load", int(size))
+    return AccessForm("global", "load", int(size, 0))
 
 
 def _is_qualifier(word: str) -> bool:
@@ -157,7 +158,8 @@ def _instructions(text: str) -> Iterator[Instruction]:
             in_assembly = True
         elif line.startswith("// end inline asm"):
             in_assembly, raw = False, frames
-        pending += " " + line.partition("//")[0]
+        # What stands before a body are directives, which end in no semicolon.
+        pending = "" if line == "{" else pending + " " + line.partition("//")[0]
         *statements, pending = pending.split(";")
         for statement in statements:
             code = _bare(statement)

@@ -1,6 +1,8 @@
-"""Kernels whose listings the ISA tests read; compiled for gfx942 without a GPU.
+"""Kernels whose listings the ISA tests read; compiled for gfx942 or sm_90 without a GPU.
 
-The two ``put`` kernels differ in what the compiler can know about alignment, hence in the width of their remote stores.
+The ``put`` kernels differ in what the compiler can know about alignment, hence in the width of their remote stores. On
+gfx942 LLVM finds out by itself that pointers that went through an integer are contiguous; for sm_90 it cannot, since
+there Triton writes accesses as inline assembly: only a pointer that was moved in whole steps is stored to widely.
 """
 
 from __future__ import annotations
@@ -21,22 +23,28 @@ def rebase(pointer, bases, here, there):
 
 
 @gluon.jit
+def shift(pointer, bases, here, there):
+    steps = (gl.load(bases + there) - gl.load(bases + here)) >> 4
+    return pointer + steps * (128 // pointer.dtype.element_ty.primitive_bitwidth)
+
+
+@gluon.jit
 def remote_store(pointer, value, mask):
     gl.store(pointer, value, mask=mask)  # remote
 
 
 @gluon.jit
-def put(bases, source, target, count, there, BLOCK: gl.constexpr, PER: gl.constexpr):
-    layout: gl.constexpr = gl.BlockedLayout([PER], [64], [4], [0])
+def put(bases, source, target, count, there, BLOCK: gl.constexpr, PER: gl.constexpr, LANES: gl.constexpr, MOVE: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([PER], [LANES], [4], [0])
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     mask = offsets < count
     value = gl.load(source + offsets, mask=mask)
-    remote_store(rebase(target + offsets, bases, 0, there), value, mask)
+    remote_store(MOVE(target + offsets, bases, 0, there), value, mask)
 
 
 @gluon.jit
-def add(bases, target, out, count, there, BLOCK: gl.constexpr):
-    layout: gl.constexpr = gl.BlockedLayout([1], [64], [4], [0])
+def add(bases, target, out, count, there, BLOCK: gl.constexpr, LANES: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [LANES], [4], [0])
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     mask = offsets < count
     old = gl.atomic_add(
@@ -45,17 +53,28 @@ def add(bases, target, out, count, there, BLOCK: gl.constexpr):
     gl.store(out + offsets, old, mask=mask)
 
 
-@functools.cache
-def listing(name: str, dtype: str = "i32", aligned: bool = True, shift: int = 0) -> str:
+def listing(name: str, dtype: str = "i32", aligned: bool = True) -> str:
     """The amdgcn text of one kernel; ``aligned`` says whether ``count`` is known to be a multiple of 16."""
+    return str(compiled(name, "hip", dtype, aligned).asm["amdgcn"])
+
+
+def ptx(name: str, dtype: str = "i32", aligned: bool = True, move: Any = shift) -> str:
+    """The same for sm_90; ``put`` moves its pointers by ``move``, one of ``shift`` and ``rebase``."""
+    return str(compiled(name, "cuda", dtype, aligned, move).asm["ptx"])
+
+
+@functools.cache
+def compiled(name: str, backend: str, dtype: str = "i32", aligned: bool = True, move: Any = rebase) -> Any:
+    """Triton's CompiledKernel of ``put`` or ``add`` for gfx942 ("hip") or sm_90 ("cuda")."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
     kernel = {"put": put, "add": add}[name]
+    target = GPUTarget("hip", "gfx942", 64) if backend == "hip" else GPUTarget("cuda", 90, 32)
     signature: dict[str, str] = {"bases": "*i64", "source": f"*{dtype}", "target": f"*{dtype}", "count": "i32"}
-    constants: dict[str, Any] = {"BLOCK": 2048, "PER": 8}
+    constants: dict[str, Any] = {"BLOCK": 2048, "PER": 8, "LANES": target.warp_size, "MOVE": move}
     if name == "add":
         signature["out"] = f"*{dtype}"
-    types = {"there": "i32", "BLOCK": "constexpr", "PER": "constexpr", **signature}
+    types = {"there": "i32", **dict.fromkeys(constants, "constexpr"), **signature}
     names = kernel.arg_names
     divisible = [["tt.divisibility", 16]]
     attributes = {
@@ -69,5 +88,4 @@ def listing(name: str, dtype: str = "i32", aligned: bool = True, shift: int = 0)
         {(names.index(k),): v for k, v in constants.items() if k in names},
         attributes,
     )
-    compiled = triton.compile(source, target=GPUTarget("hip", "gfx942", 64), options={"num_warps": 4})
-    return str(compiled.asm["amdgcn"])
+    return triton.compile(source, target=target, options={"num_warps": 4})
