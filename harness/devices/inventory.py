@@ -108,10 +108,10 @@ def check(gpus: Sequence[GpuInfo], ranks: int) -> None:
                 )
 
 
-def mask_entries(device: str) -> tuple[str, ...] | None:
+def mask_entries(device: str, caller: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     """What the caller's environment makes visible, in order: indices, UUIDs or MIG ids; None where nothing is set."""
     for variable in MASKS[device]:
-        if (value := os.environ.get(variable)) is not None:
+        if (value := caller.get(variable)) is not None:
             return tuple(entry.strip() for entry in value.split(",") if entry.strip())
     return None
 
