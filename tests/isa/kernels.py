@@ -34,7 +34,9 @@ def remote_store(pointer, value, mask):
 
 
 @gluon.jit
-def put(bases, source, target, count, there, BLOCK: gl.constexpr, PER: gl.constexpr, LANES: gl.constexpr, MOVE: gl.constexpr):
+def put(
+    bases, source, target, count, there, BLOCK: gl.constexpr, PER: gl.constexpr, LANES: gl.constexpr, MOVE: gl.constexpr
+):
     layout: gl.constexpr = gl.BlockedLayout([PER], [LANES], [4], [0])
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     mask = offsets < count

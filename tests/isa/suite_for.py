@@ -89,21 +89,24 @@ def run(held: Property, examples: int, check: Callable[..., None]) -> None:
         parameters = dict(zip(held.parameters, values, strict=True))
         extra = {name: parameters[name] for name in list(inspect.signature(held.function).parameters)[2:]}
         source = held.cases(1, **parameters)
-        if not isinstance(source, SearchStrategy):
-            for case in source:
-                held.function(check, case, **extra)
-            continue
-
-        @settings(
-            max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
-        )  # fmt: skip
-        @seed(1)
-        @given(case=source)
-        def drawn(case: Any, held: Property = held, extra: dict[str, Any] = extra) -> None:
+        for case in _drawn(source, examples) if isinstance(source, SearchStrategy) else source:
             held.function(check, case, **extra)
 
-        drawn()
+
+def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
+    found: list[Any] = []
+
+    @settings(
+        max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
+    )  # fmt: skip
+    @seed(1)
+    @given(case=strategy)
+    def draw(case: Any) -> None:
+        found.append(case)
+
+    draw()
+    return found
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def test_the_chain_names_the_marked_line_and_its_caller():
     [store] = [a for a in fingerprint(kernels.listing("put")).accesses if a.where == "remote"]
     inner, outer = store.source.split(" @ ")
     assert inner.endswith("tests/isa/kernels.py:33:" + inner.rpartition(":")[2])
-    assert "tests/isa/kernels.py:42:" in outer
+    assert "tests/isa/kernels.py:44:" in outer
 
 
 def test_system_scope_atomics_and_their_fences():

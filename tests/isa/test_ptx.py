@@ -46,7 +46,7 @@ def test_an_asynchronous_copy_is_as_wide_as_its_operand_says():
     for size in ("0x10", "16"):
         form = ptx.access_form("cp.async.cg.shared.global", f"[ %r1 + 0 ], [ %rd1 + 0 ], {size}, %r2")
         assert (form.kind, form.width) == ("load", 16)
-    with pytest.raises(HarnessError, match="cp.async"):
+    with pytest.raises(HarnessError, match="is not known"):
         ptx.access_form("cp.async.cg.shared.global", "[ %r1 + 0 ], [ %rd1 + 0 ], %r3")
 
 
@@ -72,7 +72,9 @@ def test_an_unknown_width_is_an_error_not_a_guess(opcode):
 def text_of(code, files=()):
     listed = "".join(f'\t.file\t{number} "{path}"\n' for number, path in files)
     body = textwrap.indent(textwrap.dedent(code), "\t")
-    return f".version 8.7\n.target sm_90a\n.visible .entry kernel(\n)\n{{\n{body}\n}}\n{listed}\t.section\t.debug_info\n"
+    return (
+        f".version 8.7\n.target sm_90a\n.visible .entry kernel(\n)\n{{\n{body}\n}}\n{listed}\t.section\t.debug_info\n"
+    )
 
 
 @pytest.fixture
@@ -174,7 +176,9 @@ def test_aligned_remote_stores_and_their_widths(dtype, remote):
 
 
 @pytest.mark.parametrize(
-    "fault", [{"aligned": False}, {"move": kernels.rebase}], ids=["a mask of unknown alignment", "an integer round trip"]
+    "fault",
+    [{"aligned": False}, {"move": kernels.rebase}],
+    ids=["a mask of unknown alignment", "an integer round trip"],
 )
 def test_what_narrows_the_stores_is_named(fault):
     found = fingerprint(kernels.ptx("put", "fp16", **fault))
@@ -193,7 +197,9 @@ def test_system_scope_atomics():
 
 def test_the_hash_is_of_the_code_alone():
     text = kernels.ptx("put", "fp16")
-    renamed = text.replace("kernels.py", "moved.py").replace("put_param_", "other_param_").replace("$L__BB0_", "$L__BB7_")
+    renamed = (
+        text.replace("kernels.py", "moved.py").replace("put_param_", "other_param_").replace("$L__BB0_", "$L__BB7_")
+    )
     assert renamed != text
     assert fingerprint(renamed).sha256 == fingerprint(text).sha256
     changed = text.replace("st.global.v4.b32", "st.global.wt.v4.b32")

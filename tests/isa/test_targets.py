@@ -1,0 +1,181 @@
+"""What the conformance suite asks of code: it holds for what is compiled, and each planted fault is rejected."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+import triton
+
+from conformance.isa.listing import expect_width
+from conformance.isa.targets import LOADS, PLAIN, STORES, seen_order, wanted_order
+from conformance.isa.test_order import SCOPES, SEMS, expect_order
+from conformance.rma.test_cache_modifiers import expect_bits
+from fixtures.findings import Findings
+from harness.isa import fingerprint
+from tests.isa import kernels
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch on a GPU, of which there is only the code."""
+
+    listing: str
+    kernel: str = "put"
+    sass = None
+    usage = ""
+    accesses = ()
+
+
+def width_finding(listing, kind="store", counted=False):
+    found = Findings(rank=0)
+    expect_width(found, [Launch(listing)], kind, payload_bytes=4096, counted=counted)
+    return found.first
+
+
+def test_wide_stores_pass_on_both_targets():
+    assert width_finding(kernels.ptx("put", "fp16")) is None
+    assert width_finding(kernels.listing("put", "fp16")) is None
+
+
+WIDE_PTX = "st.global.v4.b32"
+
+
+@pytest.mark.parametrize(
+    ("listing", "fault", "says"),
+    [
+        (kernels.ptx, lambda text: text.replace(WIDE_PTX, "st.global.v2.b32", 1), "1 x 8 bytes wide"),
+        (kernels.ptx, lambda text: text.replace(WIDE_PTX, "ld.global.v4.b32"), "there is no remote store"),
+        (kernels.ptx, lambda text: text.replace("kernels.py", "nowhere.py"), "have no source line"),
+        (kernels.listing, lambda text: text.replace("_store_dwordx4", "_store_dwordx2", 1), "1 x 8"),
+        (kernels.listing, lambda text: text.replace("global_store_dwordx4", "v_nop"), "widths {}"),
+    ],
+    ids=["narrowed", "gone", "without a source", "amdgcn narrowed", "amdgcn gone"],
+)
+def test_a_fault_of_width_is_found(listing, fault, says):
+    text = listing("put", "i32")
+    assert fault(text) != text
+    assert says in str(width_finding(fault(text)))
+
+
+def test_where_launches_are_counted_an_access_that_was_not_executed_is_found():
+    assert "bytes of remote stores" in str(width_finding(kernels.listing("put", "fp16"), counted=True))
+
+
+def test_no_launch_is_a_finding():
+    found = Findings(rank=0)
+    expect_width(found, [], "store", 0, counted=False)
+    assert "a launch to look at" in str(found.first)
+
+
+def order_finding(code, sem, scope):
+    found = Findings(rank=0)
+    expect_order(found, code, "atomic_add", sem, scope)
+    return found.first
+
+
+ORDERS = [(sem, scope) for sem in SEMS for scope in SCOPES]
+
+
+@pytest.mark.parametrize("listing", [kernels.listing, kernels.ptx], ids=["amdgcn", "ptx"])
+def test_the_order_that_was_asked_for_is_the_only_one_that_passes(listing):
+    code = fingerprint(listing("add"))
+    passing = [order for order in ORDERS if order_finding(code, *order) is None]
+    assert passing == [("acq_rel", "sys")]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda text: text.replace(".sys.acq_rel.", ".gpu.acq_rel."),
+        lambda text: text.replace(".sys.acq_rel.", ".sys.release."),
+        lambda text: text.replace("atom.global.sys.acq_rel.add", "atom.global.add"),
+        lambda text: text.replace("atom.global.sys.acq_rel.add", "st.global.sys.relaxed"),
+        lambda text: text.replace("\n\tret;", "\n\tfence.acq_rel.sys;\n\tret;"),
+    ],
+    ids=["scope", "order", "none", "no atomic", "a fence beside it"],
+)
+def test_a_dropped_order_is_found(fault):
+    text = kernels.ptx("add")
+    assert fault(text) != text
+    assert order_finding(fingerprint(fault(text)), "acq_rel", "sys") is not None
+
+
+CTA = [(sem, "cta") for sem in SEMS]
+
+
+@pytest.mark.parametrize(
+    ("language", "alike"),
+    [
+        ("amdgcn", [[("relaxed", "gpu"), *CTA]]),
+        ("ptx", []),
+        ("sass", [[("relaxed", "cta"), ("acquire", "cta")], [("release", "cta"), ("acq_rel", "cta")]]),
+    ],
+)
+def test_orders_that_a_target_does_not_tell_apart(language, alike):
+    seen = {}
+    for order in ORDERS:
+        seen.setdefault(str(wanted_order(language, *order)), []).append(order)
+    assert [orders for orders in seen.values() if len(orders) > 1] == alike
+
+
+def test_code_without_an_atomic_has_no_order():
+    for listing in (kernels.listing, kernels.ptx):
+        code = fingerprint(listing("put"))
+        assert all(seen_order(code) != wanted_order(code.language, *order) for order in ORDERS)
+
+
+def bits_finding(code, kind, modifier, wanted):
+    found = Findings(rank=0)
+    expect_bits(found, code, kind, "remote", modifier, wanted)
+    return found.first
+
+
+@pytest.mark.parametrize("modifier", [".wb", ".cg", ".cs", ".wt"])
+def test_a_dropped_or_wrong_modifier_is_found(modifier):
+    text = kernels.ptx("put", "fp16")
+    right = fingerprint(text.replace("st.global.v4", f"st.global{modifier}.v4"))
+    wanted = STORES["ptx"][modifier]
+    assert bits_finding(right, "store", modifier, wanted) is None
+    for wrong in (text, text.replace("st.global.v4", "st.global.L1::no_allocate.v4")):
+        assert bits_finding(fingerprint(wrong), "store", modifier, wanted) is not None
+    assert bits_finding(right, "store", None, ()) is not None, "and one that nobody asked for"
+
+
+def test_the_tables_speak_of_every_modifier_the_same_way():
+    for table in (LOADS, STORES):
+        assert list(table) == ["amdgcn", "ptx", "sass"]
+        # A machine code cannot carry what PTX does not ask for.
+        assert set(table["sass"]) == set(table["ptx"])
+    assert all(words is PLAIN or isinstance(words, tuple) for table in LOADS.values() for words in table.values())
+
+
+def test_one_of_several_accesses_with_another_modifier_is_found():
+    code = fingerprint(kernels.ptx("put", "i32").replace("st.global.v4", "st.global.wt.v4"))
+    first = next(access for access in code.accesses if access.kind == "store")
+    mixed = replace(code, accesses=(*code.accesses, replace(first, bits=())))
+    assert bits_finding(code, "store", ".wt", ("wt",)) is None
+    assert bits_finding(mixed, "store", ".wt", ("wt",)) is not None
+
+
+def suite(*arguments):
+    """What the conformance suite finds in its own code for sm_90."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.isa.suite_for", "cuda", "90", *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_every_requirement_of_the_code_holds_for_sm_90():
+    told = suite("--only", ".isa.", "cache_modifiers", "--machine-code", "40")
+    assert (told["errors"], told["findings"]) == ({}, {})
+    assert told["cases"] > 300 and told["kernels"] > 300
+
+
+def test_every_kernel_of_the_suite_compiles_for_sm_90():
+    told = suite("--examples", "2", "--only", ".rma.", ".atomics.", ".ordering.", ".collectives.", ".negative.")
+    assert told["errors"] == {}
+    assert told["kernels"] > 200, f"Triton {triton.__version__}"
