@@ -9,6 +9,7 @@ Triton's hooks fire as on a GPU, so what records launches works too. Results are
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -100,10 +101,14 @@ class _Utils:
 
 @contextmanager
 def target(backend: str, arch: Any) -> Iterator[CompileOnly]:
-    """Inside, Triton compiles for ``arch`` of ``backend``; afterwards its driver is what it was before."""
+    """Inside, Triton compiles for ``arch`` of ``backend``; afterwards its driver is what it was before.
+
+    Functions with kernels that were launched inside should be gone by then: Triton unloads them by the driver.
+    """
     before, driver = triton_driver._active, CompileOnly(backend, arch)
     triton_driver.set_active(driver)
     try:
         yield driver
     finally:
+        gc.collect()
         triton_driver._active = before
