@@ -11,6 +11,10 @@ from harness.errors import UsageError
 
 TORCH, OURS = "nccl", ("gluon", "triton")
 BACKENDS = (TORCH, *OURS)
+TORCH_QUEUED = "nccl queued"
+"""torch.distributed's op without a graph: enqueued one by one while the device is held up. NCCL may be faster so, and
+what is compared with is the faster of the two."""
+THEIRS = (TORCH, TORCH_QUEUED)
 ITEM_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
 MOST_BYTES = 1 << 40
@@ -86,11 +90,20 @@ class Request:
         """One per size, in order."""
         return tuple(self.kind().layout(size, self.ranks, ITEM_SIZES[self.dtype]) for size in self.sizes)
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The backends in the order of the report, torch.distributed's in both forms where graphs are captured."""
+        both = not (self.emulated or self.eager)
+        found: list[str] = []
+        for backend in self.backends:
+            found += THEIRS if backend == TORCH and both else (backend,)
+        return tuple(found)
+
     def cells(self) -> tuple[CellKey, ...]:
         """What is timed at each size, in the order of the report."""
         found: list[CellKey] = []
-        for backend in self.backends:
-            found += [CellKey(backend)] if backend == TORCH else [CellKey(backend, cus) for cus in self.cus]
+        for form in self.forms:
+            found += [CellKey(form)] if form in THEIRS else [CellKey(form, cus) for cus in self.cus]
         return tuple(found)
 
     def heap_bytes(self) -> int:

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.bench.plan import TORCH, size_text
+from harness.bench.plan import THEIRS, TORCH, TORCH_QUEUED, size_text
 from harness.bench.results import OK, Cell, Results, Size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_STYLES = {TORCH: ("#52514e", "s", "--"), "gluon": ("#2a78d6", "o", "-"), "triton": ("#d9640a", "^", "-")}
+_STYLES = {
+    TORCH: ("#52514e", "s", "--"), TORCH_QUEUED: ("#9a978f", "D", ":"),
+    "gluon": ("#2a78d6", "o", "-"), "triton": ("#d9640a", "^", "-"),
+}  # fmt: skip
 _GRID, _TEXT = "#e1e0d9", "#0b0b0b"
 
 
@@ -35,11 +38,11 @@ def draw(results: Results, folder: Path) -> list[Path]:
 def _against_cus(results: Results, size: Size) -> Figure:
     figure, axes = _figure(results, f"{results.request.op}, {size_text(size.asked)} per rank")
     counts = sorted({cell.key.cus for cell in size.cells if cell.key.cus is not None and cell.status == OK})
-    for backend in results.request.backends:
+    for backend in results.request.forms:
         cells = [cell for cell in size.cells if cell.key.backend == backend and cell.status == OK]
         if not cells:
             continue
-        if backend == TORCH:  # no CU axis: what it reaches lies across the figure
+        if backend in THEIRS:  # no CU axis: what it reaches lies across the figure
             colour, _, dash = _STYLES[backend]
             low, middle, high = _bandwidths(results, size, cells[0])
             axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
@@ -54,7 +57,7 @@ def _against_cus(results: Results, size: Size) -> Figure:
 
 def _against_size(results: Results) -> Figure:
     figure, axes = _figure(results, f"{results.request.op}, best CU count at each size")
-    for backend in results.request.backends:
+    for backend in results.request.forms:
         found = [(size, size.best(backend)) for size in results.sizes]
         points = [(size.layout.size, _bandwidths(results, size, cell)) for size, cell in found if cell is not None]
         if points:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.bench.ops import Layout
-from harness.bench.plan import TORCH, CellKey, Request
+from harness.bench.plan import THEIRS, TORCH, CellKey, Request
 
 SCHEMA = 1
 NOT_RUN, OK, WRONG, FAILED = "not run", "ok", "wrong", "failed"
@@ -71,9 +71,9 @@ class Size:
         return min(good, key=Cell.time, default=None)
 
     def ratio(self, cell: Cell) -> float | None:
-        """Bandwidth over torch.distributed's, which ran in the same rounds; None where either is missing."""
-        theirs = self.best(TORCH)
-        return theirs.time() / cell.time() if theirs is not None and cell.status == OK else None
+        """Bandwidth over that of torch.distributed's faster form, in the same rounds; None where either is missing."""
+        theirs = [found.time() for found in map(self.best, THEIRS) if found is not None]
+        return min(theirs) / cell.time() if theirs and cell.status == OK else None
 
 
 @dataclass
@@ -112,7 +112,9 @@ class Results:
 
     def label(self, backend: str) -> str:
         """The backend as reports name it: what ``nccl`` stands for depends on the device."""
-        return self.rig.get("theirs", TORCH) if backend == TORCH else backend
+        if backend not in THEIRS:
+            return backend
+        return str(self.rig.get("theirs", TORCH)) + backend.removeprefix(TORCH)
 
     def bad(self) -> Iterator[tuple[Size, Cell]]:
         """The cells that were wrong or failed."""

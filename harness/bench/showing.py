@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from harness.bench.plan import TORCH, CellKey, size_text
+from harness.bench.plan import THEIRS, TORCH, CellKey, size_text
 from harness.bench.results import EMULATED, SEMANTICS, Cell, Results, Size
 
 AIM = 1.0
@@ -85,7 +85,7 @@ def print_results(results: Results, console: Console) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(f"≥ {AIM:g}", justify="center")
     for size in results.sizes:
-        for number, backend in enumerate(request.backends):
+        for number, backend in enumerate(request.forms):
             table.add_row(size_text(size.asked) if number == 0 else "", backend, *_figures(results, size, backend))
     console.print(table)
     for size in results.sizes:
@@ -122,6 +122,6 @@ def _short(value: float) -> str:
 
 
 def _aim(cell: Cell, ratio: float | None, results: Results) -> str:
-    if ratio is None or cell.key.backend == TORCH or results.request.emulated:
+    if ratio is None or cell.key.backend in THEIRS or results.request.emulated:
         return ""
     return "[green]yes[/green]" if ratio >= AIM else "[yellow]no[/yellow]"

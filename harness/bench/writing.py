@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.bench.plan import TORCH, size_text
+from harness.bench.plan import THEIRS, size_text
 from harness.bench.results import EMULATED, SCHEMA, SEMANTICS, Cell, Results, Size
 
 JSON, CSV, EARLIER = "bench.json", "bench.csv", "earlier"
@@ -85,7 +85,7 @@ def statistics(results: Results, size: Size, cell: Cell) -> dict[str, float | No
 
 
 def _size(results: Results, size: Size) -> dict[str, Any]:
-    best = {backend: size.best(backend) for backend in results.request.backends}
+    best = {backend: size.best(backend) for backend in results.request.forms}
     return {
         "asked_bytes": size.asked,
         "bytes": size.layout.size,
@@ -95,7 +95,7 @@ def _size(results: Results, size: Size) -> dict[str, Any]:
         "calls": size.calls,
         "captured": size.captured,
         "note": size.note,
-        "best_cus": {name: cell.key.cus for name, cell in best.items() if cell is not None and name != TORCH},
+        "best_cus": {name: cell.key.cus for name, cell in best.items() if cell is not None and name not in THEIRS},
         "cells": [_cell(results, size, cell) for cell in size.cells],
     }
 

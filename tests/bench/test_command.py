@@ -32,7 +32,7 @@ def command(*arguments):
 
 
 def environment(fault=""):
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "bench")])
+    paths = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "tests" / "bench"), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": paths, "PLANTED": fault, "COLUMNS": "120"}
 
 

@@ -76,9 +76,10 @@ def test_bad_requests(changes, what):
 def test_cells_are_those_of_the_backends():
     asked = request(backends=("nccl", "gluon", "triton"), cus=(4, 8))
     assert asked.cells() == (
-        CellKey("nccl"), CellKey("gluon", 4), CellKey("gluon", 8), CellKey("triton", 4), CellKey("triton", 8),
+        CellKey("nccl"), CellKey("nccl queued"),
+        CellKey("gluon", 4), CellKey("gluon", 8), CellKey("triton", 4), CellKey("triton", 8),
     )  # fmt: skip
-    assert list(map(str, asked.cells()[:2])) == ["nccl", "gluon with 4 CUs"]
+    assert list(map(str, asked.cells()[1:3])) == ["nccl queued", "gluon with 4 CUs"]
 
 
 def test_a_size_is_the_output_of_one_rank():

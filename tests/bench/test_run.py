@@ -16,7 +16,7 @@ from harness.bench.run import Measurement, Stopped
 from harness.bench.showing import Showing, print_results
 from tests.bench.planted import RIG, Ranks, Silent, results
 
-NCCL, GLUON4, GLUON8 = ("nccl", None), ("gluon", 4), ("gluon", 8)
+NCCL, QUEUED, GLUON4, GLUON8 = ("nccl", None), ("nccl queued", None), ("gluon", 4), ("gluon", 8)
 
 
 def measured(answering, stop=lambda: False, watcher=None, **changes):
@@ -51,22 +51,29 @@ def test_rounds_are_interleaved_in_an_order_that_the_seed_repeats():
     def orders(seed):
         ranks = Ranks()
         measured(ranks, seed=seed, sizes=(2 << 20,), repeat=6, cus=(4, 8, 16, 32))
-        timed = [cell for cell, _ in ranks.timed][5:]
-        return [timed[start : start + 5] for start in range(0, 30, 5)]
+        timed = [cell for cell, _ in ranks.timed][6:]
+        return [timed[start : start + 6] for start in range(0, 36, 6)]
 
     first = orders(1)
-    assert all(len(set(order)) == 5 for order in first)
+    assert all(len(set(order)) == 6 for order in first)
     assert len({tuple(order) for order in first}) > 1
     assert first == orders(1)
     assert first != orders(2)
 
 
 def test_the_slowest_rank_counts():
-    found = measured(Ranks(seconds=lambda cell: 2e-5 if cell == NCCL else 1e-5))
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 2e-5, QUEUED: 3e-5}.get(cell, 1e-5)))
     size = found.sizes[0]
     assert size.cell(CellKey(*NCCL)).time() == pytest.approx(2e-5 * 1.07)
     assert size.best("gluon").time() == pytest.approx(1e-5 * 1.07)
     assert size.ratio(size.best("gluon")) == pytest.approx(2)
+
+
+def test_what_is_compared_with_is_the_faster_form_of_theirs():
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 3e-5, QUEUED: 2e-5}.get(cell, 1e-5)))
+    size = found.sizes[0]
+    assert size.ratio(size.best("gluon")) == pytest.approx(2)
+    assert size.ratio(size.best("nccl")) == pytest.approx(2 / 3)
 
 
 def test_bandwidths_are_those_of_nccl_tests():
@@ -77,8 +84,8 @@ def test_bandwidths_are_those_of_nccl_tests():
 
 
 def test_a_replay_takes_a_millisecond_whatever_the_backend():
-    found = measured(Ranks(seconds=lambda cell: 1e-5 if cell == NCCL else 1e-4), sizes=(2 << 20,))
-    assert found.sizes[0].calls == math.ceil(1e-3 / (1e-5 * 1.07))
+    found = measured(Ranks(seconds=lambda cell: 1e-4 if cell == NCCL else 1e-3), sizes=(2 << 20,))
+    assert found.sizes[0].calls == math.ceil(1e-3 / (1e-4 * 1.07))
     ranks = Ranks(seconds=lambda cell: 1e-9)
     assert measured(ranks, sizes=(2 << 20,)).sizes[0].calls == run.MOST_CALLS
     assert set(ranks.prepared.values()) == {run.MOST_CALLS}
@@ -127,7 +134,7 @@ def test_a_cell_that_goes_wrong_late_loses_the_times_it_had():
     cell = found.sizes[0].cell(CellKey(*GLUON4))
     assert cell.rounds
     assert (cell.status, cell.times) == ("wrong", [])
-    plain = writing.to_json(found)["sizes"][0]["cells"][1]
+    plain = writing.to_json(found)["sizes"][0]["cells"][2]
     assert plain["times_us"] == []
     assert "median_us" not in plain
 
@@ -136,10 +143,10 @@ def test_a_crash_costs_its_cell_and_the_others_are_made_ready_again():
     ranks = Ranks(crashes=[GLUON4, ("gluon", 16)])
     found = measured(ranks, cus=(4, 8, 16))
     for size in found.sizes:
-        assert [cell.status for cell in size.cells] == ["ok", "failed", "ok", "failed"]
-        assert [len(cell.times) for cell in size.cells] == [5, 0, 5, 0]
-    assert "SIGSEGV" in found.sizes[0].cells[1].detail
-    assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, GLUON8: 12}
+        assert [cell.status for cell in size.cells] == ["ok", "ok", "failed", "ok", "failed"]
+        assert [len(cell.times) for cell in size.cells] == [5, 5, 0, 5, 0]
+    assert "SIGSEGV" in found.sizes[0].cells[2].detail
+    assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, QUEUED: 12, GLUON8: 12}
 
 
 def test_ranks_that_cannot_come_back_fail_the_size_and_not_for_ever():
@@ -173,7 +180,7 @@ def test_percentiles():
 
 
 def test_files(tmp_path):
-    found = measured(Ranks(seconds=lambda cell: 2e-5 if cell == NCCL else 1e-5, errs=[GLUON4]))
+    found = measured(Ranks(seconds=lambda cell: 2e-5 if cell[1] is None else 1e-5, errs=[GLUON4]))
     writing.write(found, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.csv", "bench.json"]
     plain = json.loads((tmp_path / "bench.json").read_text())
@@ -184,17 +191,17 @@ def test_files(tmp_path):
     assert "warning" not in plain
     size = plain["sizes"][0]
     assert size["best_cus"] == {"gluon": 8}
-    nccl, wrong, good = size["cells"]
+    nccl, _, wrong, good = size["cells"]
     assert len(nccl["times_us"]) == 5
     assert len(nccl["times_us"][0]) == 8
     assert good["ratio_to_nccl"] == pytest.approx(2)
     assert good["p10_us"] <= good["median_us"] <= good["p90_us"]
     assert wrong["status"] == "wrong"
     rows = list(csv.DictReader((tmp_path / "bench.csv").read_text().splitlines()))
-    assert len(rows) == 6
+    assert len(rows) == 8
     assert tuple(rows[0]) == writing.COLUMNS
-    assert float(rows[2]["ratio_to_nccl"]) == pytest.approx(2)
-    assert (rows[1]["status"], rows[1]["median_us"]) == ("wrong", "")
+    assert float(rows[3]["ratio_to_nccl"]) == pytest.approx(2)
+    assert (rows[2]["status"], rows[2]["median_us"]) == ("wrong", "")
 
 
 def test_earlier_results_are_moved_away_together(tmp_path):
@@ -214,10 +221,10 @@ def test_earlier_results_are_moved_away_together(tmp_path):
 
 
 def test_the_table_says_whether_the_aim_is_met():
-    found = measured(Ranks(seconds=lambda cell: {NCCL: 2e-5, GLUON4: 1e-5, GLUON8: 3e-5}[cell]), sizes=(2 << 20,))
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 2e-5, GLUON4: 1e-5}.get(cell, 3e-5)), sizes=(2 << 20,))
     [line] = [line for line in shown(found, 80).splitlines() if "gluon" in line]
     assert line.split() == ["gluon", "10.7", "10.7–10.7", "196.0", "171.5", "2.00", "4", "yes"]
-    found = measured(Ranks(seconds=lambda cell: {NCCL: 1e-5, GLUON4: 2e-5, GLUON8: 3e-5}[cell]), sizes=(2 << 20,))
+    found = measured(Ranks(seconds=lambda cell: {NCCL: 1e-5, GLUON4: 2e-5}.get(cell, 3e-5)), sizes=(2 << 20,))
     [line] = [line for line in shown(found, 80).splitlines() if "gluon" in line]
     assert line.split()[-3:] == ["0.50", "4", "no"]
 
