@@ -7,6 +7,7 @@ a child process.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -21,7 +22,10 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from harness import devices
+from harness.devices import inventory
+from harness.errors import UsageError
 from harness.evidence.environment import installed_version
+from harness.ranks import leases
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,15 +35,10 @@ SHARED_MEMORY_WANTED = 512 << 20
 
 _PROBE = """
 import json, sys
-found = {"torch": None, "triton": None, "devices": {}, "gpus": []}
+found = {"torch": None, "triton": None}
 try:
     import torch
     found["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            arch = getattr(properties, "gcnArchName", "").split(":")[0] or f"sm_{properties.major}{properties.minor}"
-            found["gpus"].append({"name": properties.name, "arch": arch, "memory": properties.total_memory})
 except Exception as error:
     found["torch"] = {"error": f"{type(error).__name__}: {error}"}
 try:
@@ -83,7 +82,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Findings:
-    """The whole examination. ``torch`` and ``triton`` hold versions and builds, or ``error`` if importing failed."""
+    """The whole examination. ``torch`` and ``triton`` hold versions and builds, or ``error`` if importing failed.
+
+    ``gpus``: what ``inventory.GpuInfo`` tells of each, and ``holder``: the pid of the process whose run has a lease on
+    it (0: it cannot be seen from here, None: it is free).
+    """
 
     python: str
     executable: str
@@ -103,15 +106,16 @@ def examine() -> Findings:
     """Examine this machine; takes a few seconds, most of them for importing torch in a child process."""
     packages = tuple(_packages())
     probe = _probe()
+    torch = probe["torch"] or {"error": "not imported"}
     return Findings(
         python=platform.python_version(),
         executable=sys.executable,
         devices=tuple(_device(name, packages, probe) for name in devices.NAMES),
         packages=packages,
-        torch=probe["torch"] or {"error": "not imported"},
+        torch=torch,
         triton=probe["triton"] or {"error": "not imported"},
-        gpus=tuple(probe["gpus"]),
-        checks=(_cores(), _shared_memory(), _stacks()),
+        gpus=tuple(_gpus()),
+        checks=(_cores(), _shared_memory(), _stacks(), *_telemetry(torch)),
     )
 
 
@@ -148,8 +152,10 @@ def show(findings: Findings, console: Console) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_row("torch", Text(_torch_build(findings.torch)))
     grid.add_row("triton", Text(findings.triton.get("error") or "backends " + ", ".join(findings.triton["backends"])))
-    gpus = ", ".join(f"{gpu['name']} ({gpu['arch']})" for gpu in findings.gpus)
-    grid.add_row("GPUs", Text(gpus or "none found"))
+    for gpu in findings.gpus:
+        grid.add_row(f"GPU {gpu['index']}", Text(_gpu_line(gpu, len(findings.gpus))))
+    if not findings.gpus:
+        grid.add_row("GPUs", Text("none found"))
     for check in findings.checks:
         grid.add_row(check.name, Text(check.value if check.ok else f"{check.value}: {check.advice}"))
     console.print(grid)
@@ -183,7 +189,7 @@ def _requirements() -> list[Requirement]:
 
 
 def _probe() -> dict[str, Any]:
-    failed: dict[str, Any] = {"torch": None, "triton": None, "gpus": []}
+    failed: dict[str, Any] = {"torch": None, "triton": None}
     try:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", _PROBE], capture_output=True, text=True, timeout=180, check=False
@@ -206,24 +212,35 @@ def _device(name: str, packages: tuple[Package, ...], probe: dict[str, Any]) -> 
             return DeviceFinding(name, False, f"{part} does not import: {(probe[part] or {}).get('error', '')}")
     if name != "cuda" and "amd" not in probe["triton"]["backends"]:
         return DeviceFinding(name, False, "this Triton has no AMD backend: install triton 3.6 to 3.9 from PyPI")
-    code = f"from harness import devices; print(devices.known({name!r}).missing() or '')"
-    root = str(Path(__file__).resolve().parent.parent)
-    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    try:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-    except subprocess.TimeoutExpired:
-        return DeviceFinding(name, False, "asking for it took longer than 180 s")
-    if done.returncode != 0:
-        return DeviceFinding(name, False, f"asking for it failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-    reason = done.stdout.strip()
+    reason = devices.known(name).missing() or ""  # GPUs are looked for in a child process
     return DeviceFinding(name, not reason, reason)
+
+
+def _gpus() -> Iterable[dict[str, Any]]:
+    for device in inventory.MASKS:
+        try:
+            found = inventory.visible(device)
+        except UsageError:
+            continue  # the device's own line says why
+        for plain, gpu in zip(inventory.to_plain(found), found, strict=True):
+            yield {**plain, "holder": leases.holder(gpu)}
+
+
+def _gpu_line(gpu: dict[str, Any], count: int) -> str:
+    others = [index for index in range(count) if index != gpu["index"]]
+    alone = [str(index) for index in others if index not in gpu["peers"]]
+    peers = "" if not others else f", no peer access to {', '.join(alone)}" if alone else ", peer access to all others"
+    held = "" if gpu["holder"] is None else f", held by pid {gpu['holder']}"
+    return f"{gpu['name']}, {gpu['arch']}, {gpu['memory'] >> 30} GiB, {gpu['bus_id']}{peers}{held}"
+
+
+def _telemetry(torch: dict[str, Any]) -> Iterable[Check]:
+    """The library for this build of torch; none is needed where there are no GPUs."""
+    for build, module, package in (("cuda", "pynvml", "nvidia-ml-py"), ("hip", "amdsmi", "amdsmi")):
+        if torch.get(build):
+            ok = importlib.util.find_spec(module) is not None
+            advice = f"runs are without power, temperatures and ECC counts; pip install {package}"
+            yield Check("telemetry", ok, f"{package} {'is' if ok else 'is not'} installed", advice)
 
 
 def _torch_build(torch: dict[str, Any]) -> str:

@@ -2,12 +2,17 @@
 
 import io
 import json
+import os
+import secrets
 
 import pytest
 from rich.console import Console
 
 from harness import doctor
+from harness.devices import inventory
+from harness.ranks import leases
 from tests.cli import fake_suite
+from tests.devices import fakes
 
 
 def printed(findings):
@@ -36,7 +41,6 @@ def examined(monkeypatch):
         probe = {
             "torch": torch or {"version": "2.13.0+cpu", "cuda": None, "hip": None},
             "triton": triton or {"version": "3.9.0", "backends": ["amd", "nvidia"]},
-            "gpus": [],
         }
         monkeypatch.setattr(doctor, "_probe", lambda: probe)
         real = doctor.installed_version
@@ -63,6 +67,27 @@ def test_a_triton_without_the_amd_backend_is_told(examined):
     findings = examined(triton={"version": "3.9.0", "backends": ["nvidia"]})
     assert not findings.can_run("emulated")
     assert "no AMD backend" in findings.devices[0].reason
+
+
+def test_gpus_are_told_with_peer_access_holder_and_telemetry(examined, monkeypatch):
+    gpus = fakes.gpus(3, tag=secrets.token_hex(4))
+    gpus[2]["peers"] = [0]
+    monkeypatch.setattr(inventory, "_facts", lambda: fakes.facts(gpus))
+    lease = leases.acquire(inventory.visible("cuda"), 1, 0, lambda line: None)
+    try:
+        findings = examined(torch={"version": "2.11.0+cu130", "cuda": "13.0", "hip": None})
+        text = " ".join(printed(findings).split())
+    finally:
+        lease.release()
+    assert findings.can_run("cuda") and findings.gpus[0]["holder"] == os.getpid()
+    assert (
+        f"GPU 0 NVIDIA H200, sm_90, 141 GiB, 0000:1b:00.0, peer access to all others, held by pid {os.getpid()}" in text
+    )
+    assert "GPU 1 NVIDIA H200, sm_90, 141 GiB, 0000:1c:00.0, peer access to all others GPU" in text
+    assert "GPU 2 NVIDIA H200, sm_90, 141 GiB, 0000:1d:00.0, no peer access to 1" in text
+    assert "telemetry nvidia-ml-py is" in text
+    as_told = json.loads(doctor.as_json(findings))
+    assert as_told["gpus"][2]["peers"] == [0] and as_told["checks"][-1]["name"] == "telemetry"
 
 
 def test_a_probe_that_dies_is_an_answer(monkeypatch):
