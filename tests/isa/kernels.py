@@ -55,6 +55,12 @@ def add(bases, target, out, count, there, BLOCK: gl.constexpr, LANES: gl.constex
     gl.store(out + offsets, old, mask=mask)
 
 
+@gluon.jit
+def xchg_without_scope(ctx, pointer, compare, value, to_rank, mask, sem: gl.constexpr, scope: gl.constexpr):
+    """A planted fault: what conformance.atomics.test_xchg calls, without the scope."""
+    return ctx.atomic_xchg(pointer, value, to_rank, mask=mask, sem=sem)
+
+
 def listing(name: str, dtype: str = "i32", aligned: bool = True) -> str:
     """The amdgcn text of one kernel; ``aligned`` says whether ``count`` is known to be a multiple of 16."""
     return str(compiled(name, "hip", dtype, aligned).asm["amdgcn"])

@@ -6,7 +6,8 @@
 One rank draws the suite's cases and runs them on a driver that compiles and enqueues nothing, so results are wrong and
 not looked at; what the tests of the code find is. Prints one JSON object: how many ``cases`` ran and ``kernels`` were
 compiled, ``errors`` (what was raised, by its text) and ``findings`` of the code. ``--machine-code N`` disassembles
-every Nth launch, which costs a quarter of a second.
+every Nth launch, which costs a quarter of a second. ``--worlds 2 8`` also compiles the kernels of iris_under_test's
+all_gather as that many ranks would launch them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import conformance
+from conformance.isa.listing import expect_width
 from fixtures import findings, implementation
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.worker import Env
+from harness import isa
 from harness.devices import launches
 from tests.isa.compile_only import CompileOnly, target
 
@@ -109,6 +112,26 @@ def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
     return found
 
 
+def gathers(env: Env, ranks: int) -> None:
+    """Launch both all_gather kernels as one of ``ranks`` ranks would; their remote stores must be 16 bytes wide."""
+    for name in ("gluon", "triton"):
+        launch = importlib.import_module(f"iris_under_test.ccl.{name}.all_gather").launch_all_gather
+        config = env.under_test.config(block_size_m=8, block_size_n=256, use_gluon=name == "gluon")
+        for dtype in (torch.float16, torch.float32):
+            # Both whole tensors, and rows with something between them.
+            for rows in (lambda count, width: (count, width), lambda count, width: (count, 2 * width)):
+                source, target = (torch.zeros(rows(count, 256), dtype=dtype)[:, :256] for count in (8, 8 * ranks))
+                launch(
+                    target, source, env.context, rank_in_group=0, group_size=ranks, rank_start=0, rank_stride=1,
+                    block_m=8, block_n=256, config=config,
+                )  # fmt: skip
+    found = findings.Findings(0)
+    launched = env.launched()
+    expect_width(found, launched, "store", 0, counted=False)
+    for one in launched:
+        found.true(f"no spills in {one.kernel} of {ranks} ranks", not isa.of_launch(one).scratch)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backend", choices=("cuda", "hip"))
@@ -117,6 +140,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--machine-code", type=int, default=0)
     parser.add_argument("--implementation", default="iris_under_test")
+    parser.add_argument("--worlds", type=int, nargs="*", default=[])
     options = parser.parse_args()
 
     told: dict[str, Any] = {"cases": 0, "kernels": 0, "errors": {}, "findings": {}}
@@ -144,6 +168,8 @@ def main() -> None:
 
         for held in properties(options.only):
             run(held, options.examples, check)
+        for ranks in options.worlds:
+            check(gathers, ranks)
         told["kernels"] = len(driver.compiled)
     print(json.dumps(told, indent=1), flush=True)
     # The library's heaps are unmapped by the process's end.

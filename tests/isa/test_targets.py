@@ -159,10 +159,11 @@ def test_one_of_several_accesses_with_another_modifier_is_found():
     assert bits_finding(mixed, "store", ".wt", ("wt",)) is not None
 
 
-def suite(*arguments):
-    """What the conformance suite finds in its own code for sm_90."""
+def suite(*arguments, planted=""):
+    """What the conformance suite finds in its own code for sm_90; ``planted`` is done to the library before."""
+    program = f"from tests.isa import kernels, suite_for\n{planted}\nsuite_for.main()"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.isa.suite_for", "cuda", "90", *arguments],
+        [sys.executable, "-c", program, "cuda", "90", *arguments],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -170,7 +171,7 @@ def suite(*arguments):
 
 
 def test_every_requirement_of_the_code_holds_for_sm_90():
-    told = suite("--only", ".isa.", "cache_modifiers", "--machine-code", "40")
+    told = suite("--only", ".isa.", "cache_modifiers", "--machine-code", "40", "--worlds", "2", "8")
     assert (told["errors"], told["findings"]) == ({}, {})
     assert told["cases"] > 300 and told["kernels"] > 300
 
@@ -179,3 +180,20 @@ def test_every_kernel_of_the_suite_compiles_for_sm_90():
     told = suite("--examples", "2", "--only", ".rma.", ".atomics.", ".ordering.", ".collectives.", ".negative.")
     assert told["errors"] == {}
     assert told["kernels"] > 200, f"Triton {triton.__version__}"
+
+
+def test_a_library_that_loses_alignment_is_found():
+    planted = "import iris_under_test.device.gluon.context as context\ncontext.translate = kernels.rebase"
+    told = suite("--only", "test_width", planted=planted)
+    assert told["errors"] == {}
+    assert any("x 1 bytes wide" in finding for finding in told["findings"])
+    for op in ("put", "store", "get", "load", "copy"):
+        assert any(f"{op}_kernel" in finding for finding in told["findings"]), op
+
+
+def test_an_exchange_that_drops_the_scope_is_found():
+    planted = "import conformance.atomics.test_xchg as test\ntest.apply = kernels.xchg_without_scope"
+    told = suite("--only", "test_order", planted=planted)
+    assert told["errors"] == {}
+    assert any("atomic_xchg with sem=acquire scope=sys" in finding for finding in told["findings"])
+    assert not any("atomic_add" in finding for finding in told["findings"])
