@@ -96,6 +96,8 @@ def executed(launches: Iterable[Launch]) -> Executed:
     """The sum over ``launches``, which should be launches of one kernel. Scalar loads are not in it."""
     found = []
     for launch in launches:
+        if not launch.accesses:  # as on a GPU, which counts nothing: no need to read its listing at each launch
+            continue
         files = source_files(launch.listing)
         for access in launch.accesses:
             found.append(_joined(access, files))
