@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ def find_case(name: str, evidence: Path | None) -> Replay:
     if path.is_file():
         beside = evidence or path.resolve().parent.parent / LATEST.name
         record = _in_file(path)
-        return Replay(record["nodeid"], record, _request(read(beside) if beside.is_file() else Evidence()))
+        nodeid = record["nodeid"]
+        return Replay(nodeid, record, _request(nodeid, read(beside) if beside.is_file() else Evidence()))
     source = evidence or LATEST
     if not source.is_file():
         raise UsageError(f"no evidence at {source}: name it with --evidence, or give a file that holds the case")
@@ -49,7 +51,7 @@ def find_case(name: str, evidence: Path | None) -> Replay:
         several = len({entry.id for entry in found.cases if entry.id.startswith(name)})
         what = f"{several} cases begin with {name!r}" if several else f"there is no case {name!r}"
         raise UsageError(f"{what} in {source}: the ids stand in report.html and in evidence.jsonl")
-    return Replay(case.nodeid, to_json(case), _request(found))
+    return Replay(case.nodeid, to_json(case), _request(case.nodeid, found))
 
 
 def run_again(replay: Replay) -> int:
@@ -88,10 +90,11 @@ def _in_file(path: Path) -> Mapping[str, Any]:
     return plain
 
 
-def _request(evidence: Evidence) -> Request:
-    """As the recorded run asked; the defaults when there is no run record."""
+def _request(nodeid: str, evidence: Evidence) -> Request:
+    """As the recorded run asked, with the world size of the test alone; the defaults when there is no run record."""
     if not evidence.runs:
         return check_request("emulated", None, None, "gate", "iris_under_test")
     run = evidence.runs[-1]
-    ranks = ",".join(map(str, run.ranks))
+    own = re.search(r"\branks=(\d+)", nodeid)
+    ranks = own[1] if own else ",".join(map(str, run.ranks))
     return check_request(run.device, run.arch, ranks, run.profile, run.implementation["name"], run.seed, run.mode)

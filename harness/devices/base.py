@@ -32,7 +32,7 @@ class Device(Protocol):
         """The torch.device of this rank's tensors."""
 
     def synchronize(self) -> None:
-        """Wait until every launch of this process has ended. KernelFault if one faulted and nothing can run after it."""
+        """Wait until every launch of this process has ended. KernelFault if one faulted and nothing runs after it."""
 
     def healthy(self) -> bool:
         """Whether kernels can still run in this process."""

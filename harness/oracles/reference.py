@@ -10,8 +10,7 @@ on the current GPU; else gloo. Arguments may lie anywhere, results lie on the CP
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -65,7 +64,10 @@ def reduced(values: torch.Tensor, op: str) -> torch.Tensor:
     """
     device = _device()
     if device.type != "cpu" and (op in _BITWISE or values.dtype == torch.int16):
-        return functools.reduce(_FOLDS[op], gathered(values.unsqueeze(0)).unbind())
+        folded, *others = gathered(values.unsqueeze(0)).unbind()
+        for other in others:
+            folded = _FOLDS[op](folded, other)
+        return folded
     result = values.to(device, copy=True)
     dist.all_reduce(result, op=_OPS[op])
     return result.cpu()
@@ -108,7 +110,7 @@ _OPS = {
     "sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
     "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
 }  # fmt: skip
-_FOLDS = {
+_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add, "min": torch.minimum, "max": torch.maximum,
     "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
 }  # fmt: skip

@@ -14,8 +14,6 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
-from iris_under_test.device.triton import translate
-
 from .distributed import extract_group_info
 
 if TYPE_CHECKING:

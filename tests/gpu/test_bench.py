@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harness import devices
+from harness.bench.run import MOST_CALLS
 from tests.bench import test_command as typed
 
 REASON = devices.known("cuda").missing()
@@ -40,9 +41,9 @@ def test_every_backend_is_captured_and_right(tmp_path):
     assert len(plain["rig"]["gpus"]) == 2
     for size in plain["sizes"]:
         assert size["captured"], size["note"]
-        assert [cell["status"] for cell in size["cells"]] == ["ok"] * 5
+        assert [cell["status"] for cell in size["cells"]] == ["ok"] * 6
         fastest = min(cell["median_us"] for cell in size["cells"])
-        assert size["calls"] * fastest > 500, "a replay of all cells takes about a millisecond or more"
+        assert size["calls"] == MOST_CALLS or size["calls"] * fastest > 500, "long enough, but for the longest graphs"
         for cell in size["cells"]:
             assert 0 < cell["busbw_gbs"] < 1000, "no NVLink carries more"
 
@@ -70,7 +71,7 @@ def test_where_one_backend_cannot_be_captured_none_is(tmp_path):
     for size in results(tmp_path)["sizes"]:
         assert not size["captured"]
         assert "gluon with 4 CUs cannot be" in size["note"]
-        assert [cell["status"] for cell in size["cells"]] == ["ok"] * 3
+        assert [cell["status"] for cell in size["cells"]] == ["ok"] * 4
 
 
 def test_more_memory_than_the_gpus_have(tmp_path):
