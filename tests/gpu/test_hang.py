@@ -49,7 +49,7 @@ def test_a_kernel_that_spins_is_told_with_its_flag_and_its_name(group: RankGroup
     for rank in (0, 1):
         assert re.search(r"hang_targets\.py\", line \d+ in spins", hang.stacks[rank]), "the Python stack"
         assert f"flags, 4 int32 at byte 2048: [{100 + rank}, 0, 0, 0], should end as [1, 0, 0, 0]" in _state(hang, rank)
-        launches = re.findall(r"^  launch \d+: (\w+) \[", _state(hang, rank), re.MULTILINE)
+        launches = re.findall(r"^  launch \d+: (\w+)\[", _state(hang, rank), re.MULTILINE)
         assert launches[-3:] == ["add_one", "wait_for_flag", "never_reached"], "what was enqueued, the last one last"
         assert "no NCCL collective is pending" in _state(hang, rank)
 
@@ -70,7 +70,7 @@ def test_a_device_barrier_that_a_rank_does_not_enter_is_told(group: RankGroup) -
         hang = _caught(group, "device_barrier_without_rank_1")
     for rank in (0, 1):
         assert "barrier words of the world: [2, 1]" in _state(hang, rank), "rank 0 has entered twice, rank 1 once"
-    launches = re.findall(r"^  launch \d+: (\w+) \[", _state(hang, 0), re.MULTILINE)
+    launches = re.findall(r"^  launch \d+: (\w+)\[", _state(hang, 0), re.MULTILINE)
     assert launches[-2:] == ["barrier_kernel", "barrier_kernel"]
 
 
