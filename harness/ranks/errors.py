@@ -106,7 +106,8 @@ class RankFailure(CaseFailed):
 class RankHang(CaseFailed):
     """The deadline passed.
 
-    ``stacks``: rank -> what it was doing; ``deadline``: seconds; ``waiting``: the ranks that had not answered.
+    ``stacks``: rank -> what it was doing; ``deadline``: seconds; ``waiting``: the ranks that had not answered;
+    ``results``: rank -> what those that had answered returned.
     """
 
     def __init__(
@@ -115,12 +116,14 @@ class RankHang(CaseFailed):
         deadline: float,
         waiting: tuple[int, ...] = (),
         output: Mapping[int, str] | None = None,
+        results: Mapping[int, Any] | None = None,
     ) -> None:
-        super().__init__(dict(stacks), deadline, tuple(waiting), dict(output or {}))
+        super().__init__(dict(stacks), deadline, tuple(waiting), dict(output or {}), dict(results or {}))
         self.stacks = dict(stacks)
         self.deadline = deadline
         self.waiting = tuple(waiting)
         self.output = dict(output or {})
+        self.results = dict(results or {})
 
     def __str__(self) -> str:
         lines = [f"no answer from ranks {list(self.waiting)} within {self.deadline:g} s; the group was killed"]

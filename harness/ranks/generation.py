@@ -135,7 +135,7 @@ class Generation:
             texts = self._stacks(self._members)
             output = self._output()
             self.end()
-            raise RankHang(texts, deadline, tuple(sorted(answers.waiting)), output)
+            raise RankHang(texts, deadline, tuple(sorted(answers.waiting)), output, answers.results)
         if answers.errors:
             texts = self._stacks(answers.waiting)
             output = self._output()

@@ -54,6 +54,7 @@ def test_a_hang_shows_where_each_rank_is(group: RankGroup, target: str) -> None:
         group.call(f"{TARGETS}:{target}", deadline=SHORT)
     hang = caught.value
     assert (hang.deadline, hang.waiting) == (SHORT, (1,))
+    assert list(hang.results) == [0], "what rank 0 had answered is kept"
     assert sorted(hang.stacks) == [0, 1]
     assert re.search(rf"targets\.py\", line \d+ in {target}", hang.stacks[1]), "faulthandler's witness"
     assert f"{target} (tests/ranks/targets.py" in hang.stacks[1] or "(py-spy" in hang.stacks[1], "py-spy's witness"
