@@ -31,3 +31,34 @@ def host_side(iris, payload):
     except MemoryError:
         error = "MemoryError"
     return [dist.get_backend_config(), values.tolist(), told, number, error, str(values.device)]
+
+
+def side_stream(iris, payload):
+    """all_gather and device_barrier on a stream of the caller's, behind work that takes long; what another stream finds
+    that waits for an event of it. Nothing in between waits on the host. ``payload``: whether the library is called on
+    the stream, or, as the planted mistake, on another one."""
+    rank, ranks = iris.get_rank(), iris.get_num_ranks()
+    source, target = iris.zeros(64, 256, dtype=torch.int32), iris.zeros(64 * ranks, 256, dtype=torch.int32)
+    iris.device_barrier()
+    side, done = torch.cuda.Stream(), torch.cuda.Event()
+    iris.barrier()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(100_000_000)
+        source.fill_(7 + rank)
+        with torch.cuda.stream(side if payload else torch.cuda.default_stream()):
+            iris.ccl.all_gather(target, source, async_op=True)
+            iris.device_barrier()
+        done.record(side)
+    torch.cuda.current_stream().wait_event(done)
+    seen = target.clone()
+    iris.barrier()
+    return sorted(set(seen.view(-1).tolist()))
+
+
+def waits_for_one_stream(iris, payload):
+    """Whether work of the stream that ``barrier`` was given had ended behind it."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+    iris.barrier(stream=side)
+    return side.query()

@@ -1,4 +1,4 @@
-"""The host side with nccl as the only backend."""
+"""The host side with nccl as the only backend, and on streams of the caller's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ REASON = devices.known("cuda").missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
 
 
-def test_host_side():
+TARGETS = "tests.gpu.nccl_targets"
+
+
+@pytest.fixture(scope="module")
+def group():
     options = {"backend": "nccl", "device": "cuda", "arch": "sm_90"}
-    with RankGroup(2, setup="tests.gpu.nccl_targets:setup", options=options) as group:
-        told = group.call("tests.gpu.nccl_targets:host_side", deadline=120)
+    with RankGroup(2, setup=f"{TARGETS}:setup", options=options) as ranks:
+        yield ranks
+
+
+def test_host_side(group):
+    told = group.call(f"{TARGETS}:host_side", deadline=120)
     for rank, (backend, values, sent, number, error, device) in enumerate(told):
         assert "gloo" not in backend
         assert values == [rank] * 4
@@ -22,3 +30,13 @@ def test_host_side():
         assert number == 2.5
         assert error == "MemoryError"
         assert device == f"cuda:{rank}"
+
+
+def test_the_library_works_on_the_stream_it_is_called_on(group):
+    assert group.call(f"{TARGETS}:side_stream", True, deadline=120) == [[7, 8], [7, 8]]
+    # Zeros: gathered before the inputs were there.
+    assert group.call(f"{TARGETS}:side_stream", False, deadline=120) == [[0], [0]]
+
+
+def test_barrier_waits_for_the_stream_it_is_given(group):
+    assert group.call(f"{TARGETS}:waits_for_one_stream", deadline=120) == [True, True]
