@@ -1,4 +1,12 @@
-"""After a run of the corpus: how many opcodes the emulator has, the corpus met, and tests check at their edges."""
+"""Before a run: tests that run pytest are not taken for its workers. After a run of the corpus: how many opcodes the
+emulator has, the corpus met, and tests check at their edges."""
+
+import os
+
+
+def pytest_configure(config):
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
+        del os.environ[name]
 
 
 def pytest_terminal_summary(terminalreporter):
