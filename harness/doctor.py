@@ -230,7 +230,8 @@ def _gpu_line(gpu: dict[str, Any], count: int) -> str:
     others = [index for index in range(count) if index != gpu["index"]]
     alone = [str(index) for index in others if index not in gpu["peers"]]
     peers = "" if not others else f", no peer access to {', '.join(alone)}" if alone else ", peer access to all others"
-    held = "" if gpu["holder"] is None else f", held by pid {gpu['holder']}"
+    holder = f"pid {gpu['holder']}" if gpu["holder"] else "a process that cannot be seen from here"
+    held = "" if gpu["holder"] is None else f", held by {holder}"
     return f"{gpu['name']}, {gpu['arch']}, {gpu['memory'] >> 30} GiB, {gpu['bus_id']}{peers}{held}"
 
 

@@ -196,11 +196,12 @@ def collective(env, found, iris):
     """What a rank wrote before it allocates is visible to the others after they have allocated."""
     flag = iris.empty(1, dtype=torch.int32)
     flag.fill_(-1)
+    read_address(env, flag.data_ptr())  # compiled and warm: the reads below must not give the late rank time
     env.settle()
     env.late(env.world_size - 1, 30)
     flag.fill_(env.rank)
     iris.zeros(8)
-    for rank, base in enumerate(iris.get_heap_bases().tolist()):
+    for rank, base in reversed(list(enumerate(iris.get_heap_bases().tolist()))):
         seen = read_address(env, base + offset_in_heap(iris, flag))
         found.equal(f"what rank {rank} wrote before it allocated", seen, rank)
 

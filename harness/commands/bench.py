@@ -131,9 +131,9 @@ def run(request: Request, output: Path, console: Console) -> Results:
             results.stopped = f"the ranks could not be set up: {failure}"
         except HarnessError as error:
             results.stopped = f"an error of the harness: {error}"
-            write(results, output)
             raise
-    write(results, output)
+        finally:
+            write(results, output)  # before the ranks are ended and their GPUs given back, which may fail too
     return results
 
 

@@ -92,9 +92,9 @@ def _in_file(path: Path) -> Mapping[str, Any]:
 
 def _request(nodeid: str, evidence: Evidence) -> Request:
     """As the recorded run asked, with the world size of the test alone; the defaults when there is no run record."""
-    if not evidence.runs:
-        return check_request("emulated", None, None, "gate", "iris_under_test")
-    run = evidence.runs[-1]
     own = re.search(r"\branks=(\d+)", nodeid)
+    if not evidence.runs:
+        return check_request("emulated", None, own[1] if own else None, "gate", "iris_under_test")
+    run = evidence.runs[-1]
     ranks = own[1] if own else ",".join(map(str, run.ranks))
     return check_request(run.device, run.arch, ranks, run.profile, run.implementation["name"], run.seed, run.mode)

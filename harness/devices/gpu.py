@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.errors import KernelFault
+from harness.errors import HarnessError, KernelFault
 from harness.telemetry import Recorder
 
 _FAULT = ("CUDA error", "HIP error")
@@ -28,12 +28,14 @@ class Gpu:
         self._index = 0
 
     def activate(self, local_rank: int) -> None:
-        """Make GPU ``local_rank`` (modulo the visible ones) the current device, and record launches from now on."""
+        """Make GPU ``local_rank`` of the visible ones the current device, and record launches from now on."""
         import torch
 
         from harness.devices import launches
 
-        self._index = local_rank % torch.cuda.device_count()
+        if local_rank >= (count := torch.cuda.device_count()):
+            raise HarnessError(f"rank {local_rank} of this node has no GPU of its own: the process sees {count}")
+        self._index = local_rank
         torch.cuda.set_device(self._index)
         self.launches = launches.install()
 

@@ -26,7 +26,7 @@ from harness.errors import HarnessError
 
 RECENT = 16
 _LISTINGS = (".amdgcn", ".ptx")
-_SECONDS = 60.0
+_SECONDS = 10.0
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -237,12 +237,18 @@ def tool(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise HarnessError(f"what Triton compiled cannot be read any more: {error}") from error
 
 
 @functools.lru_cache(maxsize=256)
 def _output(program: str, *arguments: str) -> str:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HarnessError(f"{program} {' '.join(arguments)}: {error}") from error
     if done.returncode != 0:
         raise HarnessError(f"{program} {' '.join(arguments)} ended with status {done.returncode}: {done.stderr[:200]}")
     return done.stdout

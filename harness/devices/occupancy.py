@@ -81,8 +81,8 @@ def _numbers(kfd: Path, bus_id: str) -> Iterator[str]:
         try:
             lines = (node / "properties").read_text().splitlines()
             number = (node / "gpu_id").read_text().strip()
-        except OSError as error:
-            raise UnreadableError(f"{node}: {error}") from error
+        except OSError:  # a node that this container may not see
+            continue
         properties = {key: int(value) for key, _, value in (line.partition(" ") for line in lines)}
         if number != "0" and all(properties.get(key) == value for key, value in place.items()):
             yield number

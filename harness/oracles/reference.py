@@ -1,8 +1,8 @@
 """What torch.distributed makes of the same inputs.
 
-Every function is a collective of the world: all ranks call it in the same order. Each also orders the ranks: none
-returns before all have entered and done what they had enqueued on their device, so a case uses its reference as the
-barrier between preparing memory and acting on it.
+Every function is a collective of the world: all ranks call it in the same order. ``exchange``, ``reduced`` and
+``gathered`` also order the ranks: none returns before all have entered and done what they had enqueued on their current
+stream, so a case uses its reference as the barrier between preparing memory and acting on it.
 
 Where the default process group has a backend for GPUs (nccl; RCCL on ROCm) it is that one that is asked, with tensors
 on the current GPU; else gloo. Arguments may lie anywhere, results lie on the CPU.

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ENVIRONMENT = {
-    # The size of the recorder, in collectives.
+    # The size of the recorder, in collectives; by its name of today and by that of older releases.
     "TORCH_FR_BUFFER_SIZE": "256",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "256",
     # torch would write the recorder to /tmp when a collective fails; here it is part of the report of a hang.
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     # torch's threads would abort the process on an error of a kernel, before the rank could say which, and after some
@@ -40,7 +41,7 @@ def text(trace: Mapping[str, Any]) -> str:
     groups = trace.get("pg_config") or {}
     open_ = [entry for entry in entries if entry.get("state") != "completed"]
     if not entries:
-        return "no NCCL collective was called"
+        return "the flight recorder of NCCL holds no collective"
     if not open_:
         return "\n".join(["no NCCL collective is pending; the last one was", *_lines(entries[-1], groups)])
     more = [f"  and {len(open_) - _MOST} more"] if len(open_) > _MOST else []

@@ -92,6 +92,7 @@ class Generation:
         self._failure_grace = failure_grace
         self._end_grace = end_grace
         self._hold = hold
+        self._on_gpus = "nccl" in str(options.get("backend"))
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
@@ -273,8 +274,8 @@ class Generation:
     def _gather(self, answers: _Round, limit: float) -> None:
         """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed.
 
-        The grace ends early when the ranks that have not answered use no CPU at all. That decides no verdict: it is a
-        RankFailure by the error that is there, only sooner. Ranks that wait for a GPU spin, so they get all of it.
+        The grace ends early when the ranks that have not answered use no CPU at all, except on GPUs, for which a rank
+        may wait asleep. That decides no verdict: it is a RankFailure by the error that is there, only sooner.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits:
@@ -290,7 +291,9 @@ class Generation:
                 self._take(descriptor, answers)
             if answers.errors and not failed_before:
                 limit = min(limit, time.monotonic() + self._failure_grace)
-            elif answers.errors and not events and before is not None and before == self._cpu_ticks(answers.waiting):
+            elif self._on_gpus or not answers.errors or events or before is None:
+                continue
+            elif before == self._cpu_ticks(answers.waiting):
                 return  # the others do nothing at all: they wait for the one that raised
 
     def _cpu_ticks(self, ranks: set[int]) -> list[int] | None:

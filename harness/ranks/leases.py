@@ -95,6 +95,9 @@ def acquire(gpus: Sequence[GpuInfo], count: int, wait: float, tell: Callable[[st
         raise UsageError(f"{count} of {len(gpus)} GPUs cannot be had: ask for 1 to {len(gpus)}")
     limit = time.monotonic() + wait
     names = _names(gpus)
+    own = [gpu for gpu, name in zip(gpus, names, strict=True) if holder(gpu, name) == os.getpid()]
+    if len(gpus) - len(own) < count:
+        raise HarnessError(f"{len(own)} of {len(gpus)} GPUs are held by this process itself, and {count} are asked for")
     pause = _FIRST_PAUSE
     while (taken := _take(names, count)) is None:
         if time.monotonic() >= limit:
@@ -125,13 +128,14 @@ def holder(gpu: GpuInfo, name: str | None = None) -> int | None:
 
 
 def _names(gpus: Sequence[GpuInfo]) -> list[str]:
-    """One name per GPU. Partitions that share their GPU's UUID are told apart by their order."""
-    seen: Counter[str] = Counter()
-    names = []
-    for gpu in gpus:
-        names.append(_PREFIX + gpu.uuid + (f"/{seen[gpu.uuid]}" if seen[gpu.uuid] else ""))
-        seen[gpu.uuid] += 1
-    return names
+    """One name per GPU. UsageError where two have one UUID: another process may see them in another order."""
+    for uuid, count in Counter(gpu.uuid for gpu in gpus).items():
+        if count > 1:
+            raise UsageError(
+                f"{count} of the visible GPUs have the UUID {uuid}: partitions of one GPU cannot be told apart between"
+                " processes, so choose one of them by the visible devices"
+            )
+    return [_PREFIX + gpu.uuid for gpu in gpus]
 
 
 def _take(names: Sequence[str], count: int) -> dict[int, socket.socket] | None:
@@ -203,11 +207,16 @@ def _settled(gpus: Sequence[GpuInfo]) -> tuple[int, ...]:
 def _await_memory(gpu: GpuInfo, before: int, end: float, limit: float) -> None:
     while (used := memory_in_use(gpu)) > before + MEMORY_SLACK:
         if time.monotonic() >= end:
-            users = ", ".join(
-                f"pid {pid} ({'unknown' if size is None else f'{size:,}'} bytes)" for pid, size in users_of(gpu)
-            )
             raise HarnessError(
                 f"GPU {gpu}: {used - before:,} bytes more in use than before its ranks started, {limit:g} s after they"
-                f" ended; used by {users or 'no process that can be seen from here'}"
+                f" ended; used by {_users(gpu)}"
             )
         time.sleep(0.05)
+
+
+def _users(gpu: GpuInfo) -> str:
+    try:
+        found = [f"pid {pid} ({'unknown' if size is None else f'{size:,}'} bytes)" for pid, size in users_of(gpu)]
+    except UnreadableError as error:
+        return f"processes that cannot be told ({error})"
+    return ", ".join(found) or "no process that can be seen from here"

@@ -67,7 +67,7 @@ def test_a_rank_that_entered_none_names_the_last_one():
     said = flight_recorder.text(trace(entry("completed", 100), entry("completed", 101)))
     assert said.startswith("no NCCL collective is pending; the last one was\n  nccl:all_reduce number 101 ")
     assert said.splitlines()[1].endswith("; ended")
-    assert flight_recorder.text(trace()) == "no NCCL collective was called"
+    assert flight_recorder.text(trace()) == "the flight recorder of NCCL holds no collective"
 
 
 def test_odd_entries_and_many_of_them_are_told_too():

@@ -82,13 +82,26 @@ def test_a_lock_that_is_not_taken_is_noticed(tag):
 
 def test_all_or_nothing(tag):
     gpus = fakes.infos(4, tag=tag)
-    first = leases.acquire(gpus, 3, 0, quiet)
-    with pytest.raises(UsageError, match="no 2 of 4 GPUs were free"):
-        leases.acquire(gpus, 2, 0.2, quiet)
-    assert leases.holder(gpus[3]) is None, "the one that was free is free again"
-    first.release()
+    first = child("hold", tag, 3)
+    try:
+        assert first.stdout.readline() == "holds\n"
+        with pytest.raises(UsageError, match="no 2 of 4 GPUs were free"):
+            leases.acquire(gpus, 2, 0.2, quiet)
+        assert leases.holder(gpus[3]) is None, "the one that was free is free again"
+    finally:
+        first.kill()
+        first.communicate()
     assert [leases.holder(gpu) for gpu in gpus] == [None] * 4
+
+
+def test_a_process_does_not_wait_for_itself(tag):
+    gpus = fakes.infos(4, tag=tag)
+    first = leases.acquire(gpus, 3, 0, quiet)
+    with pytest.raises(HarnessError, match="3 of 4 GPUs are held by this process itself, and 2 are asked for"):
+        leases.acquire(gpus, 2, 300, quiet)
     first.release()
+    first.release()
+    leases.acquire(gpus, 2, 0, quiet).release()
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -146,12 +159,11 @@ def test_a_rank_group_holds_its_gpus_without_its_controller(tag):
     assert [leases.holder(gpu) for gpu in gpus] == [None] * 2
 
 
-def test_partitions_with_one_uuid_have_locks_of_their_own(tag):
+def test_partitions_with_one_uuid_are_refused(tag):
     one, two = fakes.infos(2, tag=tag)
     twins = [one, type(two)(**{**vars(two), "uuid": one.uuid})]
-    lease = leases.acquire(twins, 2, 0, quiet)
-    assert lease.gpus == tuple(twins)
-    lease.release()
+    with pytest.raises(UsageError, match=f"2 of the visible GPUs have the UUID {one.uuid}"):
+        leases.acquire(twins, 2, 0, quiet)
 
 
 @pytest.mark.parametrize(
