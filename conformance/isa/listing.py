@@ -40,6 +40,8 @@ def _expect_code(found: Findings, kernel: str, code: isa.Fingerprint, kind: str)
     elif code.language == "amdgcn":
         if set(isa.remote_widths(code, kind)) != {WIDTH}:
             found.note(what, isa.remote_mismatch(code, kind, WIDTH), f"{WIDTH} bytes each")
+        elif not set(code.widths("unattributed", kind)) <= {WIDTH}:
+            found.note(f"{what}, and of those without a source line", code.widths("unattributed", kind), WIDTH)
     elif mismatch := isa.remote_mismatch(code, kind, WIDTH):
         found.note(what, mismatch, f"{WIDTH} bytes each")
 

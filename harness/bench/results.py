@@ -20,7 +20,9 @@ NOT_RUN, OK, WRONG, FAILED = "not run", "ok", "wrong", "failed"
 SEMANTICS = (
     "A time is that of one call, completion included: it ends when the last rank's output is complete on that rank and "
     "its input may be reused. For the library's own backends a call is the op and device_barrier; torch.distributed's "
-    "op is complete on a rank by itself. The slowest rank counts."
+    "op is complete on a rank by itself. The slowest rank counts. That every rank's output may be overwritten is the "
+    "caller's business for the library's all_gather, and NCCL's own for NCCL's: a loop that consumes and gathers again "
+    "into the same output needs a second device_barrier, which is not in these times."
 )
 EMULATED = "Times of an emulated device: not a bandwidth of any GPU."
 

@@ -113,12 +113,19 @@ def memory(table: Mapping[str, Any]) -> int:
 
 def pages(answer: Any) -> int:
     """Retired pages: a list, or in ROCm 6.0 a sentence when there is none."""
-    return 0 if isinstance(answer, str) else len(answer)
+    if not isinstance(answer, str):
+        return len(answer)
+    if answer.lower().startswith("no bad page"):
+        return 0
+    raise Unavailable(f"amdsmi says {answer} for bad pages")
 
 
 def errors(table: Mapping[str, Any]) -> int:
     """All errors of one block."""
-    return sum(int(number(table, key)) for key in ECC.values() if key in table)
+    known = [key for key in ECC.values() if key in table]
+    if not known:
+        raise Unavailable(f"amdsmi gives no error count of the block, only {', '.join(table) or 'nothing'}")
+    return sum(int(number(table, key)) for key in known)
 
 
 def links(counters: Any) -> dict[int, int]:

@@ -102,10 +102,11 @@ class Span:
     active: Counter[str] = field(default_factory=Counter)
     missing: dict[str, tuple[int, str]] = field(default_factory=dict)
     backwards: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
 
     def add(self, reading: Reading) -> None:
         """The next reading; it is not older than those before."""
-        last, self.last = self.last, reading
+        self.last = reading
         self.first = self.first or reading
         self.readings += 1
         for name in self.fields:
@@ -120,8 +121,13 @@ class Span:
                 self.gauges[name] = min(least, value), max(most, value)
             elif kind == "state":
                 self.active[name] += bool(value)
-            elif last is not None and (previous := last.values.get(name)) is not None and value < previous:
-                self.backwards[name] = f"it went backwards, from {previous:g} to {value:g}: reset, wrapped or misread"
+            else:
+                # The last one that was known, however many samples ago.
+                if value < (previous := self.counters.get(name, value)):
+                    self.backwards[name] = (
+                        f"it went backwards, from {previous:g} to {value:g}: reset, wrapped or misread"
+                    )
+                self.counters[name] = value
 
     @property
     def bracket(self) -> tuple[float, float]:

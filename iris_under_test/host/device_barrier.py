@@ -38,11 +38,13 @@ def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.cons
     lane = tl.arange(0, LANES)
     mask = lane < SIZE
     member = rank_start + lane * rank_stride
-    count = tl.load(flags + rank) + 1
+    # An atomic with a result: what it released is out before the flags below are written. Triton 3.6 waits for the
+    # write-back of a release on AMD GPUs only where the wavefront has an access of its own to wait for.
+    count = tl.atomic_add(flags + rank, 1, sem="release", scope="sys") + 1
 
     distance = tl.load(heap_bases + member, mask=mask) - tl.load(heap_bases + rank)
     theirs = ((flags + rank).to(tl.int64) + distance).to(flags.dtype)
-    # Whatever this rank did in stream order before is visible to who sees the flag.
+    # Whatever this rank did in stream order before is visible to who sees its count.
     tl.atomic_xchg(theirs, count, mask=mask, sem="release", scope="sys")  # remote
 
     late, polls = 1, 0

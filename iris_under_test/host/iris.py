@@ -114,7 +114,8 @@ class Iris:
         """Enqueues a barrier of the devices of ``group`` (default: the world) on the current stream; no host wait.
 
         What members enqueued before it, on the stream of their call, is done and visible to what any of them enqueues
-        behind it. Capturable in a device graph and replayable any number of times. The first call for a group
+        behind it. Capturable in a device graph and replayable any number of times. On each rank the barriers of one
+        group must be ordered, by one stream or by events: two at once would count as one. The first call for a group
         allocates on the heap, so every rank of the world must make it, also those outside the group, by an allocation
         of ``num_ranks`` int32; later ones concern the members alone.
 

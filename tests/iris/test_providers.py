@@ -5,20 +5,23 @@ from __future__ import annotations
 import pytest
 
 from harness import devices
+from harness.devices import inventory
 from harness.ranks import RankGroup
+from tests.gpu import rig
 from tests.iris import providers
 
-PROVIDERS = {"emulated": ("emulated", "gfx942"), "symmetric_memory": ("cuda", "sm_90"), "ipc": ("cuda", "sm_90")}
+PROVIDERS = ("emulated", "symmetric_memory", "ipc")
 ROOM = {"descriptors": 4, "mappings": 0, "memory": 16 << 20}
 
 
 @pytest.fixture(scope="module", params=PROVIDERS)
 def ranks(request):
-    name, arch = PROVIDERS[request.param]
+    name = "emulated" if request.param == "emulated" else rig.device()
+    if name != "emulated" and (reason := rig.reason()):
+        pytest.skip(reason)
+    arch = None if name == "emulated" else inventory.visible(name)[0].arch
     device = devices.known(name, arch)
-    if reason := device.missing():
-        pytest.skip(f"needs device {name}: {reason}")
-    options = {"backend": device.backend, "device": name, "arch": arch, "implementation": "iris_under_test"}
+    options = {"backend": device.backend, "device": name, "arch": device.arch, "implementation": "iris_under_test"}
     environment = {} if name == "emulated" else {"IRIS_HEAP_PROVIDER": request.param}
     with RankGroup(2, setup="fixtures.worker:setup", options=options, environment=environment) as group:
         yield group

@@ -94,6 +94,16 @@ def test_a_counter_that_went_backwards_is_unavailable(start, end):
     assert said["unavailable"]["energy"].startswith(f"it went backwards, from {start:g} to {end:g}")
 
 
+@pytest.mark.parametrize("end", [5.0, 150.0])
+def test_a_counter_that_went_backwards_behind_a_missing_sample_is_unavailable(end):
+    """As after a reset of the GPU: no answer, then counting from 0, perhaps past where it was."""
+    gone = {"power": 100.0}
+    said = track((1.0, full(energy=100.0)), (2.0, gone), (3.0, full(energy=2.0)), (4.0, full(energy=end)))
+    window = said.window(1.5, 3.5)
+    assert "energy" not in window["deltas"]
+    assert window["unavailable"]["energy"].startswith("it went backwards, from 100 to 2")
+
+
 @pytest.mark.parametrize("times", [(5.0, 5.0), (9.0, 5.0)])
 def test_no_time_between_samples_or_a_clock_set_back_is_no_delta(times):
     found = Track(NAMES)

@@ -67,7 +67,8 @@ class SymmetricHeap:
             tensor = self.allocator.view(offset, num_elements, dtype)
             if initialise is not None:
                 initialise(tensor)
-                self._platform.synchronize()
+        # What was enqueued before is done, on any stream, before a peer can go on.
+        self._platform.synchronize()
         # Sizes beyond 64 bits never fit; the exchange cannot carry them.
         rows = exchange([status, -1 if offset is None else offset, min(num_bytes, 2**63 - 1)])
 
