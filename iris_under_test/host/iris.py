@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,11 +52,20 @@ class Iris:
         self.device = str(self._device)
         self.heap = SymmetricHeap(heap_size, self._platform, self.cur_rank, self.num_ranks)
         self.heap_size = heap_size
-        header = [self.cur_rank, self.num_ranks, *self.heap.get_heap_bases()]
-        self._context = torch.tensor(header + [0] * _TRACING_ENTRIES, dtype=torch.int64, device=self._device)
+        self._context = self._make_context([0] * _TRACING_ENTRIES)
         self._device_barrier_state: dict[tuple[int, ...] | None, torch.Tensor] = {}
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
+
+    def _make_context(self, tracing: Sequence[int]) -> torch.Tensor:
+        """A context tensor with these tracing entries, int64, shape (2 + num_ranks + 17,).
+
+        In front of it lie two more entries, [heap_size, 0], which only the device functions' debug build reads: two,
+        so that the tensor itself stays 16-byte aligned.
+        """
+        hidden = [self.heap_size, 0]
+        header = [self.cur_rank, self.num_ranks, *self.heap.get_heap_bases()]
+        return torch.tensor([*hidden, *header, *tracing], dtype=torch.int64, device=self._device)[len(hidden) :]
 
     @property
     def ccl(self) -> InstanceCollectives:
