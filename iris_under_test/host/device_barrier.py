@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
+from triton.language.target_info import is_hip
 
 from .distributed import extract_group_info
 
@@ -38,9 +39,13 @@ def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.cons
     lane = tl.arange(0, LANES)
     mask = lane < SIZE
     member = rank_start + lane * rank_stride
-    # An atomic with a result: what it released is out before the flags below are written. Triton 3.6 waits for the
-    # write-back of a release on AMD GPUs only where the wavefront has an access of its own to wait for.
-    count = tl.atomic_add(flags + rank, 1, sem="release", scope="sys") + 1
+    if is_hip():
+        # An atomic with a result: what it released is out before the flags below are written. Triton 3.6 waits for
+        # the write-back of a release on AMD GPUs only where the wavefront has an access of its own to wait for.
+        count = tl.atomic_add(flags + rank, 1, sem="release", scope="sys") + 1
+    else:
+        # Nobody else writes it, and this rank's own barriers follow one another.
+        count = tl.load(flags + rank) + 1
 
     distance = tl.load(heap_bases + member, mask=mask) - tl.load(heap_bases + rank)
     theirs = ((flags + rank).to(tl.int64) + distance).to(flags.dtype)
@@ -51,6 +56,9 @@ def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.cons
     while late > 0:
         seen = tl.atomic_add(flags + member, 0, mask=mask, sem="acquire", scope="sys")
         late = tl.sum((mask & (seen - count < 0)).to(tl.int32))
+        if is_hip() and late > 0:
+            # 64 clocks without a poll: the link and the wavefronts beside this one have better things to do.
+            late = tl.inline_asm_elementwise("s_sleep 1", "=v,0", [late], dtype=tl.int32, is_pure=False, pack=1)
         polls += 1
         tl.device_assert(polls < POLL_LIMIT, "device_barrier: a member of the group has not arrived")
 
