@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from . import platform, tensor_creation
+from . import platform
 from .distributed import broadcast_value, host_barrier
-from .logging import DEBUG, ERROR, INFO, WARNING, log
+from .distributed.helpers import agree
+from .logging import DEBUG, ERROR, INFO, WARNING, configure, log
 from .memory import SymmetricHeap
-from .tensor_creation import Device, Number
+from .tensor_methods import TensorMethods
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.instance import InstanceCollectives
@@ -29,15 +30,19 @@ def iris(heap_size: int = 2**30) -> Iris:
     return Iris(heap_size)
 
 
-class Iris:
+class Iris(TensorMethods):
     """One rank's instance. Construction is collective; ``torch.distributed`` must be initialised.
+
+    Tensors on the heap come from the methods of ``TensorMethods``: zeros, ones, full, empty, zeros_like, arange,
+    linspace, rand, randn, randint, uniform.
 
     Not thread-safe. Attributes: ``cur_rank``, ``num_ranks``, ``gpu_id``, ``heap_size``, ``heap``, ``device`` (text),
     ``heap_bases``, ``ccl``, ``comm`` (always None).
 
     Raises:
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
-        ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had; on every rank.
+        ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had, or ``IRIS_LOG_LEVEL`` names
+            no level; on every rank.
     """
 
     def __init__(self, heap_size: int = 2**30) -> None:
@@ -52,6 +57,7 @@ class Iris:
         self.device = str(self._device)
         self.heap = SymmetricHeap(heap_size, self._platform, self.cur_rank, self.num_ranks)
         self.heap_size = heap_size
+        _configure_logging()
         self._context = self._make_context([0] * _TRACING_ENTRIES)
         self._device_barrier_state: dict[tuple[int, ...] | None, torch.Tensor] = {}
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
@@ -96,6 +102,16 @@ class Iris:
     def get_device(self) -> torch.device:
         """The device of the heap's tensors (``cpu``, without an index, on the emulated device)."""
         return self._device
+
+    def get_device_id(self) -> int:
+        """The ordinal of this rank's device, ``gpu_id``: the rank modulo the number of visible devices."""
+        return self.gpu_id
+
+    def get_cu_count(self) -> int:
+        """Compute units (AMD) or streaming multiprocessors (NVIDIA) of this rank's device, as Triton's driver says."""
+        from triton.runtime import driver
+
+        return int(driver.active.utils.get_device_properties(self.gpu_id)["multiprocessor_count"])
 
     def get_heap_bases(self) -> torch.Tensor:
         """int64, shape (num_ranks,): where each rank's heap is mapped in this process. Live, always the same tensor."""
@@ -159,36 +175,12 @@ class Iris:
         """Logs with rank and world size attached, at level ERROR."""
         log(ERROR, message, self.cur_rank, self.num_ranks)
 
-    # Tensors on the heap: see tensor_creation for the rules and errors common to all
 
-    def zeros(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
-        """``zeros(*size, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
-        return tensor_creation.zeros(self.heap, self._device, *size, requested_device=device, **options)
-
-    def ones(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
-        """``ones(*size, out=None, dtype=None, layout=torch.strided, device=None, requires_grad=False)``"""
-        return tensor_creation.ones(self.heap, self._device, *size, requested_device=device, **options)
-
-    def empty(self, *size: Any, device: Device = None, **options: Any) -> torch.Tensor:
-        """``empty(*size, out, dtype, layout, device, requires_grad, pin_memory=False, memory_format=contiguous)``"""
-        return tensor_creation.empty(self.heap, self._device, *size, requested_device=device, **options)
-
-    def full(self, size: Any, fill_value: Number, *, device: Device = None, **options: Any) -> torch.Tensor:
-        """``full(size, fill_value, *, out, dtype, layout=torch.strided, device=None, requires_grad=False)``"""
-        return tensor_creation.full(self.heap, self._device, size, fill_value, requested_device=device, **options)
-
-    def zeros_like(self, input: torch.Tensor, *, device: Device = None, **options: Any) -> torch.Tensor:  # noqa: A002
-        """``zeros_like(input, *, dtype, layout, device=None, requires_grad=False, memory_format=preserve)``"""
-        return tensor_creation.zeros_like(self.heap, self._device, input, requested_device=device, **options)
-
-    def arange(
-        self,
-        start: Number = 0,
-        end: Number | None = None,
-        step: Number = 1,
-        *,
-        device: Device = None,
-        **options: Any,
-    ) -> torch.Tensor:
-        """``arange(start=0, end=None, step=1, *, out, dtype, layout, device, requires_grad)``"""
-        return tensor_creation.arange(self.heap, self._device, start, end, step, requested_device=device, **options)
+def _configure_logging() -> None:
+    """Here and not at the first message, so that a bad level is told on every rank, and by no rank in mid-program."""
+    error: Exception | None = None
+    try:
+        configure()
+    except ValueError as bad:
+        error = bad
+    agree(error, "reading the level of logging")

@@ -1,33 +1,71 @@
 """Tensors on the symmetric heap, as functions of ``(heap, device, ...)``; ``Iris`` has the same as methods.
 
 Common rules. All are collective in effect: every rank calls the same functions with the same sizes in the same order
-(``SymmetricHeap.allocate`` checks it), except with ``out``, which allocates nothing. Sizes are varargs, one tuple or
-list, or a tuple or list nested once; no size gives a 0-d tensor. Wrong arguments other than sizes are seen by each rank
-for itself, before it waits for the others.
+(``SymmetricHeap.allocate`` checks it), except with ``out``, which allocates nothing and concerns only the rank that
+calls. Sizes are varargs, one tuple or list, or a tuple or list nested once; no size gives a 0-d tensor. ``dtype=None``
+is torch's default dtype unless another is named. Values are those that torch gives for the same arguments on the same
+device, computed in place, so that nothing is allocated beside the heap. Random values come from this rank's own
+``generator`` (default: the device's), so ranks draw the same numbers where they use the same seed.
 
-Raises, all of them:
+``out`` must have exactly as many elements, the dtype and a place on the heap; the result is a view of it in the asked
+shape, at the same address.
+
+Raises, all of them. What one rank does wrong is told to the others: they get a ValueError that names the rank, none
+waits for it, and nothing is allocated anywhere.
     RuntimeError: ``device`` is not the instance's; ``out`` has another element count or dtype or lies off the heap;
-        ranks disagree on the size.
+        ``requires_grad`` of an integer tensor; ranks disagree on the size; torch refuses the values for the dtype (its
+        own message).
     ValueError: ``layout`` is not ``torch.strided``; a size is negative.
+    TypeError: a size is no int; an argument that there is not.
     MemoryError: the heap is full.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import math
+import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from .memory import SymmetricHeap
 
-__all__ = ["arange", "empty", "full", "is_valid_device", "ones", "zeros", "zeros_like"]
+__all__ = [
+    "arange", "empty", "full", "is_valid_device", "linspace", "ones", "rand", "randint", "randn", "uniform", "zeros",
+    "zeros_like",
+]  # fmt: skip
 
 Device = torch.device | str | int | None
 Number = int | float | bool | complex
+Filler = Callable[[torch.Tensor], object]
+Factory = TypeVar("Factory", bound=Callable[..., torch.Tensor])
 
 
+def _told_to_all(function: Factory) -> Factory:
+    """Decorator of a factory: an error of this rank alone is told to the others, who would wait for its allocation."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def told(heap: SymmetricHeap, *arguments: Any, **options: Any) -> torch.Tensor:
+        out = options.get("out")
+        try:
+            out = signature.bind(heap, *arguments, **options).arguments.get("out")
+            return function(heap, *arguments, **options)
+        except _AlreadyTold as known:
+            raise known.error from None
+        except Exception:
+            if out is None:
+                _refuse(heap)
+            raise
+
+    return told  # type: ignore[return-value]
+
+
+@_told_to_all
 def zeros(
     heap: SymmetricHeap,
     device: torch.device,
@@ -38,10 +76,11 @@ def zeros(
     requested_device: Device = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """A tensor of zeros. ``dtype`` defaults to torch's default dtype."""
-    return _filled(heap, device, _shape(size), 0, out, dtype, layout, requested_device, requires_grad)
+    """A tensor of zeros."""
+    return _create(heap, device, _shape(size), dtype, _filler(0), out, layout, requested_device, requires_grad)
 
 
+@_told_to_all
 def ones(
     heap: SymmetricHeap,
     device: torch.device,
@@ -52,10 +91,11 @@ def ones(
     requested_device: Device = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """A tensor of ones. ``dtype`` defaults to torch's default dtype."""
-    return _filled(heap, device, _shape(size), 1, out, dtype, layout, requested_device, requires_grad)
+    """A tensor of ones."""
+    return _create(heap, device, _shape(size), dtype, _filler(1), out, layout, requested_device, requires_grad)
 
 
+@_told_to_all
 def full(
     heap: SymmetricHeap,
     device: torch.device,
@@ -68,17 +108,18 @@ def full(
     requested_device: Device = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """A tensor of ``fill_value``; ``size`` is a tuple or list.
+    """A tensor of ``fill_value``; ``size`` is a tuple or list, not an int (TypeError).
 
-    Without ``dtype``: torch's default dtype for a float, int64 for an int and (unlike torch) for a bool.
+    Without ``dtype``: torch's default dtype for a float, the complex one of that for a complex number, int64 for an int
+    and (unlike torch) for a bool.
     """
-    if not isinstance(size, (tuple, list)):
-        raise TypeError(f"full: size must be a tuple or list, got {size!r}")
+    shape = _shape_of_one("full", size)
     if dtype is None:
         dtype = _inferred_dtype(fill_value)
-    return _filled(heap, device, _shape((size,)), fill_value, out, dtype, layout, requested_device, requires_grad)
+    return _create(heap, device, shape, dtype, _filler(fill_value), out, layout, requested_device, requires_grad)
 
 
+@_told_to_all
 def empty(
     heap: SymmetricHeap,
     device: torch.device,
@@ -91,21 +132,18 @@ def empty(
     pin_memory: bool = False,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> torch.Tensor:
-    """A tensor with unspecified contents. ``pin_memory`` is ignored.
+    """A tensor with unspecified contents. ``pin_memory`` is accepted and ignored.
 
-    ``memory_format``: ``channels_last`` applies to 4-D and ``channels_last_3d`` to 5-D sizes; ignored otherwise.
+    ``memory_format``: ``channels_last`` applies to 4-D and ``channels_last_3d`` to 5-D sizes without ``out``; ignored
+    otherwise.
     """
-    shape = _shape(size)
-    dtype = dtype or torch.get_default_dtype()
-    _check_placement(device, layout, requested_device)
-    if out is not None:
-        return _into(heap, out, shape, dtype, None).requires_grad_(requires_grad)
-    strides = None
+    shape, strides = _shape(size), None
     if memory_format is not torch.contiguous_format and min(shape, default=0) >= 0:
         strides = _strides(torch.empty(shape, device="meta"), memory_format)
-    return _allocate(heap, shape, dtype, strides, None, requires_grad)
+    return _create(heap, device, shape, dtype, None, out, layout, requested_device, requires_grad, strides)
 
 
+@_told_to_all
 def zeros_like(
     heap: SymmetricHeap,
     device: torch.device,
@@ -121,12 +159,18 @@ def zeros_like(
 
     ``device=None`` means the input's device, so an input from elsewhere raises RuntimeError.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"zeros_like: input must be a tensor, got {input!r}")
     requested = input.device if requested_device is None else requested_device
-    _check_placement(device, layout or input.layout, requested)
-    shape = tuple(input.shape)
-    return _allocate(heap, shape, dtype or input.dtype, _strides(input, memory_format), _filler(0), requires_grad)
+    wanted, shape = layout or input.layout, tuple(input.shape)
+    _check_placement(device, wanted, requested)
+    strides = _strides(input, memory_format)
+    return _create(
+        heap, device, shape, dtype or input.dtype, _filler(0), None, wanted, requested, requires_grad, strides
+    )
 
 
+@_told_to_all
 def arange(
     heap: SymmetricHeap,
     device: torch.device,
@@ -154,16 +198,139 @@ def arange(
     if (start >= end) if step > 0 else (start <= end):
         raise ValueError(f"empty range: start {start}, end {end}, step {step}")
     if dtype is None:
-        has_float = any(isinstance(value, float) for value in (start, end, step))
+        has_float = not all(isinstance(value, numbers.Integral) for value in (start, end, step))
         dtype = torch.get_default_dtype() if has_float else torch.int64
-    _check_placement(device, layout, requested_device)
-    values = torch.arange(start, end, step, dtype=dtype, device=device)
-    if out is not None:
-        _check_out(heap, out, values.numel(), dtype)
-        with torch.no_grad():
-            out.copy_(values.view(out.shape))
-        return out.requires_grad_(requires_grad)
-    return _allocate(heap, tuple(values.shape), dtype, None, lambda tensor: tensor.copy_(values), requires_grad)
+    shape = tuple(torch.arange(start, end, step, dtype=dtype, device="meta").shape)
+
+    def fill(tensor: torch.Tensor) -> None:
+        torch.arange(start, end, step, out=tensor)
+
+    made = _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
+    return made if out is None else out.requires_grad_(requires_grad)
+
+
+@_told_to_all
+def linspace(
+    heap: SymmetricHeap,
+    device: torch.device,
+    start: Number | torch.Tensor,
+    end: Number | torch.Tensor,
+    steps: int | Sequence[Any],
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requested_device: Device = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """``steps`` values, evenly spaced from ``start`` to ``end``, both included; 1-D.
+
+    ``steps`` is an int, or a tuple or list nested at most once whose product it is. Endpoints are numbers or 0-d
+    tensors. Without ``dtype``: torch's default dtype, the complex one of that where an endpoint is complex.
+    """
+    shape = (math.prod(_checked_sizes(_shape((steps,)))),)
+    if dtype is None:
+        dtype = _complex_dtype() if _is_complex(start) or _is_complex(end) else torch.get_default_dtype()
+
+    def fill(tensor: torch.Tensor) -> None:
+        torch.linspace(start, end, shape[0], out=tensor)
+
+    return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
+
+
+@_told_to_all
+def rand(
+    heap: SymmetricHeap,
+    device: torch.device,
+    *size: Any,
+    generator: torch.Generator | None = None,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requested_device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> torch.Tensor:
+    """Uniform values of ``[0, 1)``. ``generator`` must be of the instance's kind of device (RuntimeError).
+
+    ``pin_memory`` is accepted and ignored.
+    """
+    shape = _shape(size)
+
+    def fill(tensor: torch.Tensor) -> None:
+        torch.rand(shape, generator=generator, out=tensor)
+
+    return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
+
+
+@_told_to_all
+def randn(
+    heap: SymmetricHeap,
+    device: torch.device,
+    *size: Any,
+    generator: torch.Generator | None = None,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requested_device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> torch.Tensor:
+    """Values of the normal distribution of mean 0 and variance 1; otherwise as ``rand``."""
+    shape = _shape(size)
+
+    def fill(tensor: torch.Tensor) -> None:
+        torch.randn(shape, generator=generator, out=tensor)
+
+    return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
+
+
+@_told_to_all
+def randint(
+    heap: SymmetricHeap,
+    device: torch.device,
+    *bounds_and_size: Any,
+    generator: torch.Generator | None = None,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout = torch.strided,
+    requested_device: Device = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """``randint(high, size)`` or ``randint(low, high, size)``: uniform integers of ``[low, high)``, low being 0.
+
+    ``size`` is a tuple or list, not an int (TypeError). ``dtype`` defaults to int64.
+
+    Raises:
+        ValueError: another number of positional arguments.
+        RuntimeError: ``low`` is not below ``high``, or a bound does not fit the dtype.
+    """
+    if len(bounds_and_size) not in (2, 3):
+        raise ValueError(f"randint takes (high, size) or (low, high, size), got {len(bounds_and_size)} arguments")
+    *bounds, size = bounds_and_size
+    shape = _shape_of_one("randint", size)
+
+    def fill(tensor: torch.Tensor) -> None:
+        torch.randint(*bounds, shape, generator=generator, out=tensor)
+
+    return _create(heap, device, shape, dtype or torch.int64, fill, out, layout, requested_device, requires_grad)
+
+
+@_told_to_all
+def uniform(
+    heap: SymmetricHeap,
+    device: torch.device,
+    size: Sequence[int],
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Uniform values of ``[low, high)`` from the device's generator; ``size`` is a tuple or list. float32 by default.
+
+    Raises:
+        RuntimeError: ``low`` is above ``high``, or a bound does not fit the dtype.
+    """
+    shape = _shape_of_one("uniform", size)
+    return _create(heap, device, shape, dtype, lambda tensor: tensor.uniform_(low, high))
 
 
 def is_valid_device(requested: Device, iris_device: torch.device) -> bool:
@@ -174,25 +341,41 @@ def is_valid_device(requested: Device, iris_device: torch.device) -> bool:
     return wanted.type == iris_device.type and wanted.index in (None, iris_device.index)
 
 
-def _filled(
+class _AlreadyTold(Exception):  # noqa: N818 - carries an error
+    """``error`` is one that the heap has raised on every rank."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _create(
     heap: SymmetricHeap,
     device: torch.device,
     shape: tuple[int, ...],
-    value: Number,
-    out: torch.Tensor | None,
     dtype: torch.dtype | None,
-    layout: torch.layout,
-    requested_device: Device,
-    requires_grad: bool,
+    fill: Filler | None,
+    out: torch.Tensor | None = None,
+    layout: torch.layout = torch.strided,
+    requested_device: Device = None,
+    requires_grad: bool = False,
+    strides: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
     dtype = dtype or torch.get_default_dtype()
     _check_placement(device, layout, requested_device)
+    if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError(f"only floating point and complex tensors can require gradients, got {dtype}")
+    _checked_sizes(shape)
     if out is not None:
-        return _into(heap, out, shape, dtype, _filler(value)).requires_grad_(requires_grad)
-    return _allocate(heap, shape, dtype, None, _filler(value), requires_grad)
+        _check_out(heap, out, math.prod(shape), dtype)
+        tensor = out.detach().view(shape)
+        if fill is not None:
+            fill(tensor)
+        return tensor.requires_grad_(requires_grad)
+    return _allocate(heap, shape, dtype, strides, fill).requires_grad_(requires_grad)
 
 
-def _filler(value: Number) -> Callable[[torch.Tensor], object]:
+def _filler(value: Number) -> Filler:
     return lambda tensor: tensor.fill_(value)
 
 
@@ -201,30 +384,34 @@ def _allocate(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     strides: tuple[int, ...] | None,
-    initialise: Callable[[torch.Tensor], object] | None,
-    requires_grad: bool,
+    fill: Filler | None,
 ) -> torch.Tensor:
-    # A negative size goes to the heap, which refuses it on every rank: no rank is left waiting.
-    count = min(shape) if any(extent < 0 for extent in shape) else math.prod(shape)
-    flat = heap.allocate(count, dtype, initialise=initialise)
-    tensor = flat.view(shape) if strides is None else flat.as_strided(shape, strides)
-    return tensor.requires_grad_(requires_grad)
+    failures: list[Exception] = []
+
+    def shaped(flat: torch.Tensor) -> torch.Tensor:
+        return flat.view(shape) if strides is None else flat.as_strided(shape, strides)
+
+    def initialise(flat: torch.Tensor) -> None:
+        # Before the ranks meet in the heap: its failure is this rank's own.
+        try:
+            if fill is not None:
+                fill(shaped(flat))
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    try:
+        return shaped(heap.allocate(math.prod(shape), dtype, initialise=initialise))
+    except Exception as error:
+        if failures:
+            raise
+        raise _AlreadyTold(error) from error
 
 
-def _into(
-    heap: SymmetricHeap,
-    out: torch.Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    initialise: Callable[[torch.Tensor], object] | None,
-) -> torch.Tensor:
-    if any(extent < 0 for extent in shape):
-        raise ValueError(f"sizes must not be negative, got {shape}")
-    _check_out(heap, out, math.prod(shape), dtype)
-    view = out.detach().view(shape)
-    if initialise is not None:
-        initialise(view)
-    return view
+def _refuse(heap: SymmetricHeap) -> None:
+    """Takes this rank's place in the allocation that the other ranks make: a negative count is refused on all."""
+    with contextlib.suppress(ValueError):
+        heap.allocate(-1, torch.uint8)
 
 
 def _check_out(heap: SymmetricHeap, out: torch.Tensor, count: int, dtype: torch.dtype) -> None:
@@ -254,6 +441,19 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
         raise TypeError(f"sizes must be ints, or one tuple or list of ints, got {size!r}") from None
 
 
+def _shape_of_one(what: str, size: Any) -> tuple[int, ...]:
+    """The shape where the size is one argument, a tuple or list."""
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"{what}: size must be a tuple or list, got {size!r}")
+    return _shape((size,))
+
+
+def _checked_sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"sizes must not be negative, got {shape}")
+    return shape
+
+
 def _strides(like: torch.Tensor, memory_format: torch.memory_format) -> tuple[int, ...]:
     dimensions = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
     if dimensions is not None and like.dim() != dimensions:
@@ -262,6 +462,16 @@ def _strides(like: torch.Tensor, memory_format: torch.memory_format) -> tuple[in
 
 
 def _inferred_dtype(value: Number) -> torch.dtype:
-    if isinstance(value, complex):
-        return torch.complex128 if torch.get_default_dtype() == torch.float64 else torch.complex64
-    return torch.get_default_dtype() if isinstance(value, float) else torch.int64
+    if isinstance(value, numbers.Real):
+        return torch.int64 if isinstance(value, numbers.Integral) else torch.get_default_dtype()
+    if isinstance(value, numbers.Complex):
+        return _complex_dtype()
+    raise TypeError(f"full: fill_value must be a number, got {value!r}")
+
+
+def _complex_dtype() -> torch.dtype:
+    return torch.complex128 if torch.get_default_dtype() == torch.float64 else torch.complex64
+
+
+def _is_complex(value: Number | torch.Tensor) -> bool:
+    return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex)

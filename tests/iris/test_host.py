@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import itertools
 import logging
 import os
@@ -17,6 +18,7 @@ from triton.runtime import driver
 
 import iris_under_test
 from iris_under_test.ccl import Config, utils
+from iris_under_test.host import tensor_creation
 from iris_under_test.host.distributed import extract_group_info
 from iris_under_test.host.tensor_creation import is_valid_device
 from tests.iris.ranks import run_checks
@@ -41,6 +43,7 @@ def queries(ctx, rank, num_ranks):
     assert str(ctx.get_device()) == ctx.device
     assert ctx.zeros(1).device == ctx.get_device()
     assert (ctx.heap_size, ctx.comm, ctx.gpu_id) == (HEAP, None, rank)
+    assert ctx.get_device_id() == ctx.gpu_id
     assert ctx.get_heap_bases() is ctx.get_heap_bases() is ctx.heap_bases
 
 
@@ -110,6 +113,56 @@ def creation_values(ctx, rank, num_ranks):
     assert ctx.zeros(2, requires_grad=True).requires_grad
 
 
+def spaced_values(ctx, rank, num_ranks):
+    for arguments in ((0, 1, 5), (3.0, -3.0, 4), (2, 2, 1), (0, 9, 0), (1j, 2, 3), (torch.tensor(1.5), 4, 3)):
+        got, wanted = ctx.linspace(*arguments), torch.linspace(*arguments)
+        assert (got.dtype, got.tolist()) == (wanted.dtype, wanted.tolist()), arguments
+    assert torch.equal(ctx.linspace(0, 10, 3, dtype=torch.int8), torch.linspace(0, 10, 3, dtype=torch.int8))
+    for steps in (6, (6,), [6], ((6,),), (2, 3), [[3, 2]]):
+        assert ctx.linspace(0, 1, steps).shape == (6,), steps
+    out = ctx.empty(4)
+    assert ctx.linspace(0, 3, 4, out).data_ptr() == out.data_ptr()
+    assert out.tolist() == [0, 1, 2, 3]
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert ctx.linspace(0, 1j, 2).dtype == ctx.full((1,), 1j).dtype == torch.complex128
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert ctx.full((1,), 1j).dtype == torch.complex64
+
+
+def random_values(ctx, rank, num_ranks):
+    """The numbers that torch draws: from a generator or from the default one, in memory or in ``out``."""
+
+    def ours_and_theirs(name, *arguments, **options):
+        torch.manual_seed(5)
+        ours = getattr(ctx, name)(*arguments, generator=torch.Generator().manual_seed(7), **options)
+        ours_again = getattr(ctx, name)(*arguments, **options)
+        torch.manual_seed(5)
+        theirs = getattr(torch, name)(*arguments, generator=torch.Generator().manual_seed(7), **options)
+        theirs_again = getattr(torch, name)(*arguments, **options)
+        assert torch.equal(ours, theirs) and torch.equal(ours_again, theirs_again), (name, arguments, options)
+        assert ours.dtype == theirs.dtype
+
+    for dtype in (None, torch.float16, torch.bfloat16, torch.float64, torch.complex64):
+        for size in ((3, 7), (0,), ()):
+            ours_and_theirs("rand", size, dtype=dtype)
+            ours_and_theirs("randn", size, dtype=dtype)
+    for dtype in (None, torch.uint8, torch.int16, torch.float32):
+        ours_and_theirs("randint", 100, (5, 5), dtype=dtype)
+        ours_and_theirs("randint", 3, 10, (17,), dtype=dtype)
+    torch.manual_seed(3)
+    ours = ctx.uniform((2, 50), -2.0, 3.0), ctx.uniform([4], dtype=torch.float64)
+    torch.manual_seed(3)
+    assert torch.equal(ours[0], torch.empty(2, 50).uniform_(-2.0, 3.0))
+    assert torch.equal(ours[1], torch.empty(4, dtype=torch.float64).uniform_())
+    out = ctx.zeros(6)
+    torch.manual_seed(3)
+    assert ctx.rand(2, 3, out=out, pin_memory=True).data_ptr() == out.data_ptr()
+    torch.manual_seed(3)
+    assert torch.equal(out.view(2, 3), torch.rand(2, 3))
+
+
 def size_forms(ctx, rank, num_ranks):
     for form in ((2, 3), ((2, 3),), ([2, 3],), (((2, 3),),), ([[2, 3]],), (torch.Size((2, 3)),)):
         assert ctx.zeros(*form).shape == (2, 3), form
@@ -165,13 +218,69 @@ def bad_arguments(ctx, rank, num_ranks):
     for arguments in ((0,), (5, 2), (2, 5, -1)):
         with pytest.raises(ValueError, match="empty range"):
             ctx.arange(*arguments)
+    for arguments in ((), (3,), (1, 2, 3, 4)):
+        with pytest.raises(ValueError, match=f"got {len(arguments)} arguments"):
+            ctx.randint(*arguments)
+    with pytest.raises(RuntimeError, match="from=7 >= to=7"):
+        ctx.randint(7, 7, (1,))
+    with pytest.raises(RuntimeError, match="from=1 > to=0"):
+        ctx.uniform((1,), 1.0, 0.0)
+    with pytest.raises(RuntimeError, match="overflow"):
+        ctx.full((2,), 300, dtype=torch.int8)
+    with pytest.raises(RuntimeError, match="require gradients"):
+        ctx.zeros(1, dtype=torch.int8, requires_grad=True)
+
+
+BAD_ON_ONE_RANK = {
+    "device": (RuntimeError, lambda ctx: ctx.zeros(4, device="meta")),
+    "layout": (ValueError, lambda ctx: ctx.zeros(4, layout=torch.sparse_coo)),
+    "size": (TypeError, lambda ctx: ctx.zeros("4")),
+    "option": (TypeError, lambda ctx: ctx.zeros(4, colour="red")),
+    "value": (RuntimeError, lambda ctx: ctx.full((4,), 1e300, dtype=torch.float16)),
+    "dtype": (RuntimeError, lambda ctx: ctx.rand(4, dtype=torch.int32)),
+    "generator": (TypeError, lambda ctx: ctx.rand(4, generator=5)),
+    "endpoint": (RuntimeError, lambda ctx: ctx.linspace(0, torch.zeros(2), 4)),
+    "range": (RuntimeError, lambda ctx: ctx.arange(float("nan"), 4)),
+    "gradient": (RuntimeError, lambda ctx: ctx.zeros(4, dtype=torch.int8, requires_grad=True)),
+    "input": (TypeError, lambda ctx: ctx.zeros_like(4)),
+}
+
+
+def one_rank_s_mistake_is_told_to_all(ctx, rank, num_ranks):
+    """No rank waits, nothing is allocated, and the ranks stay in step."""
+    before = ctx.heap.allocator.heap_offset
+    for name, (kind, wrong) in BAD_ON_ONE_RANK.items():
+        for culprit in range(num_ranks):
+            if rank == culprit:
+                with pytest.raises(kind):
+                    wrong(ctx)
+            else:
+                with pytest.raises(ValueError, match=rf"ranks \[{culprit}\]"):
+                    ctx.zeros(4)
+            assert ctx.heap.allocator.heap_offset == before, name
+    out = ctx.zeros(4)
+    if rank == 0:  # with out, the mistake is nobody else's affair
+        with pytest.raises(RuntimeError, match="4 elements, but 3 are required"):
+            ctx.linspace(0, 1, 3, out)
+    ctx.zeros(1)
+
+
+def methods_have_the_functions_signatures(ctx, rank, num_ranks):
+    for name in tensor_creation.__all__:
+        if name != "is_valid_device":
+            wanted = list(inspect.signature(getattr(tensor_creation, name)).parameters)[2:]
+            got = list(inspect.signature(getattr(ctx, name)).parameters)
+            assert got == ["device" if word == "requested_device" else word for word in wanted]
+            assert getattr(type(ctx), name).__doc__
 
 
 def bad_sizes_raise_on_every_rank(ctx, rank, num_ranks):
     before = ctx.heap.allocator.heap_offset
-    with pytest.raises(ValueError, match="-1 elements" if rank == 1 else r"ranks \[1\]"):
+    with pytest.raises(ValueError, match=r"got \(-1,\)" if rank == 1 else r"ranks \[1\]"):
         ctx.zeros(-1 if rank == 1 else 5)
-    with pytest.raises(ValueError, match="-2 elements"):
+    with pytest.raises(ValueError, match="-1 elements" if rank == 1 else r"ranks \[1\]"):
+        ctx.heap.allocate(-1 if rank == 1 else 5, torch.int8)
+    with pytest.raises(ValueError, match=r"got \(-2, -2\)"):
         ctx.zeros(-2, -2)
     with pytest.raises(RuntimeError, match="rank 1: 20 bytes"):
         ctx.zeros(5 if rank == 1 else 4, dtype=torch.int32)
@@ -317,7 +426,8 @@ def allocation_is_cheap(ctx, rank, num_ranks):
 
 CHECKS = [
     context_tensor_layout, queries, heap_bases_differ_everywhere, driver_knows_every_segment, peers_see_each_other,
-    allocations_are_aligned_and_symmetric, allocation_orders_earlier_writes, creation_values, size_forms,
+    allocations_are_aligned_and_symmetric, allocation_orders_earlier_writes, creation_values, spaced_values,
+    random_values, size_forms, one_rank_s_mistake_is_told_to_all, methods_have_the_functions_signatures,
     memory_formats_follow_torch, out_arguments, bad_arguments, bad_sizes_raise_on_every_rank,
     bad_heap_sizes_raise_on_every_rank, broadcast_types, log_lines_carry_the_rank, group_information,
     all_gather_refuses_bad_arguments, closing_leaves_nothing, allocation_is_cheap,
