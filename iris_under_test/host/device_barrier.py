@@ -39,7 +39,7 @@ def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.cons
     lane = tl.arange(0, LANES)
     mask = lane < SIZE
     member = rank_start + lane * rank_stride
-    if is_hip():
+    if is_hip():  # noqa: SIM108 - two comments
         # An atomic with a result: what it released is out before the flags below are written. Triton 3.6 waits for
         # the write-back of a release on AMD GPUs only where the wavefront has an access of its own to wait for.
         count = tl.atomic_add(flags + rank, 1, sem="release", scope="sys") + 1

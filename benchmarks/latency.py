@@ -1,0 +1,291 @@
+"""Latency of put, get, atomic_add and device_barrier, each beside its floor in the same run.
+
+    python -m benchmarks.latency [--device cuda] [--ranks 8] [--repeat 10]
+
+How it is timed. Every cell is a device graph (on GPUs), replayed between two events behind an all_reduce that lines the
+ranks up. A cell is made twice, with few and with many steps; the difference of the two times, divided by the
+difference of the steps, is the latency: launch, replay and whatever is paid once fall out. Cells take turns; medians,
+with the 10th and 90th percentile, over all rounds. On the emulated device the clock is the wall's and the figures say
+nothing about any GPU; the run shows that the kernels and their checks work.
+
+    get         one step: a load of 4 bytes whose address is what the load before brought (256 bytes apart)
+    atomic_add  one step: the same by atomic_add of 0, relaxed, system scope
+    put         one step: half a round trip of N bytes and a signal (release), seen by a poll (acquire)
+    device_barrier  one step: one call, one kernel in the graph
+
+Each of the first three is made with the own rank as the target (local) and with the farthest (remote). Beside the
+barrier: an empty kernel, and torch.distributed's all_reduce of one element.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from fixtures import implementation
+from fixtures.bench import DeviceClock, WallClock
+from harness import devices
+from harness.devices import inventory
+from harness.oracles import reference
+from harness.ranks import RankGroup, leases
+
+CELLS, SPACING = 1024, 64
+FEW, MANY = 20, 120
+PUT_BYTES = (16, 4096)
+
+Steps = Callable[[int], Callable[[], None]]
+"""For a number of steps, what makes that many."""
+
+
+@gluon.jit(do_not_specialize=["peer", "steps"])
+def chase_kernel(IrisDeviceCtx: gl.constexpr, context, cells, last, peer, steps, ATOMIC: gl.constexpr):
+    """Each cell holds the index of the next: [64, 128, 192, ...]: three steps from 0 end at 192."""
+    ctx = IrisDeviceCtx.initialize(context)
+    at = gl.to_tensor(0)
+    for _ in range(steps):
+        if ATOMIC:
+            at = ctx.atomic_add(cells + at, 0, peer, sem="relaxed", scope="sys")
+        else:
+            at = ctx.load(cells + at, peer, volatile=True)
+    gl.store(last, at)
+
+
+@gluon.jit(do_not_specialize=["peer", "first", "steps"])
+def rally_kernel(
+    IrisDeviceCtx: gl.constexpr, context, source, target, flag, played, peer, first, steps,
+    SPT: gl.constexpr, LANES: gl.constexpr,
+):  # fmt: skip
+    """``steps`` round trips between two ranks (one alone plays both sides): data, signal, and the same back.
+
+    The flags count the signals received and never go back, ``played`` is what they were before: 5 on both sides at the
+    start is 5 + steps at the end. (The flag itself may be one ahead already when the slower side starts.)
+    """
+    ctx = IrisDeviceCtx.initialize(context)
+    offsets = gl.arange(0, SPT * LANES, layout=gl.BlockedLayout([SPT], [LANES], [1], [0]))
+    count = gl.load(played)
+    for _ in range(steps):
+        count += 1
+        if first != 0:
+            ctx.put(source + offsets, target + offsets, peer)
+            ctx.atomic_xchg(flag, count, peer, sem="release", scope="sys")
+        while ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys") < count:
+            pass
+        if first == 0:
+            ctx.put(source + offsets, target + offsets, peer)
+            ctx.atomic_xchg(flag, count, peer, sem="release", scope="sys")
+    gl.store(played, count)
+
+
+@gluon.jit
+def empty_kernel(nothing):
+    pass
+
+
+class Latency:
+    """One rank: the memory of all cells, and the cells. The pair of the rally is rank 0 and the last one."""
+
+    def __init__(self, rank: int, ranks: int, device: Any, under_test: Any) -> None:
+        self.rank, self.ranks, self.device = rank, ranks, device
+        self.context_class = under_test.device_context
+        self.iris = under_test.iris(heap_size=8 << 20)
+        self.context = self.iris.get_device_context()
+        self.cells = self.iris.arange(SPACING, (CELLS + 1) * SPACING, dtype=torch.int32)[: CELLS * SPACING]
+        self.cells.view(CELLS, SPACING)[:, 0] = (torch.arange(CELLS, device=self.cells.device) + 1) % CELLS * SPACING
+        self.source = self.iris.full((max(PUT_BYTES) // 4,), rank + 1, dtype=torch.int32)
+        self.target = self.iris.zeros(max(PUT_BYTES) // 4, dtype=torch.int32)
+        self.flag = self.iris.zeros(1, dtype=torch.int32)
+        where = self.source.device
+        self.played = torch.zeros(1, dtype=torch.int32, device=where)
+        self.last = torch.zeros(1, dtype=torch.int32, device=where)
+        self.token = torch.zeros(1, device=where)
+        self.clock: Any = WallClock() if where.type == "cpu" else DeviceClock(where)
+        self.ready: dict[tuple[str, int], Callable[[], None]] = {}
+
+    def cells_of(self) -> dict[str, tuple[Steps, Callable[[int], bool]]]:
+        """Name: how to make steps, and whether what they left is right."""
+        far = (self.rank + self.ranks // 2) % self.ranks
+        found: dict[str, tuple[Steps, Callable[[int], bool]]] = {}
+        for where, peer in (("local", self.rank), ("remote", far)):
+            for name, atomic in (("get 4 B", False), ("atomic_add", True)):
+                found[f"{name} {where}"] = self._chase(peer, atomic), self._chased
+        for size in PUT_BYTES:
+            found[f"put {size} B local"] = self._rally(size, self.rank), self._rallied(size, self.rank)
+            found[f"put {size} B remote"] = self._rally(size, self._partner()), self._rallied(size, self._partner())
+        found["device_barrier"] = _times(self.iris.device_barrier), _always
+        found["empty kernel"] = _times(lambda: empty_kernel[(1,)](self.token, num_warps=1)), _always
+        found["torch all_reduce of 1"] = _times(lambda: dist.all_reduce(self.token)), _always
+        return found
+
+    def _partner(self) -> int | None:
+        return {0: self.ranks - 1, self.ranks - 1: 0}.get(self.rank)
+
+    def _chase(self, peer: int, atomic: bool) -> Steps:
+        def make(steps: int) -> Callable[[], None]:
+            return lambda: chase_kernel[(1,)](
+                self.context_class, self.context, self.cells, self.last, peer, steps, atomic, num_warps=1
+            )
+
+        return make
+
+    def _chased(self, steps: int) -> bool:
+        return int(self.last) == steps % CELLS * SPACING
+
+    def _rally(self, size: int, peer: int | None) -> Steps:
+        lanes = self.device.lanes
+        width = max(1, size // 4 // lanes)
+
+        def make(steps: int) -> Callable[[], None]:
+            if peer is None:
+                return lambda: None  # not one of the pair
+            return lambda: rally_kernel[(1,)](
+                self.context_class, self.context, self.source, self.target, self.flag, self.played, peer,
+                1 if self.rank == 0 or peer == self.rank else 0, steps, width, lanes, num_warps=1,
+            )  # fmt: skip
+
+        return make
+
+    def _rallied(self, size: int, peer: int | None) -> Callable[[int], bool]:
+        def right(steps: int) -> bool:
+            return peer is None or bool((self.target[: size // 4] == peer + 1).all())
+
+        return right
+
+
+def setup(info: Mapping[str, Any], options: Mapping[str, Any]) -> Latency:
+    """Called once per rank process."""
+    device = devices.known(options["device"], options["arch"])
+    device.activate(info["local_rank"])
+    torch.set_num_threads(1)
+    return Latency(info["rank"], info["world_size"], device, implementation.load(options["implementation"]))
+
+
+def prepare(bench: Latency, _: object) -> list[str]:
+    """Compile, warm up and capture every cell; the names of all."""
+    for name, (make, right) in bench.cells_of().items():
+        for steps in (FEW, MANY):
+            run = make(steps)
+            run()
+            bench.device.synchronize()
+            reference.meet()
+            if not right(steps):
+                sys.exit(f"rank {bench.rank}: {name} with {steps} steps left wrong values")
+            bench.ready[name, steps] = run if isinstance(bench.clock, WallClock) else bench.clock.captured(run, 1)
+            bench.ready[name, steps]()
+            bench.device.synchronize()
+            reference.meet()
+    return list(bench.cells_of())
+
+
+def measure(bench: Latency, name: str) -> float:
+    """Seconds of one step."""
+    right = bench.cells_of()[name][1]
+    seconds = {}
+    for steps in (FEW, MANY):
+        bench.target.zero_()
+        bench.last.zero_()
+        bench.device.synchronize()
+        reference.meet()
+        seconds[steps], fine = bench.clock.time(
+            bench.ready[name, steps], lambda steps=steps: torch.tensor(right(steps))
+        )
+        bench.device.synchronize()
+        reference.meet()
+        if not fine:
+            sys.exit(f"rank {bench.rank}: {name} with {steps} steps left wrong values")
+    bench.device.drain_launches()
+    return (seconds[MANY] - seconds[FEW]) / (MANY - FEW) / (2 if name.startswith("put") else 1)
+
+
+def main() -> None:
+    """See the module docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="emulated", choices=("emulated", "cuda", "rocm"))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
+    arguments = parser.parse_args()
+    device = devices.known(arguments.device)
+    options = {
+        "device": device.name,
+        "arch": device.arch,
+        "implementation": "iris_under_test",
+        "backend": device.backend,
+    }
+    with (
+        _gpus(device, arguments.ranks) as held,
+        RankGroup(arguments.ranks, setup="benchmarks.latency:setup", options=options, **held) as group,
+    ):
+        names = group.call("benchmarks.latency:prepare", None, deadline=40)[0]
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for round_ in range(arguments.repeat):
+            print(f"round {round_ + 1} of {arguments.repeat}", file=sys.stderr)
+            for name in names:
+                # The slowest rank; of the rally, those who play.
+                times[name].append(max(group.call("benchmarks.latency:measure", name, deadline=60)))
+    figures = {name: _spread(seconds) for name, seconds in times.items()}
+    _show(figures, arguments)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump({"device": device.name, "ranks": arguments.ranks, "microseconds": figures}, file, indent=1)
+
+
+def _show(figures: Mapping[str, Mapping[str, float]], arguments: argparse.Namespace) -> None:
+    table = Table("what", "median", "p10-p90", "ratio", "to", title=f"{arguments.ranks} ranks: us per step")
+    for name, figure in figures.items():
+        beside = {"device_barrier": "torch all_reduce of 1"}.get(name, name.replace("remote", "local"))
+        ratio = "" if beside == name else f"{figure['median'] / figures[beside]['median']:.2f}"
+        spread = f"{figure['p10']:.2f}-{figure['p90']:.2f}"
+        table.add_row(name, f"{figure['median']:.2f}", spread, ratio, beside if ratio else "")
+    Console().print(table)
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    micro = sorted(1e6 * second for second in seconds)
+    return {
+        "median": statistics.median(micro),
+        "p10": micro[len(micro) // 10],
+        "p90": micro[min(len(micro) - 1, 9 * len(micro) // 10)],
+    }
+
+
+@contextlib.contextmanager
+def _gpus(device: Any, ranks: int) -> Iterator[dict[str, Any]]:
+    if device.name == "emulated":
+        yield {}
+        return
+    lease = leases.acquire(inventory.visible(device.name), ranks, 120, print)
+    try:
+        yield {"environment": lease.environment(device.name), "hold": lease.descriptors}
+    finally:
+        lease.release()
+
+
+def _times(call: Callable[[], Any]) -> Steps:
+    def make(steps: int) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(steps):
+                call()
+
+        return run
+
+    return make
+
+
+def _always(steps: int) -> bool:
+    return True
+
+
+if __name__ == "__main__":
+    main()
