@@ -14,6 +14,7 @@ from fixtures.requirement import requirement
 from harness.cases import HostCase, TransferCase, chunks_of, members_of
 
 TURNS = 6
+REPLAYS = 4
 CELLS, SEEN = 4096, 16384
 
 
@@ -23,7 +24,7 @@ def run(env, case):
     members = members_of(group, me, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
     iris = env.under_test.iris(heap_size=1 << 16)
-    _first_calls(env, iris, group)
+    _first_calls(env, iris, chunks_of(group, env.world_size))
     if wraps:
         _near_the_end(iris, members)
     env.image.reset()
@@ -52,11 +53,90 @@ def run(env, case):
     return found.first
 
 
-def _first_calls(env, iris, group):
+def run_overlapping(env, case):
+    """Two groups that share all ranks but two take turns; who is in both passes both, in the same order."""
+    me, found = env.rank, Findings(env.rank)
+    everyone = tuple(range(env.world_size))
+    groups = everyone[:-1], everyone[1:]
+    iris = env.under_test.iris(heap_size=1 << 16)
+    handles = [env.group(members, groups) for members in groups]
+    _first_calls(env, iris, groups)
+    env.image.reset()
+    cells = env.image.claim("cells", CELLS, env.world_size * TURNS * len(groups), torch.int32)
+    env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
+    source = torch.arange(1, TURNS + 1, dtype=torch.int32, device=env.device.torch_device)
+    seen = torch.zeros(TURNS, len(groups), env.world_size, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(env.world_size, dtype=torch.uint8, device=env.device.torch_device)
+    one, all_cells = TransferCase(dtype="int32", n=1), TransferCase(dtype="int32", n=env.world_size)
+    env.settle()
+    with env.acting():
+        for turn in range(TURNS):
+            for which, members in enumerate(groups):
+                env.late(members[(case.late + turn) % len(members)], case.late_ms)
+                if me not in members:
+                    continue
+                start = CELLS + 4 * env.world_size * (len(groups) * turn + which)
+                for member in members:
+                    put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+                iris.device_barrier(handles[which])
+                load(env, all_cells, env.pointer(start, torch.int32), seen[turn, which], keep, me)
+    env.settle()
+    for turn in range(TURNS):
+        for which, members in enumerate(groups):
+            if me in members:
+                wanted = [turn + 1 if rank in members else 0 for rank in everyone]
+                found.equal(f"cells behind barrier {turn} of group {members}", seen[turn, which].tolist(), wanted)
+    env.settle()
+    iris.close()
+    return found.first
+
+
+def run_captured(env, case):
+    """A device graph of TURNS steps, replayed with other data: put to all, device_barrier, look at the own cells."""
+    me, found = env.rank, Findings(env.rank)
+    iris = env.under_test.iris(heap_size=1 << 16)
+    env.image.reset()
+    cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
+    env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
+    source = torch.zeros(TURNS, dtype=torch.int32, device=env.device.torch_device)
+    seen = torch.zeros(TURNS, env.world_size, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(env.world_size, dtype=torch.uint8, device=env.device.torch_device)
+    one, all_cells = TransferCase(dtype="int32", n=1), TransferCase(dtype="int32", n=env.world_size)
+
+    def steps():
+        for turn in range(TURNS):
+            start = CELLS + 4 * turn * env.world_size
+            for member in range(env.world_size):
+                put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+            iris.device_barrier()
+            load(env, all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
+
+    with env.acting():
+        steps()  # compiles, and allocates the flags
+        env.device.synchronize()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                steps()
+        finally:
+            torch.cuda.set_stream(stream)
+        for replay in range(1, REPLAYS + 1):
+            env.settle()  # nobody looks at cells any more
+            source.fill_(replay)
+            env.late((case.late + replay) % env.world_size, case.late_ms)
+            graph.replay()
+            env.device.synchronize()
+            found.equal(f"cells of replay {replay}", seen.tolist(), [[replay] * env.world_size] * TURNS)
+    env.settle()
+    iris.close()
+    return found.first
+
+
+def _first_calls(env, iris, groups):
     """The first call for a group is for the whole world: who is not in it allocates the same."""
-    for chunk in chunks_of(group, env.world_size):
-        if env.rank in chunk:
-            iris.device_barrier(env.group(chunk, chunks_of(group, env.world_size)))
+    for members in groups:
+        if env.rank in members:
+            iris.device_barrier(env.group(members, groups))
         else:
             iris.zeros(env.world_size, dtype=torch.int32)
     env.settle()
@@ -81,3 +161,17 @@ def cases(ranks):
 @requirement("HOST-DEVICE-BARRIER-001", cases=cases)
 def test_device_barrier(check, case):
     check(run, case)
+
+
+def lateness(ranks):
+    return [HostCase("device_barrier", (), late=late, late_ms=15) for late in range(min(2, ranks))]
+
+
+@requirement("HOST-DEVICE-BARRIER-002", cases=lateness, ranks=3)
+def test_overlapping(check, case):
+    check(run_overlapping, case)
+
+
+@requirement("HOST-DEVICE-BARRIER-003", cases=lateness, device="gpu")
+def test_captured(check, case):
+    check(run_captured, case)
