@@ -132,9 +132,19 @@ class Iris(TensorMethods):
     # Synchronisation and messages
 
     def barrier(self, stream: Any = None, group: dist.ProcessGroup | None = None) -> None:
-        """Waits for this device (or only for ``stream``), then for every rank of ``group`` (default: the world)."""
-        self._platform.synchronize(stream)
-        host_barrier(group)
+        """Waits for this device (or only for ``stream``), then for every rank of ``group`` (default: the world).
+
+        A rank whose device fails raises that error, and the other ranks a RuntimeError that names it: none waits.
+
+        Raises:
+            RuntimeError: this rank is not in the group.
+        """
+        error: Exception | None = None
+        try:
+            self._platform.synchronize(stream)
+        except Exception as failure:  # noqa: BLE001 - raised by host_barrier, once the others have been told
+            error = failure
+        host_barrier(group, error)
 
     def device_barrier(self, group: dist.ProcessGroup | None = None) -> None:
         """Enqueues a barrier of the devices of ``group`` (default: the world) on the current stream; no host wait.

@@ -359,6 +359,35 @@ def group_information(ctx, rank, num_ranks):
     ctx.barrier(group=everyone)
 
 
+class LostStream:
+    """Stands for a stream of a device that fails while it is waited for."""
+
+    def synchronize(self):
+        raise OSError("the device is lost")
+
+
+def a_failing_device_ends_the_barrier_of_all(ctx, rank, num_ranks):
+    def wait(stream):
+        if stream is not None:
+            stream.synchronize()
+
+    ctx._platform.synchronize, original = wait, ctx._platform.synchronize
+    try:
+        for group in (None, dist.new_group(list(range(num_ranks)))):
+            kind, says = (OSError, "is lost") if rank == 1 else (RuntimeError, r"failed on ranks \[1\]")
+            with pytest.raises(kind, match=says):
+                ctx.barrier(LostStream() if rank == 1 else None, group)
+            ctx.barrier(group=group)
+    finally:
+        ctx._platform.synchronize = original
+    first = dist.new_group([0])
+    if rank:
+        with pytest.raises(RuntimeError, match="rank 1 is not part of the group"):
+            ctx.barrier(group=first)
+    else:
+        ctx.barrier(group=first)
+
+
 def all_gather_refuses_bad_arguments(ctx, rank, num_ranks):
     source = ctx.zeros(4, 8)
     target = ctx.zeros(4 * num_ranks, 8)
@@ -416,7 +445,7 @@ def allocation_is_cheap(ctx, rank, num_ranks):
     """No file system, no mapping: one exchange of three numbers."""
     calls = []
     original = dist.all_gather
-    dist.all_gather = lambda *arguments: (calls.append(1), original(*arguments))[1]
+    dist.all_gather = lambda *arguments, **options: (calls.append(1), original(*arguments, **options))[1]
     try:
         ctx.zeros(10)
     finally:
@@ -430,6 +459,7 @@ CHECKS = [
     random_values, size_forms, one_rank_s_mistake_is_told_to_all, methods_have_the_functions_signatures,
     memory_formats_follow_torch, out_arguments, bad_arguments, bad_sizes_raise_on_every_rank,
     bad_heap_sizes_raise_on_every_rank, broadcast_types, log_lines_carry_the_rank, group_information,
+    a_failing_device_ends_the_barrier_of_all,
     all_gather_refuses_bad_arguments, closing_leaves_nothing, allocation_is_cheap,
 ]  # fmt: skip
 

@@ -26,32 +26,39 @@ def collective_device(group: dist.ProcessGroup | None = None) -> torch.device:
     return torch.device("cpu" if "cpu" in served else "cuda")
 
 
-def host_barrier(group: dist.ProcessGroup | None = None) -> None:
-    """Returns on no rank of the group before every rank of it has called."""
-    # Not dist.barrier: with several backends, or nccl alone, which device it uses is a guess that it warns about.
-    flag = torch.zeros(1, dtype=torch.int32, device=collective_device(group))
-    dist.all_reduce(flag, group=group)
-    flag.item()
+def host_barrier(group: dist.ProcessGroup | None = None, error: Exception | None = None) -> None:
+    """Returns on no rank of the group before every rank of it has called.
+
+    A rank that has an ``error`` raises it here, so that the others do not wait for it; they get a RuntimeError that
+    names the rank.
+
+    Raises:
+        RuntimeError: this rank is not in the group; then the members' barrier is not touched.
+    """
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise RuntimeError(f"barrier: rank {dist.get_rank()} is not part of the group")
+    agree(error, "waiting for the device in barrier", group)
 
 
-def exchange(values: Sequence[int]) -> list[list[int]]:
-    """Gathers one row of 64-bit integers from every rank: ``result[rank]`` is that rank's row.
+def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None) -> list[list[int]]:
+    """Gathers one row of 64-bit integers from every rank of the group: ``result[rank_in_group]`` is that rank's row.
 
     Returns on no rank before every rank has entered, so it is a barrier as well. Rows have the same length everywhere.
     """
-    mine = torch.tensor(values, dtype=torch.int64, device=collective_device())
-    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(rows, mine)
+    mine = torch.tensor(values, dtype=torch.int64, device=collective_device(group))
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(rows, mine, group=group)
     return [row.tolist() for row in rows]
 
 
-def agree(error: Exception | None, doing: str) -> None:
+def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None = None) -> None:
     """Raises on every rank if any rank has an error: its own there, RuntimeError naming those ranks elsewhere."""
-    failed = [rank for rank, (bad,) in enumerate(exchange([error is not None])) if bad]
+    failed = [place for place, (bad,) in enumerate(exchange([error is not None], group)) if bad]
     if error is not None:
         raise error
     if failed:
-        raise RuntimeError(f"{doing} failed on ranks {failed}")
+        ranks = dist.get_process_group_ranks(group) if group is not None else range(dist.get_world_size())
+        raise RuntimeError(f"{doing} failed on ranks {[ranks[place] for place in failed]}")
 
 
 def broadcast_value(value: Any, src: int) -> Any:
