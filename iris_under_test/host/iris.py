@@ -41,8 +41,8 @@ class Iris(TensorMethods):
 
     Raises:
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
-        ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had, or ``IRIS_LOG_LEVEL`` names
-            no level; on every rank.
+        ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had, or ``IRIS_LOG_LEVEL``
+            names no level; on every rank.
     """
 
     def __init__(self, heap_size: int = 2**30) -> None:

@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import iris_under_test
-from iris_under_test.host.logging import IrisFormatter
 
 ROOT = pathlib.Path(iris_under_test.__file__).parent
 
@@ -69,10 +68,3 @@ def test_public_names_exist_and_are_the_same_everywhere():
 def test_an_iris_needs_torch_distributed():
     with pytest.raises(RuntimeError, match=r"torch\.distributed is not initialised"):
         iris_under_test.iris(2**20)
-
-
-def test_log_format():
-    record = logging.LogRecord("iris", logging.INFO, "file", 1, "found %d", (3,), None)
-    assert IrisFormatter().format(record) == "[Iris] found 3"
-    record.iris_rank, record.iris_num_ranks = 1, 4
-    assert IrisFormatter().format(record) == "[Iris] [1/4] found 3"
