@@ -3,8 +3,8 @@
     case = from_json(record["case"])        # {"type": "TransferCase", "fields": {...}}
     record = to_json(case)
 
-The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies``,
-which only the controller imports.
+The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies`` and
+``harness.cases.tensor_strategies``, which only the controller imports.
 """
 
 from harness.cases.atomic import AtomicCase
@@ -13,10 +13,11 @@ from harness.cases.dtypes import ALL, FLOATS, INTEGERS, of_name, other_of_size, 
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
+from harness.cases.tensor import TensorCase
 from harness.cases.transfer import MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "FLOATS", "INTEGERS", "MASKS", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase",
-    "TransferCase", "case_type", "chunks_of", "digits", "from_json", "kept_lanes", "members_of", "of_name",
-    "other_of_size", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
+    "TensorCase", "TransferCase", "case_type", "chunks_of", "digits", "from_json", "kept_lanes", "members_of",
+    "of_name", "other_of_size", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip
