@@ -1,10 +1,27 @@
 """An Iris: remote memory access and collectives on a symmetric heap, the library that the harness certifies.
 
 ``iris(heap_size)`` builds the host side, ``iris_under_test.gluon.IrisDeviceCtx`` is what a Gluon kernel uses,
-``ctx.ccl`` holds the collectives. Importing this package does no work and needs no GPU.
+``DeviceContext`` or the functions ``load``, ``store`` and so on what a Triton kernel does, ``ctx.ccl`` holds the
+collectives. Importing this package does no work and needs no GPU.
 """
 
 from . import ccl, experimental, gluon
+from .device.triton import (
+    DeviceContext,
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+    copy,
+    get,
+    load,
+    put,
+    store,
+)
 from .host import tensor_creation
 from .host.iris import Iris, iris
 from .host.logging import DEBUG, ERROR, INFO, WARNING, logger, set_logger_level
@@ -14,12 +31,26 @@ __all__ = [
     "ERROR",
     "INFO",
     "WARNING",
+    "DeviceContext",
     "Iris",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
     "ccl",
+    "copy",
     "experimental",
+    "get",
     "gluon",
     "iris",
+    "load",
     "logger",
+    "put",
     "set_logger_level",
+    "store",
     "tensor_creation",
 ]

@@ -1,7 +1,8 @@
 """copy(src_ptr, dst_ptr, from_rank, to_rank, mask, other, load_cache_modifier, store_cache_modifier): rank to rank.
 
 One of the two ranks is the caller. Both pointers are the caller's own and both are translated. The mask guards both
-sides. A target pointer of another element type takes the source's bits. Nothing else on any rank changes.
+sides. Each side keeps its own element type: a target of another one takes the converted values. Nothing else on any
+rank changes.
 """
 
 from triton.experimental import gluon
@@ -9,7 +10,7 @@ from triton.experimental.gluon import language as gl
 
 from conformance.rma.transfer import OTHER, mask_form, run_transfers
 from fixtures.requirement import requirement
-from harness.cases import ALL, of_name, other_of_size
+from harness.cases import ALL
 
 
 @gluon.jit(do_not_specialize=["from_rank", "to_rank"])
@@ -38,7 +39,6 @@ copy_anywhere = gluon.jit(copy_kernel.fn, do_not_specialize=["source", "target",
 def launch(env, case, source, slot, keep, peer):
     kernel = copy_kernel if case.aligned else copy_anywhere
     from_rank, to_rank = (env.rank, peer) if case.direction == "to" else (peer, env.rank)
-    slot = slot.view(of_name(other_of_size(case.dtype))) if case.retyped else slot
     warps = env.warps(case.warps)
     kernel[(case.grid,)](
         env.device_context, env.context, source, slot, keep, case.n, from_rank, to_rank,

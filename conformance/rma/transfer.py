@@ -42,6 +42,7 @@ def _round(
     env: Env, case: TransferCase, launch: Launch, push: bool, shows_other: bool, round_: int
 ) -> dict[str, Any] | None:
     me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
+    target_dtype = of_name(case.target_dtype)
     pairs = {(actor, peer) for actor, peers in enumerate(case.targets) for peer in peers}
     transfers = pairs if push else {(peer, actor) for actor, peer in pairs}
 
@@ -52,10 +53,14 @@ def _round(
     received = exchange(mine, transfers, rank=me, ranks=ranks)  # ... and every heap is ready
 
     whole = case.other and shows_other
-    for sender, values in received.items():
+    for sender, sent in received.items():
+        values = sent.to(target_dtype)
         kept = kept_lanes(case.mask, case.n, sender if push else me)
         slot = image.claim(
-            f"what came from rank {sender}", _slot(case, sender), case.grid * case.block if whole else case.n, dtype
+            f"what came from rank {sender}",
+            _slot(case, sender),
+            case.grid * case.block if whole else case.n,
+            target_dtype,
         )
         if whole:
             image.expected(slot).fill_(OTHER)
@@ -68,7 +73,7 @@ def _round(
     )
     with env.acting():
         for peer in case.targets[me]:
-            slot = env.pointer(_slot(case, me if push else peer), dtype)
+            slot = env.pointer(_slot(case, me if push else peer), target_dtype)
             launch(env, case, env.pointer(source.start, dtype), slot, keep, peer)
     env.settle()
     return image.difference()

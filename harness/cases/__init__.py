@@ -9,7 +9,7 @@ The dataclasses and payloads are imported on ranks; the Hypothesis strategies ar
 
 from harness.cases.atomic import AtomicCase
 from harness.cases.collective import GatherCase, chunks_of, members_of
-from harness.cases.dtypes import ALL, FLOATS, INTEGERS, of_name, other_of_size, size_of, vector_of
+from harness.cases.dtypes import ALL, FLOATS, INTEGERS, converted, of_name, size_of, vector_of
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase

@@ -34,9 +34,12 @@ def vector_of(name: str) -> int:
     return 16 // size_of(name)
 
 
-def other_of_size(name: str) -> str:
-    """Another dtype of the same size: a float for an integer and the other way round; int8 has none and stays."""
+def converted(name: str) -> str:
+    """Another dtype, no wider, to which every payload of this one converts alike everywhere: rounded to the nearest.
+
+    int8 has none and stays.
+    """
     return {
-        "int16": "fp16", "int32": "fp32", "int64": "fp64", "fp16": "int16", "bf16": "int16",
-        "fp32": "int32", "fp64": "int64", "int8": "int8",
+        "int16": "fp16", "int32": "fp32", "int64": "fp64", "fp16": "bf16", "bf16": "fp16",
+        "fp32": "fp16", "fp64": "fp32", "int8": "int8",
     }[name]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.cases.dtypes import size_of, vector_of
+from harness.cases.dtypes import converted, size_of, vector_of
 from harness.cases.registry import case_type
 
 LANES = 64
@@ -30,8 +30,8 @@ class TransferCase:
     put or store, the ranks read by a get or load. ``spt`` elements per thread (0 stands for 16 bytes) in ``warps``
     wavefronts make a block. ``aligned``: the kernel is specialised on 16-byte pointers and n divisible by 16, as it
     is for users who pass plain tensors; else it knows neither. ``src_offset`` and ``dst_offset`` count elements.
-    ``direction`` is which end of a copy the caller is; ``retyped``: its target pointer has another element type of
-    the same size. ``other``: pass ``other=``.
+    ``direction`` is which end of a copy the caller is; ``retyped``: its target pointer has another element
+    type, to which values are converted. ``other``: pass ``other=``.
     """
 
     dtype: str = "int32"
@@ -54,6 +54,11 @@ class TransferCase:
     def vector(self) -> int:
         """Elements per thread."""
         return self.spt or vector_of(self.dtype)
+
+    @property
+    def target_dtype(self) -> str:
+        """The element type of the pointer that is written through."""
+        return converted(self.dtype) if self.retyped else self.dtype
 
     @property
     def block(self) -> int:

@@ -13,64 +13,17 @@ default (acq_rel, gpu). Only "sys" orders against other ranks. Cache modifiers a
 """
 
 # No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
-import hashlib
-import inspect
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
-from triton.language.target_info import is_hip
-from triton.runtime.jit import JITCallable
+
+from iris_under_test.device.cache_key import SourceHash
+from iris_under_test.device.operands import negated, used
 
 from .address import translate
 from .tracing import GluonDeviceTracing
 
 __all__ = ["IrisDeviceCtx"]
-
-
-class _SourceHash:
-    """Class attribute ``cache_key``: a hash of the aggregate's source and of all that it calls.
-
-    A kernel receives the aggregate as a constexpr parameter, and Triton's disk cache keys a constexpr by its
-    ``cache_key``, else by ``str()``, which for a class is only its name: an edited method would run from a stale
-    binary. Computed on first use.
-    """
-
-    def __get__(self, instance, owner):
-        digest = hashlib.sha256()
-        for member in owner.hash_attrs:
-            source = member.cache_key if isinstance(member, JITCallable) else inspect.getsource(member)
-            digest.update(source.encode())
-        return digest.hexdigest()
-
-
-@gluon.jit
-def _negate(val, element_ty: gl.constexpr, num_ranks):
-    # Converted first: the negative of a narrower or unsigned value need not fit its own type.
-    value = gl.cast(val, element_ty)
-    if element_ty.is_floating():  # noqa: SIM108
-        # Not -value: Triton 3.6 makes it 0 - value, which loses the sign of a zero.
-        negated = value * -1.0
-    else:
-        # Not -value: LLVM would turn the addition of it into an atomic subtraction, which AMD GPUs run as a
-        # compare-and-swap loop at system scope. It cannot know that a world has at least one rank.
-        negated = value * gl.where(num_ranks > 0, -1, 1).to(element_ty)
-    return negated
-
-
-@gluon.jit
-def _used(old):
-    """Returns ``old`` and makes the compiler believe that it is read.
-
-    On AMD GPUs, when nobody reads the old values of a block, Triton 3.6 to 3.9 first combine the lanes of a wavefront
-    that address the same element (triton PR #5631), and combine signed minima and maxima as unsigned ones: atomic_max
-    of -1 and 5 on one element stores -1. The harness found this; its requirements ATOMIC-MAX and ATOMIC-MIN fail
-    without this.
-    """
-    # Only the AMD compiler combines them, and only it knows "v", its vector register: no instruction, only an operand.
-    if is_hip() and old.type.is_block() and old.dtype.is_int_signed():
-        old = gl.inline_asm_elementwise("; $0", "=v,0", [old], dtype=old.dtype, is_pure=False, pack=1)
-    return old
 
 
 @aggregate
@@ -147,12 +100,10 @@ class IrisDeviceCtx:
     ):
         """Copies from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
 
-        Both pointers are in the caller's address space and both are moved. The destination is written with the
-        **source's** element type.
+        Both pointers are in the caller's address space and both are moved. Each side keeps its own element type: values
+        are converted as ``gl.store`` does.
         """
         source = translate(src_ptr, self.heap_bases, self.cur_rank, from_rank)
-        if dst_ptr.dtype != src_ptr.dtype:
-            dst_ptr = dst_ptr.to(src_ptr.dtype, bitcast=True)
         destination = translate(dst_ptr, self.heap_bases, self.cur_rank, to_rank)
         value = gl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
         gl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
@@ -167,8 +118,8 @@ class IrisDeviceCtx:
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        negated = _negate(val, pointer.dtype.element_ty, self.num_ranks)
-        return gl.atomic_add(remote, negated, mask=mask, sem=sem, scope=scope)  # remote
+        negative = negated(val, pointer.dtype.element_ty, self.num_ranks)
+        return gl.atomic_add(remote, negative, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
@@ -198,13 +149,13 @@ class IrisDeviceCtx:
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Minimum with ``val``; returns the old value."""
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return _used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))  # remote
+        return used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
     @gluon.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Maximum with ``val``; returns the old value."""
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return _used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))  # remote
+        return used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
     @gluon.jit
     def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None):
@@ -213,4 +164,4 @@ class IrisDeviceCtx:
         return gl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)  # remote
 
 
-IrisDeviceCtx.cache_key = _SourceHash()
+IrisDeviceCtx.cache_key = SourceHash()

@@ -1,0 +1,150 @@
+"""``DeviceContext``: the remote operations of ``ops`` as methods that know the own rank and the heaps.
+
+Pass ``Iris.get_device_context()`` to a Triton kernel, and make the context there:
+
+    @triton.jit
+    def kernel(context_tensor, data, rank: tl.constexpr, world_size: tl.constexpr):
+        ctx = DeviceContext.initialize(context_tensor, rank, world_size)
+        ctx.store(data, 1, (rank + 1) % world_size)
+
+The rules on addresses, widths, orders and modifiers are those of ``ops``.
+"""
+
+# No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
+import triton
+import triton.language as tl
+from triton.language.core import _aggregate as aggregate
+
+from iris_under_test.device.cache_key import SourceHash
+
+from . import ops
+
+__all__ = ["DeviceContext"]
+
+
+@aggregate
+class DeviceContext:
+    """What a Triton kernel needs to reach other ranks; made by ``initialize``.
+
+    Fields: ``rank`` and ``world_size`` (constexpr), ``heap_bases`` (pointer to int64, one entry per rank, as mapped in
+    this process).
+    """
+
+    rank: tl.constexpr
+    world_size: tl.constexpr
+    heap_bases: tl.tensor
+
+    # A plain function here compiles on some Triton versions only.
+    @triton.constexpr_function
+    def __init__(self, rank, world_size, heap_bases):
+        self.rank = tl.constexpr(rank)
+        self.world_size = tl.constexpr(world_size)
+        self.heap_bases = heap_bases
+
+    @staticmethod
+    @triton.jit
+    def initialize(context_tensor, rank: tl.constexpr, world_size: tl.constexpr, tracing: tl.constexpr = False):
+        """The context of ``rank`` in a world of ``world_size``; both are compile-time values, not read from the tensor.
+
+        ``context_tensor``: ``Iris.get_device_context()``. ``tracing=True`` does not compile yet.
+        """
+        tl.static_assert(not tracing, "device tracing is not available: call initialize with tracing=False")
+        return DeviceContext(rank, world_size, context_tensor + 2)
+
+    @triton.jit
+    def load(
+        self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False, hint: tl.constexpr = None
+    ):
+        """Returns the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, undefined without."""
+        return ops.load(
+            pointer, self.rank, from_rank, self.heap_bases, mask, other, cache_modifier, volatile, hint
+        )  # fmt: skip
+
+    @triton.jit
+    def store(self, pointer, value, to_rank, mask=None, cache_modifier=None, hint: tl.constexpr = None):
+        """Writes ``value`` at ``pointer`` in ``to_rank``'s heap."""
+        ops.store(pointer, value, self.rank, to_rank, self.heap_bases, mask, hint, cache_modifier)
+
+    @triton.jit
+    def get(
+        self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None,
+        hint: tl.constexpr = None,
+    ):  # fmt: skip
+        """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
+        ops.get(
+            from_ptr, to_ptr, self.rank, from_rank, self.heap_bases, mask, other, load_cache_modifier,
+            store_cache_modifier, hint,
+        )  # fmt: skip
+
+    @triton.jit
+    def put(
+        self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None,
+        hint: tl.constexpr = None,
+    ):  # fmt: skip
+        """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
+        ops.put(
+            from_ptr, to_ptr, self.rank, to_rank, self.heap_bases, mask, other, load_cache_modifier,
+            store_cache_modifier, hint,
+        )  # fmt: skip
+
+    @triton.jit
+    def copy(
+        self, src_ptr, dst_ptr, from_rank, to_rank, mask=None, other=None, load_cache_modifier=None,
+        store_cache_modifier=None, hint: tl.constexpr = None,
+    ):  # fmt: skip
+        """Copies from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
+
+        Both pointers are in the caller's address space and both are moved. Each side keeps its own element type.
+        """
+        ops.copy(
+            src_ptr, dst_ptr, from_rank, to_rank, self.rank, self.heap_bases, mask, other, load_cache_modifier,
+            store_cache_modifier, hint,
+        )  # fmt: skip
+
+    @triton.jit
+    def atomic_add(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value."""
+        return ops.atomic_add(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+        return ops.atomic_sub(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+        return ops.atomic_xchg(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Bitwise exclusive or with ``val``; returns the old value."""
+        return ops.atomic_xor(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Bitwise and with ``val``; returns the old value."""
+        return ops.atomic_and(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Bitwise or with ``val``; returns the old value."""
+        return ops.atomic_or(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Minimum with ``val``; returns the old value."""
+        return ops.atomic_min(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
+        """Maximum with ``val``; returns the old value."""
+        return ops.atomic_max(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
+
+    @triton.jit
+    def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None, hint: tl.constexpr = None):
+        """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+        return ops.atomic_cas(pointer, cmp, val, self.rank, to_rank, self.heap_bases, sem, scope, hint)
+
+
+DeviceContext.cache_key = SourceHash()
