@@ -18,6 +18,6 @@ from harness.cases.transfer import MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "FLOATS", "INTEGERS", "MASKS", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase",
-    "TensorCase", "TransferCase", "case_type", "chunks_of", "digits", "from_json", "kept_lanes", "members_of",
-    "of_name", "other_of_size", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
+    "TensorCase", "TransferCase", "case_type", "chunks_of", "converted", "digits", "from_json", "kept_lanes",
+    "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

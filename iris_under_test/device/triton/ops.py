@@ -84,7 +84,7 @@ def copy(
     src_ptr, dst_ptr, from_rank, to_rank, cur_rank, heap_bases, mask=None, other=None, load_cache_modifier=None,
     store_cache_modifier=None, hint: tl.constexpr = None,
 ):  # fmt: skip
-    """Copies from ``from_rank``'s heap to ``to_rank``'s. One of the two must be ``cur_rank``, the caller; else undefined.
+    """Copies from ``from_rank``'s heap to ``to_rank``'s; undefined unless one of the two is ``cur_rank``, the caller.
 
     Both pointers are in the caller's address space and both are moved; ``hint`` is about both. Each side keeps its own
     element type: values are converted as ``tl.store`` does.
