@@ -17,6 +17,7 @@ from iris_under_test.ccl.tiles import grouped_tile, spread_over_xcds
 from iris_under_test.device.gluon import IrisDeviceCtx
 from iris_under_test.device.gluon.address import translate
 from iris_under_test.host.platform.base import warp_size
+from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.config import Config
@@ -109,7 +110,9 @@ def launch_all_gather(
     per_lane = block_m * block_n // (lanes * config.num_warps)
     tiles = -(-rows // block_m) * -(-columns // block_n)
     # Programs beyond the number of tiles would have nothing to do.
-    persistent_all_gather[(min(config.comm_sms, tiles),)](
+    iris_launch(
+        persistent_all_gather,
+        (min(config.comm_sms, tiles),),
         IrisDeviceCtx,
         context_tensor,
         input_tensor,
@@ -130,6 +133,9 @@ def launch_all_gather(
         min(per_lane, max(1, 16 // input_tensor.element_size())),
         lanes,
         config.num_warps,
+        algorithm="all_gather",
+        rank=rank_start + rank_in_group * rank_stride,
+        dtype=input_tensor.dtype,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         **({"waves_per_eu": config.waves_per_eu} if config.waves_per_eu else {}),

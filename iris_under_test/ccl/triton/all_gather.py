@@ -16,6 +16,7 @@ import triton.language as tl
 
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_spread_over_xcds
 from iris_under_test.device.triton import translate
+from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.config import Config
@@ -133,6 +134,10 @@ def launch_all_gather(
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
         **({"waves_per_eu": config.waves_per_eu} if config.waves_per_eu else {}),
+        # Of the launch, for the artifacts.
+        "algorithm": "all_gather",
+        "rank": rank_start + rank_in_group * rank_stride,
+        "dtype": input_tensor.dtype,
     }
 
     def programs(tiles: int) -> tuple[int]:
@@ -141,11 +146,21 @@ def launch_all_gather(
 
     if input_tensor.is_contiguous() and output_tensor.is_contiguous():
         block, count = block_m * block_n, rows * columns
-        flat_all_gather[programs(-(-count // block))](
-            context_tensor, input_tensor, output_tensor, count, *place, block, **options
+        iris_launch(
+            flat_all_gather,
+            programs(-(-count // block)),
+            context_tensor,
+            input_tensor,
+            output_tensor,
+            count,
+            *place,
+            block,
+            **options,
         )
     else:
-        strided_all_gather[programs(-(-rows // block_m) * -(-columns // block_n))](
+        iris_launch(
+            strided_all_gather,
+            programs(-(-rows // block_m) * -(-columns // block_n)),
             context_tensor,
             input_tensor,
             output_tensor,
