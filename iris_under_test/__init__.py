@@ -5,7 +5,8 @@
 collectives. Importing this package does no work and needs no GPU.
 """
 
-from . import ccl, experimental, gluon
+from . import bench, ccl, experimental, gluon
+from .bench import do_bench
 from .device.triton import (
     DeviceContext,
     atomic_add,
@@ -41,8 +42,10 @@ __all__ = [
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
+    "bench",
     "ccl",
     "copy",
+    "do_bench",
     "experimental",
     "get",
     "gluon",
