@@ -1,0 +1,173 @@
+"""Wrong arguments: each documented error is raised on every rank, also where one rank alone makes the mistake.
+
+In a case either every rank makes the wrong call, or one does and the others make the right one beside it. The one that
+is wrong gets the documented error; the others get some error, since what they asked for cannot be had, and none waits.
+Nothing is allocated, and the instance goes on: the next allocation is at one offset everywhere, and its contents right.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conformance.host.checks import offset_in_heap
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+from harness.oracles import gathered
+
+HEAP = 1 << 18
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """``wrong(iris)`` must raise ``kind`` with ``says`` in the message. ``right(iris)`` is what it stands beside where
+    one rank makes it; None: all make it. ``alone``: it is none where all make it."""
+
+    kind: type[Exception] | tuple[type[Exception], ...]
+    wrong: Callable[[Any], Any]
+    right: Callable[[Any], Any] | None
+    says: str = ""
+    alone: bool = False
+
+
+def _four(iris):
+    return iris.zeros(4)
+
+
+def _out(iris, **options):
+    return iris.empty(6, **options)
+
+
+ALLOCATING = {
+    "device": Mistake(RuntimeError, lambda iris: iris.zeros(4, device="meta"), _four),
+    "device index": Mistake(RuntimeError, lambda iris: iris.ones(4, device=f"{iris.get_device().type}:99"), _four),
+    "device of rand": Mistake(RuntimeError, lambda iris: iris.rand(4, device="mps"), _four),
+    "device of arange": Mistake(RuntimeError, lambda iris: iris.arange(4, device="meta"), _four),
+    "device of full": Mistake(RuntimeError, lambda iris: iris.full((4,), 1, device="meta"), _four),
+    "device of empty": Mistake(RuntimeError, lambda iris: iris.empty(4, device="meta"), _four),
+    "device of linspace": Mistake(RuntimeError, lambda iris: iris.linspace(0, 1, 4, device="meta"), _four),
+    "device of randn": Mistake(RuntimeError, lambda iris: iris.randn(4, device="meta"), _four),
+    "device of randint": Mistake(RuntimeError, lambda iris: iris.randint(9, (4,), device="meta"), _four),
+    "foreign input": Mistake(RuntimeError, lambda iris: iris.zeros_like(torch.empty(4, device="meta")), _four),
+    "layout": Mistake(ValueError, lambda iris: iris.zeros(4, layout=torch.sparse_coo), _four),
+    "layout of ones": Mistake(ValueError, lambda iris: iris.ones(4, layout=torch.sparse_coo), _four),
+    "layout of full": Mistake(ValueError, lambda iris: iris.full((4,), 1, layout=torch.sparse_coo), _four),
+    "layout of empty": Mistake(ValueError, lambda iris: iris.empty(4, layout=torch.sparse_csr), _four),
+    "layout of arange": Mistake(ValueError, lambda iris: iris.arange(4, layout=torch.sparse_coo), _four),
+    "layout of linspace": Mistake(ValueError, lambda iris: iris.linspace(0, 1, 4, layout=torch.sparse_coo), _four),
+    "layout of rand": Mistake(ValueError, lambda iris: iris.rand(4, layout=torch.sparse_coo), _four),
+    "layout of randn": Mistake(ValueError, lambda iris: iris.randn(4, layout=torch.sparse_coo), _four),
+    "layout of randint": Mistake(ValueError, lambda iris: iris.randint(9, (4,), layout=torch.sparse_coo), _four),
+    "negative size": Mistake(ValueError, lambda iris: iris.zeros(-4), _four),
+    "negative sizes": Mistake(ValueError, lambda iris: iris.rand(-2, -2), _four),
+    "size of full is an int": Mistake(TypeError, lambda iris: iris.full(4, 1), _four),
+    "step of zero": Mistake(ValueError, lambda iris: iris.arange(0, 4, 0), _four, "step must be non-zero"),
+    "empty range": Mistake(ValueError, lambda iris: iris.arange(0), _four),
+    "range of equal ends": Mistake(ValueError, lambda iris: iris.arange(4, 4), _four),
+    "range backwards": Mistake(ValueError, lambda iris: iris.arange(4, 0), _four),
+    "range against its step": Mistake(ValueError, lambda iris: iris.arange(0, 4, -1), _four),
+    "randint of a size alone": Mistake(ValueError, lambda iris: iris.randint((4,)), _four),
+    "randint of four": Mistake(ValueError, lambda iris: iris.randint(0, 1, 2, (4,)), _four),
+    "randint of nothing": Mistake(RuntimeError, lambda iris: iris.randint(5, 5, (4,)), _four),
+    "generator of another device": Mistake(
+        (RuntimeError, TypeError), lambda iris: iris.rand(4, generator=_other_generator(iris)), _four
+    ),
+    "value beyond the dtype": Mistake(RuntimeError, lambda iris: iris.full((4,), 300, dtype=torch.int8), _four),
+    "too large": Mistake(MemoryError, lambda iris: iris.zeros(HEAP + 1, dtype=torch.uint8), None),
+    "other size": Mistake(RuntimeError, lambda iris: iris.zeros(5), _four, alone=True),
+    "other dtype": Mistake(RuntimeError, lambda iris: iris.zeros(4, dtype=torch.float64), _four, alone=True),
+}
+OUT = {
+    "out of another size": Mistake(
+        RuntimeError,
+        lambda iris: iris.zeros(5, out=_out(iris)),
+        None,
+        "The output tensor has 6 elements, but 5 are required",
+    ),
+    "out of another dtype": Mistake(
+        RuntimeError,
+        lambda iris: iris.ones(6, out=_out(iris, dtype=torch.int32)),
+        None,
+        "The output tensor has dtype torch.int32, but torch.float32 is required",
+    ),
+    "out of another dtype for rand": Mistake(
+        RuntimeError, lambda iris: iris.rand(2, 3, out=_out(iris, dtype=torch.float64)), None, "has dtype torch.float64"
+    ),
+    "out of another dtype for randint": Mistake(
+        RuntimeError, lambda iris: iris.randint(9, (6,), out=_out(iris)), None, "but torch.int64 is required"
+    ),
+    "out of another size for arange": Mistake(
+        RuntimeError, lambda iris: iris.arange(4, out=_out(iris, dtype=torch.int64)), None, "6 elements, but 4 are"
+    ),
+    "out off the heap": Mistake(
+        RuntimeError,
+        lambda iris: iris.full((6,), 1.0, out=torch.empty(6, device=iris.get_device())),
+        None,
+        "The output tensor is not on the symmetric heap",
+    ),
+    "out off the heap for linspace": Mistake(
+        RuntimeError,
+        lambda iris: iris.linspace(0, 1, 6, out=torch.empty(6, device=iris.get_device())),
+        None,
+        "The output tensor is not on the symmetric heap",
+    ),
+    "out off the heap for randn": Mistake(
+        RuntimeError,
+        lambda iris: iris.randn(6, out=torch.empty(6, device=iris.get_device())),
+        None,
+        "The output tensor is not on the symmetric heap",
+    ),
+}  # fmt: skip
+MESSAGES = {
+    "broadcast of None": Mistake(ValueError, lambda iris: iris.broadcast(None), None),
+    "broadcast from nobody": Mistake(ValueError, lambda iris: iris.broadcast(1, src=iris.get_num_ranks()), None),
+    "broadcast from a negative rank": Mistake(ValueError, lambda iris: iris.broadcast(1, src=-1), None),
+}
+MISTAKES = {**ALLOCATING, **OUT, **MESSAGES}
+
+
+def _other_generator(iris):
+    """One that the instance's device cannot draw from: the CPU's where that is a GPU, else what is no generator."""
+    return torch.Generator() if iris.get_device().type != "cpu" else "no generator"
+
+
+def run(env, case):
+    (name, culprit) = case.arguments
+    mistake, found = MISTAKES[name], Findings(env.rank)
+    iris = env.under_test.iris(heap_size=HEAP)
+    first = iris.zeros(1)
+    if culprit in (-1, env.rank):
+        found.raises(f"{name}: the wrong call", mistake.kind, lambda: mistake.wrong(iris), says=mistake.says)
+    else:
+        found.raises(f"{name}: the right call beside it", Exception, lambda: mistake.right(iris))
+    _goes_on(env, found, iris, first, behind=name in ALLOCATING)
+    env.settle()
+    iris.close()
+    return found.first
+
+
+def _goes_on(env, found, iris, first, behind):
+    """An allocation and a barrier, as if nothing had been: also in the same place, where the mistake allocates."""
+    iris.barrier()
+    after = iris.full((3,), env.rank + 0.5)
+    found.equal("an allocation after the mistake", after.tolist(), [env.rank + 0.5] * 3)
+    offsets = gathered(torch.tensor([offset_in_heap(iris, after)])).tolist()
+    found.equal("its offset on all ranks", len(set(offsets)), 1)
+    if behind:
+        found.equal("its distance from the one before the mistake", after.data_ptr() - first.data_ptr(), 1024)
+
+
+def cases(ranks):
+    """All ranks wrong, and where there are others whom it concerns, one of them."""
+    together = [HostCase("mistake", (name, -1)) for name, mistake in MISTAKES.items() if not mistake.alone]
+    if ranks == 1:
+        return together
+    apart = [HostCase("mistake", (name, at % ranks)) for at, (name, m) in enumerate(MISTAKES.items()) if m.right]
+    return together + apart
+
+
+@requirement("HOST-ERROR-001", cases=cases)
+def test_errors(check, case):
+    check(run, case)
