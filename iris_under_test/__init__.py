@@ -26,6 +26,7 @@ from .device.triton import (
 from .host import tensor_creation
 from .host.iris import Iris, iris
 from .host.logging import DEBUG, ERROR, INFO, WARNING, logger, set_logger_level
+from .host.tracing import TraceEvent
 
 __all__ = [
     "DEBUG",
@@ -34,6 +35,7 @@ __all__ = [
     "WARNING",
     "DeviceContext",
     "Iris",
+    "TraceEvent",
     "atomic_add",
     "atomic_and",
     "atomic_cas",

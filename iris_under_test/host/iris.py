@@ -37,7 +37,7 @@ class Iris(TensorMethods):
     linspace, rand, randn, randint, uniform.
 
     Not thread-safe. Attributes: ``cur_rank``, ``num_ranks``, ``gpu_id``, ``heap_size``, ``heap``, ``device`` (text),
-    ``heap_bases``, ``ccl``, ``comm`` (always None).
+    ``heap_bases``, ``ccl``, ``tracing``, ``comm`` (always None).
 
     Raises:
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
@@ -62,6 +62,10 @@ class Iris(TensorMethods):
         self._device_barrier_state: dict[tuple[int, ...] | None, torch.Tensor] = {}
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
+        # Not at import either.
+        from .tracing import Tracing
+
+        self.tracing = Tracing(self)
 
     def _make_context(self, tracing: Sequence[int]) -> torch.Tensor:
         """A context tensor with these tracing entries, int64, shape (2 + num_ranks + 17,).
@@ -118,10 +122,10 @@ class Iris(TensorMethods):
         return self.heap_bases
 
     def get_device_context(self) -> torch.Tensor:
-        """The int64 tensor for ``IrisDeviceCtx.initialize``; always the same tensor.
+        """The int64 tensor for ``IrisDeviceCtx.initialize``; the same tensor until ``tracing.enable`` makes another.
 
-        Shape (2 + num_ranks + 17,): rank, world size, heap bases, 17 zeros (tracing is off). In the reference it is a
-        snapshot of the bases; here it *is* their storage.
+        Shape (2 + num_ranks + 17,): rank, world size, heap bases, 17 entries about tracing, zeros while it is off. In
+        the reference it is a snapshot of the bases; here, until then, it *is* their storage.
         """
         return self._context
 

@@ -1,0 +1,139 @@
+"""Recorded events as JSON that ui.perfetto.dev and its trace processor read: the Chrome "Trace Event Format".
+
+A process is a rank, a thread a program of its kernels (by ``program_id(0)``); an event is a slice of it, or an instant
+where it was not ended. What the trace processor demands beyond the format (its sources, importers/json and
+slice_tracker):
+
+* Slices of a thread nest or are apart; one that overlaps another in part is dropped. Where events of one program do (it
+  closed them in the order in which it opened them, or two launches ran at once) there is a second thread for it.
+* A thread's name goes by its number alone, so numbers differ between ranks.
+* Times are multiplied by 1000 into 64 bits.
+* ``displayTimeUnit`` scaled all times in older versions. It is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .events import event_name
+
+__all__ = ["COLUMNS", "UNITS", "Recording", "as_trace", "write_json"]
+
+COLUMNS = (
+    "event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "xcc_id", "cu_id", "timestamp", "address",
+    "duration_cycles", "op_index", "payload_size",
+)  # fmt: skip
+"""The columns of the event table, in the order of the context tensor."""
+
+UNITS = ("cycles", "us")
+SCHEMA = "1.1"
+
+_ARGUMENTS = ("pid_m", "pid_n", "target_rank", "op_index", "payload_size", "xcc_id", "cu_id")
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One rank's events: ``columns`` of equal length by name, raw as kernels stored them; ``dropped`` found no room."""
+
+    rank: int
+    columns: dict[str, np.ndarray]
+    dropped: int
+    clock_hz: int
+
+
+def as_trace(recordings: Sequence[Recording], unit: str) -> dict[str, Any]:
+    """The trace of these ranks as plain data, with times in ``unit`` from the first event of all."""
+    first = min((int(r.columns["timestamp"].min()) for r in recordings if len(r.columns["timestamp"])), default=0)
+    stride = max(recording.rank for recording in recordings) + 1
+    events = [event for recording in recordings for event in _events_of(recording, first, stride, unit)]
+    others = {
+        "schema": SCHEMA,
+        "unit of ts and dur": "clock cycles" if unit == "cycles" else "microseconds",
+        "clock_hz": recordings[0].clock_hz,
+        "clock at ts 0": first,
+        "events left out": {f"rank {recording.rank}": recording.dropped for recording in recordings},
+    }
+    return {"traceEvents": events, "otherData": others}
+
+
+def write_json(path: Path, trace: dict[str, Any]) -> dict[str, Any]:
+    """Writes the trace, one event a line, and returns it."""
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"])
+    path.write_text(f'{{"traceEvents":[\n{lines}\n],"otherData":{json.dumps(trace["otherData"])}}}\n', encoding="utf-8")
+    return trace
+
+
+def _events_of(recording: Recording, first: int, stride: int, unit: str) -> list[Event]:
+    rank, columns = recording.rank, recording.columns
+    names: list[Event] = [_meta("process_name", rank, rank, name=f"rank {rank}")]
+    names.append(_meta("process_sort_index", rank, rank, sort_index=rank))
+    start = columns["timestamp"]
+    ended = columns["duration_cycles"] != 0
+    end = np.where(ended, np.maximum(columns["duration_cycles"], start), start)
+    timed: list[tuple[int, int, Event]] = []
+    tracks = 0
+    for program in np.unique(columns["pid"]):
+        (own,) = np.nonzero(columns["pid"] == program)
+        # What encloses comes before what it encloses.
+        own = own[np.lexsort((-end[own], start[own]))]
+        lanes = nested_lanes(zip(start[own].tolist(), end[own].tolist(), strict=True))
+        for lane in range(max(lanes) + 1):
+            thread = stride + (tracks + lane) * stride + rank
+            label = f"program {program}" if lane == 0 else f"program {program}, beside ({lane})"
+            names.append(_meta("thread_name", rank, thread, name=label))
+            names.append(_meta("thread_sort_index", rank, thread, sort_index=tracks + lane))
+        for row, lane in zip(own.tolist(), lanes, strict=True):
+            event = {
+                "name": event_name(int(columns["event_id"][row])),
+                "cat": "iris",
+                "pid": rank,
+                "tid": stride + (tracks + lane) * stride + rank,
+                "ts": _time(int(start[row]) - first, recording.clock_hz, unit),
+                **_extent(ended[row], int(end[row] - start[row]), recording.clock_hz, unit),
+                "args": {name: int(columns[name][row]) for name in _ARGUMENTS}
+                | {"address": f"{int(columns['address'][row]):#x}"},
+            }
+            timed.append((int(start[row]), -int(end[row]), event))
+        tracks += max(lanes) + 1
+    timed.sort(key=lambda item: item[:2])
+    return [*names, *(event for _, _, event in timed)]
+
+
+def nested_lanes(spans: Iterable[tuple[int, int]]) -> list[int]:
+    """For each (start, end), by start and then by falling end, the first lane in which spans nest or are apart.
+
+    Example: (0, 9), (2, 5), (4, 12) -> 0, 0, 1: the third starts inside the first and ends after it.
+    """
+    found: list[int] = []
+    lanes: list[list[int]] = []
+    for start, end in spans:
+        for ends in lanes:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        lane = next((lane for lane, ends in enumerate(lanes) if not ends or end <= ends[-1]), len(lanes))
+        if lane == len(lanes):
+            lanes.append([])
+        lanes[lane].append(end)
+        found.append(lane)
+    return found
+
+
+def _extent(ended: bool, ticks: int, clock_hz: int, unit: str) -> Event:
+    """An instant of its thread, or a slice."""
+    return {"ph": "X", "dur": _time(ticks, clock_hz, unit)} if ended else {"ph": "i", "s": "t"}
+
+
+def _time(ticks: int, clock_hz: int, unit: str) -> float:
+    return ticks if unit == "cycles" else ticks * 1_000_000 / clock_hz
+
+
+def _meta(what: str, rank: int, thread: int, **arguments: object) -> Event:
+    return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": arguments}
