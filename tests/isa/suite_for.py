@@ -36,7 +36,7 @@ from harness import isa
 from harness.devices import launches
 from tests.isa.compile_only import CompileOnly, target
 
-FOLDERS = ("rma", "atomics", "ordering", "collectives", "isa", "negative")
+FOLDERS = ("rma", "atomics", "ordering", "collectives", "device", "isa", "negative")
 
 
 class Listed:
