@@ -74,12 +74,6 @@ def atomic_kernel(
     gl.store(a + offsets, old, mask=mask)
 
 
-@gluon.jit
-def tracing_kernel(Ctx: gl.constexpr, context):
-    ctx = Ctx.initialize(context, tracing=True)
-    gl.store(context, ctx.cur_rank)
-
-
 def compile_for_gfx942(kernel, types: dict, constants: dict, aligned: tuple[str, ...], num_warps: int = 4) -> str:
     """The amdgcn listing. ``aligned`` names the scalar arguments known to be multiples of 16; pointers always are."""
     names = kernel.arg_names

@@ -97,11 +97,6 @@ def test_atomics_on_narrow_integers_are_refused(dtype, capfd):
         kernels.atomic("add", dtype)
 
 
-def test_tracing_is_refused_at_compile_time(capfd):
-    with pytest.raises(triton.CompilationError, match="tracing"):
-        kernels.compile_for_gfx942(kernels.tracing_kernel, {"context": "*i64"}, {"Ctx": IrisDeviceCtx}, ())
-
-
 def test_cache_key_follows_the_source(tmp_path):
     """Triton's disk cache must not serve a binary of another version of the methods."""
     original = sys.modules[IrisDeviceCtx.__module__]

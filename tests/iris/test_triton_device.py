@@ -9,7 +9,6 @@ import shutil
 import sys
 
 import pytest
-import triton
 
 import iris_under_test as iris
 from harness.isa import remote_mismatch, remote_widths
@@ -92,11 +91,6 @@ def test_both_forms_are_the_same_code():
         prints = [triton_kernels.rma(form, op, "fp16") for form in triton_kernels.FORMS]
         accesses = [[(a.mnemonic, a.bits, a.where, a.count) for a in print_of.accesses] for print_of in prints]
         assert accesses[0] == accesses[1], op
-
-
-def test_tracing_is_refused_at_compile_time(capfd):
-    with pytest.raises(triton.CompilationError, match="tracing"):
-        triton_kernels.compile_for("gfx942", triton_kernels.tracing_kernel, {"context": "*i64"}, {}, ())
 
 
 def test_cache_key_follows_what_methods_call(tmp_path, monkeypatch):

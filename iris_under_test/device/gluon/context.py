@@ -21,7 +21,7 @@ from iris_under_test.device.cache_key import SourceHash
 from iris_under_test.device.operands import negated, used
 
 from .address import translate
-from .tracing import GluonDeviceTracing
+from .tracing import GluonDeviceTracing, device_tracing
 
 __all__ = ["IrisDeviceCtx"]
 
@@ -31,7 +31,7 @@ class IrisDeviceCtx:
     """What a kernel needs to reach other ranks: pass the class as a ``gl.constexpr`` parameter, then ``initialize``.
 
     Fields: ``cur_rank`` and ``num_ranks`` (run-time int32 scalars), ``heap_bases`` (pointer to int64, one entry per
-    rank, as mapped in this process), ``tracing`` (inert, see ``GluonDeviceTracing``).
+    rank, as mapped in this process), ``tracing`` (see ``GluonDeviceTracing``).
     """
 
     cur_rank: gl.tensor
@@ -50,11 +50,12 @@ class IrisDeviceCtx:
     @staticmethod
     @gluon.jit
     def initialize(context_tensor, tracing: gl.constexpr = False):
-        """Reads the context tensor (``Iris.get_device_context()``). ``tracing=True`` does not compile yet."""
-        gl.static_assert(not tracing, "device tracing is not available: call initialize with tracing=False")
+        """Reads the context tensor (``Iris.get_device_context()``). ``tracing``: whether to record events."""
         cur_rank = gl.load(context_tensor).to(gl.int32)
         num_ranks = gl.load(context_tensor + 1).to(gl.int32)
-        return IrisDeviceCtx(cur_rank, num_ranks, context_tensor + 2, GluonDeviceTracing(False))
+        return IrisDeviceCtx(
+            cur_rank, num_ranks, context_tensor + 2, device_tracing(context_tensor, cur_rank, num_ranks, tracing)
+        )
 
     @gluon.jit
     def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):

@@ -18,8 +18,9 @@ from .ops import (
     put,
     store,
 )
+from .tracing import DeviceTracing
 
 __all__ = [
-    "DeviceContext", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or", "atomic_sub",
-    "atomic_xchg", "atomic_xor", "copy", "get", "load", "put", "store", "translate",
+    "DeviceContext", "DeviceTracing", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min",
+    "atomic_or", "atomic_sub", "atomic_xchg", "atomic_xor", "copy", "get", "load", "put", "store", "translate",
 ]  # fmt: skip

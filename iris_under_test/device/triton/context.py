@@ -18,6 +18,7 @@ from triton.language.core import _aggregate as aggregate
 from iris_under_test.device.cache_key import SourceHash
 
 from . import ops
+from .tracing import DeviceTracing, device_tracing
 
 __all__ = ["DeviceContext"]
 
@@ -27,29 +28,31 @@ class DeviceContext:
     """What a Triton kernel needs to reach other ranks; made by ``initialize``.
 
     Fields: ``rank`` and ``world_size`` (constexpr), ``heap_bases`` (pointer to int64, one entry per rank, as mapped in
-    this process).
+    this process), ``tracing`` (see ``DeviceTracing``).
     """
 
     rank: tl.constexpr
     world_size: tl.constexpr
     heap_bases: tl.tensor
+    tracing: DeviceTracing
 
     # A plain function here compiles on some Triton versions only.
     @triton.constexpr_function
-    def __init__(self, rank, world_size, heap_bases):
+    def __init__(self, rank, world_size, heap_bases, tracing):
         self.rank = tl.constexpr(rank)
         self.world_size = tl.constexpr(world_size)
         self.heap_bases = heap_bases
+        self.tracing = tracing
 
     @staticmethod
     @triton.jit
     def initialize(context_tensor, rank: tl.constexpr, world_size: tl.constexpr, tracing: tl.constexpr = False):
         """The context of ``rank`` in a world of ``world_size``; both are compile-time values, not read from the tensor.
 
-        ``context_tensor``: ``Iris.get_device_context()``. ``tracing=True`` does not compile yet.
+        ``context_tensor``: ``Iris.get_device_context()``. ``tracing``: whether the kernel can record events.
         """
-        tl.static_assert(not tracing, "device tracing is not available: call initialize with tracing=False")
-        return DeviceContext(rank, world_size, context_tensor + 2)
+        events = device_tracing(context_tensor, rank, world_size, tracing)
+        return DeviceContext(rank, world_size, context_tensor + 2, events)
 
     @triton.jit
     def load(
