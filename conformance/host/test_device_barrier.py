@@ -24,9 +24,10 @@ def run(env, case):
     members = members_of(group, me, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
     iris = env.under_test.iris(heap_size=1 << 16)
-    _first_calls(env, iris, chunks_of(group, env.world_size))
     if wraps:
-        _near_the_end(iris, members)
+        iris.device_barrier(handle)  # makes the flags
+        env.settle()
+        _near_the_end(iris, group, members)
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
@@ -60,7 +61,6 @@ def run_overlapping(env, case):
     groups = everyone[:-1], everyone[1:]
     iris = env.under_test.iris(heap_size=1 << 16)
     handles = [env.group(members, groups) for members in groups]
-    _first_calls(env, iris, groups)
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS * len(groups), torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
@@ -132,20 +132,9 @@ def run_captured(env, case):
     return found.first
 
 
-def _first_calls(env, iris, groups):
-    """The first call for a group is for the whole world: who is not in it allocates the same."""
-    for members in groups:
-        if env.rank in members:
-            iris.device_barrier(env.group(members, groups))
-        else:
-            iris.zeros(env.world_size, dtype=torch.int32)
-    env.settle()
-
-
-def _near_the_end(iris, members):
+def _near_the_end(iris, group, members):
     """Every count of the group two steps before 2^31, as after that many barriers."""
-    (flags,) = iris._device_barrier_state.values()
-    flags.fill_(2**31 - 3)
+    iris._device_barrier_state[None if group == "world" else members].fill_(2**31 - 3)
 
 
 def cases(ranks):

@@ -1,8 +1,11 @@
 """A barrier that runs on the devices: one small kernel in stream order, no host wait.
 
-Each rank has, for each group, a row of int32 flags on its heap, one per rank of the world. A rank's own flag counts the
-barriers that it has entered; it is written into every member's row at the rank's place, and a rank leaves when every
-member's flag in its own row has reached its own count. Only the own row is polled, so that waiting crosses no link.
+Each rank has, for each group, a row of int32 flags, one per rank of the world. A rank's own flag counts the barriers
+that it has entered; it is written into every member's row at the rank's place, and a rank leaves when every member's
+flag in its own row has reached its own count. Only the own row is polled, so that waiting crosses no link.
+
+The rows lie in symmetric memory of their own beside the heap, made with the instance: a group that uses the barrier
+for the first time takes nothing from the heap, and asks no rank but its members.
 """
 
 from __future__ import annotations
@@ -15,14 +18,19 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_hip
 
-from .distributed import extract_group_info
+from .distributed import extract_group_info, host_barrier
+from .distributed.helpers import exchange
+from .tracing.kernel_artifacts import iris_launch
 
 if TYPE_CHECKING:
-    from .iris import Iris
+    from .platform import Platform
 
-__all__ = ["POLL_LIMIT", "barrier_kernel", "device_barrier"]
+__all__ = ["MOST_GROUPS", "POLL_LIMIT", "DeviceBarriers", "barrier_kernel"]
 
 POLL_LIMIT = tl.constexpr(10**9)
+
+MOST_GROUPS = 64
+"""Groups, the world among them, that one instance can have barriers for."""
 
 
 @triton.jit(do_not_specialize=["rank_start", "rank_stride"])
@@ -63,16 +71,50 @@ def barrier_kernel(context_tensor, flags, rank_start, rank_stride, SIZE: tl.cons
         tl.device_assert(polls < POLL_LIMIT, "device_barrier: a member of the group has not arrived")
 
 
-def device_barrier(instance: Iris, group: dist.ProcessGroup | None) -> None:
-    """See ``Iris.device_barrier``."""
-    _, _, size, rank_start, rank_stride = extract_group_info(group, instance.cur_rank, instance.num_ranks)
-    key = None if group is None else tuple(dist.get_process_group_ranks(group))
-    flags = instance._device_barrier_state.get(key)
-    if flags is None:
-        if instance.get_device().type == "cuda" and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError("the first device_barrier of a group allocates: call it once before capturing a graph")
-        flags = instance.zeros(instance.num_ranks, dtype=torch.int32)
-        instance._device_barrier_state[key] = flags
-    barrier_kernel[(1,)](
-        instance.get_device_context(), flags, rank_start, rank_stride, size, triton.next_power_of_2(size), num_warps=1
-    )
+class DeviceBarriers:
+    """The flags of one instance. Construction is collective over the world; each rank's flags are zero after it."""
+
+    def __init__(self, platform: Platform, rank: int, num_ranks: int) -> None:
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._memory = platform.map_symmetric_memory(MOST_GROUPS * num_ranks * 4, rank, num_ranks)
+        flags = self._memory.pool[: MOST_GROUPS * num_ranks * 4].view(torch.int32)
+        self._rows = flags.zero_().view(MOST_GROUPS, num_ranks)
+        platform.synchronize()
+        host_barrier()
+        table = [rank, num_ranks, *self._memory.bases]
+        self._context = torch.tensor(table, dtype=torch.int64, device=flags.device)
+        self.state = {None: self._rows[0]}
+
+    def enqueue(self, group: dist.ProcessGroup | None) -> None:
+        """See ``Iris.device_barrier``."""
+        _, _, size, rank_start, rank_stride = extract_group_info(group, self._rank, self._num_ranks)
+        iris_launch(
+            barrier_kernel, (1,),
+            self._context, self._flags(group, size), rank_start, rank_stride, size, triton.next_power_of_2(size),
+            algorithm="device_barrier", rank=self._rank, num_warps=1,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Gives the memory back. Idempotent, not collective."""
+        self._memory.close()
+
+    def _flags(self, group: dist.ProcessGroup | None, size: int) -> torch.Tensor:
+        # A group of all ranks is the world, by whatever handle: some ranks may call with one, some without.
+        key = None if group is None or size == self._num_ranks else tuple(dist.get_process_group_ranks(group))
+        if key not in self.state:
+            if self._context.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(
+                    "the first device_barrier of a group asks its members: call it once before capturing a graph"
+                )
+            self.state[key] = self._rows[self._free_row(group)]
+        return self.state[key]
+
+    def _free_row(self, group: dist.ProcessGroup | None) -> int:
+        """The first row that no member uses yet. Collective over the group."""
+        starts = {flags.data_ptr() for flags in self.state.values()}
+        mine = [int(row.data_ptr() in starts) for row in self._rows]
+        used = [any(column) for column in zip(*exchange(mine, group), strict=True)]
+        if all(used):
+            raise RuntimeError(f"device_barrier: {MOST_GROUPS} groups have one already, all that an instance can have")
+        return used.index(False)

@@ -59,7 +59,11 @@ class Iris(TensorMethods):
         self.heap_size = heap_size
         _configure_logging()
         self._context = self._make_context([0] * _TRACING_ENTRIES)
-        self._device_barrier_state: dict[tuple[int, ...] | None, torch.Tensor] = {}
+        # Not at import: it needs Triton's language.
+        from .device_barrier import DeviceBarriers
+
+        self._device_barriers = DeviceBarriers(self._platform, self.cur_rank, self.num_ranks)
+        self._device_barrier_state = self._device_barriers.state
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
         # Not at import either.
@@ -91,6 +95,7 @@ class Iris(TensorMethods):
         Not collective, but no rank may still be reaching into this rank's heap. Runs by itself when the instance is
         collected or the process ends.
         """
+        self._device_barriers.close()
         self.heap.close()
 
     # Queries
@@ -156,18 +161,15 @@ class Iris(TensorMethods):
         What members enqueued before it, on the stream of their call, is done and visible to what any of them enqueues
         behind it. Capturable in a device graph and replayable any number of times. On each rank the barriers of one
         group must be ordered, by one stream or by events: two at once would count as one. The first call for a group
-        allocates on the heap, so every rank of the world must make it, also those outside the group, by an allocation
-        of ``num_ranks`` int32; later ones concern the members alone.
+        smaller than the world is collective over its members, on the host; nothing concerns ranks outside the group
+        (in the reference the first call allocates on the heap, and needs all ranks of the world).
 
         Raises:
-            RuntimeError: this rank is not in the group; the first call for a group during the capture of a graph.
+            RuntimeError: this rank is not in the group; the first call for a group during the capture of a graph; more
+                than 63 such groups.
             NotImplementedError: the group's ranks are not uniformly spaced.
-            MemoryError: the heap is full (first call only).
         """
-        # Not at import: needs Triton's language, and only callers of the barrier should.
-        from .device_barrier import device_barrier
-
-        device_barrier(self, group)
+        self._device_barriers.enqueue(group)
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""
