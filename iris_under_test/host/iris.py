@@ -25,9 +25,9 @@ __all__ = ["Iris", "iris"]
 _TRACING_ENTRIES = 17
 
 
-def iris(heap_size: int = 2**30) -> Iris:
+def iris(heap_size: int = 2**30, allocator_type: str = "torch") -> Iris:
     """Builds an ``Iris`` with ``heap_size`` bytes of symmetric heap per rank. Collective over the world."""
-    return Iris(heap_size)
+    return Iris(heap_size, allocator_type)
 
 
 class Iris(TensorMethods):
@@ -45,7 +45,9 @@ class Iris(TensorMethods):
             names no level; on every rank.
     """
 
-    def __init__(self, heap_size: int = 2**30) -> None:
+    def __init__(self, heap_size: int = 2**30, allocator_type: str = "torch") -> None:
+        """``allocator_type``: "torch" has the whole heap's memory from the start, "vmem" maps it as it is allocated.
+        The environment variable ``IRIS_ALLOCATOR`` wins."""
         if not dist.is_initialized():
             raise RuntimeError("torch.distributed is not initialised: call init_process_group first")
         self._platform = platform.current()
@@ -55,7 +57,9 @@ class Iris(TensorMethods):
         self.gpu_id = self._platform.device_id(self.cur_rank)
         self._device = self._platform.device(self.cur_rank)
         self.device = str(self._device)
-        self.heap = SymmetricHeap(heap_size, self._platform, self.cur_rank, self.num_ranks)
+        self.heap = SymmetricHeap(
+            heap_size, self.gpu_id, self.cur_rank, self.num_ranks, allocator_type, platform=self._platform
+        )
         self.heap_size = heap_size
         _configure_logging()
         self._context = self._make_context([0] * _TRACING_ENTRIES)
@@ -135,8 +139,19 @@ class Iris(TensorMethods):
         return self._context
 
     def is_symmetric(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor starts inside this rank's heap; every tensor without elements counts as inside."""
+        """Whether all of the tensor lies inside this rank's heap; every tensor without elements counts as inside."""
         return self.heap.is_symmetric(tensor)
+
+    # Memory
+
+    def free(self, tensor: torch.Tensor) -> None:
+        """Gives the memory of a whole allocation back to the heap. Collective; see ``SymmetricHeap.free``."""
+        self.heap.free(tensor)
+
+    def as_symmetric(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor`` on the heap: with ``torch`` a copy, with ``vmem`` the same memory, mapped a second time, where
+        possible. Collective; see ``SymmetricHeap.as_symmetric``."""
+        return self.heap.as_symmetric(tensor)
 
     # Synchronisation and messages
 

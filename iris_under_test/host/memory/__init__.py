@@ -1,6 +1,7 @@
-"""The symmetric heap."""
+"""The symmetric heap and its allocators."""
 
-from .allocator import BumpAllocator
+from .allocators import BaseAllocator, TorchAllocator, VMemAllocator
+from .errors import HeapOutOfMemory
 from .symmetric_heap import SymmetricHeap
 
-__all__ = ["BumpAllocator", "SymmetricHeap"]
+__all__ = ["BaseAllocator", "HeapOutOfMemory", "SymmetricHeap", "TorchAllocator", "VMemAllocator"]

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Callable
 
 import torch
 
-from iris_under_test.host.distributed.helpers import exchange
-from iris_under_test.host.platform import Platform
+from iris_under_test.host.platform import Platform, SharedMemory, current
 
-from .allocator import BumpAllocator
+from . import agreement
+from .agreement import Operation, Request
+from .allocators import ALLOCATORS, BaseAllocator
+from .allocators.base_allocator import DEFAULT_ALIGNMENT, span_bytes
 
-__all__ = ["DEFAULT_ALIGNMENT", "SymmetricHeap"]
+__all__ = ["ALLOCATOR_VARIABLE", "DEFAULT_ALIGNMENT", "SymmetricHeap"]
 
-DEFAULT_ALIGNMENT = 1024
-
-_FINE, _BAD_REQUEST, _DOES_NOT_FIT = range(3)
+ALLOCATOR_VARIABLE = "IRIS_ALLOCATOR"
 
 
 class SymmetricHeap:
-    """A heap of ``heap_size`` bytes per rank. Construction, like each allocation, is collective over the world.
+    """A heap of ``heap_size`` bytes per rank.
 
-    Raises:
-        ValueError: on every rank, if ``heap_size`` is no positive int somewhere, differs between ranks, or cannot be
-            had.
+    Construction and every method down to ``refresh_peer_access`` are collective over the world: all ranks call the same
+    ones with the same sizes in the same order. Where they do not, every rank gets the error, and nothing has changed on
+    any. No rank returns before every rank has called, and what a rank's device was doing before is done by then.
+    Not thread-safe.
+
+    Attributes: ``heap_size`` (bytes), ``allocator_type``, ``allocator``, ``bases`` (address of each rank's heap in this
+    process; they never change), ``cur_rank``, ``num_ranks``.
+
+    Raises, on every rank:
+        ValueError: ``heap_size`` is no positive int, or there is no such allocator, or ranks disagree on either, or the
+            memory cannot be had (RuntimeError on the ranks that could have it).
     """
 
-    def __init__(self, heap_size: int, platform: Platform, cur_rank: int, num_ranks: int) -> None:
-        _check_heap_size(heap_size)
+    def __init__(
+        self,
+        heap_size: int,
+        device_id: int,
+        cur_rank: int,
+        num_ranks: int,
+        allocator_type: str = "torch",
+        *,
+        platform: Platform | None = None,
+    ) -> None:
+        """``device_id`` is the ordinal of the rank's device. The environment variable ``IRIS_ALLOCATOR`` overrides
+        ``allocator_type``. ``platform`` defaults to that of Triton's active driver."""
+        self.allocator_type = os.environ.get(ALLOCATOR_VARIABLE) or allocator_type
+        agreement.on_heap(heap_size, self.allocator_type, list(ALLOCATORS))
         self.heap_size = heap_size
         self.cur_rank = cur_rank
         self.num_ranks = num_ranks
-        self._platform = platform
-        self._memory = platform.map_symmetric_memory(heap_size, cur_rank, num_ranks)
-        self.allocator = BumpAllocator(self._memory.pool)
-        self.bases = list(self._memory.bases)
+        self._platform = platform or current()
+        self._closed = False
+        # By the offset of the tensor's first byte: the offset of its allocation, and the bytes that it covers.
+        self._live: dict[int, tuple[int, int]] = {}
+        self.allocator: BaseAllocator = ALLOCATORS[self.allocator_type](
+            heap_size, device_id, cur_rank, num_ranks, platform=self._platform
+        )
+        self.bases = list(self.allocator.bases)
 
     def allocate(
         self,
@@ -44,54 +68,103 @@ class SymmetricHeap:
         alignment: int = DEFAULT_ALIGNMENT,
         initialise: Callable[[torch.Tensor], object] | None = None,
     ) -> torch.Tensor:
-        """Returns a 1-D tensor of ``num_elements`` at the same heap offset on every rank.
+        """A 1-D tensor of ``num_elements`` at the same heap offset on every rank.
 
-        Collective: no rank returns before every rank has called, so what a rank wrote before it allocates is visible
-        to all after it. ``initialise`` runs before that point: no peer's write can be undone by it. An allocation of 0
-        elements takes the room of one.
+        What a rank wrote before it allocates is visible to all after it. ``initialise`` runs before that point: no
+        peer's write can be undone by it. An allocation of 0 elements takes the room of one. ``alignment`` is in bytes.
 
-        Raises, on every rank, and then nothing is allocated anywhere:
-            ValueError: a rank asked for a negative number of elements or a bad alignment.
-            RuntimeError: ranks asked for different sizes; the message names them.
-            MemoryError: the heap is full.
+        Raises, on every rank:
+            ValueError: a rank asked for a negative number of elements or a bad alignment, or ``initialise`` raised on
+                another rank (on that rank, what it raised).
+            RuntimeError: ranks asked for different sizes, or not all for an allocation; the message names them.
+            HeapOutOfMemory (a MemoryError and a RuntimeError): the heap, or the memory of a rank's device, is full.
         """
-        problem = _request_problem(num_elements, dtype, alignment)
-        num_bytes, offset = -1, None
-        if problem is None:
-            num_bytes = max(num_elements, 1) * dtype.itemsize
-            offset = self.allocator.place(num_bytes, alignment)
-        status = _BAD_REQUEST if problem else _FINE if offset is not None else _DOES_NOT_FIT
-
+        request = Request(Operation.ALLOCATE)
         tensor = torch.empty(0)
-        if offset is not None:
-            tensor = self.allocator.view(offset, num_elements, dtype)
+        with request.noting():
+            self._check_open()
+            _check_elements(num_elements, dtype, alignment)
+            request.num_bytes = self.allocator.rounded(num_elements, dtype)
+            request.offset = self.allocator.reserve(request.num_bytes, alignment)
+            tensor = self.allocator.view(request.offset, num_elements, dtype)
             if initialise is not None:
                 initialise(tensor)
-        # What was enqueued before is done, on any stream, before a peer can go on.
-        self._platform.synchronize()
-        # Sizes beyond 64 bits never fit; the exchange cannot carry them.
-        rows = exchange([status, -1 if offset is None else offset, min(num_bytes, 2**63 - 1)])
-
-        if problem is not None:
-            raise ValueError(problem)
-        bad = [rank for rank, row in enumerate(rows) if row[0] == _BAD_REQUEST]
-        if bad:
-            raise ValueError(f"allocation of {num_elements} elements: bad request on ranks {bad}")
-        _check_symmetry(rows)
-        if offset is None:
-            raise MemoryError(
-                f"Heap out of memory: {num_bytes} bytes asked, {self.allocator.free_bytes()} of {self.heap_size} free"
-            )
-        self.allocator.take(offset, num_bytes)
+        self._settle(request)
+        self._live[request.offset] = (request.offset, num_elements * dtype.itemsize)
         return tensor
 
+    def free(self, tensor: torch.Tensor) -> None:
+        """Gives the memory of an allocation back: later ones may have it.
+
+        ``tensor`` covers one whole allocation: what ``allocate`` or a function of tensor_creation returned, or a view
+        of all of it. It and its views must not be used any more; with ``vmem`` their addresses may fault. Nothing in
+        flight is hurt: no memory is reused before every rank's device has finished what was enqueued before.
+
+        Raises, on every rank:
+            ValueError: a rank passed a tensor that is no live allocation of this heap: of another one, of none, a part
+                of one, or one that was freed before.
+            RuntimeError: ranks freed different allocations, or not all freed.
+        """
+        request, first = Request(Operation.FREE), -1
+        with request.noting():
+            self._check_open()
+            first = self._offset_of(tensor)
+            request.offset, request.num_bytes = self._live[first]
+        self._agree(request)
+        del self._live[first]
+        self.allocator.release(request.offset)
+
+    def as_symmetric(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor on the heap with the shape, dtype and values of ``tensor``.
+
+        ``torch``: a copy. ``vmem``: a second mapping of the memory that ``tensor`` lies in, so that each sees what is
+        written through the other, also after the heap is closed; a copy where the device, or where the tensor lies,
+        does not allow it on every rank alike (docs/memory.md tells when). A second mapping takes the addresses, not the
+        memory, of the whole granules around it. Give it back with ``free``; the original is not touched by that.
+
+        Raises:
+            RuntimeError: on every rank, if a rank passed a tensor that is not contiguous or not on its device, or ranks
+                passed different sizes.
+            HeapOutOfMemory: on every rank: the heap is full.
+        """
+        request, shared = Request(Operation.AS_SYMMETRIC, elsewhere=RuntimeError), None
+        with request.noting():
+            self._check_open()
+            if tensor.device != self.get_device():
+                raise RuntimeError(f"as_symmetric: the tensor is on {tensor.device}, the heap on {self.get_device()}")
+            if not tensor.is_contiguous():
+                raise RuntimeError(f"as_symmetric: the tensor must be contiguous, its strides are {tensor.stride()}")
+            request.num_bytes = tensor.nbytes
+            shared = self.allocator.share(tensor) if tensor.numel() else None
+        try:
+            places = self._agree(request, (shared.size, shared.start) if shared else (0, 0))
+            if shared is None or len(set(places)) > 1:
+                copy = self.allocate(tensor.numel(), tensor.dtype, initialise=lambda new: new.copy_(tensor.flatten()))
+                return copy.view(tensor.shape)
+            return self._map_again(tensor, shared)
+        finally:
+            if shared is not None:
+                shared.drop()
+
+    def refresh_peer_access(self) -> None:
+        """A barrier of all ranks and their devices. Every allocation is reachable by every rank already."""
+        request = Request(Operation.REFRESH)
+        with request.noting():
+            self._check_open()
+        self._agree(request)
+
+    # Queries, not collective
+
     def is_symmetric(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor starts inside this rank's heap; every tensor without elements counts as inside."""
+        """Whether all of the tensor lies inside this rank's heap; every tensor without elements counts as inside."""
         return self.allocator.owns_tensor(tensor)
 
-    on_symmetric_heap = is_symmetric
+    def on_symmetric_heap(self, tensor: torch.Tensor) -> bool:
+        """The same as ``is_symmetric``."""
+        return self.is_symmetric(tensor)
 
     def get_device(self) -> torch.device:
+        """The device of the heap's tensors."""
         return self.allocator.get_device()
 
     def get_heap_bases(self) -> list[int]:
@@ -100,37 +173,52 @@ class SymmetricHeap:
 
     def close(self) -> None:
         """Unmaps the peers' heaps; the own one goes with its last tensor. Idempotent, not collective."""
-        self._memory.close()
+        self._closed = True
+        self.allocator.close()
+
+    def _agree(self, request: Request, more: tuple[int, int] = (0, 0)) -> list[tuple[int, ...]]:
+        """Waits for this rank's device and for every rank, and raises on every rank unless all ask for the same."""
+        self._platform.synchronize()
+        return request.agree(more)
+
+    def _settle(self, request: Request) -> None:
+        """Ends an allocation that this rank has reserved: either every rank reaches it, or none has it."""
+        try:
+            self._agree(request)
+            self.allocator.connect()
+        except BaseException:
+            if request.offset >= 0:
+                self.allocator.release(request.offset)
+            raise
+
+    def _map_again(self, tensor: torch.Tensor, shared: SharedMemory) -> torch.Tensor:
+        request = Request(Operation.AS_SYMMETRIC, RuntimeError, shared.size)
+        with request.noting():
+            request.offset = self.allocator.reserve_shared(shared)
+        self._settle(request)
+        first = request.offset + shared.start
+        self._live[first] = (request.offset, tensor.nbytes)
+        return self.allocator.view(first, tensor.numel(), tensor.dtype).view(tensor.shape)
+
+    def _offset_of(self, tensor: torch.Tensor) -> int:
+        """Where the live allocation starts that ``tensor`` covers; ValueError if it covers none."""
+        # Not data_ptr, which is 0 for a tensor without elements.
+        address = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
+        first = address - self.bases[self.cur_rank]
+        if first not in self._live or tensor.device != self.get_device():
+            raise ValueError(f"free: no live allocation of this heap starts at {address:#x}")
+        size = self._live[first][1]
+        if (tensor.nbytes, span_bytes(tensor)) != (size, size):
+            raise ValueError(f"free: the allocation has {size} bytes, the tensor covers {tensor.nbytes} of them")
+        return first
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the heap is closed")
 
 
-def _request_problem(num_elements: int, dtype: torch.dtype, alignment: int) -> str | None:
+def _check_elements(num_elements: int, dtype: torch.dtype, alignment: int) -> None:
     if num_elements < 0:
-        return f"allocation of {num_elements} elements: the count must not be negative"
+        raise ValueError(f"allocation of {num_elements} elements: the count must not be negative")
     if alignment <= 0 or alignment % dtype.itemsize:
-        return f"alignment {alignment} must be positive and a multiple of the element size {dtype.itemsize}"
-    return None
-
-
-def _check_heap_size(heap_size: int) -> None:
-    """Collective: raises ValueError on every rank unless all pass the same positive int."""
-    fine = isinstance(heap_size, int) and not isinstance(heap_size, bool) and 0 < heap_size < 2**63
-    sizes = [size for (size,) in exchange([heap_size if fine else -1])]
-    if not fine:
-        raise ValueError(f"heap_size must be a positive number of bytes, got {heap_size!r}")
-    bad = [rank for rank, size in enumerate(sizes) if size < 0]
-    if bad:
-        raise ValueError(f"heap_size is {heap_size} here and no positive number of bytes on ranks {bad}")
-    if len(set(sizes)) > 1:
-        raise ValueError(f"heap_size must be the same on every rank, got {dict(enumerate(sizes))}")
-
-
-def _check_symmetry(rows: list[list[int]]) -> None:
-    places = [(row[1], row[2]) for row in rows]
-    common, count = Counter(places).most_common(1)[0]
-    if count == len(places):
-        return
-    others = {rank: place for rank, place in enumerate(places) if place != common}
-    told = ", ".join(f"rank {rank}: {size} bytes at offset {offset}" for rank, (offset, size) in others.items())
-    raise RuntimeError(
-        f"asymmetric allocation: most ranks asked for {common[1]} bytes at offset {common[0]}, but {told}"
-    )
+        raise ValueError(f"alignment {alignment} must be positive and a multiple of the element size {dtype.itemsize}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .base import Platform, SymmetricMemory
+from .base import Platform, SharedMemory, SymmetricMemory, VirtualMemory
 
-__all__ = ["Platform", "SymmetricMemory", "current"]
+__all__ = ["Platform", "SharedMemory", "SymmetricMemory", "VirtualMemory", "current"]
 
 
 def current() -> Platform:

@@ -1,0 +1,275 @@
+"""The allocator ``vmem``: addresses are reserved at once, memory is mapped into them on demand.
+
+Every process reserves one range per rank. When an allocation reaches addresses that have no memory yet, the rank makes
+a *chunk* for them, of whole granules of the device and with one handle, and the handle's descriptor goes to every peer,
+which maps the chunk at the same offset of its range for that rank. So a peer's range never moves and addresses once
+handed out stay good; reading beyond what is mapped faults. A chunk without a live allocation is unmapped everywhere,
+and its memory goes back to the device.
+
+Example, granule 64 KiB: ``allocate(10, int8)`` maps [0, 64 KiB); a second of 200,000 bytes starts at 1024 and maps
+[64, 256) KiB as one more chunk; freeing the second unmaps that chunk, freeing the first the other.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from bisect import insort
+from dataclasses import dataclass, field
+
+import torch
+
+from iris_under_test.host.distributed.fd_passing import close_connections, exchange_fd, setup_fd_infrastructure
+from iris_under_test.host.distributed.helpers import agree
+from iris_under_test.host.memory.errors import HeapOutOfMemory
+from iris_under_test.host.platform import Platform, SharedMemory, VirtualMemory, current
+
+from .base_allocator import BaseAllocator
+
+__all__ = ["VMemAllocator"]
+
+_PLACE = struct.Struct("<QQ")  # offset and size of a chunk, sent with its descriptor
+
+
+class VMemAllocator(BaseAllocator):
+    """Maps memory into a reserved range as it is allocated. Construction is collective.
+
+    ``va_multiplier``: the range has that many times ``heap_size`` bytes of addresses, room for second mappings
+    (``reserve_shared``) beside the ``heap_size`` bytes that may be allocated.
+
+    Raises, on every rank:
+        ValueError: ``va_multiplier`` is less than 1 or no range of that size can be had; RuntimeError naming the ranks
+            that raised it on the others.
+    """
+
+    def __init__(
+        self,
+        heap_size: int,
+        device_id: int,
+        rank: int,
+        world_size: int,
+        va_multiplier: float = 1.0,
+        *,
+        platform: Platform | None = None,
+    ) -> None:
+        """``device_id`` is the ordinal of the rank's device; the platform knows it too."""
+        platform = platform or current()
+        self._world_size = world_size
+        self._device = platform.device(rank)
+        self._chunks: list[_Chunk] = []
+        self._connections: dict[int, object] | None = None
+        error: Exception | None = None
+        self._peers: dict[int, _Range] = {}
+        try:
+            if not 1 <= va_multiplier < float("inf"):
+                raise ValueError(f"va_multiplier must be at least 1, got {va_multiplier}")
+            super().__init__(rank, heap_size, int(heap_size * va_multiplier))
+            memory = platform.virtual_memory(rank, world_size)
+            self._granule = memory.granularity
+            size = -(-self._placement.size // self._granule) * self._granule
+            for owner in range(world_size):
+                self._peers[owner] = _Range(memory, size, owner)
+        except (OSError, ValueError, TypeError, RuntimeError) as failure:
+            kind = ValueError if isinstance(failure, OSError) else type(failure)
+            error = kind(f"cannot reserve heaps of {heap_size} bytes: {failure}")
+        agree(error, f"reserving heaps of {heap_size} bytes")
+        self.bases = [self._peers[owner].address for owner in range(world_size)]
+        self._own: _Range | None = self._peers.pop(rank)
+        self._memory = memory
+        self._connections = setup_fd_infrastructure(rank, world_size)
+        self._finalizer = weakref.finalize(self, _disconnect, self._connections, self._peers, self._chunks)
+        self._finalizer.atexit = False  # the process's end does the same, and finds no device to ask for it
+
+    def reserve(self, num_bytes: int, alignment: int) -> int:
+        """The offset of a new allocation; what of it has no memory yet gets it, on this rank.
+
+        Raises:
+            HeapOutOfMemory: no room in the heap, or none on the device. Then nothing has changed.
+        """
+        offset = super().reserve(num_bytes, alignment)
+        try:
+            for start, stop in self._unmapped(offset, offset + num_bytes):
+                handle = self._memory.create(stop - start)
+                try:
+                    self._add(start, stop - start, handle)
+                finally:
+                    self._memory.destroy(handle)
+        except (OSError, RuntimeError) as failure:
+            self.release(offset)
+            raise HeapOutOfMemory(f"Heap out of memory: the device has no {num_bytes} bytes: {failure}") from failure
+        return offset
+
+    def reserve_shared(self, shared: SharedMemory) -> int:
+        """The offset of a second mapping of memory that is there already, as a chunk and an allocation of its own.
+
+        Raises:
+            HeapOutOfMemory: no room in the range.
+        """
+        mapped = ((chunk.offset, chunk.stop) for chunk in self._chunks)
+        offset = self._placement.find(shared.size, self._granule, avoid=mapped)
+        if offset is None:
+            raise HeapOutOfMemory(f"Heap out of memory: no {shared.size} bytes of addresses for a second mapping")
+        self._add(offset, shared.size, shared.handle)
+        self._placement.take(offset, shared.size)
+        return offset
+
+    def release(self, offset: int) -> None:
+        """Takes an allocation back, and unmaps the chunks that have none left."""
+        super().release(offset)
+        for chunk in list(self._chunks):
+            if not self._placement.overlaps(chunk.offset, chunk.stop):
+                self._chunks.remove(chunk)
+                chunk.drop()
+
+    def connect(self) -> None:
+        """Collective: every rank maps what its peers have mapped since the last call.
+
+        Raises:
+            RuntimeError: on every rank, if a chunk could not be passed or mapped somewhere.
+        """
+        fresh = [chunk for chunk in self._chunks if chunk.descriptor >= 0]
+        if not fresh:
+            return
+        error: Exception | None = None
+        try:
+            for chunk in fresh:
+                self._pass(chunk)
+        except (OSError, RuntimeError) as failure:
+            error = RuntimeError(f"cannot map a peer's memory: {failure}")
+        agree(error, "mapping the peers' memory")
+
+    def view(self, offset: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        assert self._own is not None  # the heap refuses after close
+        size = max(num_elements, 1) * dtype.itemsize
+        whole = self._memory.tensor(self._own.address + offset, size, self._own)
+        return whole.view(dtype)[:num_elements]
+
+    def share(self, tensor: torch.Tensor) -> SharedMemory | None:
+        """The memory that ``tensor`` lies in, to be mapped a second time; None where the device cannot do that."""
+        return self._memory.share(tensor)
+
+    def get_device(self) -> torch.device:
+        return self._device
+
+    def mapped_bytes(self) -> int:
+        """Bytes of this rank's range that have memory."""
+        return sum(chunk.size for chunk in self._chunks)
+
+    def close(self) -> None:
+        self._finalizer()
+        self._own = None
+
+    def _add(self, offset: int, size: int, handle: int) -> None:
+        """A new chunk, mapped in the own range."""
+        assert self._own is not None  # the heap refuses after close
+        chunk = _Chunk(offset, size, self._memory.export(handle) if self._world_size > 1 else -1)
+        try:
+            chunk.put(self._own, handle)
+        except BaseException:
+            chunk.drop()
+            raise
+        insort(self._chunks, chunk, key=lambda chunk: chunk.offset)
+
+    def _pass(self, chunk: _Chunk) -> None:
+        assert self._connections is not None  # only a world of several has descriptors
+        place = _PLACE.pack(chunk.offset, chunk.size)
+        try:
+            received = exchange_fd(self._connections, self._rank, chunk.descriptor, place)
+        finally:
+            chunk.close_descriptor()
+        try:
+            for peer, (descriptor, payload) in received.items():
+                if payload != place:
+                    got, wanted = _PLACE.unpack(payload), _PLACE.unpack(place)
+                    raise RuntimeError(f"rank {peer} sent the chunk (offset, size) {got}, not {wanted}")
+                handle = self._memory.adopt(descriptor, chunk.size)
+                try:
+                    chunk.put(self._peers[peer], handle)
+                finally:
+                    self._memory.destroy(handle)
+        finally:
+            for descriptor, _ in received.values():
+                os.close(descriptor)
+
+    def _unmapped(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of [start, stop), widened to whole granules, that no chunk covers."""
+        start = start // self._granule * self._granule
+        stop = -(-stop // self._granule) * self._granule
+        gaps = []
+        for chunk in self._chunks:
+            if chunk.stop > start and chunk.offset < stop:
+                if chunk.offset > start:
+                    gaps.append((start, chunk.offset))
+                start = chunk.stop
+        if start < stop:
+            gaps.append((start, stop))
+        return gaps
+
+
+class _Range:
+    """A reserved range for ``owner``'s heap and what is mapped in it; given back when nobody refers to it."""
+
+    def __init__(self, memory: VirtualMemory, size: int, owner: int) -> None:
+        self.address = memory.reserve(size, owner)
+        self.owner = owner
+        self._memory = memory
+        self._mapped: dict[int, int] = {}
+        self.finalizer = weakref.finalize(self, _give_back, memory, self.address, size, self._mapped)
+        self.finalizer.atexit = False
+
+    def map(self, offset: int, size: int, handle: int) -> None:
+        self._memory.map(self.address + offset, size, handle, self.owner)
+        self._mapped[offset] = size
+
+    def unmap(self, offset: int) -> None:
+        size = self._mapped.pop(offset, None)
+        if size is not None:  # a range that was given back has nothing mapped
+            self._memory.unmap(self.address + offset, size)
+
+
+def _give_back(memory: VirtualMemory, address: int, size: int, mapped: dict[int, int]) -> None:
+    while mapped:
+        offset, length = mapped.popitem()
+        memory.unmap(address + offset, length)
+    memory.release(address, size)
+
+
+@dataclass(eq=False)
+class _Chunk:
+    """``size`` bytes at ``offset`` of every rank's range. ``descriptor`` is open until the peers have it, else -1."""
+
+    offset: int
+    size: int
+    descriptor: int
+    ranges: list[weakref.ref[_Range]] = field(default_factory=list)
+
+    @property
+    def stop(self) -> int:
+        return self.offset + self.size
+
+    def put(self, where: _Range, handle: int) -> None:
+        """Maps it into a range, which it does not keep."""
+        where.map(self.offset, self.size, handle)
+        self.ranges.append(weakref.ref(where))
+
+    def drop(self) -> None:
+        """Unmaps it wherever it is mapped."""
+        self.close_descriptor()
+        while self.ranges:
+            where = self.ranges.pop()()
+            if where is not None:
+                where.unmap(self.offset)
+
+    def close_descriptor(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+
+def _disconnect(connections: dict[int, object] | None, peers: dict[int, _Range], chunks: list[_Chunk]) -> None:
+    close_connections(connections)
+    while peers:
+        peers.popitem()[1].finalizer()
+    while chunks:
+        chunks.pop().close_descriptor()

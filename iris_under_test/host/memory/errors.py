@@ -1,0 +1,10 @@
+"""What the heap raises beside Python's own."""
+
+from __future__ import annotations
+
+__all__ = ["HeapOutOfMemory"]
+
+
+class HeapOutOfMemory(MemoryError, RuntimeError):  # noqa: N818 - as torch.OutOfMemoryError is named
+    """The heap, or the device under it, has no room. Both bases, since users of the reference catch either: there the
+    torch allocator raises MemoryError and the vmem allocator RuntimeError."""

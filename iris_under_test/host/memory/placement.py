@@ -1,0 +1,77 @@
+"""Where in a range of bytes allocations go: arithmetic only, the same decisions on every rank."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+__all__ = ["Placement"]
+
+
+class Placement:
+    """The live allocations of ``size`` bytes, lowest place first. Not thread-safe.
+
+    Example, 100 bytes: take(0, 30), take(32, 20), release(0): the holes are [0, 32) and [52, 100), and ``find(40, 4)``
+    is 52.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
+
+    @property
+    def end(self) -> int:
+        """The first byte after the highest allocation."""
+        return self._starts[-1] + self._sizes[self._starts[-1]] if self._starts else 0
+
+    @property
+    def free(self) -> int:
+        """Bytes outside every allocation, those lost to alignment among them."""
+        return self.size - sum(self._sizes.values())
+
+    @property
+    def largest_hole(self) -> int:
+        """Bytes of the longest run outside every allocation."""
+        return max((stop - start for start, stop in self._holes()), default=0)
+
+    def find(self, num_bytes: int, alignment: int, avoid: Iterable[tuple[int, int]] = ()) -> int | None:
+        """The lowest multiple of ``alignment`` with ``num_bytes`` free; None if there is none.
+
+        ``avoid``: further ranges [start, stop) in ascending order that must not be touched.
+        """
+        avoided = list(avoid)
+        for start, stop in self._holes():
+            place = -(-start // alignment) * alignment
+            for low, high in avoided:
+                if low < place + num_bytes and place < high:
+                    place = -(-high // alignment) * alignment
+            if place + num_bytes <= stop:
+                return place
+        return None
+
+    def take(self, offset: int, num_bytes: int) -> None:
+        """Makes [offset, offset + num_bytes), which ``find`` gave, an allocation."""
+        self._starts.insert(bisect_left(self._starts, offset), offset)
+        self._sizes[offset] = num_bytes
+
+    def release(self, offset: int) -> int:
+        """Takes back the allocation that starts at ``offset`` and returns its size; KeyError if none does."""
+        size = self._sizes.pop(offset)
+        del self._starts[bisect_left(self._starts, offset)]
+        return size
+
+    def overlaps(self, start: int, stop: int) -> bool:
+        """Whether a live allocation has a byte in [start, stop)."""
+        index = bisect_left(self._starts, stop) - 1
+        return index >= 0 and self._starts[index] + self._sizes[self._starts[index]] > start
+
+    def _holes(self) -> list[tuple[int, int]]:
+        holes, last = [], 0
+        for start in self._starts:
+            if start > last:
+                holes.append((last, start))
+            last = start + self._sizes[start]
+        if last < self.size:
+            holes.append((last, self.size))
+        return holes
