@@ -1,0 +1,107 @@
+"""``State``: what a benchmark is told, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["State"]
+
+
+class State:
+    """One configuration of one benchmark, on one rank. All ranks must tell it the same.
+
+    ``state[name]`` is the value of an axis (KeyError with the names that there are), ``state.get(name, default)``
+    likewise; ``num_ranks`` is always there.
+    """
+
+    def __init__(self, values: Mapping[str, Any], *, n_warmup: int, n_repeat: int, use_gluon: bool) -> None:
+        self.n_warmup = n_warmup
+        self.n_repeat = n_repeat
+        self.bytes: int | None = None
+        self.flops: float | None = None
+        self.counters: dict[str, float] = {}
+        self.skipped: str | None = None
+        self.fn: Callable[[], Any] | None = None
+        self.preamble_fn: Callable[[], Any] = _nothing
+        self.check_fn: Callable[[], Any] | None = None
+        self._values = dict(values)
+        self._use_gluon = use_gluon
+        self._asked_for_gluon = False
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            raise KeyError(f"no axis {name!r}: there are {', '.join(self._values)}")
+        return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an axis, or ``default`` where the benchmark has no such axis."""
+        return self._values.get(name, default)
+
+    @property
+    def use_gluon(self) -> bool:
+        """Whether the command line has ``--use_gluon``. A benchmark that never looks at it refuses to run with it, so
+        that no figure carries the wrong name (in the reference the option does nothing)."""
+        self._asked_for_gluon = True
+        return self._use_gluon
+
+    def set_bytes(self, count: int) -> None:
+        """How many bytes one call moves, for the bandwidth in GB/s."""
+        self.bytes = count
+
+    def set_flops(self, count: float) -> None:
+        """How many floating point operations one call does, for TFLOPS."""
+        self.flops = count
+
+    def add_counter(self, name: str, value: float) -> None:
+        """A further column of the results."""
+        self.counters[name] = value
+
+    def set_warmup(self, count: int) -> None:
+        """Warm-up calls of this benchmark, in place of ``--n_warmup``."""
+        self.n_warmup = count
+
+    def set_repeat(self, count: int) -> None:
+        """Timed calls of this benchmark, in place of ``--n_repeat``."""
+        self.n_repeat = count
+
+    def exec(
+        self,
+        fn: Callable[[], Any],
+        *,
+        preamble_fn: Callable[[], Any] | None = None,
+        check_fn: Callable[[], Any] | None = None,
+    ) -> None:
+        """Hands over what is timed; it runs after the benchmark has returned. ``preamble_fn`` runs, untimed, before
+        each call. ``check_fn`` runs once behind the last: the figures count only where it is true on every rank (not in
+        the reference).
+
+        Raises:
+            RuntimeError: the benchmark has called it before.
+        """
+        if self.fn is not None:
+            raise RuntimeError("the benchmark called state.exec twice")
+        self.fn = fn
+        self.preamble_fn = preamble_fn or _nothing
+        self.check_fn = check_fn
+
+    def skip(self, reason: str) -> None:
+        """This configuration is not measured, and the results say why. The benchmark should ``return`` behind it."""
+        self.skipped = reason
+
+    def check(self) -> None:
+        """Called when the benchmark has returned.
+
+        Raises:
+            RuntimeError: it never called ``exec`` though it was not skipped, or ignored ``--use_gluon``.
+        """
+        if self.skipped is not None:
+            return
+        if self.fn is None:
+            raise RuntimeError("the benchmark returned without a call of state.exec or state.skip")
+        if self._use_gluon and not self._asked_for_gluon:
+            raise RuntimeError("--use_gluon was given, but the benchmark never looks at state.use_gluon")
+
+
+def _nothing() -> None:
+    pass
