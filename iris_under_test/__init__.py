@@ -26,6 +26,9 @@ from .device.triton import (
 from .host import tensor_creation
 from .host.iris import Iris, iris
 from .host.logging import DEBUG, ERROR, INFO, WARNING, logger, set_logger_level
+from .host.platform import hip
+from .host.platform.raw_pointer import CUDAArrayInterface, tensor_from_ptr
+from .host.platform.utils import get_device_id_for_rank, is_simulation_env
 from .host.tracing import TraceEvent
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "ERROR",
     "INFO",
     "WARNING",
+    "CUDAArrayInterface",
     "DeviceContext",
     "Iris",
     "TraceEvent",
@@ -50,12 +54,16 @@ __all__ = [
     "do_bench",
     "experimental",
     "get",
+    "get_device_id_for_rank",
     "gluon",
+    "hip",
     "iris",
+    "is_simulation_env",
     "load",
     "logger",
     "put",
     "set_logger_level",
     "store",
     "tensor_creation",
+    "tensor_from_ptr",
 ]
