@@ -3,15 +3,23 @@
 ``pointer`` is the caller's own and is translated to the rank that is read. Lanes that the mask switches off are not
 read and have the value ``other``; without ``other`` they are undefined, so the kernel stores them only when it was
 given.
+
+001  in Gluon, with ``IrisDeviceCtx``.
+002  in Triton, with ``DeviceContext``.
+003  in Triton, with the function.
 """
 
+from functools import partial
+
 import torch
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.rma.transfer import OTHER, mask_form, run_transfers
+from conformance.rma.transfer import OTHER, PEERS, launch_triton, mask_form, mask_of, run_transfers
 from fixtures.requirement import requirement
-from harness.cases import ALL, TransferCase
+from harness.cases import ALL, SOME, TransferCase
 
 
 @gluon.jit(do_not_specialize=["from_rank"])
@@ -40,7 +48,50 @@ def load_kernel(
 load_anywhere = gluon.jit(load_kernel.fn, do_not_specialize=["source", "target", "keep", "n", "from_rank"])
 
 
+@triton.jit(do_not_specialize=PEERS)
+def load_by_context(
+    DeviceContext: tl.constexpr, context_tensor, source, target, keep, n, RANK: tl.constexpr, RANKS: tl.constexpr,
+    from_rank, MASK: tl.constexpr, OTHER: tl.constexpr, LOAD_MODIFIER: tl.constexpr, VOLATILE: tl.constexpr,
+    HINT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = None
+    if MASK != "none":
+        mask = mask_of(keep, n, offsets, MASK)
+    value = ctx.load(
+        source + offsets, from_rank, mask=mask, other=OTHER, cache_modifier=LOAD_MODIFIER, volatile=VOLATILE, hint=HINT
+    )
+    if OTHER is None:
+        tl.store(target + offsets, value, mask=mask)
+    else:
+        tl.store(target + offsets, value)
+
+
+@triton.jit(do_not_specialize=PEERS)
+def load_by_function(
+    load: tl.constexpr, heap_bases, source, target, keep, n, rank, from_rank, MASK: tl.constexpr, OTHER: tl.constexpr,
+    LOAD_MODIFIER: tl.constexpr, VOLATILE: tl.constexpr, HINT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = None
+    if MASK != "none":
+        mask = mask_of(keep, n, offsets, MASK)
+    # The caller comes first, whatever the parameters are called.
+    value = load(
+        source + offsets, rank, from_rank, heap_bases, mask=mask, other=OTHER, cache_modifier=LOAD_MODIFIER,
+        volatile=VOLATILE, hint=HINT,
+    )  # fmt: skip
+    if OTHER is None:
+        tl.store(target + offsets, value, mask=mask)
+    else:
+        tl.store(target + offsets, value)
+
+
 def launch(env, case, source, slot, keep, peer):
+    if case.form != "gluon":
+        launch_triton(env, case, "load", (load_by_context, load_by_function), (source, slot, keep), peer)
+        return
     kernel = load_kernel if case.aligned else load_anywhere
     warps = env.warps(case.warps)
     kernel[(case.grid,)](
@@ -84,12 +135,22 @@ def _read(env, pointer, rank):
     return int(seen[0])
 
 
-def cases(ranks, dtype):
+def cases(ranks, dtype, form="gluon"):
     from harness.cases import strategies
 
-    return strategies.transfers(ranks, dtype, other=True, volatile=True)
+    return strategies.transfers(ranks, dtype, other=True, volatile=True, form=form)
 
 
 @requirement("RMA-LOAD-001", cases=cases, dtype=ALL)
 def test_load(check, case):
+    check(run, case)
+
+
+@requirement("RMA-LOAD-002", cases=partial(cases, form="context"), weight=0.5, dtype=SOME)
+def test_load_by_context(check, case):
+    check(run, case)
+
+
+@requirement("RMA-LOAD-003", cases=partial(cases, form="function"), weight=0.75, dtype=SOME)
+def test_load_by_function(check, case):
     check(run, case)

@@ -6,11 +6,14 @@ peer. torch.distributed's all_to_all_single moves the same payloads; then the wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+import triton
+import triton.language as tl
 
 from fixtures.worker import Env
 from harness.cases import TransferCase, kept_lanes, of_name, payload, rounds_needed
@@ -81,6 +84,50 @@ def _round(
 
 def _slot(case: TransferCase, sender: int) -> int:
     return SLOTS + sender * SLOT_STRIDE + case.dst_offset * of_name(case.dtype).itemsize
+
+
+@triton.jit
+def mask_of(keep, n, offsets, MASK: tl.constexpr):
+    """The mask of a ``mask_form``, "range" or "pattern", in a Triton kernel."""
+    mask = offsets < n
+    if MASK == "pattern":
+        mask = mask & (tl.load(keep + offsets, mask=mask, other=0) != 0)
+    return mask
+
+
+def launch_triton(
+    env: Env, case: TransferCase, op: str, kernels: tuple[Any, Any], data: tuple[Any, ...], *peers: int
+) -> None:
+    """Launch the first of ``kernels`` with ``DeviceContext``, or the second with the function ``op``; by the case's
+    form.
+
+    Their parameters: what the form takes, ``data`` (source, target, keep), n, the calling rank (constexpr for the
+    context, with the world's size), ``peers``, MASK, OTHER, LOAD_MODIFIER, STORE_MODIFIER or VOLATILE, HINT, BLOCK.
+    """
+    by_context, by_function = kernels
+    kernel = by_context if case.form == "context" else by_function
+    if case.hinted or not case.aligned:
+        kernel = anywhere(kernel)
+    if case.form == "context":
+        first, caller = (env.under_test.triton_context, env.context), (env.rank, env.world_size)
+    else:
+        first, caller = (env.under_test.function(op), env.iris.get_heap_bases()), (env.rank,)
+    kernel[(case.grid,)](
+        *first, *data, case.n, *caller, *peers,
+        mask_form(case), OTHER if case.other else None, case.load_modifier,
+        case.volatile if op == "load" else case.store_modifier,
+        16 if case.hinted else None, case.block, num_warps=env.warps(case.warps),
+    )  # fmt: skip
+
+
+PEERS = ["rank", "from_rank", "to_rank"]
+"""Parameters of Triton kernels that are not specialised, so that all ranks run one binary."""
+
+
+@functools.cache
+def anywhere(kernel: Any) -> Any:
+    """The Triton kernel compiled for pointers and counts of any alignment."""
+    return triton.jit(kernel.fn, do_not_specialize=[*PEERS, "source", "target", "keep", "n"])
 
 
 def mask_form(case: TransferCase) -> str:

@@ -9,15 +9,16 @@ The dataclasses and payloads are imported on ranks; the Hypothesis strategies ar
 
 from harness.cases.atomic import AtomicCase
 from harness.cases.collective import GatherCase, chunks_of, members_of
-from harness.cases.dtypes import ALL, FLOATS, INTEGERS, converted, of_name, size_of, vector_of
+from harness.cases.dtypes import ALL, FLOATS, INTEGERS, SOME, converted, of_name, size_of, vector_of
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
 from harness.cases.tensor import TensorCase
+from harness.cases.tracing import TraceCase
 from harness.cases.transfer import MASKS, TransferCase, kept_lanes
 
 __all__ = [
-    "ALL", "FLOATS", "INTEGERS", "MASKS", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase",
-    "TensorCase", "TransferCase", "case_type", "chunks_of", "converted", "digits", "from_json", "kept_lanes",
+    "ALL", "FLOATS", "INTEGERS", "MASKS", "SOME", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase",
+    "TensorCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "converted", "digits", "from_json", "kept_lanes",
     "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

@@ -16,7 +16,8 @@ class AtomicCase:
     ``spt`` 0 is the scalar form: one operation per work-group, n work-groups. ``warps`` wavefronts per work-group.
     ``returned``: the kernel uses the old values (else the compiler may emit the form that returns nothing). ``mask``
     names a pattern of ``kept_lanes``; ``atomic_cas`` has no mask. ``sem`` and ``scope`` None are Triton's defaults.
-    ``high``: start near the end of the dtype's range, so that integer sums wrap and bit 31 or 63 takes part.
+    ``high``: start near the end of the dtype's range, so that integer sums wrap and bit 31 or 63 takes part. ``form``:
+    which kernel acts, one of ``transfer.FORMS``.
     """
 
     op: str = "add"
@@ -32,6 +33,7 @@ class AtomicCase:
     scope: str | None = None
     offset: int = 0
     high: bool = False
+    form: str = "gluon"
 
     @property
     def block(self) -> int:

@@ -34,6 +34,10 @@ def vector_of(name: str) -> int:
     return 16 // size_of(name)
 
 
+SOME = ("fp16", "int8", "fp64")
+"""One of each size and kind, for what another requirement tries with all."""
+
+
 def converted(name: str) -> str:
     """Another dtype, no wider, to which every payload of this one converts alike everywhere: rounded to the nearest.
 

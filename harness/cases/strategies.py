@@ -15,6 +15,7 @@ from harness.cases.atomic import AtomicCase
 from harness.cases.collective import GatherCase
 from harness.cases.dtypes import size_of, vector_of
 from harness.cases.simple import MessageCase
+from harness.cases.tracing import TraceCase
 from harness.cases.transfer import LANES, MASKS, REGION, TransferCase
 
 SHAPES = ((1, 1), (0, 4), (2, 2))
@@ -80,9 +81,10 @@ def transfers(
     other: bool = False,
     volatile: bool = False,
     direction: bool = False,
+    form: str = "gluon",
 ) -> TransferCase:
-    """Cases of put, store, get, load and copy. ``other``, ``volatile``, ``direction``: whether the op has such an
-    argument."""
+    """Cases of put, store, get, load and copy in one ``form``. ``other``, ``volatile``, ``direction``: whether the op
+    has such an argument."""
     targets = draw(rank_patterns(ranks))
     spt, warps = draw(st.sampled_from(SHAPES))
     mask = draw(st.sampled_from(["range", "none", *MASKS[2:]]))
@@ -107,6 +109,8 @@ def transfers(
         volatile=volatile and draw(st.sampled_from([False, False, False, True])),
         direction=draw(st.sampled_from(["to", "from"])) if direction else "to",
         retyped=direction and draw(st.sampled_from([False, False, True])),
+        form=form,
+        hinted=form != "gluon" and aligned and draw(st.booleans()),
     )
 
 
@@ -126,8 +130,8 @@ def contributions_per_cell(op: str, dtype: str) -> int:
 
 
 @st.composite
-def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
-    """Cases of one atomic. Contention on a cell stays within ``contributions_per_cell``."""
+def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon") -> AtomicCase:
+    """Cases of one atomic in one ``form``. Contention on a cell stays within ``contributions_per_cell``."""
     targets = draw(rank_patterns(ranks))
     # Triton 3.6 cannot compile a compare-and-swap of several elements per thread.
     spt, warps = draw(st.sampled_from([(1, 1), (0, 1), (1 if op == "cas" else 2, 4)]))
@@ -157,6 +161,7 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> AtomicCase:
         scope=scope,
         offset=draw(st.integers(0, 32)),
         high=draw(st.booleans()) if dtype.startswith("int") else False,
+        form=form,
     )
 
 
@@ -224,4 +229,35 @@ def messages(draw: st.DrawFn, dtype: str, shape: str) -> MessageCase:
         shape=shape,
         late=late,
         late_ms=draw(st.integers(1, 20)) if late != "nobody" else 0,
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn, ranks: int, form: str) -> TraceCase:
+    """Cases of tracing. What is compiled anew comes from three kernels: each kind of event is in one of the last two."""
+    kinds, dtype, spt, warps, masked, ended = draw(
+        st.sampled_from(
+            [
+                ((3,), "int32", 1, 1, True, True),
+                (tuple(range(7)), "fp16", 4, 4, True, True),
+                (tuple(range(13, 6, -1)), "fp64", 1, 4, False, False),
+            ]
+        )
+    )
+    grid = draw(st.integers(1, 6))
+    launches = draw(st.integers(1, 3))
+    count = grid * launches * len(kinds)
+    return TraceCase(
+        form=form,
+        kinds=kinds,
+        dtype=dtype,
+        step=draw(st.integers(0, ranks - 1)),
+        grid=grid,
+        n=draw(counts(spt * 64 * warps, grid * spt * 64 * warps)),
+        masked=masked,
+        ended=ended,
+        launches=launches,
+        room=draw(st.sampled_from([count, count + 1, max(1, count - 1), max(1, count // 2), 1, 4096])),
+        spt=spt,
+        warps=warps,
     )

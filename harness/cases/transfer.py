@@ -13,6 +13,9 @@ from harness.cases.dtypes import converted, size_of, vector_of
 from harness.cases.registry import case_type
 
 LANES = 64
+FORMS = ("gluon", "context", "function")
+"""Which kernel acts: Gluon's with ``IrisDeviceCtx``, Triton's with ``DeviceContext``, or Triton's with functions."""
+
 MASKS = ("none", "range", "even", "odd", "last", "holes", "all_false")
 """``none``: no mask argument, n is a multiple of the block; ``range``: only offsets < n; the others also switch off
 lanes below n, by a pattern that differs from rank to rank."""
@@ -31,7 +34,8 @@ class TransferCase:
     wavefronts make a block. ``aligned``: the kernel is specialised on 16-byte pointers and n divisible by 16, as it
     is for users who pass plain tensors; else it knows neither. ``src_offset`` and ``dst_offset`` count elements.
     ``direction`` is which end of a copy the caller is; ``retyped``: its target pointer has another element
-    type, to which values are converted. ``other``: pass ``other=``.
+    type, to which values are converted. ``other``: pass ``other=``. ``form`` is one of ``FORMS``; ``hinted``, for
+    Triton's: the kernel knows nothing of the pointers but what ``hint=16`` says; they must be ``aligned``.
     """
 
     dtype: str = "int32"
@@ -49,6 +53,8 @@ class TransferCase:
     volatile: bool = False
     direction: str = "to"
     retyped: bool = False
+    form: str = "gluon"
+    hinted: bool = False
 
     @property
     def vector(self) -> int:
