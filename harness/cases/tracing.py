@@ -1,0 +1,47 @@
+"""A kernel that records events while it moves blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.cases.dtypes import size_of
+from harness.cases.registry import case_type
+
+
+@case_type
+@dataclass(frozen=True)
+class TraceCase:
+    """``launches`` launches of ``grid`` programs; each program puts its block once for every event of ``kinds``.
+
+    ``form``: "gluon" or "triton". ``step``: the target is that many ranks away. ``n``: elements that the mask
+    ``offsets < n`` keeps, of all programs together; ``masked``: whether the events are given the mask. ``ended``:
+    whether the events are ended. ``room``: events that fit in the buffers. ``spt``: elements per thread.
+    """
+
+    form: str = "gluon"
+    kinds: tuple[int, ...] = (3,)
+    dtype: str = "int32"
+    step: int = 1
+    grid: int = 1
+    n: int = 1
+    masked: bool = True
+    ended: bool = True
+    launches: int = 1
+    room: int = 64
+    spt: int = 1
+    warps: int = 1
+
+    @property
+    def block(self) -> int:
+        """Elements per program."""
+        return self.spt * 64 * self.warps
+
+    @property
+    def count(self) -> int:
+        """Events of one rank."""
+        return self.launches * self.grid * len(self.kinds)
+
+    def payload(self, program: int) -> int:
+        """Bytes that an event of that program moves; 0 if it is not told."""
+        kept = min(max(self.n - program * self.block, 0), self.block)
+        return kept * size_of(self.dtype) if self.masked else 0
