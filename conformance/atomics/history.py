@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -49,6 +51,63 @@ def atomic_kernel(
         old = apply(ctx, pointer, compare, value, to_rank, mask, SEM, SCOPE)
         if RETURNED:
             gl.store(olds + offsets, old, mask=mask)
+
+
+_UNKNOWN = ["cells", "cell_of", "values", "compares", "keep", "olds", "n", "rank", "to_rank"]
+
+
+@triton.jit(do_not_specialize=_UNKNOWN)
+def atomic_by_context(
+    DeviceContext: tl.constexpr, context_tensor, apply: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr,
+    cells, cell_of, values, compares, keep, olds, n, to_rank,
+    MASKED: tl.constexpr, RETURNED: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """``apply(ctx, pointer, compare, value, to_rank, mask, sem, scope)`` is the method under test; BLOCK 0: scalar."""
+    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
+    if BLOCK == 0:
+        lane = tl.program_id(0)
+        pointer = cells + tl.load(cell_of + lane)
+        old = apply(ctx, pointer, tl.load(compares + lane), tl.load(values + lane), to_rank, None, SEM, SCOPE)
+        if RETURNED:
+            tl.store(olds + lane, old)
+    else:
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = None
+        if MASKED:
+            mask = offsets < n
+            mask = mask & (tl.load(keep + offsets, mask=mask, other=0) != 0)
+        pointer = cells + tl.load(cell_of + offsets)
+        compare, value = tl.load(compares + offsets), tl.load(values + offsets)
+        old = apply(ctx, pointer, compare, value, to_rank, mask, SEM, SCOPE)
+        if RETURNED:
+            tl.store(olds + offsets, old, mask=mask)
+
+
+@triton.jit(do_not_specialize=_UNKNOWN)
+def atomic_by_function(
+    function: tl.constexpr, heap_bases, apply: tl.constexpr, rank,
+    cells, cell_of, values, compares, keep, olds, n, to_rank,
+    MASKED: tl.constexpr, RETURNED: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """``apply(function, heap_bases, rank, pointer, ...)`` calls the function under test; BLOCK 0: scalar."""
+    if BLOCK == 0:
+        lane = tl.program_id(0)
+        pointer = cells + tl.load(cell_of + lane)
+        compare, value = tl.load(compares + lane), tl.load(values + lane)
+        old = apply(function, heap_bases, rank, pointer, compare, value, to_rank, None, SEM, SCOPE)
+        if RETURNED:
+            tl.store(olds + lane, old)
+    else:
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = None
+        if MASKED:
+            mask = offsets < n
+            mask = mask & (tl.load(keep + offsets, mask=mask, other=0) != 0)
+        pointer = cells + tl.load(cell_of + offsets)
+        compare, value = tl.load(compares + offsets), tl.load(values + offsets)
+        old = apply(function, heap_bases, rank, pointer, compare, value, to_rank, mask, SEM, SCOPE)
+        if RETURNED:
+            tl.store(olds + offsets, old, mask=mask)
 
 
 def run_atomics(env: Env, case: AtomicCase, apply: Any) -> dict[str, Any] | None:
@@ -98,13 +157,23 @@ def _launch(env: Env, case: AtomicCase, apply: Any, target: int, cells: torch.Te
         whole = np.resize(values, case.grid * case.block) if case.n else np.ones(case.block, dtype=values.dtype)
         return torch.from_numpy(whole).to(type_).to(device)
 
-    atomic_kernel[(case.grid,)](
-        env.device_context, env.context, apply, cells,
-        operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype), operand(mine.compare, dtype),
-        torch.from_numpy(mine.acts.astype(np.uint8)).to(device),
-        olds, case.n, target,
-        case.op != "cas", case.returned, case.sem, case.scope, case.spt, env.device.lanes, warps, num_warps=warps,
+    data = (
+        cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype), operand(mine.compare, dtype),
+        torch.from_numpy(mine.acts.astype(np.uint8)).to(device), olds, case.n, target,
+        case.op != "cas", case.returned, case.sem, case.scope,
     )  # fmt: skip
+    if case.form == "gluon":
+        atomic_kernel[(case.grid,)](
+            env.device_context, env.context, apply, *data, case.spt, env.device.lanes, warps, num_warps=warps
+        )
+    elif case.form == "context":
+        context = (env.under_test.triton_context, env.context)
+        block = case.block if case.spt else 0
+        atomic_by_context[(case.grid,)](*context, apply, env.rank, env.world_size, *data, block, num_warps=warps)
+    else:
+        function = (env.under_test.function(f"atomic_{case.op}"), env.iris.get_heap_bases())
+        block = case.block if case.spt else 0
+        atomic_by_function[(case.grid,)](*function, apply, env.rank, *data, block, num_warps=warps)
 
 
 def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) -> AtomicHistory:

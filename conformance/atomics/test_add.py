@@ -2,8 +2,16 @@
 
 Integers wrap; floating-point operands are small whole numbers, so that every order of additions gives the same bits.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
+
+001  in Gluon, with ``IrisDeviceCtx``.
+002  in Triton, with ``DeviceContext``.
+003  in Triton, with the function.
 """
 
+from functools import partial
+
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -16,16 +24,39 @@ def apply(ctx, pointer, compare, value, to_rank, mask, sem: gl.constexpr, scope:
     return ctx.atomic_add(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
 
 
+@triton.jit
+def by_context(ctx, pointer, compare, value, to_rank, mask, sem: tl.constexpr, scope: tl.constexpr):
+    return ctx.atomic_add(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
+
+
+@triton.jit
+def by_function(
+    atomic_add: tl.constexpr, heap_bases, rank, pointer, compare, value, to_rank, mask, sem: tl.constexpr,
+    scope: tl.constexpr,
+):  # fmt: skip
+    return atomic_add(pointer, value, rank, to_rank, heap_bases, mask=mask, sem=sem, scope=scope)
+
+
 def run(env, case):
-    return run_atomics(env, case, apply)
+    return run_atomics(env, case, {"gluon": apply, "context": by_context, "function": by_function}[case.form])
 
 
-def cases(ranks, dtype):
+def cases(ranks, dtype, form="gluon"):
     from harness.cases import strategies
 
-    return strategies.atomics(ranks, "add", dtype)
+    return strategies.atomics(ranks, "add", dtype, form)
 
 
 @requirement("ATOMIC-ADD-001", cases=cases, dtype=("int32", "int64", "fp32", "fp64", "fp16", "bf16"))
 def test_add(check, case):
+    check(run, case)
+
+
+@requirement("ATOMIC-ADD-002", cases=partial(cases, form="context"), weight=0.5, dtype=("int32", "fp64", "bf16"))
+def test_add_by_context(check, case):
+    check(run, case)
+
+
+@requirement("ATOMIC-ADD-003", cases=partial(cases, form="function"), weight=0.75, dtype=("int32", "fp64", "bf16"))
+def test_add_by_function(check, case):
     check(run, case)

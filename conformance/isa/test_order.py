@@ -13,7 +13,6 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.atomics.history import run_atomics
 from conformance.isa.targets import seen_order, wanted_order
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -25,8 +24,7 @@ SEMS, SCOPES = ("relaxed", "release", "acquire", "acq_rel"), ("sys", "gpu", "cta
 
 
 def run(env, case):
-    apply = importlib.import_module(f"conformance.atomics.test_{case.op}").apply
-    wrong = run_atomics(env, case, apply)
+    wrong = importlib.import_module(f"conformance.atomics.test_{case.op}").run(env, case)
     found = Findings(env.rank)
     launches = env.launched()
     deaf = case.op == "cas" and compare_and_swap_is_deaf(env)
