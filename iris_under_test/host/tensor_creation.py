@@ -10,8 +10,8 @@ device, computed in place, so that nothing is allocated beside the heap. Random 
 ``out`` must have exactly as many elements, the dtype and a place on the heap; the result is a view of it in the asked
 shape, at the same address.
 
-Raises, all of them. What one rank does wrong is told to the others: they get a ValueError that names the rank, none
-waits for it, and nothing is allocated anywhere.
+Raises, all of them. What one rank does wrong is told to the others: they get a ValueError or RuntimeError that names
+the rank, none waits for it, and nothing is allocated anywhere.
     RuntimeError: ``device`` is not the instance's; ``out`` has another element count or dtype or lies off the heap;
         ``requires_grad`` of an integer tensor; ranks disagree on the size; torch refuses the values for the dtype (its
         own message).
@@ -386,31 +386,19 @@ def _allocate(
     strides: tuple[int, ...] | None,
     fill: Filler | None,
 ) -> torch.Tensor:
-    failures: list[Exception] = []
-
     def shaped(flat: torch.Tensor) -> torch.Tensor:
         return flat.view(shape) if strides is None else flat.as_strided(shape, strides)
 
-    def initialise(flat: torch.Tensor) -> None:
-        # Before the ranks meet in the heap: its failure is this rank's own.
-        try:
-            if fill is not None:
-                fill(shaped(flat))
-        except Exception as error:
-            failures.append(error)
-            raise
-
+    initialise = None if fill is None else lambda flat: fill(shaped(flat))
     try:
         return shaped(heap.allocate(math.prod(shape), dtype, initialise=initialise))
     except Exception as error:
-        if failures:
-            raise
         raise _AlreadyTold(error) from error
 
 
 def _refuse(heap: SymmetricHeap) -> None:
     """Takes this rank's place in the allocation that the other ranks make: a negative count is refused on all."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RuntimeError):
         heap.allocate(-1, torch.uint8)
 
 
