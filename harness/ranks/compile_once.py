@@ -13,6 +13,7 @@ Nothing is wrapped around a launch: kernels that are in memory never come here. 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import hashlib
 import os
 import pickle
@@ -274,6 +275,9 @@ def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result
 
 def _child(parent: int, compile_it: Callable[[], Any], output: int, result: int) -> None:
     """In the forked child; never returns."""
+    # What the parent has yet to collect must not be finalised here: memory of a GPU, whose driver ends a forked process
+    # that touches it, or a file that is the parent's to remove.
+    gc.disable()
     try:
         processes.die_with_parent(parent)
         processes.leave_no_core()

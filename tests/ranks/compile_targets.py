@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -153,6 +154,29 @@ def compile_killed(env: dict[str, Any], payload: Any) -> None:
 
 def compile_leaving(env: dict[str, Any], payload: Any) -> None:
     _planted(lambda: os._exit(3), 128)
+
+
+class OfThisProcess:
+    """As a GPU's memory: to finalise it in a forked process ends that process."""
+
+    def __init__(self) -> None:
+        self.process, self.cycle = os.getpid(), self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.process:
+            os.abort()
+
+
+def compile_beside_garbage(env: dict[str, Any], payload: Any) -> None:
+    """While the compiler runs there is a cycle that nobody refers to any more, and every allocation may collect it."""
+    held = [OfThisProcess()]
+
+    def act() -> None:
+        held.clear()
+        gc.set_threshold(1)
+        assert [[number] for number in range(1000)]
+
+    _planted(act, 2048)
 
 
 def compile_unpicklable(env: dict[str, Any], payload: Any) -> None:

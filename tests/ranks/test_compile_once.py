@@ -126,6 +126,10 @@ def test_a_stalling_compiler_is_an_error_of_the_harness(rig: Rig) -> None:
         assert "copy" in error.message
 
 
+def test_what_the_parent_has_to_collect_is_left_to_it(rig: Rig) -> None:
+    rig.group.call(f"{TARGETS}:compile_beside_garbage", deadline=200)
+
+
 def test_it_can_be_taken_out_again(rig: Rig) -> None:
     assert rig.group.call(f"{TARGETS}:uninstall_and_install") == [[True, True, True]] * 3
 
