@@ -197,9 +197,12 @@ def measure(bench: Latency, name: str) -> float:
         bench.last.zero_()
         bench.device.synchronize()
         reference.meet()
-        seconds[steps], fine = bench.clock.time(
-            bench.ready[name, steps], lambda steps=steps: torch.tensor(right(steps))
-        )
+
+        def check(steps: int = steps) -> torch.Tensor:
+            bench.device.synchronize()
+            return torch.tensor(right(steps))
+
+        seconds[steps], fine = bench.clock.time(bench.ready[name, steps], check)
         bench.device.synchronize()
         reference.meet()
         if not fine:
@@ -227,7 +230,7 @@ def main() -> None:
         _gpus(device, arguments.ranks) as held,
         RankGroup(arguments.ranks, setup="benchmarks.latency:setup", options=options, **held) as group,
     ):
-        names = group.call("benchmarks.latency:prepare", None, deadline=40)[0]
+        names = group.call("benchmarks.latency:prepare", None, deadline=300)[0]
         times: dict[str, list[float]] = {name: [] for name in names}
         for round_ in range(arguments.repeat):
             print(f"round {round_ + 1} of {arguments.repeat}", file=sys.stderr)
