@@ -15,10 +15,10 @@ from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
 from harness.cases.tensor import TensorCase
 from harness.cases.tracing import TraceCase
-from harness.cases.transfer import MASKS, TransferCase, kept_lanes
+from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
-    "ALL", "FLOATS", "INTEGERS", "MASKS", "SOME", "AtomicCase", "GatherCase", "HostCase", "IsaCase", "MessageCase",
-    "TensorCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "converted", "digits", "from_json", "kept_lanes",
-    "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
+    "ALL", "FLOATS", "FORMS", "INTEGERS", "MASKS", "SOME", "AtomicCase", "GatherCase", "HostCase", "IsaCase",
+    "MessageCase", "TensorCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "converted", "digits",
+    "from_json", "kept_lanes", "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

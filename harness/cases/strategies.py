@@ -234,7 +234,7 @@ def messages(draw: st.DrawFn, dtype: str, shape: str) -> MessageCase:
 
 @st.composite
 def traces(draw: st.DrawFn, ranks: int, form: str) -> TraceCase:
-    """Cases of tracing. What is compiled anew comes from three kernels: each kind of event is in one of the last two."""
+    """Cases of tracing, from three kernels; each kind of event is in one of the last two."""
     kinds, dtype, spt, warps, masked, ended = draw(
         st.sampled_from(
             [

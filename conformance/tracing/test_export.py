@@ -1,0 +1,206 @@
+"""export(filename, merge, unit): recorded events as a file that Perfetto's trace processor takes whole.
+
+The file is read by that program's own rules (``harness.oracles.perfetto``): nothing may be dropped, and its slices must
+be the events in the buffers, each on a thread of its rank. With merge, rank 0 writes the events of all ranks into one
+file. Where a file cannot be written on one rank, every rank is told.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import torch.distributed as dist
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.runtime import driver
+
+from conformance.host.checks import run_named
+from conformance.tracing.traced import COLUMNS, NAMES, Traced
+from fixtures.requirement import requirement
+from harness.cases import HostCase, TraceCase
+from harness.oracles import perfetto
+
+HERTZ = {"hip": 100_000_000, "cuda": 1_000_000_000}
+NUMBERS = ("pid_m", "pid_n", "target_rank", "op_index", "payload_size", "xcc_id", "cu_id")
+
+
+@gluon.jit
+def crossed_kernel(IrisDeviceCtx: gl.constexpr, context_tensor, data):
+    """Two events that overlap in part, around a third: the first ends before the second, and one of no extent."""
+    ctx = IrisDeviceCtx.initialize(context_tensor, tracing=True)
+    program = gl.program_id(0)
+    first = ctx.tracing.record_event_start(0, ctx.cur_rank, data, program, 0)
+    second = ctx.tracing.record_event_start(1, ctx.cur_rank, data, program, 1)
+    ctx.tracing.record_event_start(200, ctx.cur_rank, data, program, 2)
+    ctx.tracing.record_event_end(first)
+    ctx.tracing.record_event_end(second)
+
+
+class Folder:
+    """A folder that all ranks share, inside the with block; collective."""
+
+    def __init__(self, env):
+        self._env = env
+        self._folder = tempfile.TemporaryDirectory() if env.rank == 0 else None
+
+    def __enter__(self):
+        name = [self._folder.name if self._folder else ""]
+        dist.broadcast_object_list(name, src=0)
+        return Path(name[0])
+
+    def __exit__(self, *_):
+        self._env.settle()
+        if self._folder:
+            self._folder.cleanup()
+
+
+def rows(env, tracing, unit):
+    """What a file must say of this rank's events: (name, duration in nanoseconds of the file's time, arguments)."""
+    count = min(int(tracing.trace_counter), tracing.max_events)
+    columns = {name: tracing.trace_buffers[name][:count].tolist() for name in COLUMNS}
+    per_tick = 1000 if unit == "cycles" else 1_000_000_000 // HERTZ[driver.active.get_current_target().backend]
+    found = []
+    for i in range(count):
+        name = (
+            NAMES[columns["event_id"][i]] if columns["event_id"][i] < len(NAMES) else f"event {columns['event_id'][i]}"
+        )
+        end = columns["duration_cycles"][i]
+        extent = per_tick * (end - columns["timestamp"][i]) if end else 0
+        arguments = {name: columns[name][i] for name in NUMBERS} | {"address": f"{columns['address'][i]:#x}"}
+        found.append((f"rank {env.rank}", name, extent, tuple(sorted(arguments.items()))))
+    return found
+
+
+def expect_file(found, what, path, trace, wanted):
+    """``path`` holds ``trace``, which Perfetto would take whole, and whose slices are ``wanted``."""
+    if not path.is_file():
+        found.note(f"{what}: {path.name}", "no file", "a file")
+        return
+    text = path.read_text()
+    found.equal(f"{what}: the file is what was returned", json.loads(text) == trace, True)
+    slices, problems = perfetto.load(text)
+    found.equal(f"{what}: problems", problems[:3], [])
+    got = Counter((s.process, s.name, s.dur, s.arguments) for s in slices)
+    found.equal(f"{what}: events missing", sorted((Counter(wanted) - got).elements())[:2], [])
+    found.equal(f"{what}: events added", sorted((got - Counter(wanted)).elements())[:2], [])
+    if slices:
+        found.equal(f"{what}: time of the first event", min(s.ts for s in slices), 0)
+    threads = {}
+    for s in slices:
+        threads.setdefault(s.process, set()).add(s.thread)
+    found.true(f"{what}: threads {threads}", all(all(names) for names in threads.values()))
+
+
+def gathered(rows_of_rank):
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, rows_of_rank)
+    return [row for part in parts for row in part]
+
+
+def check_files(env, found, form, unit, room):
+    case = TraceCase(form=form, kinds=(3, 5, 13), grid=3, n=150, launches=2, room=room)
+    traced = Traced(env, case)
+    tracing = traced.iris.tracing
+    tracing.enable(max_events=room)
+    with env.acting():
+        traced.launch()
+    env.settle()
+    wanted = rows(env, tracing, unit)
+    with Folder(env) as folder:
+        own = tracing.export(str(folder / "own.json"), unit=unit)
+        expect_file(found, "own file", folder / f"own_rank{env.rank}.json", own, wanted)
+        merged = tracing.export(folder / "all.json", merge=True, unit=unit)
+        env.settle()
+        everyone = gathered(wanted)
+        expect_own = folder / f"all_rank{env.rank}.json"
+        found.true(f"{expect_own.name} beside the merged file", expect_own.is_file())
+        if env.rank == 0:
+            expect_file(found, "merged file", folder / "all.json", merged, everyone)
+            lost = {f"rank {rank}": max(0, case.count - room) for rank in range(env.world_size)}
+            found.equal("events left out", merged["otherData"]["events left out"], lost)
+        else:
+            found.equal("export(merge=True) elsewhere than on rank 0", merged, {})
+    traced.iris.close()
+
+
+def check_crossed(env, found):
+    """Events that overlap in part, instants, unknown kinds, programs at once: nothing of it is lost in the file."""
+    iris = env.under_test.iris(heap_size=1 << 16)
+    data = iris.zeros(4, dtype=iris.get_heap_bases().dtype)
+    iris.tracing.enable(max_events=100)
+    with env.acting():
+        for _ in range(2):
+            crossed_kernel[(4,)](env.device_context, iris.get_device_context(), data, num_warps=1)
+    env.settle()
+    with Folder(env) as folder:
+        trace = iris.tracing.export(folder / "crossed.json")
+        wanted = rows(env, iris.tracing, "cycles")
+        found.equal("events", len(wanted), 24)
+        expect_file(found, "crossed", folder / f"crossed_rank{env.rank}.json", trace, wanted)
+    iris.close()
+
+
+def check_partly(env, found):
+    """Only the last rank has tracing enabled; the others warn, and nobody waits."""
+    case = TraceCase(kinds=(3,), grid=2, n=10, step=0)
+    traced = Traced(env, case)
+    tracing, last = traced.iris.tracing, env.world_size - 1
+    if env.rank == last:
+        tracing.enable(max_events=10)
+    with env.acting():
+        traced.launch()
+    env.settle()
+    wanted = gathered(rows(env, tracing, "cycles") if env.rank == last else [])
+    with Folder(env) as folder:
+        merged = tracing.export(folder / "partly.json", merge=True)
+        env.settle()
+        files = sorted(path.name for path in folder.iterdir())
+        found.equal("files", files, ["partly.json", f"partly_rank{last}.json"])
+        if env.rank == 0:
+            expect_file(found, "partly", folder / "partly.json", merged, wanted)
+    traced.iris.close()
+
+
+def check_unwritable(env, found):
+    """A folder that is not there: OSError; where it is so on one rank only, the others are told."""
+    iris = env.under_test.iris(heap_size=1 << 16)
+    iris.tracing.enable(max_events=10)
+    with Folder(env) as folder:
+        found.raises("export to a missing folder", OSError, lambda: iris.tracing.export(folder / "no" / "x.json"))
+        bad = env.world_size - 1
+        path = folder / ("no" if env.rank == bad else ".") / "x.json"
+        kind = OSError if env.rank == bad else RuntimeError
+        found.raises(
+            "merged export, one rank to a missing folder", kind, lambda: iris.tracing.export(path, merge=True),
+            says="" if env.rank == bad else str(bad),
+        )  # fmt: skip
+        taken = folder / "taken.json"
+        if env.rank == 0:
+            taken.mkdir()
+        env.settle()
+        kind = OSError if env.rank == 0 else RuntimeError
+        found.raises("merged export onto a folder", kind, lambda: iris.tracing.export(taken, merge=True))
+        trace = iris.tracing.export(folder / "empty.json")
+        expect_file(found, "no events", folder / f"empty_rank{env.rank}.json", trace, [])
+    iris.close()
+
+
+CHECKS = {"files": check_files, "crossed": check_crossed, "partly": check_partly, "unwritable": check_unwritable}
+
+
+def run(env, case):
+    return run_named(env, case, CHECKS)
+
+
+def cases(ranks):
+    files = [
+        HostCase("files", arguments)
+        for arguments in (("gluon", "cycles", 64), ("triton", "us", 18), ("gluon", "us", 7))
+    ]
+    return [*files, HostCase("crossed"), HostCase("partly"), HostCase("unwritable")]
+
+
+@requirement("TRACE-EXPORT-001", cases=cases)
+def test_export(check, case):
+    check(run, case)

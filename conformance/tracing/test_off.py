@@ -1,0 +1,93 @@
+"""Tracing that is off costs nothing and writes nothing.
+
+OFF-001   A kernel that was compiled with tracing does its work where the host has not enabled it, or where it is given
+          a context tensor from before: it records nothing and touches no memory of tracing.
+COST-001  Compiled without tracing, a kernel with calls to record events is the same code as one without them.
+"""
+
+import torch
+
+from conformance.tracing.traced import COLUMNS, Traced
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness import isa
+from harness.cases import TraceCase
+
+TRACING_ENTRIES = 17
+
+
+def run_disabled(env, case):
+    found = Findings(env.rank)
+    traced = Traced(env, case)
+    tracing = traced.iris.tracing
+    early = traced.iris.get_device_context()
+    entries = early[2 + env.world_size :].tolist()
+    found.equal("entries of the context tensor about tracing", entries, [0] * TRACING_ENTRIES)
+    with env.acting():
+        traced.launch()
+    env.settle()
+    traced.moved(found)
+    found.equal("enabled", tracing.enabled, False)
+    tracing.enable(max_events=case.room)
+    for name in COLUMNS:
+        tracing.trace_buffers[name].fill_(-7)
+    traced.target.zero_()
+    env.settle()
+    with env.acting():
+        traced.launch(context=early)
+    env.settle()
+    traced.moved(found)
+    found.equal("events recorded through an early context tensor", int(tracing.trace_counter), 0)
+    for name in COLUMNS:
+        found.same(name, tracing.trace_buffers[name], torch.full_like(tracing.trace_buffers[name], -7))
+    env.settle()
+    traced.iris.close()
+    return found.first
+
+
+def run_cost(env, case):
+    found = Findings(env.rank)
+    traced = Traced(env, case)
+    tracing = traced.iris.tracing
+    tracing.enable(max_events=case.room)
+    codes = {}
+    env.launched()
+    with env.acting():
+        for what, options in (
+            ("without calls", {"plain": True}),
+            ("with calls, tracing off", {"tracing": False}),
+            ("with calls, tracing on", {"tracing": True}),
+        ):
+            traced.launch(**options)
+            codes[what] = {code.sha256 for launch in env.launched() for code in isa.codes_of(launch)}
+            if what == "with calls, tracing off":
+                found.equal("events recorded with tracing compiled out", int(tracing.trace_counter), 0)
+    env.settle()
+    traced.moved(found)
+    if not env.fault:
+        found.equal("code with calls, tracing off", codes["with calls, tracing off"], codes["without calls"])
+        found.true(
+            "code of tracing differs from code without", codes["with calls, tracing on"] != codes["without calls"]
+        )
+        found.equal("events recorded with tracing compiled in", int(tracing.trace_counter), case.count)
+    env.settle()
+    traced.iris.close()
+    return found.first
+
+
+def cases(ranks):
+    return [
+        TraceCase(form=form, kinds=(3, 5), dtype=dtype, grid=grid, n=n, masked=masked, spt=spt, warps=warps)
+        for form in ("gluon", "triton")
+        for dtype, grid, n, masked, spt, warps in (("int32", 1, 10, True, 1, 1), ("fp16", 3, 5000, False, 8, 4))
+    ]
+
+
+@requirement("TRACE-OFF-001", cases=cases)
+def test_disabled(check, case):
+    check(run_disabled, case)
+
+
+@requirement("TRACE-COST-001", cases=cases)
+def test_cost(check, case):
+    check(run_cost, case)

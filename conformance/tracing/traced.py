@@ -1,0 +1,147 @@
+"""Kernels that record events around a put, in both languages, and what they must have recorded."""
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from harness.cases import of_name
+
+COLUMNS = (
+    "event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "xcc_id", "cu_id", "timestamp", "address",
+    "duration_cycles", "op_index", "payload_size",
+)  # fmt: skip
+LONG = ("timestamp", "address", "duration_cycles")
+NAMES = (
+    "load", "store", "get", "put", "copy", "atomic_add", "atomic_sub", "atomic_cas", "atomic_xchg", "atomic_xor",
+    "atomic_and", "atomic_or", "atomic_min", "atomic_max",
+)  # fmt: skip
+"""By event number."""
+
+HEAP_BYTES = 1 << 16
+
+
+@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
+def gluon_traced(
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, to_rank, turn,
+    TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    ctx = IrisDeviceCtx.initialize(context_tensor, tracing=TRACING)
+    BLOCK: gl.constexpr = SPT * LANES * WARPS
+    program = gl.program_id(0)
+    offsets = program * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+    mask = offsets < n
+    for i in gl.static_range(len(KINDS)):
+        told = mask if MASKED else None
+        handle = ctx.tracing.record_event_start(KINDS[i], to_rank, target + offsets, program + 100, turn + i, told)
+        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+        if ENDED:
+            ctx.tracing.record_event_end(handle)
+
+
+@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
+def gluon_plain(
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, to_rank, turn,
+    TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    ctx = IrisDeviceCtx.initialize(context_tensor)
+    BLOCK: gl.constexpr = SPT * LANES * WARPS
+    offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+    mask = offsets < n
+    for _ in gl.static_range(len(KINDS)):
+        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+
+
+@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
+def triton_traced(
+    DeviceContext: tl.constexpr, context_tensor, source, target, n, to_rank, turn, RANK: tl.constexpr,
+    RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS, tracing=TRACING)
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    for i in tl.static_range(len(KINDS)):
+        told = mask if MASKED else None
+        handle = ctx.tracing.record_event_start(KINDS[i], to_rank, target + offsets, program + 100, turn + i, told)
+        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+        if ENDED:
+            ctx.tracing.record_event_end(handle)
+
+
+@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
+def triton_plain(
+    DeviceContext: tl.constexpr, context_tensor, source, target, n, to_rank, turn, RANK: tl.constexpr,
+    RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    for _ in tl.static_range(len(KINDS)):
+        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+
+
+class Traced:
+    """An Iris of its own, with a source and a target on its heap: a context tensor, once traced, stays so.
+
+    Construction is collective; ``close`` it after all ranks have met.
+    """
+
+    def __init__(self, env, case):
+        self.env, self.case = env, case
+        self.iris = env.under_test.iris(heap_size=HEAP_BYTES)
+        elements = max(case.grid * case.block, 1)
+        dtype = of_name(case.dtype)
+        self.source = self.iris.ones(elements, dtype=dtype)
+        self.target = self.iris.zeros(elements, dtype=dtype)
+        self.peer = (env.rank + case.step) % env.world_size
+
+    def launch(self, *, tracing=True, plain=False, context=None):
+        """All launches of the case, each with the number of its first event as ``pid_n``'s base."""
+        env, case = self.env, self.case
+        context = self.iris.get_device_context() if context is None else context
+        warps, kinds = env.warps(case.warps), tuple(case.kinds)
+        for launch in range(case.launches):
+            arguments = (context, self.source, self.target, case.n, self.peer, launch * len(kinds))
+            if case.form == "gluon":
+                (gluon_plain if plain else gluon_traced)[(case.grid,)](
+                    env.device_context, *arguments, tracing, kinds, case.masked, case.ended,
+                    case.spt, env.device.lanes, warps, num_warps=warps,
+                )  # fmt: skip
+            else:
+                (triton_plain if plain else triton_traced)[(case.grid,)](
+                    env.under_test.triton_context, *arguments, env.rank, env.world_size, tracing, kinds, case.masked,
+                    case.ended, case.block, num_warps=warps,
+                )  # fmt: skip
+        env.device.synchronize()
+
+    def expected(self):
+        """What each event must hold, as a sorted list of (event_id, pid, pid_m, pid_n, cur_rank, target_rank, address,
+        payload_size)."""
+        case, start = self.case, self.target.data_ptr()
+        size = self.target.element_size()
+        return sorted(
+            (kind, program, program + 100, launch * len(case.kinds) + i, self.env.rank, self.peer,
+             start + program * case.block * size, case.payload(program))
+            for launch in range(case.launches)
+            for program in range(case.grid)
+            for i, kind in enumerate(case.kinds)
+        )  # fmt: skip
+
+    def recorded(self):
+        """The same of the buffers, and the other columns: (events, {column: list})."""
+        tracing = self.iris.tracing
+        count = min(int(tracing.trace_counter), tracing.max_events)
+        columns = {name: tracing.trace_buffers[name][:count].tolist() for name in COLUMNS}
+        told = ("event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "address", "payload_size")
+        return sorted(zip(*(columns[name] for name in told), strict=True)), columns
+
+    def moved(self, found):
+        """The puts themselves did what they must, traced or not: every rank's target holds its sender's ones."""
+        kept = min(self.case.n, len(self.target))
+        wanted = [1.0] * kept + [0.0] * (len(self.target) - kept)
+        found.equal("what the puts wrote", self.target.double().tolist(), wanted)
