@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         arguments.n_warmup,
         arguments.n_repeat,
         arguments.use_gluon,
-        arguments.setup,
+        arguments.setup or "",
         arguments.time_limit,
     )
     chosen = _chosen(arguments.benchmark_filter, {**asked, **unwanted}, parser)
@@ -144,9 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--n_warmup", type=_at_least(0), default=25, help="untimed calls [25]")
     parser.add_argument("--n_repeat", type=_at_least(1), default=100, help="timed calls [100]")
     parser.add_argument("--use_gluon", action="store_true", help="time the Gluon kernels")
-    parser.add_argument(
-        "--setup", type=_target, default="", metavar="MODULE:FUNCTION", help="called first on each rank"
-    )
+    parser.add_argument("--setup", type=_target, metavar="MODULE:FUNCTION", help="called first on each rank")
     parser.add_argument("--time_limit", type=_at_least(1), default=600, help="seconds per configuration [600]")
     return parser
 

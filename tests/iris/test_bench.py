@@ -1,0 +1,374 @@
+"""``iris_under_test.bench``: its parts, and whole runs of ``planted_benchmarks.py``, started as users do."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from iris_under_test import bench
+from iris_under_test.bench import command, registry
+from iris_under_test.bench.axes import parse_values
+from iris_under_test.bench.results import Result, render
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTED = Path(__file__).with_name("planted_benchmarks.py")
+
+
+def run(*arguments, folder=ROOT):
+    """Exit status, output and errors of the file of planted benchmarks on the emulated device."""
+    return subprocess.run(
+        [sys.executable, str(PLANTED), "--setup=harness.emulator:activate", "--heap_size=65536", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+# Axes
+
+
+def test_ranges():
+    assert bench.power_of_two(3, 5) == [8, 16, 32]
+    assert bench.power_of_two(0, 0) == [1]
+    assert bench.linear_range(1, 7, 3) == [1, 4, 7]
+    assert bench.linear_range(1, 6, 3) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: bench.power_of_two(3, 2), "0 <= start <= end, got 3 and 2"),
+        (lambda: bench.power_of_two(-1, 2), "got -1 and 2"),
+        (lambda: bench.linear_range(1, 7, 0), "step > 0, got 1, 7, 0"),
+        (lambda: bench.linear_range(7, 1, 1), "got 7, 1, 1"),
+        (lambda: bench.axis("n", []), "axis 'n' has no values"),
+        (lambda: bench.axis("n", [1])(bench.axis("n", [2])(lambda state, ctx: None)), "two axes 'n'"),
+    ],
+)
+def test_wrong_axes(call, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "wanted"),
+    [
+        ("64,128", [1], [64, 128]),
+        ("pow2:3:5", [1], [8, 16, 32]),
+        ("lin:1:7:3", [1], [1, 4, 7]),
+        ("0.5, 2", [1.5], [0.5, 2]),
+        ("true,False", [True], [True, False]),
+        ("persistent", ["x"], ["persistent"]),
+        ("fp16,bfloat16", ["x"], ["fp16", "bfloat16"]),
+        ("fp16,bfloat16,fp32", [torch.float16], [torch.float16, torch.bfloat16, torch.float32]),
+    ],
+)
+def test_values_of_the_command_line(text, like, wanted):
+    found = parse_values(text, like)
+    assert found == wanted
+    assert [type(value) for value in found] == [type(value) for value in wanted]
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "says"),
+    [
+        ("fp8", [torch.float16], "there is no dtype 'fp8'"),
+        ("many", [1, 2], "'many' is no value beside 1, 2"),
+        ("pow2:3", [1], "write pow2:FROM:TO or lin:FROM:TO:STEP"),
+        ("lin:a:b:c", [1], "a, b, c must be integers"),
+        ("pow2:5:3", [1], "got 5 and 3"),
+    ],
+)
+def test_values_that_are_none(text, like, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        parse_values(text, like)
+
+
+# Registration
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """No benchmark is registered."""
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+def test_the_outermost_axis_varies_slowest(fresh):
+    @bench.register
+    @bench.axis("a", [1, 2])
+    @bench.axis("b", ["x", "y"])
+    def two(state, ctx):
+        pass
+
+    found = registry.registered()["two"].configurations({}, {})
+    assert found == [{"num_ranks": 8, "a": a, "b": b} for a in (1, 2) for b in ("x", "y")]
+    assert registry.registered()["two"].function is two
+
+
+def test_other_values_and_values_left_out(fresh):
+    @bench.axis("num_ranks", [2, 4])
+    @bench.register
+    @bench.axis("n", [1, 2, 3])
+    def one(state, ctx):
+        pass
+
+    found = registry.registered()["one"].configurations({"num_ranks": "2", "n": "lin:5:7:1"}, {"n": "6", "m": "1"})
+    assert found == [{"num_ranks": 2, "n": 5}, {"num_ranks": 2, "n": 7}]
+
+
+def test_a_name_is_registered_once(fresh):
+    def same(state, ctx):
+        pass
+
+    bench.register(same)
+    with pytest.raises(ValueError, match="there is a benchmark 'same' already"):
+        bench.register(same)
+
+
+def test_world_sizes_are_positive_integers(fresh):
+    @bench.register
+    @bench.axis("num_ranks", [0])
+    def none(state, ctx):
+        pass
+
+    with pytest.raises(ValueError, match="num_ranks must be positive integers, got 0"):
+        registry.registered()["none"].configurations({}, {})
+
+
+# State
+
+
+def state(**options):
+    return bench.State({"num_ranks": 2}, **{"n_warmup": 1, "n_repeat": 1, "use_gluon": False, **options})
+
+
+def test_an_axis_that_there_is_not():
+    with pytest.raises(KeyError, match="no axis 'n': there are num_ranks"):
+        state()["n"]
+
+
+def test_exec_twice():
+    told = state()
+    told.exec(lambda: None)
+    with pytest.raises(RuntimeError, match=r"called state\.exec twice"):
+        told.exec(lambda: None)
+
+
+def test_neither_exec_nor_skip():
+    with pytest.raises(RuntimeError, match=r"without a call of state\.exec or state\.skip"):
+        state().check()
+
+
+def test_gluon_asked_for_in_vain():
+    told = state(use_gluon=True)
+    told.exec(lambda: None)
+    with pytest.raises(RuntimeError, match=r"never looks at state\.use_gluon"):
+        told.check()
+    assert told.use_gluon
+    told.check()
+
+
+# The command line
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch, fresh):
+    """Two benchmarks, and a failure should ranks be started."""
+
+    @bench.register
+    @bench.axis("num_ranks", [2])
+    @bench.axis("n", [1, 2])
+    def first(state, ctx):
+        pass
+
+    @bench.register
+    def second(state, ctx):
+        pass
+
+    monkeypatch.setattr(command, "launch", lambda *given: pytest.fail("ranks were started"))
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--benchmark_filter=third"], "no benchmark matches 'third': there are first, second"),
+        (["--benchmark_filter=("], "is no regular expression"),
+        (["--axis_m=1"], "no benchmark has an axis 'm': there are n, num_ranks"),
+        (["--skip_m=1"], "no benchmark has an axis 'm'"),
+        (["--axis_n"], "--axis_n needs values"),
+        (["--axis_n=x"], "'x' is no value beside 1, 2"),
+        (["--axis_num_ranks=0"], "num_ranks must be positive integers, got 0"),
+        (["--benchmark_filter=first", "--skip_n=1,2"], "every configuration is skipped"),
+        (["--n_repeat=0"], "must be at least 1, got 0"),
+        (["--n_warmup=-1"], "must be at least 0, got -1"),
+        (["--heap_size=0"], "must be at least 1, got 0"),
+        (["--benchmark_format=xml"], "invalid choice: 'xml'"),
+        (["--benchmark_out=/nowhere/at/all.csv"], "no such folder"),
+        (["--setup=harness.emulator"], "must be MODULE:FUNCTION, got 'harness.emulator'"),
+        (["--n_rep=3"], "unrecognized arguments: --n_rep=3"),
+    ],
+)
+def test_a_wrong_command_line_is_told_before_anything_runs(nothing_runs, capsys, arguments, says):
+    with pytest.raises(SystemExit) as end:
+        bench.main(arguments)
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_not_under_torchrun(nothing_runs, capsys, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
+    with pytest.raises(SystemExit):
+        bench.main([])
+    assert "it starts its own ranks" in capsys.readouterr().err
+
+
+def test_a_launch_per_world_size_and_results_in_order(nothing_runs, monkeypatch, capsys):
+    launched = []
+
+    def launch(num_ranks, tasks, options):
+        launched.append((num_ranks, [task.name for task in tasks], options.n_repeat, options.heap_size))
+        return [task.result("ok") for task in tasks]
+
+    monkeypatch.setattr(command, "launch", launch)
+    found = bench.main(["--axis_num_ranks=4,2", "--axis_n=1", "--n_repeat=7"])
+    assert launched == [(2, ["first/num_ranks=2/n=1"], 7, 1 << 34), (4, ["first/num_ranks=4/n=1"], 7, 1 << 34)]
+    assert [(result.name, result.status) for result in found] == [
+        ("first/num_ranks=4/n=1", "ok"),
+        ("first/num_ranks=2/n=1", "ok"),
+        ("second/num_ranks=8", "skipped"),
+    ]
+    assert "runs on 8 ranks: it has no axis num_ranks" in capsys.readouterr().out
+    assert [result.status for result in bench.main(["--benchmark_filter=sec", "--axis_num_ranks=8"])] == ["ok"]
+
+
+# Results
+
+
+def test_figures():
+    result = Result("name", "name", {}, "ok", times_ms=[1.0, 2.0, 6.0], bytes=6_000_000, flops=3e9)
+    assert result.summary() == {
+        "mean_ms": 3.0,
+        "median_ms": 2.0,
+        "min_ms": 1.0,
+        "max_ms": 6.0,
+        "bandwidth_gb_s": pytest.approx(2.0),
+        "tflops": pytest.approx(1.0),
+    }
+    assert set(Result("name", "name", {}, "failed", "why").summary().values()) == {None}
+
+
+def test_tables_have_the_axes_of_all():
+    results = [
+        Result("a", "a", {"n": 1}, "ok", times_ms=[2.0], counters={"hits": 3.0}),
+        Result("b", "b", {"m": "x"}, "failed", "first\nlast, of commas"),
+    ]
+    rows = list(csv.DictReader(io.StringIO(render(results, "csv", {}))))
+    assert [(row["n"], row["m"], row["mean_ms"], row["hits"], row["detail"]) for row in rows] == [
+        ("1", "", "2.0", "3.0", ""),
+        ("", "x", "", "", "last, of commas"),
+    ]
+    lines = render(results, "console", {}).splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["benchmark", "n", "m", "mean_ms"],
+        ["a", "1", "-", "2"],
+        ["b", "-", "x", "-"],
+    ]
+
+
+# Whole runs
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """All of them in one run, that which hangs near the end: the results by name, the context, the run, its folder."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = run(
+        "--axis_num_ranks=2",
+        "--time_limit=8",
+        "--n_warmup=2",
+        "--n_repeat=3",
+        "--benchmark_format=csv",
+        "--benchmark_out=results.json",
+        folder=folder,
+    )
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8")) if done.returncode == 1 else {}
+    return {row["name"]: row for row in found.get("benchmarks", ())}, found.get("context"), done, folder
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("n", [64, 128])
+def test_a_benchmark_that_does_well(planted, dtype, n):
+    row = planted[0][f"well/num_ranks=2/dtype={dtype}/n={n}"]
+    assert (row["status"], row["detail"], row["device"]) == ("ok", "", "emulated gfx942")
+    assert row["axes"] == {"num_ranks": 2, "dtype": dtype, "n": n}
+    assert len(row["times_ms"]) == 3
+    assert row["n_warmup"] == 2
+    assert row["bytes"] == n * (2 if dtype == "float16" else 4)
+    assert row["bandwidth_gb_s"] == pytest.approx(row["bytes"] / 1e9 / (sum(row["times_ms"]) / 3 / 1e3))
+    assert row["tflops"] == pytest.approx(2 / (row["mean_ms"] / 1e3))
+    assert row["counters"] == {"elements": n}
+
+
+def test_its_own_counts_go_first(planted):
+    row = planted[0]["its_own_counts/num_ranks=2"]
+    assert (row["status"], row["n_warmup"], len(row["times_ms"])) == ("ok", 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [
+        ("skipped/num_ranks=2/why=too small", "skipped", "it is too small"),
+        ("without_exec/num_ranks=2", "failed", "RuntimeError: the benchmark returned without a call of state.exec"),
+        ("raises_on_rank_1/num_ranks=2", "failed", "rank 1: ArithmeticError: planted on rank 1"),
+        ("raises_when_timed/num_ranks=2", "failed", "ZeroDivisionError: division by zero"),
+        ("wrong_on_rank_1/num_ranks=2", "failed", "rank 1: RuntimeError: the result is wrong: check_fn says so"),
+        ("counts_differ/num_ranks=2", "failed", "rank 1: skip None, warm-up 2, repeat 4"),
+        ("more_than_the_heap/num_ranks=2", "failed", "Heap out of memory"),
+        ("with_gluon/num_ranks=2", "ok", ""),
+        ("on_eight_ranks/num_ranks=8", "skipped", "runs on 8 ranks"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_the_next_goes_on(planted, name, status, says):
+    found, _, done, _ = planted
+    assert name in found, done.stderr[-4000:]
+    assert found[name]["status"] == status
+    assert says in found[name]["detail"]
+
+
+def test_exit_status_context_and_leftovers(planted):
+    found, context, done, folder = planted
+    assert done.returncode == 1
+    assert len(found) == 4 + 12
+    assert (context["heap_size"], context["n_repeat"], context["torch"]) == (65536, 3, torch.__version__)
+    assert [row["benchmark"] for row in csv.DictReader(io.StringIO(done.stdout))] == [
+        row["benchmark"] for row in found.values()
+    ]
+    assert [path.name for path in folder.iterdir()] == ["results.json"]
+
+
+def test_a_rank_that_hangs_ends_the_run(planted):
+    found, _, done, _ = planted
+    for name in ("a_stuck", "after_it"):
+        row = found[f"{name}/num_ranks=2"]
+        assert row["status"] == "not run"
+        assert re.search(r"rank \d ended before its time", row["detail"])
+    # Its stack says where.
+    assert re.search(r'planted_benchmarks.py", line \d+ in a_stuck', done.stderr)
+
+
+def test_all_well_is_exit_status_0():
+    done = run("--benchmark_filter=with_gluon", "--use_gluon", "--axis_num_ranks=1", "--benchmark_format=json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    (row,) = json.loads(done.stdout)["benchmarks"]
+    assert (row["status"], len(row["times_ms"]), row["counters"]) == ("ok", 100, {"gluon": 1.0})
