@@ -105,13 +105,13 @@ class _Reader:
     def _name(self, number: int, event: dict[str, Any]) -> None:
         what = event["name"]
         key = {"process_labels": "labels"}.get(what, "sort_index" if what.endswith("sort_index") else "name")
-        value: Any = event.get("args", {}).get(key)
+        value = event.get("args", {}).get(key)
         if what not in _META or not isinstance(value, _META[what]) or value == "":
             self.problems.append(f"event {number}: {what} with args {event.get('args')}")
         elif what == "process_name":
-            self._processes[event["pid"]] = value
+            self._processes[event["pid"]] = str(value)
         elif what == "thread_name":
-            known = self._threads.setdefault(event["tid"], (event["pid"], value))
+            known = self._threads.setdefault(event["tid"], (event["pid"], str(value)))
             if known != (event["pid"], value):
                 self.problems.append(f"event {number}: thread {event['tid']} is already {known[1]!r} of {known[0]}")
 
