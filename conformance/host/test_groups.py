@@ -1,0 +1,200 @@
+"""Process groups of every geometry: consecutive, strided, reversed, overlapping, of one rank, all at the same time.
+
+Member i of a group is global rank start + i * stride, in the order of the process group. Group operations give what
+torch.distributed gives on the same group, call after call with changing data, and concern the members alone.
+"""
+
+import importlib
+import inspect
+
+import torch
+import torch.distributed as dist
+
+from conformance.rma.test_load import read_word
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase, payload
+from harness.oracles import gathered
+from harness.oracles.heap import starts
+
+CALLS, M, N = 3, 5, 24
+MARKS = 600 * 1024
+
+
+def groups_of(kind, ranks):
+    """The groups of a kind, each in its own order. Every rank is in one; of overlapping ones, most ranks in two."""
+    everyone = tuple(range(ranks))
+    half = max(1, ranks // 2)
+    return tuple(
+        group
+        for group in {
+            "consecutive": (everyone[:half], everyone[half:]),
+            "strided": (everyone[::2], everyone[1::2]),
+            "reversed": (everyone[::-1],),
+            "reversed strided": (everyone[::-2], everyone[-2::-2]),
+            "overlapping": (everyone[:-1], everyone[1:]),
+            "alone": tuple((rank,) for rank in everyone),
+        }[kind]
+        if group
+    )
+
+
+KINDS = ("consecutive", "strided", "reversed", "reversed strided", "overlapping", "alone")
+
+
+class Groups:
+    """Process groups as a context; ``mine`` are those that this rank is in, with their members in group order."""
+
+    def __init__(self, env, kind):
+        self.all = groups_of(kind, env.world_size)
+        self._env = env
+
+    def __enter__(self):
+        # Older releases of torch sort the ranks: then the order of the process group is another one, and counts.
+        unsorted = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
+        self.handles = [dist.new_group(list(members), **unsorted) for members in self.all]
+        self.mine = [
+            (tuple(dist.get_process_group_ranks(handle)), handle)
+            for members, handle in zip(self.all, self.handles, strict=True)
+            if self._env.rank in members
+        ]
+        return self
+
+    def __exit__(self, *exception):
+        if exception[0] is None:
+            self._env.settle()
+            for _, handle in self.mine:
+                dist.destroy_process_group(handle)
+
+
+def run_information(env, case):
+    """What the library makes of a process group, and its refusals, on members and on others."""
+    (kind,) = case.arguments
+    found, information = Findings(env.rank), _information(env)
+    with Groups(env, kind) as groups:
+        for members, handle in groups.mine:
+            stride = members[1] - members[0] if len(members) > 1 else 1
+            wanted = (members.index(env.rank), env.rank, len(members), members[0], stride)
+            found.equal(f"extract_group_info of {members}", tuple(information(handle, env.iris)), wanted)
+        for members, handle in zip(groups.all, groups.handles, strict=True):
+            if env.rank not in members:
+                found.raises(
+                    f"extract_group_info of {members} elsewhere",
+                    RuntimeError,
+                    lambda handle=handle: information(handle, env.iris),
+                )
+                found.raises(
+                    f"barrier of {members} elsewhere",
+                    RuntimeError,
+                    lambda handle=handle: env.iris.barrier(group=handle),
+                )
+    found.equal(
+        "extract_group_info of the world",
+        tuple(information(None, env.iris)),
+        (env.rank, env.rank, env.world_size, 0, 1),
+    )
+    if env.world_size >= 4:
+        uneven = (0, 1, 3)
+        handle = dist.new_group(list(uneven))
+        kind = NotImplementedError if env.rank in uneven else RuntimeError
+        found.raises(f"extract_group_info of {uneven}", kind, lambda: information(handle, env.iris))
+        env.settle()
+        if env.rank in uneven:
+            dist.destroy_process_group(handle)
+    return found.first
+
+
+def _information(env):
+    return importlib.import_module(f"{env.under_test.name}.ccl.utils").extract_group_info
+
+
+@requirement("HOST-GROUP-001", cases=lambda ranks: [HostCase("information", (kind,)) for kind in KINDS])
+def test_group_information(check, case):
+    check(run_information, case)
+
+
+def run_barriers(env, case):
+    """Who leaves a group's barrier sees the marks of its members. Groups take turns, in one order on every rank."""
+    (kind,) = case.arguments
+    found = Findings(env.rank)
+    marks = env.image.arena[MARKS : MARKS + 4 * CALLS * env.world_size].view(torch.int32)
+    marks.fill_(0)
+    with Groups(env, kind) as groups:
+        for call in range(CALLS):
+            for number, (members, handle) in enumerate(groups.mine):
+                late = members[(call + number) % len(members)]
+                env.late(late, case.late_ms)
+                marks[call * env.world_size + number] = 1 + call
+                env.iris.barrier(group=handle)
+                for peer in members:
+                    mine = [at for at, group in enumerate(groups.all) if peer in group]
+                    place = mine.index(groups.all.index(_listed(groups.all, members)))
+                    seen = read_word(env, peer, MARKS + 4 * (call * env.world_size + place))
+                    found.equal(f"mark {call} of rank {peer} behind the barrier of {members}", seen, 1 + call)
+    return found.first
+
+
+def _listed(listed, members):
+    """The group as it was asked for: torch may have put its ranks into another order."""
+    return next(group for group in listed if sorted(group) == sorted(members))
+
+
+@requirement("HOST-GROUP-002", cases=lambda ranks: [HostCase("barriers", (kind,), late=0, late_ms=8) for kind in KINDS])
+def test_group_barriers(check, case):
+    check(run_barriers, case)
+
+
+def run_gathers(env, case):
+    """all_gather call after call, with changing data and nothing in between; all of a kind's groups at once.
+
+    With async_op the call concerns the members alone: without it, it ends in a barrier of the world.
+    """
+    (kind, gluon) = case.arguments
+    found = Findings(env.rank)
+    config = env.under_test.config(
+        block_size_m=8, block_size_n=64, comm_sms=2, num_warps=env.warps(1), threads_per_warp=env.device.lanes,
+        use_gluon=gluon,
+    )  # fmt: skip
+    with Groups(env, kind) as groups:
+        env.image.reset()
+        calls = []
+        # Of every group of this kind on every rank, so that offsets agree: only the members' are used.
+        sizes = [size for members in groups.all for size in (M * N * 4, len(members) * M * N * 4)] * CALLS
+        places = iter(starts(1024, sizes))
+        for call in range(CALLS):
+            for at, members in enumerate(groups.all):
+                source, target = next(places), next(places)
+                if env.rank in members:
+                    own = next(group for group in groups.mine if sorted(group[0]) == sorted(members))
+                    calls.append((call, at, own, source, target))
+        prepared = [_prepared(env, groups, *call) for call in calls]
+        env.settle()
+        with env.acting():
+            for output, rows, handle, _, _ in prepared:
+                env.iris.ccl.all_gather(output, rows, group=handle, async_op=True, config=config)
+        env.settle()
+        for _, _, _, region, wanted in prepared:
+            env.image.expect(region, wanted)
+        if difference := env.image.difference():
+            found.first = difference
+    return found.first
+
+
+def _prepared(env, groups, call, at, own, source, target):
+    members, handle = own
+    mine = payload("int32", M * N, rank=env.rank, ranks=env.world_size, repetition=call * len(groups.all) + at)
+    given = env.image.claim(f"input {call} for {members}", source, M * N, torch.int32)
+    gotten = env.image.claim(f"output {call} of {members}", target, len(members) * M * N, torch.int32)
+    env.image.fill(given, mine)
+    wanted = gathered(mine, handle, len(members))
+    rows, output = env.image.tensor(given).view(M, N), env.image.tensor(gotten).view(len(members) * M, N)
+    return output, rows, handle, gotten, wanted
+
+
+def gather_cases(ranks):
+    return [HostCase("gathers", (kind, gluon)) for kind in KINDS for gluon in (True, False)]
+
+
+@requirement("HOST-GROUP-003", cases=gather_cases)
+def test_group_gathers(check, case):
+    check(run_gathers, case)
