@@ -110,8 +110,9 @@ def atomic_by_function(
             tl.store(olds + offsets, old, mask=mask)
 
 
-def run_atomics(env: Env, case: AtomicCase, apply: Any) -> dict[str, Any] | None:
-    """A case on this rank."""
+def run_atomics(env: Env, case: AtomicCase, applies: dict[str, Any]) -> dict[str, Any] | None:
+    """A case on this rank. ``applies``: what a kernel of each form is to do."""
+    apply = applies[case.form]
     me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
     pairs = {(actor, target) for actor, targets in enumerate(case.targets) for target in targets}
     targets = sorted(case.targets[me])
@@ -150,29 +151,38 @@ def run_atomics(env: Env, case: AtomicCase, apply: Any) -> dict[str, Any] | None
 def _launch(env: Env, case: AtomicCase, apply: Any, target: int, cells: torch.Tensor, olds: torch.Tensor) -> None:
     mine = inputs_of(case, env.rank, target)
     device, dtype = env.device.torch_device, of_name(case.dtype)
-    warps = env.warps(case.warps)
 
     def operand(values: np.ndarray, type_: torch.dtype) -> torch.Tensor:
         """One per lane of the grid; lanes beyond n, which the mask switches off, repeat those before."""
         whole = np.resize(values, case.grid * case.block) if case.n else np.ones(case.block, dtype=values.dtype)
         return torch.from_numpy(whole).to(type_).to(device)
 
+    launch_atomic(
+        env, case, apply, cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype),
+        operand(mine.compare, dtype), torch.from_numpy(mine.acts.astype(np.uint8)).to(device), olds, target,
+    )  # fmt: skip
+
+
+def launch_atomic(
+    env: Env, case: AtomicCase, apply: Any, cells: torch.Tensor, cell_of: torch.Tensor, values: torch.Tensor,
+    compares: torch.Tensor, keep: torch.Tensor, olds: torch.Tensor, target: int,
+) -> None:  # fmt: skip
+    """Launch the kernel of the case's form; tensors have one element per lane."""
+    warps = env.warps(case.warps)
     data = (
-        cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype), operand(mine.compare, dtype),
-        torch.from_numpy(mine.acts.astype(np.uint8)).to(device), olds, case.n, target,
+        cells, cell_of, values, compares, keep, olds, case.n, target,
         case.op != "cas", case.returned, case.sem, case.scope,
     )  # fmt: skip
+    block = case.block if case.spt else 0
     if case.form == "gluon":
         atomic_kernel[(case.grid,)](
             env.device_context, env.context, apply, *data, case.spt, env.device.lanes, warps, num_warps=warps
         )
     elif case.form == "context":
         context = (env.under_test.triton_context, env.context)
-        block = case.block if case.spt else 0
         atomic_by_context[(case.grid,)](*context, apply, env.rank, env.world_size, *data, block, num_warps=warps)
     else:
         function = (env.under_test.function(f"atomic_{case.op}"), env.iris.get_heap_bases())
-        block = case.block if case.spt else 0
         atomic_by_function[(case.grid,)](*function, apply, env.rank, *data, block, num_warps=warps)
 
 

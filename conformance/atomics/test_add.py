@@ -37,8 +37,11 @@ def by_function(
     return atomic_add(pointer, value, rank, to_rank, heap_bases, mask=mask, sem=sem, scope=scope)
 
 
+APPLIES = {"gluon": apply, "context": by_context, "function": by_function}
+
+
 def run(env, case):
-    return run_atomics(env, case, {"gluon": apply, "context": by_context, "function": by_function}[case.form])
+    return run_atomics(env, case, APPLIES)
 
 
 def cases(ranks, dtype, form="gluon"):

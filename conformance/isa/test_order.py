@@ -5,6 +5,8 @@ release, an invalidation after an acquire, and the scope bit of the atomic; in P
 machine code of NVIDIA GPUs its scope, the membar before a release and the invalidation after an acquire. A dropped
 order is invisible to any test that only looks at values, so the code is read. Where Triton itself drops the order of a
 compare-and-swap, only what it then compiles can be asked for.
+
+001  in Gluon. 002  in Triton, with ``DeviceContext``: some pairs, and the default. 003  with the functions: the same.
 """
 
 import importlib
@@ -62,10 +64,27 @@ def expect_order(found, code, what, sem, scope):
 def cases(ranks, op):
     """All pairs, and the default; one scalar operation on the neighbour, as flags are set."""
     pairs = [(None, None), ("release", None), (None, "sys"), *((sem, scope) for scope in SCOPES for sem in SEMS)]
+    return flags(ranks, op, pairs)
+
+
+def flags(ranks, op, pairs, form="gluon"):
     targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
-    return [AtomicCase(op=op, spt=0, targets=targets, sem=sem, scope=scope) for sem, scope in pairs]
+    return [AtomicCase(op=op, spt=0, targets=targets, sem=sem, scope=scope, form=form) for sem, scope in pairs]
 
 
 @requirement("ATOMIC-ORDER-001", cases=cases, op=OPS)
 def test_order(check, case):
+    check(run, case)
+
+
+SOME_PAIRS = ((None, None), ("relaxed", "sys"), ("release", "sys"), ("acquire", "gpu"), ("acq_rel", "cta"))
+
+
+@requirement("ATOMIC-ORDER-002", cases=lambda ranks, op: flags(ranks, op, SOME_PAIRS, "context"), op=OPS)
+def test_order_by_context(check, case):
+    check(run, case)
+
+
+@requirement("ATOMIC-ORDER-003", cases=lambda ranks, op: flags(ranks, op, SOME_PAIRS, "function"), op=OPS)
+def test_order_by_function(check, case):
     check(run, case)

@@ -4,6 +4,9 @@
      aligned, and there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
 002  The remote stores of all_gather, for 2- and 4-byte element types, when the row length and all row strides are
      multiples of 16 elements, with the default tile.
+003  As 001 for Triton's ``DeviceContext``, and where Triton knows nothing of the pointers but ``hint`` tells it, and
+     there is no mask.
+004  As 003 for the functions.
 
 Looked at in the compiled code, on NVIDIA GPUs in PTX and in machine code; and, where the device counts it, as the
 emulated one does, in what the launch executed: there the bytes that were moved must be just the payload. On a GPU
@@ -12,13 +15,15 @@ results are checked too.
 """
 
 import importlib
+from dataclasses import replace
+from functools import partial
 
 from conformance.collectives import test_all_gather as collective
 from conformance.collectives.gather import expect, prepare
 from conformance.isa.listing import expect_width
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ALL, GatherCase, TransferCase, size_of, vector_of
+from harness.cases import ALL, SOME, GatherCase, TransferCase, size_of, vector_of
 
 REMOTE = {"put": ("store",), "store": ("store",), "get": ("load",), "load": ("load",), "copy": ("store", "load")}
 
@@ -56,11 +61,24 @@ def run_copy(env, case):
     return _run("copy", env, case)
 
 
+RUNS = {"put": run_put, "store": run_store, "get": run_get, "load": run_load, "copy": run_copy}
+
+
 def cases(ranks, op):
     """Every element type without a mask, and with a mask that ends inside a block."""
+    return wide_cases(ranks, ALL)
+
+
+def triton_cases(ranks, op, form):
+    """Some element types so, and one whose pointers the kernel is told of by ``hint`` alone."""
+    wide = [replace(case, form=form) for case in wide_cases(ranks, SOME)]
+    return [*wide, replace(wide[0], hinted=True)]
+
+
+def wide_cases(ranks, dtypes):
     targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
     found = []
-    for dtype in ALL:
+    for dtype in dtypes:
         block = vector_of(dtype) * 64
         found.append(TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True))
         found.append(
@@ -71,7 +89,17 @@ def cases(ranks, op):
 
 @requirement("ISA-WIDTH-001", cases=cases, op=tuple(REMOTE))
 def test_width(check, case, op):
-    check({"put": run_put, "store": run_store, "get": run_get, "load": run_load, "copy": run_copy}[op], case)
+    check(RUNS[op], case)
+
+
+@requirement("ISA-WIDTH-003", cases=partial(triton_cases, form="context"), op=tuple(REMOTE))
+def test_width_by_context(check, case, op):
+    check(RUNS[op], case)
+
+
+@requirement("ISA-WIDTH-004", cases=partial(triton_cases, form="function"), op=tuple(REMOTE))
+def test_width_by_function(check, case, op):
+    check(RUNS[op], case)
 
 
 def run_gather(env, case):

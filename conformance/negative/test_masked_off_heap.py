@@ -11,7 +11,7 @@ import torch
 from conformance.rma.test_far import OtherInstance
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TransferCase, payload
+from harness.cases import FORMS, HostCase, TransferCase, payload
 from harness.oracles import exchange
 
 HEAP, COUNT = 1 << 16, 10
@@ -19,7 +19,7 @@ HEAP, COUNT = 1 << 16, 10
 
 def run(env, case):
     """To or from the last ``COUNT`` elements of the right neighbour's heap; the local end of all but copy is off it."""
-    (op,) = case.arguments
+    op, form = case.arguments
     me, ranks = env.rank, env.world_size
     right, left = (me + 1) % ranks, (me - 1) % ranks
     push = op in ("put", "store", "copy")
@@ -43,7 +43,7 @@ def run(env, case):
             launch = importlib.import_module(f"conformance.rma.test_{op}").launch
             launch(
                 OtherInstance(env, iris),
-                TransferCase(dtype="int32", n=COUNT, spt=1, warps=4),
+                TransferCase(dtype="int32", n=COUNT, spt=1, warps=4, form=form),
                 source,
                 target,
                 keep,
@@ -57,7 +57,7 @@ def run(env, case):
 
 
 def cases(ranks):
-    return [HostCase("masked", (op,)) for op in ("put", "store", "get", "load", "copy")]
+    return [HostCase("masked", (op, form)) for form in FORMS for op in ("put", "store", "get", "load", "copy")]
 
 
 @requirement("NEGATIVE-MASK-001", cases=cases)

@@ -17,7 +17,7 @@ from harness.errors import KernelFault
 
 def run(env, case):
     """Rank 0 puts to an address ``distance`` bytes from its heap's start; the rest do nothing."""
-    (distance,) = case.arguments
+    distance, form = case.arguments
     found = Findings(env.rank)
     env.image.reset()
     env.settle()
@@ -27,7 +27,7 @@ def run(env, case):
         try:
             test_put.launch(
                 env,
-                TransferCase(n=1),
+                TransferCase(n=1, form=form),
                 env.pointer(4096, torch.int32),
                 Address(base + distance),
                 keep,
@@ -36,14 +36,23 @@ def run(env, case):
             found.note("a put outside the heap", "no fault", "a memory fault")
         except KernelFault as fault:
             text = f"{fault} {getattr(fault, 'where', {})}"
-            for word in ("context.py", "test_put.py", "put_kernel"):
+            for word in ("test_put.py", *WHERE[form]):
                 found.true(f"{word} in the fault {text}", word in text)
     env.settle()
     return env.image.difference() or found.first
 
 
+WHERE = {
+    "gluon": ("context.py", "put_kernel"),
+    "context": ("ops.py", "put_by_context"),
+    "function": ("ops.py", "put_by_function"),
+}
+"""What a fault names: the library's file and the kernel."""
+
+
 def cases(ranks):
-    return [HostCase("fault", (distance,)) for distance in (-4, 1 << 20, 1 << 34)]
+    triton = [HostCase("fault", (1 << 34, form)) for form in ("context", "function")]
+    return [*(HostCase("fault", (distance, "gluon")) for distance in (-4, 1 << 20, 1 << 34)), *triton]
 
 
 @requirement("NEGATIVE-HEAP-001", cases=cases, device="emulated")

@@ -4,9 +4,14 @@ What each modifier looks like, in amdgcn, PTX and the machine code of NVIDIA GPU
 no modifier is the default. A local access through a plain pointer on an AMD GPU may take the buffer form, which adds
 sc0 to nt. What Triton itself drops in some version (a volatile load on AMD GPUs and ".cv" on NVIDIA's, both in Triton
 3.6), the library cannot forward: there the access must carry what a plain load of such a pointer does.
+
+001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions: each modifier once, since they are
+     forwarded one by one.
 """
 
 import importlib
+from functools import partial
+from itertools import product, zip_longest
 
 import torch
 from triton.experimental import gluon
@@ -96,9 +101,27 @@ def run_store(env, case):
     return _run("store", env, case)
 
 
+RUNS = {"put": run_put, "get": run_get, "copy": run_copy, "load": run_load, "store": run_store}
+
+
 def cases(ranks, op):
+    """Every pair."""
     loads, stores = SIDES[op]
+    pairs = product(LOAD_MODIFIERS if loads else (None,), STORE_MODIFIERS if stores else (None,))
+    return modified(ranks, op, "gluon", pairs)
+
+
+def triton_cases(ranks, op, form):
+    """Every modifier."""
+    loads, stores = SIDES[op]
+    pairs = zip_longest(LOAD_MODIFIERS if loads else (), STORE_MODIFIERS if stores else ())
+    return modified(ranks, op, form, pairs)
+
+
+def modified(ranks, op, form, pairs):
+    """A case for each pair of modifiers, and for a load that is volatile."""
     shape = {
+        "form": form,
         "dtype": "fp32",
         "n": 256,
         "targets": tuple(((rank + 1) % ranks,) for rank in range(ranks)),
@@ -106,11 +129,6 @@ def cases(ranks, op):
         "mask": "none",
         "aligned": True,
     }
-    pairs = [
-        (load, store)
-        for load in (LOAD_MODIFIERS if loads else (None,))
-        for store in (STORE_MODIFIERS if stores else (None,))
-    ]
     found = [TransferCase(**shape, load_modifier=load, store_modifier=store) for load, store in pairs]
     if op == "load":
         found.append(TransferCase(**shape, volatile=True))
@@ -119,4 +137,14 @@ def cases(ranks, op):
 
 @requirement("RMA-CACHE-001", cases=cases, op=tuple(SIDES))
 def test_cache_modifiers(check, case, op):
-    check({"put": run_put, "get": run_get, "copy": run_copy, "load": run_load, "store": run_store}[op], case)
+    check(RUNS[op], case)
+
+
+@requirement("RMA-CACHE-002", cases=partial(triton_cases, form="context"), op=tuple(SIDES))
+def test_cache_modifiers_by_context(check, case, op):
+    check(RUNS[op], case)
+
+
+@requirement("RMA-CACHE-003", cases=partial(triton_cases, form="function"), op=tuple(SIDES))
+def test_cache_modifiers_by_function(check, case, op):
+    check(RUNS[op], case)

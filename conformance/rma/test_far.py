@@ -2,16 +2,18 @@
 
 A heap of more than 5 GiB costs nothing as long as few of its pages are touched. Blocks lie just below and above 2
 GiB and 4 GiB, and beyond; for each, the places that a 31- or 32-bit offset would reach are watched too.
+
+001  in Gluon. 002  in Triton, with ``DeviceContext`` and with the functions.
 """
 
 import torch
 
 from conformance.atomics import test_add
-from conformance.atomics.history import atomic_kernel
+from conformance.atomics.history import launch_atomic
 from conformance.rma import test_get, test_put
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TransferCase, payload
+from harness.cases import AtomicCase, HostCase, TransferCase, payload
 from harness.oracles import exchange
 
 GIB = 1 << 30
@@ -22,7 +24,7 @@ SOURCE, RESULT, CELL = 0, 1024, 2048
 
 
 def run(env, case):
-    (place,) = case.arguments
+    place, form = case.arguments
     me, ranks = env.rank, env.world_size
     right = (me + 1) % ranks
     found = Findings(me)
@@ -49,19 +51,16 @@ def run(env, case):
     wanted[RESULT + 512 : RESULT + 512 + 4 * COUNT] = next(iter(pulled.values())).view(torch.uint8)
     wanted[CELL : CELL + 4].view(torch.int32)[0] = 7
 
-    shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=1)
+    shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=1, form=form)
     here = env.device.torch_device
     keep = torch.ones(COUNT, dtype=torch.uint8, device=here)
     local = OtherInstance(env, iris)
     with env.acting():
         test_put.launch(local, shape, at["source"], at["result"], keep, right)
         test_get.launch(local, shape, at["source"], heap[place + RESULT + 512 :].view(torch.int32), keep, right)
-        zero, one = (torch.full((1,), value, dtype=torch.int32, device=here) for value in (0, 7))
-        atomic_kernel[(1,)](
-            env.device_context, iris.get_device_context(), test_add.apply, at["cell"], zero, one, zero,
-            keep, keep, 1, right,
-            True, False, None, "sys", 0, env.device.lanes, env.warps(1), num_warps=env.warps(1),
-        )  # fmt: skip
+        zero, seven = (torch.full((1,), value, dtype=torch.int32, device=here) for value in (0, 7))
+        one_add = AtomicCase(op="add", scope="sys", spt=0, returned=False, form=form)
+        launch_atomic(local, one_add, test_add.APPLIES[form], at["cell"], zero, seven, zero, keep, keep, right)
     env.settle()
     found.same(f"the 4096 bytes at {place:#x}", heap[place : place + 4096], wanted)
     for alias, window in windows.items():
@@ -77,17 +76,27 @@ class OtherInstance:
     """The environment of a rank with another instance of the library."""
 
     def __init__(self, env, iris):
+        self.iris, self.under_test = iris, env.under_test
         self.device_context, self.context = env.device_context, iris.get_device_context()
-        self.device, self.warps, self.rank = env.device, env.warps, env.rank
+        self.device, self.warps, self.rank, self.world_size = env.device, env.warps, env.rank, env.world_size
 
 
 def cases(ranks):
     return [
-        HostCase("far", (place,))
+        HostCase("far", (place, "gluon"))
         for place in (2 * GIB - 4096, 2 * GIB + 8192, 4 * GIB - 4096, 4 * GIB + 12288, 5 * GIB)
     ]
 
 
+def triton_cases(ranks):
+    return [HostCase("far", (4 * GIB + 12288, form)) for form in ("context", "function")]
+
+
 @requirement("RMA-FAR-001", cases=cases)
 def test_far(check, case):
+    check(run, case)
+
+
+@requirement("RMA-FAR-002", cases=triton_cases)
+def test_far_by_triton(check, case):
     check(run, case)
