@@ -52,7 +52,7 @@ class KernelTrap(DeviceFault):
 
 class DeviceAssert(DeviceFault):
     """A ``tl.device_assert`` failed, in a kernel compiled with ``debug=True``; the message begins with the assert's
-    own text."""
+    own text, followed by what the kernel had printed."""
 
 
 class NoProgress(DeviceFault):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -26,18 +27,21 @@ PRINTF = 2
 _LANES = 64
 _HEADER, _SIGNAL, _MAILBOX, _PACKET, _PAYLOAD = 48, 64, 8, 24, 64 * _LANES
 _BEGIN, _END, _STDERR = 1, 2, 1
+_KEPT = 16
 
 
 class Hostcall:
     """A launch's hostcall buffer, and its service; ``waves`` wavefronts may be waiting at once.
 
-    ``write`` takes what is printed, by default to ``sys.stdout``. ``assertion`` is what the kernel last wrote to
-    stderr: the message of a device_assert, which is not printed, because the s_trap behind it raises it.
+    ``write`` takes what is printed, by default to ``sys.stdout``; ``printed`` are the last different texts of those.
+    ``assertion`` is what the kernel last wrote to stderr: the message of a device_assert, which is not printed, because
+    the s_trap behind it raises it.
     """
 
     def __init__(self, waves: int, write: Callable[[str], object] | None = None) -> None:
         self.write = write or _print
         self.assertion = ""
+        self.printed: deque[str] = deque(maxlen=_KEPT)
         # Called when the host has written to the buffer: for a watched mode with a memory of its own.
         self.answered: Callable[[], None] = lambda: None
         self._messages: dict[int, list[int]] = {}
@@ -96,6 +100,8 @@ class Hostcall:
                 self.assertion = text
             else:
                 self.write(text)
+                if text not in self.printed:
+                    self.printed.append(text)
         return descriptor & ~_END
 
 

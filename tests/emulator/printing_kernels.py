@@ -27,3 +27,9 @@ def assert_below(x, limit, BLOCK: tl.constexpr):
     v = tl.load(x + i)
     tl.device_assert(v < limit, "a value is too large, and this is said in more words than one packet can carry")
     tl.store(x + i, v + 1)
+
+
+@triton.jit
+def print_and_assert(x):
+    tl.device_print("found", tl.load(x))
+    tl.device_assert(tl.load(x) < 0, "not negative")

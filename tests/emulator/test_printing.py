@@ -83,6 +83,14 @@ def test_an_assert_that_fails(device):
     assert x.tolist()[100:] == list(range(100, 128))
 
 
+def test_a_failed_assert_tells_what_was_printed_before_it(device):
+    """Each text once, however many lanes printed it."""
+    with pytest.raises(DeviceAssert) as caught:
+        kernels.print_and_assert[(1,)](torch.tensor([7]), num_warps=2, debug=True)
+    assert caught.value.where["printed"] == ["pid (0, 0, 0) idx () found: 7"]
+    assert "(printed before: pid (0, 0, 0) idx () found: 7)" in str(caught.value)
+
+
 def test_without_debug_nothing_is_asserted(device):
     x = torch.arange(128, dtype=torch.int32)
     kernels.assert_below[(1,)](x, 100, 128, num_warps=2)

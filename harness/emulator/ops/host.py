@@ -35,8 +35,9 @@ def trap(instruction, context):
         lane = int(wf.exec_mask[0].argmax())
         hostcall = wf.chunk.launch.hostcall
         if hostcall is not None and hostcall.assertion:
-            text = hostcall.assertion.strip()
-            wf.chunk.raise_fault(text, wf, instruction, lane, DeviceAssert, assertion=text)
+            text, printed = hostcall.assertion.strip(), [line.strip() for line in hostcall.printed]
+            said = f"{text} (printed before: {'; '.join(printed)})" if printed else text
+            wf.chunk.raise_fault(said, wf, instruction, lane, DeviceAssert, assertion=text, printed=printed)
         wf.chunk.raise_fault(f"{instruction.text} was executed", wf, instruction, lane, KernelTrap)
 
     return step

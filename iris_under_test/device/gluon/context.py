@@ -1,8 +1,9 @@
 """``IrisDeviceCtx``: remote loads, stores, copies and atomics for Gluon kernels.
 
 Address rule of every method: pointers are in the **caller's** address space (its own heap); the library moves them to
-the same offset of the target rank's heap. Nothing is checked: a pointer off the heap, or a rank outside the world,
-gives a wild address. Target ranks may be run-time values; the own rank is legal and means local. Offsets are 64-bit.
+the same offset of the target rank's heap. Nothing is checked, except in a debug build (see ``device.debug``): a pointer
+off the heap, or a rank outside the world, gives a wild address. Target ranks may be run-time values; the own rank is
+legal and means local. Offsets are 64-bit.
 
 Accesses are 16 bytes wide where the caller's layout, alignment and mask allow it (see ``address.translate``). Each line
 that touches the target rank's memory carries the comment ``# remote``: instruction checks attribute accesses by it.
@@ -18,6 +19,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
 from iris_under_test.device.cache_key import SourceHash
+from iris_under_test.device.debug import check
 from iris_under_test.device.operands import negated, used
 
 from .address import translate
@@ -60,12 +62,14 @@ class IrisDeviceCtx:
     @gluon.jit
     def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):
         """Returns the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, undefined without."""
+        check(pointer, self.heap_bases, self.cur_rank, from_rank, mask, "load")
         remote = translate(pointer, self.heap_bases, self.cur_rank, from_rank)
         return gl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)  # remote
 
     @gluon.jit
     def store(self, pointer, value, to_rank, mask=None, cache_modifier=None):
         """Writes ``value`` at ``pointer`` in ``to_rank``'s heap."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "store")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         gl.store(remote, value, mask=mask, cache_modifier=cache_modifier)  # remote
 
@@ -74,6 +78,7 @@ class IrisDeviceCtx:
         self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
     ):
         """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
+        check(from_ptr, self.heap_bases, self.cur_rank, from_rank, mask, "get")
         remote = translate(from_ptr, self.heap_bases, self.cur_rank, from_rank)
         value = gl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
         gl.store(to_ptr, value, mask=mask, cache_modifier=store_cache_modifier)
@@ -83,6 +88,7 @@ class IrisDeviceCtx:
         self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
     ):
         """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
+        check(to_ptr, self.heap_bases, self.cur_rank, to_rank, mask, "put")
         remote = translate(to_ptr, self.heap_bases, self.cur_rank, to_rank)
         value = gl.load(from_ptr, mask=mask, other=other, cache_modifier=load_cache_modifier)
         gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
@@ -104,7 +110,9 @@ class IrisDeviceCtx:
         Both pointers are in the caller's address space and both are moved. Each side keeps its own element type: values
         are converted as ``gl.store`` does.
         """
+        check(src_ptr, self.heap_bases, self.cur_rank, from_rank, mask, "copy")
         source = translate(src_ptr, self.heap_bases, self.cur_rank, from_rank)
+        check(dst_ptr, self.heap_bases, self.cur_rank, to_rank, mask, "copy")
         destination = translate(dst_ptr, self.heap_bases, self.cur_rank, to_rank)
         value = gl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
         gl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
@@ -112,12 +120,14 @@ class IrisDeviceCtx:
     @gluon.jit
     def atomic_add(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_add")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_add(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_sub")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         negative = negated(val, pointer.dtype.element_ty, self.num_ranks)
         return gl.atomic_add(remote, negative, mask=mask, sem=sem, scope=scope)  # remote
@@ -125,42 +135,49 @@ class IrisDeviceCtx:
     @gluon.jit
     def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_xchg")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_xchg(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Bitwise exclusive or with ``val``; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_xor")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Bitwise and with ``val``; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_and")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Bitwise or with ``val``; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_or")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
     @gluon.jit
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Minimum with ``val``; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_min")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
     @gluon.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
         """Maximum with ``val``; returns the old value."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_max")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
     @gluon.jit
     def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None):
         """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+        check(pointer, self.heap_bases, self.cur_rank, to_rank, None, "atomic_cas")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)  # remote
 

@@ -1,10 +1,10 @@
 """Remote loads, stores, copies and atomics for Triton kernels as plain functions: ``iris.load(...)`` and the others.
 
 Address rule of every function: pointers are in the **calling** rank's address space (its own heap), whatever an
-argument is called; the library moves them to the same offset of the other rank's heap. Nothing is checked: a pointer
-off the heap, or a rank outside the world, gives a wild address. Ranks may be run-time values; the own rank is legal and
-means local. ``heap_bases``: pointer to int64, one entry per rank, as mapped in this process
-(``Iris.get_heap_bases()``).
+argument is called; the library moves them to the same offset of the other rank's heap. Nothing is checked, except in a
+debug build (see ``device.debug``): a pointer off the heap, or a rank outside the world, gives a wild address. Ranks may
+be run-time values; the own rank is legal and means local. ``heap_bases``: pointer to int64, one entry per rank, as
+mapped in this process (``Iris.get_heap_bases()``).
 
 Accesses are 16 bytes wide where the pointers' contiguity, alignment and mask allow it; ``hint`` says what Triton cannot
 know of them (see ``address.translate``). Each line that touches the target rank's memory carries the comment
@@ -18,6 +18,7 @@ default (acq_rel, gpu). Only "sys" orders against other ranks. Cache modifiers a
 import triton
 import triton.language as tl
 
+from iris_under_test.device.debug import check
 from iris_under_test.device.operands import triton_negated, triton_used
 
 from .address import translate
@@ -37,6 +38,7 @@ def load(
 
     Masked lanes are ``other``, undefined without.
     """
+    check(pointer, heap_bases, to_rank, from_rank, mask, "load")
     remote = translate(pointer, heap_bases, to_rank, from_rank, hint)
     return tl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)  # remote
 
@@ -46,6 +48,7 @@ def store(
     pointer, value, from_rank, to_rank, heap_bases, mask=None, hint: tl.constexpr = None, cache_modifier=None
 ):  # fmt: skip
     """Writes ``value`` at ``pointer`` in ``to_rank``'s heap. ``from_rank`` is the caller."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "store")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     tl.store(remote, value, mask=mask, cache_modifier=cache_modifier)  # remote
 
@@ -60,6 +63,7 @@ def get(
     ``from_rank`` is the caller and ``to_rank`` the rank that is **read**: the names mislead, the order is the published
     one.
     """
+    check(from_ptr, heap_bases, from_rank, to_rank, mask, "get")
     remote = translate(from_ptr, heap_bases, from_rank, to_rank, hint)
     value = tl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
     tl.store(to_ptr, value, mask=mask, cache_modifier=store_cache_modifier)
@@ -74,6 +78,7 @@ def put(
 
     ``from_rank`` is the caller.
     """
+    check(to_ptr, heap_bases, from_rank, to_rank, mask, "put")
     remote = translate(to_ptr, heap_bases, from_rank, to_rank, hint)
     value = tl.load(from_ptr, mask=mask, other=other, cache_modifier=load_cache_modifier)
     tl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
@@ -89,7 +94,9 @@ def copy(
     Both pointers are in the caller's address space and both are moved; ``hint`` is about both. Each side keeps its own
     element type: values are converted as ``tl.store`` does.
     """
+    check(src_ptr, heap_bases, cur_rank, from_rank, mask, "copy")
     source = translate(src_ptr, heap_bases, cur_rank, from_rank, hint)
+    check(dst_ptr, heap_bases, cur_rank, to_rank, mask, "copy")
     destination = translate(dst_ptr, heap_bases, cur_rank, to_rank, hint)
     value = tl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
     tl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
@@ -100,6 +107,7 @@ def atomic_add(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value. ``from_rank`` is the caller."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_add")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_add(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
@@ -109,6 +117,7 @@ def atomic_sub(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_sub")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     negative = triton_negated(val, pointer.dtype.element_ty, tl.load(heap_bases + from_rank))
     return tl.atomic_add(remote, negative, mask=mask, sem=sem, scope=scope)  # remote
@@ -119,6 +128,7 @@ def atomic_xchg(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_xchg")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_xchg(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
@@ -128,6 +138,7 @@ def atomic_xor(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Bitwise exclusive or with ``val``; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_xor")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
@@ -137,6 +148,7 @@ def atomic_and(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Bitwise and with ``val``; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_and")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
@@ -144,6 +156,7 @@ def atomic_and(
 @triton.jit
 def atomic_or(pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
     """Bitwise or with ``val``; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_or")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)  # remote
 
@@ -153,6 +166,7 @@ def atomic_min(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Minimum with ``val``; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_min")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return triton_used(tl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
@@ -162,6 +176,7 @@ def atomic_max(
     pointer, val, from_rank, to_rank, heap_bases, mask=None, sem=None, scope=None, hint: tl.constexpr = None
 ):
     """Maximum with ``val``; returns the old value."""
+    check(pointer, heap_bases, from_rank, to_rank, mask, "atomic_max")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return triton_used(tl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))  # remote
 
@@ -169,5 +184,6 @@ def atomic_max(
 @triton.jit
 def atomic_cas(pointer, cmp, val, from_rank, to_rank, heap_bases, sem=None, scope=None, hint: tl.constexpr = None):
     """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+    check(pointer, heap_bases, from_rank, to_rank, None, "atomic_cas")
     remote = translate(pointer, heap_bases, from_rank, to_rank, hint)
     return tl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)  # remote
