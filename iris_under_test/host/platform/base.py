@@ -47,6 +47,9 @@ class VirtualMemory(Protocol):
     granularity: int
     """Bytes, a power of two."""
 
+    largest_chunk: int | None
+    """Bytes that are created and mapped at once, at most; None for any number."""
+
     def reserve(self, size: int, owner: int) -> int:
         """The address of a new range for the heap of rank ``owner``, in which nothing is mapped."""
 

@@ -21,6 +21,7 @@ class EmulatedVirtualMemory:
     """See ``base.VirtualMemory``."""
 
     granularity = 64 << 10
+    largest_chunk = None
 
     def __init__(self, rank: int, num_ranks: int, driver: Any) -> None:
         self._rank = rank

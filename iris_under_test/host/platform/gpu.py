@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .base import SymmetricMemory
+from .base import SymmetricMemory, VirtualMemory
 
 __all__ = ["PROVIDERS", "PROVIDER_VARIABLE", "GpuPlatform"]
 
@@ -45,6 +45,11 @@ class GpuPlatform:
         from .symmetric_memory import TorchSymmetricMemory
 
         return TorchSymmetricMemory(size, rank, num_ranks, self.device(rank))
+
+    def virtual_memory(self, rank: int, num_ranks: int) -> VirtualMemory:
+        from .gpu_vmem import open_gpu
+
+        return open_gpu(self.device(rank))
 
     def synchronize(self, stream: Any = None) -> None:
         if stream is None:

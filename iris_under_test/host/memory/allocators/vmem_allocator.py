@@ -12,15 +12,21 @@ Example, granule 64 KiB: ``allocate(10, int8)`` maps [0, 64 KiB); a second of 20
 
 from __future__ import annotations
 
-import os
+import functools
 import struct
 import weakref
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
-from iris_under_test.host.distributed.fd_passing import close_connections, exchange_fd, setup_fd_infrastructure
+from iris_under_test.host.distributed.fd_passing import (
+    close_connections,
+    exchange_fd,
+    managed_fd,
+    setup_fd_infrastructure,
+)
 from iris_under_test.host.distributed.helpers import agree
 from iris_under_test.host.memory.errors import HeapOutOfMemory
 from iris_under_test.host.platform import Platform, SharedMemory, VirtualMemory, current
@@ -91,17 +97,19 @@ class VMemAllocator(BaseAllocator):
         try:
             for start, stop in self._unmapped(offset, offset + num_bytes):
                 handle = self._memory.create(stop - start)
-                try:
-                    self._add(start, stop - start, handle)
-                finally:
-                    self._memory.destroy(handle)
+                self._add(start, stop - start, handle, functools.partial(self._memory.destroy, handle))
         except (OSError, RuntimeError) as failure:
             self.release(offset)
             raise HeapOutOfMemory(f"Heap out of memory: the device has no {num_bytes} bytes: {failure}") from failure
         return offset
 
+    def share(self, tensor: torch.Tensor) -> SharedMemory | None:
+        return self._memory.share(tensor)
+
     def reserve_shared(self, shared: SharedMemory) -> int:
         """The offset of a second mapping of memory that is there already, as a chunk and an allocation of its own.
+
+        The handle stays the caller's, who keeps it until the ranks are connected.
 
         Raises:
             HeapOutOfMemory: no room in the range.
@@ -110,7 +118,7 @@ class VMemAllocator(BaseAllocator):
         offset = self._placement.find(shared.size, self._granule, avoid=mapped)
         if offset is None:
             raise HeapOutOfMemory(f"Heap out of memory: no {shared.size} bytes of addresses for a second mapping")
-        self._add(offset, shared.size, shared.handle)
+        self._add(offset, shared.size, shared.handle, None)
         self._placement.take(offset, shared.size)
         return offset
 
@@ -128,26 +136,25 @@ class VMemAllocator(BaseAllocator):
         Raises:
             RuntimeError: on every rank, if a chunk could not be passed or mapped somewhere.
         """
-        fresh = [chunk for chunk in self._chunks if chunk.descriptor >= 0]
+        fresh = [chunk for chunk in self._chunks if chunk.handle is not None]
         if not fresh:
             return
         error: Exception | None = None
         try:
             for chunk in fresh:
-                self._pass(chunk)
+                error = self._pass(chunk) or error
+                chunk.forget_handle()
         except (OSError, RuntimeError) as failure:
-            error = RuntimeError(f"cannot map a peer's memory: {failure}")
-        agree(error, "mapping the peers' memory")
+            # So that the peers learn of it at once. No chunk can be passed any more.
+            close_connections(self._connections)
+            error = failure
+        agree(error and RuntimeError(f"cannot map a peer's memory: {error}"), "mapping the peers' memory")
 
     def view(self, offset: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
         assert self._own is not None  # the heap refuses after close
         size = max(num_elements, 1) * dtype.itemsize
         whole = self._memory.tensor(self._own.address + offset, size, self._own)
         return whole.view(dtype)[:num_elements]
-
-    def share(self, tensor: torch.Tensor) -> SharedMemory | None:
-        """The memory that ``tensor`` lies in, to be mapped a second time; None where the device cannot do that."""
-        return self._memory.share(tensor)
 
     def get_device(self) -> torch.device:
         return self._device
@@ -160,40 +167,47 @@ class VMemAllocator(BaseAllocator):
         self._finalizer()
         self._own = None
 
-    def _add(self, offset: int, size: int, handle: int) -> None:
+    def _add(self, offset: int, size: int, handle: object, destroy: Callable[[], None] | None) -> None:
         """A new chunk, mapped in the own range."""
         assert self._own is not None  # the heap refuses after close
-        chunk = _Chunk(offset, size, self._memory.export(handle) if self._world_size > 1 else -1)
+        chunk = _Chunk(offset, size, handle, destroy)
         try:
-            chunk.put(self._own, handle)
+            self._own.map(chunk, handle)
         except BaseException:
             chunk.drop()
             raise
         insort(self._chunks, chunk, key=lambda chunk: chunk.offset)
 
-    def _pass(self, chunk: _Chunk) -> None:
-        assert self._connections is not None  # only a world of several has descriptors
+    def _pass(self, chunk: _Chunk) -> Exception | None:
+        """Gives a chunk to every peer and maps theirs; what failed about one of those, when all were received.
+
+        Raises OSError or RuntimeError when they could not be exchanged.
+        """
+        if self._world_size == 1:
+            return None
+        if not self._connections:
+            raise RuntimeError("an earlier failure has closed the connections between the ranks")
         place = _PLACE.pack(chunk.offset, chunk.size)
-        try:
-            received = exchange_fd(self._connections, self._rank, chunk.descriptor, place)
-        finally:
-            chunk.close_descriptor()
-        try:
-            for peer, (descriptor, payload) in received.items():
-                if payload != place:
-                    got, wanted = _PLACE.unpack(payload), _PLACE.unpack(place)
-                    raise RuntimeError(f"rank {peer} sent the chunk (offset, size) {got}, not {wanted}")
-                handle = self._memory.adopt(descriptor, chunk.size)
+        with managed_fd(self._memory.export(chunk.handle)) as descriptor:
+            received = exchange_fd(self._connections, self._rank, descriptor, place)
+        error: Exception | None = None
+        for peer, (descriptor, payload) in received.items():
+            with managed_fd(descriptor):
                 try:
-                    chunk.put(self._peers[peer], handle)
-                finally:
-                    self._memory.destroy(handle)
-        finally:
-            for descriptor, _ in received.values():
-                os.close(descriptor)
+                    if payload != place:
+                        got, wanted = _PLACE.unpack(payload), _PLACE.unpack(place)
+                        raise RuntimeError(f"rank {peer} sent the chunk (offset, size) {got}, not {wanted}")
+                    handle = self._memory.adopt(descriptor, chunk.size)
+                    try:
+                        self._peers[peer].map(chunk, handle)
+                    finally:
+                        self._memory.destroy(handle)
+                except (OSError, RuntimeError) as failure:
+                    error = error or failure
+        return error
 
     def _unmapped(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The parts of [start, stop), widened to whole granules, that no chunk covers."""
+        """The parts of [start, stop), widened to whole granules, that no chunk covers, as pieces to be made chunks."""
         start = start // self._granule * self._granule
         stop = -(-stop // self._granule) * self._granule
         gaps = []
@@ -204,7 +218,8 @@ class VMemAllocator(BaseAllocator):
                 start = chunk.stop
         if start < stop:
             gaps.append((start, stop))
-        return gaps
+        step = self._memory.largest_chunk or self._placement.size + self._granule
+        return [(low, min(low + step, high)) for begin, high in gaps for low in range(begin, high, step)]
 
 
 class _Range:
@@ -215,17 +230,19 @@ class _Range:
         self.owner = owner
         self._memory = memory
         self._mapped: dict[int, int] = {}
-        self.finalizer = weakref.finalize(self, _give_back, memory, self.address, size, self._mapped)
-        self.finalizer.atexit = False
+        self.give_back = weakref.finalize(self, _give_back, memory, self.address, size, self._mapped)
+        self.give_back.atexit = False
 
-    def map(self, offset: int, size: int, handle: int) -> None:
-        self._memory.map(self.address + offset, size, handle, self.owner)
-        self._mapped[offset] = size
+    def map(self, chunk: _Chunk, handle: object) -> None:
+        """Maps the chunk, which remembers it."""
+        self._memory.map(self.address + chunk.offset, chunk.size, handle, self.owner)
+        self._mapped[chunk.offset] = chunk.size
+        chunk.ranges.append(weakref.ref(self))
 
-    def unmap(self, offset: int) -> None:
-        size = self._mapped.pop(offset, None)
-        if size is not None:  # a range that was given back has nothing mapped
-            self._memory.unmap(self.address + offset, size)
+    def unmap(self, chunk: _Chunk) -> None:
+        """Takes ``map`` back, unless the range was given back."""
+        if self._mapped.pop(chunk.offset, None) is not None:
+            self._memory.unmap(self.address + chunk.offset, chunk.size)
 
 
 def _give_back(memory: VirtualMemory, address: int, size: int, mapped: dict[int, int]) -> None:
@@ -237,39 +254,40 @@ def _give_back(memory: VirtualMemory, address: int, size: int, mapped: dict[int,
 
 @dataclass(eq=False)
 class _Chunk:
-    """``size`` bytes at ``offset`` of every rank's range. ``descriptor`` is open until the peers have it, else -1."""
+    """``size`` bytes at ``offset`` of every rank's range.
+
+    ``handle`` is there until the peers have the memory, then None; ``destroy`` gives it back, None for one that is
+    somebody else's. The chunk keeps no range alive.
+    """
 
     offset: int
     size: int
-    descriptor: int
+    handle: object | None
+    destroy: Callable[[], None] | None
     ranges: list[weakref.ref[_Range]] = field(default_factory=list)
 
     @property
     def stop(self) -> int:
         return self.offset + self.size
 
-    def put(self, where: _Range, handle: int) -> None:
-        """Maps it into a range, which it does not keep."""
-        where.map(self.offset, self.size, handle)
-        self.ranges.append(weakref.ref(where))
-
     def drop(self) -> None:
         """Unmaps it wherever it is mapped."""
-        self.close_descriptor()
+        self.forget_handle()
         while self.ranges:
             where = self.ranges.pop()()
             if where is not None:
-                where.unmap(self.offset)
+                where.unmap(self)
 
-    def close_descriptor(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor = -1
+    def forget_handle(self) -> None:
+        """Gives the handle back; the mappings keep the memory. Idempotent."""
+        destroy, self.handle, self.destroy = self.destroy, None, None
+        if destroy is not None:
+            destroy()
 
 
 def _disconnect(connections: dict[int, object] | None, peers: dict[int, _Range], chunks: list[_Chunk]) -> None:
     close_connections(connections)
     while peers:
-        peers.popitem()[1].finalizer()
+        peers.popitem()[1].give_back()
     while chunks:
-        chunks.pop().close_descriptor()
+        chunks.pop().forget_handle()

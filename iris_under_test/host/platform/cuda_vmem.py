@@ -1,0 +1,117 @@
+"""CUDA's virtual memory management (CUDA driver API, "Virtual Memory Management"), through cuda-bindings.
+
+Memory is passed on as POSIX file descriptors, which need no more than a common host. What a rank maps of a peer is
+memory of the peer's GPU, for its own GPU to read and write: access is the importer's to give, for each mapping.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from .base import SharedMemory
+from .gpu_vmem import tensor_over
+
+__all__ = ["CudaVirtualMemory"]
+
+
+class CudaVirtualMemory:
+    """See ``base.VirtualMemory``. Handles are the driver's own."""
+
+    largest_chunk = None
+
+    def __init__(self, device: torch.device) -> None:
+        from cuda.bindings import driver
+
+        self._driver = driver
+        self._device = device
+        self._descriptor = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        self._wanted = driver.CUmemAllocationProp()
+        self._wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        self._wanted.location = self._location()
+        self._wanted.requestedHandleTypes = self._descriptor
+        recommended = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        self.granularity = int(self._call("cuMemGetAllocationGranularity", self._wanted, recommended))
+
+    def reserve(self, size: int, owner: int) -> int:
+        return int(self._call("cuMemAddressReserve", size, 0, 0, 0))
+
+    def release(self, address: int, size: int) -> None:
+        self._call("cuMemAddressFree", address, size)
+
+    def create(self, size: int) -> Any:
+        return self._call("cuMemCreate", size, self._wanted, 0)
+
+    def destroy(self, handle: Any) -> None:
+        self._call("cuMemRelease", handle)
+
+    def export(self, handle: Any) -> int:
+        return int(self._call("cuMemExportToShareableHandle", handle, self._descriptor, 0))
+
+    def adopt(self, descriptor: int, size: int) -> Any:
+        return self._call("cuMemImportFromShareableHandle", descriptor, self._descriptor)
+
+    def map(self, address: int, size: int, handle: Any, owner: int) -> None:
+        self._call("cuMemMap", address, size, 0, handle, 0)
+        access = self._driver.CUmemAccessDesc()
+        access.location = self._location()
+        access.flags = self._driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        try:
+            self._call("cuMemSetAccess", address, size, [access], 1)
+        except RuntimeError:
+            self.unmap(address, size)
+            raise
+
+    def unmap(self, address: int, size: int) -> None:
+        torch.cuda.synchronize(self._device)  # kernels in flight may use it
+        self._call("cuMemUnmap", address, size)
+
+    def tensor(self, address: int, size: int, owner: object) -> torch.Tensor:
+        return tensor_over(address, size, self._device, owner)
+
+    def share(self, tensor: torch.Tensor) -> SharedMemory | None:
+        """Memory that was made by ``cuMemCreate`` for export, such as torch's expandable segments or another heap's;
+        what ``cudaMalloc`` gave cannot be mapped a second time."""
+        attributes = self._driver.CUpointer_attribute
+        try:
+            handle = self._call("cuMemRetainAllocationHandle", tensor.data_ptr())
+        except RuntimeError:
+            return None
+        shared = None
+        try:
+            base, size = (
+                int(self._call("cuPointerGetAttribute", attribute, tensor.data_ptr()))
+                for attribute in (
+                    attributes.CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+                    attributes.CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+                )
+            )
+            start = tensor.data_ptr() - base
+            if size % self.granularity == 0 and start + tensor.nbytes <= size and self._can_be_exported(handle):
+                shared = SharedMemory(handle, size, start, lambda: self.destroy(handle))
+        finally:
+            if shared is None:
+                self.destroy(handle)
+        return shared
+
+    def _can_be_exported(self, handle: Any) -> bool:
+        try:
+            os.close(self.export(handle))
+        except RuntimeError:
+            return False
+        return True
+
+    def _location(self) -> Any:
+        location = self._driver.CUmemLocation()
+        location.type = self._driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        location.id = self._device.index
+        return location
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """What the function returns beside its status; RuntimeError where that is not success."""
+        status, *values = getattr(self._driver, name)(*arguments)
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{name}: {status.name}")
+        return values[0] if values else None
