@@ -1,5 +1,7 @@
 """Old import paths, kept so that published programs run unchanged."""
 
+from iris_under_test.device.gluon import GluonDeviceTracing, IrisDeviceCtx
+
 from . import iris_gluon
 
-__all__ = ["iris_gluon"]
+__all__ = ["GluonDeviceTracing", "IrisDeviceCtx", "iris_gluon"]
