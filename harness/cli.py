@@ -119,6 +119,26 @@ def report(evidence: Path, output: Path | None) -> int:
     return _publish(found, output, _console())
 
 
+@cli.command(short_help="Public names by device, with their verdicts.")
+@click.argument("evidence", type=_PATH, nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(["table", "markdown"]), default="table", show_default=True)
+def names(evidence: tuple[Path, ...], form: str) -> int:
+    """Set the public names of the library beside the devices of these runs: EVIDENCE is one evidence.jsonl or more.
+
+    A name has the worst verdict of the requirements that cover it. Exit status 0 only if each name passed on every
+    device that had something to run of it.
+    """
+    from harness.evidence import read
+    from reports import markdown, names_of, print_names
+
+    found = names_of([read(path) for path in evidence])
+    if form == "markdown":
+        click.echo(markdown(found), nl=False)
+    else:
+        print_names(found, _console())
+    return 0 if found.good else 1
+
+
 @cli.command(short_help="Time an op of the library against torch.distributed.")
 @click.argument("op")
 @click.option("--ranks", type=int, default=None, help="Ranks.  [default: all visible GPUs; 2 emulated ones]")

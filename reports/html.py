@@ -10,6 +10,7 @@ import jinja2
 
 from harness.evidence import Evidence, Verdict
 from reports import gpus, text
+from reports.names import names_of
 from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 
 SYMBOLS = {
@@ -23,7 +24,12 @@ SYMBOLS = {
 def render_html(evidence: Evidence) -> str:
     """The page as text."""
     return _template().render(
-        report=view_of(evidence), verdicts=list(Verdict), labels=LABELS, symbols=SYMBOLS, kinds=KINDS
+        report=view_of(evidence),
+        names=names_of([evidence]),
+        verdicts=list(Verdict),
+        labels=LABELS,
+        symbols=SYMBOLS,
+        kinds=KINDS,
     )
 
 

@@ -7,12 +7,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.evidence import Verdict
 from reports.gpus import Mark
 from reports.text import duration, plural, shown
-from reports.view import LABELS, Failure, Report
+from reports.view import LABELS, STYLES, Failure, Report
 
-STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_RUN: "magenta"}
 _FAILURES_SHOWN = 10
 _GAPS_SHOWN = 10
 

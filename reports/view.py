@@ -13,6 +13,8 @@ from reports.text import plural
 
 KINDS = ("load", "store", "atomic")
 LABELS = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "unknown", Verdict.NOT_RUN: "not run"}
+STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_RUN: "magenta"}
+"""In the terminal."""
 
 
 @dataclass(frozen=True)

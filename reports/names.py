@@ -1,0 +1,140 @@
+"""Public names x devices x verdict: what the requirements that cover a name say of it, on each device that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.errors import UsageError
+from harness.evidence import Evidence, Verdict, merge
+from reports.text import plural
+from reports.view import LABELS, STYLES
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One name on one device: the worst verdict of the requirements that were planned there; ``planned`` of ``known``
+    that cover the name (a requirement may need a device or more ranks)."""
+
+    verdict: Verdict
+    planned: int
+    known: int
+
+    @property
+    def text(self) -> str:
+        """``pass``, ``fail``, ``pass, 2 of 3`` where a requirement was not planned, ``not run``."""
+        label = LABELS[self.verdict]
+        return f"{label}, {self.planned} of {self.known}" if 0 < self.planned < self.known else label
+
+
+@dataclass(frozen=True)
+class NameRow:
+    """A public name, the ids of the requirements that cover it, and a cell per device."""
+
+    name: str
+    requirements: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def good(self) -> bool:
+        """It passed somewhere, and did nothing else anywhere; a device that plans nothing of it is no fault."""
+        ran = {cell.verdict for cell in self.cells if cell.planned}
+        return ran == {Verdict.PASS}
+
+
+@dataclass(frozen=True)
+class Names:
+    """``devices`` are the columns, as ``emulated gfx942``."""
+
+    devices: tuple[str, ...]
+    rows: tuple[NameRow, ...]
+
+    @property
+    def headline(self) -> str:
+        """``102 of 104 names passed on emulated gfx942, cuda sm_90``."""
+        good = sum(row.good for row in self.rows)
+        return f"{good} of {plural(len(self.rows), 'public name')} passed on {', '.join(self.devices) or 'no device'}"
+
+    @property
+    def good(self) -> bool:
+        """There are names, and all of them are good."""
+        return bool(self.rows) and all(row.good for row in self.rows)
+
+
+def names_of(runs: Sequence[Evidence]) -> Names:
+    """One column per device of ``runs``; runs on the same device make one column, with the worst of their verdicts.
+
+    The names are those that the requirements of all these runs cover. Raises UsageError for runs of different
+    implementations.
+    """
+    implementations = {str(run.implementation.get("name")) for evidence in runs for run in evidence.runs}
+    if len(implementations) > 1:
+        raise UsageError(f"these are runs of different implementations: {', '.join(sorted(implementations))}")
+    verdicts: dict[str, dict[str, list[Verdict]]] = {}
+    covered: dict[str, set[str]] = {}
+    for evidence in runs:
+        column = verdicts.setdefault(_device(evidence), {})
+        for identity, result in evidence.requirements().items():
+            column.setdefault(identity, []).append(result.verdict)
+        for identity, statement in evidence.statements.items():
+            for name in statement.covers:
+                covered.setdefault(name, set()).add(identity)
+    rows = (
+        NameRow(name, tuple(sorted(ids)), tuple(_cell(ids, column) for column in verdicts.values()))
+        for name, ids in sorted(covered.items(), key=lambda item: _order(item[0]))
+    )
+    return Names(tuple(verdicts), tuple(rows))
+
+
+def print_names(names: Names, console: Console) -> None:
+    """A row per name, a column per device."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("public name", no_wrap=True)
+    for device in names.devices:
+        table.add_column(device, no_wrap=True)
+    table.add_column("requirements", overflow="fold")
+    for row in names.rows:
+        cells = (Text(cell.text, style=STYLES[cell.verdict] if cell.planned else "dim") for cell in row.cells)
+        table.add_row(Text(row.name), *cells, Text(", ".join(row.requirements), style="dim"))
+    console.print(table)
+    console.print(f"\n{names.headline}", style="green" if names.good else "bold red", markup=False)
+
+
+def markdown(names: Names) -> str:
+    """The same as a Markdown table, with the headline below it."""
+    lines = [
+        _line(["public name", *names.devices, "requirements"]),
+        _line(["---"] * (len(names.devices) + 2)),
+        *(
+            _line([f"`{row.name}`", *(cell.text for cell in row.cells), ", ".join(row.requirements)])
+            for row in names.rows
+        ),
+    ]
+    return "\n".join([*lines, "", f"{names.headline}.", ""])
+
+
+def _device(evidence: Evidence) -> str:
+    if not evidence.runs:
+        return "unknown device"
+    run = evidence.runs[0]
+    return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}")
+
+
+def _cell(ids: Iterable[str], column: Mapping[str, Sequence[Verdict]]) -> Cell:
+    known = set(ids)
+    planned = known & set(column)
+    return Cell(merge(verdict for identity in planned for verdict in column[identity]), len(planned), len(known))
+
+
+def _order(name: str) -> tuple[str, str]:
+    """Names of the top level first, then each class and module together."""
+    owner, _, member = name.rpartition(".")
+    return owner.lower(), member.lower()
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,160 @@
+"""Public names x devices x verdict."""
+
+import io
+import re
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from harness.cli import cli, main
+from harness.errors import UsageError
+from harness.evidence import Group, Plan, PlannedGroup, Requirement, read
+from reports import markdown, names_of, print_names, render_html
+from tests.evidence import samples
+from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
+
+
+@pytest.fixture
+def evidence(tmp_path):
+    """Writes records and reads them: ``evidence(records)``."""
+    made = []
+
+    def write(records):
+        made.append(samples.write(tmp_path / f"run{len(made)}" / "evidence.jsonl", records))
+        return read(made[-1])
+
+    (tmp_path / "run0").mkdir()
+    for number in range(1, 4):
+        (tmp_path / f"run{number}").mkdir()
+    write.paths = made
+    return write
+
+
+def on(records, **changes):
+    """The same records of a run elsewhere."""
+    return [samples.run(**changes), *records[1:]]
+
+
+def cells(names):
+    return {row.name: [cell.text for cell in row.cells] for row in names.rows}
+
+
+def test_a_green_run(evidence):
+    found = names_of([evidence(samples.green())])
+    assert found.devices == ("emulated gfx942",)
+    assert cells(found) == {"put": ["pass"], "atomic_add": ["pass"]}
+    assert {row.name: row.requirements for row in found.rows} == {"put": (PUT,), "atomic_add": (ADD,)}
+    assert found.good
+    assert found.headline == "2 of 2 public names passed on emulated gfx942"
+
+
+def test_devices_stand_side_by_side_with_verdicts_of_their_own(evidence):
+    found = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
+    assert found.devices == ("emulated gfx942", "cuda sm_90")
+    assert cells(found) == {"put": ["pass", "pass"], "atomic_add": ["pass", "fail"]}
+    assert not found.good
+    assert found.headline == "1 of 2 public names passed on emulated gfx942, cuda sm_90"
+
+
+def test_runs_on_one_device_make_one_column_with_the_worst(evidence):
+    for order in ((samples.green(), samples.red()), (samples.red(), samples.green())):
+        found = names_of([evidence(records) for records in order])
+        assert cells(found) == {"put": ["pass"], "atomic_add": ["fail"]}
+
+
+def test_another_mode_is_another_column(evidence):
+    found = names_of([evidence(samples.green()), evidence(on(samples.green(), mode="race"))])
+    assert found.devices == ("emulated gfx942", "emulated gfx942 race")
+
+
+def test_the_worst_requirement_counts(evidence):
+    both = Plan(
+        samples.plan().groups, (Requirement(PUT, "a", covers=("put", "Iris")), Requirement(ADD, "b", covers=("Iris",)))
+    )
+    records = samples.red()
+    records[1] = both
+    assert cells(names_of([evidence(records)])) == {"Iris": ["fail"], "put": ["pass"]}
+
+
+def test_what_was_planned_and_did_not_run_is_no_pass(evidence):
+    records = [record for record in samples.green() if not (isinstance(record, Group) and record.group == ADD_GROUP)]
+    found = names_of([evidence(records)])
+    assert cells(found) == {"put": ["pass"], "atomic_add": ["not run"]}
+    assert not found.good
+
+
+def put_only():
+    """A device on which atomic_add has nothing to run, and put one requirement less."""
+    plan = Plan((PlannedGroup(PUT_GROUP, PUT, "x"),), (Requirement(PUT, "a", covers=("put",)),))
+    return [samples.run(device="cuda", arch="sm_90"), plan, *samples.green()[2:6], samples.end(0)]
+
+
+def test_a_device_without_the_requirement_says_so_and_is_no_fault(evidence):
+    everywhere = samples.green()
+    everywhere[1] = Plan(
+        samples.plan().groups, (Requirement(PUT, "a", covers=("put",)), Requirement(ADD, "b", covers=("put", "add")))
+    )
+    found = names_of([evidence(everywhere), evidence(put_only())])
+    assert cells(found) == {"put": ["pass", "pass, 1 of 2"], "add": ["pass", "not run"]}
+    assert found.good
+
+
+def test_names_of_the_top_level_come_first(evidence):
+    records = samples.green()
+    order = ("put", "logger", "Iris", "ccl.all_gather", "Iris.zeros", "ccl.Config", "iris")
+    records[1] = Plan(samples.plan().groups, (Requirement(PUT, "a", covers=order), Requirement(ADD, "b")))
+    found = [row.name for row in names_of([evidence(records)]).rows]
+    assert [name.lower() for name in found[:4]] == ["iris", "iris", "logger", "put"]
+    assert found[4:] == ["ccl.all_gather", "ccl.Config", "Iris.zeros"]
+
+
+def test_different_implementations_are_not_mixed(evidence):
+    other = on(samples.green(), implementation={"name": "iris"})
+    with pytest.raises(UsageError, match="different implementations: iris, iris_under_test"):
+        names_of([evidence(samples.green()), evidence(other)])
+
+
+def test_the_table_and_markdown_show_the_same(evidence):
+    found = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
+    console = Console(file=io.StringIO(), width=100)
+    print_names(found, console)
+    lines = console.file.getvalue().splitlines()
+    assert [re.split(r"\s{2,}", line.strip()) for line in lines[:3]] == [
+        ["public name", "emulated gfx942", "cuda sm_90", "requirements"],
+        ["atomic_add", "pass", "fail", ADD],
+        ["put", "pass", "pass", PUT],
+    ]
+    assert markdown(found).splitlines() == [
+        "| public name | emulated gfx942 | cuda sm_90 | requirements |",
+        "| --- | --- | --- | --- |",
+        f"| `atomic_add` | pass | fail | {ADD} |",
+        f"| `put` | pass | pass | {PUT} |",
+        "",
+        "1 of 2 public names passed on emulated gfx942, cuda sm_90.",
+    ]
+
+
+def test_the_page_has_them_with_links_to_their_requirements(evidence):
+    page = render_html(evidence(samples.red()))
+    section = page[page.index('<section id="names"') :]
+    section = section[: section.index("</section>")]
+    assert re.search(rf'mono">atomic_add</th>\s*<td><span class="verdict fail">.*?href="#{ADD}"', section, re.DOTALL)
+    assert re.search(rf'mono">put</th>\s*<td><span class="verdict pass">.*?href="#{PUT}"', section, re.DOTALL)
+    assert 'href="#names"' in page
+
+
+@pytest.mark.parametrize(("records", "status"), [(samples.green, 0), (samples.red, 1)])
+def test_the_command_and_its_exit_status(evidence, records, status):
+    evidence(samples.green())
+    evidence(on(records(), device="cuda", arch="sm_90"))
+    done = CliRunner().invoke(cli, ["names", *map(str, evidence.paths), "--format", "markdown"], standalone_mode=False)
+    assert done.return_value == status
+    assert done.output.startswith("| public name | emulated gfx942 | cuda sm_90 | requirements |\n")
+
+
+def test_no_evidence_there(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["names", str(tmp_path / "evidence.jsonl")])
+    assert end.value.code == 2
+    assert "no evidence at" in capsys.readouterr().err
