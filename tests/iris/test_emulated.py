@@ -108,14 +108,14 @@ def signed_extremes_of_lanes_that_collide(ctx, rank, num_ranks):
         assert (least.item(), greatest.item()) == (-32, 31), dtype
 
 
-def copy_writes_the_source_type(ctx, rank, num_ranks):
+def copy_keeps_each_side_s_type(ctx, rank, num_ranks):
     a, b = ctx.arange(64, dtype=torch.float32), ctx.zeros(64, dtype=torch.int32)
     a += 64 * rank
     ctx.barrier()
     mixed_copy_kernel[(1,)](IrisDeviceCtx, ctx.get_device_context(), a, b, (rank + 1) % num_ranks, num_warps=1)
     ctx.barrier()
     back = (rank - 1) % num_ranks
-    assert torch.equal(b.view(torch.float32), torch.arange(64.0) + 64 * back)
+    assert torch.equal(b, torch.arange(64, dtype=torch.int32) + 64 * back)
 
 
 def gather_and_compare(ctx, output, source, members, **options):
@@ -200,7 +200,7 @@ def tile_orders_are_permutations(ctx, rank, num_ranks):
 
 CHECKS = [
     rma_reaches_the_right_rank, scalars_and_subtraction, signed_extremes_of_lanes_that_collide,
-    copy_writes_the_source_type, all_gather_shapes, all_gather_strides_and_tiles, all_gather_offsets_are_64_bit,
+    copy_keeps_each_side_s_type, all_gather_shapes, all_gather_strides_and_tiles, all_gather_offsets_are_64_bit,
     all_gather_in_groups, one_binary_serves_all_ranks, tile_orders_are_permutations,
 ]  # fmt: skip
 
