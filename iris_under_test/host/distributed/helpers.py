@@ -7,14 +7,77 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-__all__ = ["agree", "broadcast_value", "collective_device", "exchange", "extract_group_info", "host_barrier"]
+if TYPE_CHECKING:
+    from iris_under_test.host.iris import Iris
+
+__all__ = [
+    "agree",
+    "broadcast_value",
+    "collective_device",
+    "distributed_allgather",
+    "distributed_allgather_multidim",
+    "distributed_barrier",
+    "distributed_broadcast_scalar",
+    "distributed_broadcast_tensor",
+    "distributed_device_barrier",
+    "exchange",
+    "extract_group_info",
+    "host_barrier",
+]
+
+
+def distributed_allgather(data: Any) -> np.ndarray:
+    """Every rank's one-dimensional array of n elements, as an array of shape (world, n) and the same dtype.
+
+    Raises, on every rank:
+        ValueError: some rank's array is not one-dimensional, or holds Python objects, or ranks differ in length or
+            dtype; the message tells what each rank passed.
+    """
+    return _gathered(data, 1)
+
+
+def distributed_allgather_multidim(data: Any) -> np.ndarray:
+    """Every rank's array of any shape, as an array of shape (world, *shape). ``distributed_allgather`` otherwise."""
+    return _gathered(data, None)
+
+
+def distributed_broadcast_scalar(value: Any = None, src: int = 0) -> Any:
+    """The number that rank ``src`` passes, as a Python ``bool``, ``int``, ``float`` or ``complex``, on every rank.
+
+    Raises:
+        ValueError: ``src`` is no rank; on ``src``, its value is no number, RuntimeError on the others.
+    """
+    number = isinstance(value, (bool, int, float, complex, np.number, np.bool_))
+    number = number or (isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim == 0)
+    error = None
+    if dist.get_rank() == src and not number:
+        error = ValueError(f"a scalar is broadcast, which {value!r} is not")
+    agree(error, "broadcast of a scalar")
+    got = broadcast_value(value, src)
+    return got.item() if isinstance(got, np.ndarray) else got
+
+
+def distributed_broadcast_tensor(value: Any = None, src: int = 0) -> np.ndarray:
+    """The tensor or array that rank ``src`` passes, as a numpy array on every rank. See ``broadcast_value``."""
+    return np.asarray(broadcast_value(value, src))
+
+
+def distributed_barrier(group: dist.ProcessGroup | None = None) -> None:
+    """Returns on no rank of the group (default: the world) before every rank of it has called; waits on the host."""
+    host_barrier(group)
+
+
+def distributed_device_barrier(instance: Iris, group: dist.ProcessGroup | None = None) -> None:
+    """``Iris.device_barrier``: a barrier of the devices, in the order of the current stream, without a wait here."""
+    instance.device_barrier(group)
 
 
 def collective_device(group: dist.ProcessGroup | None = None) -> torch.device:
@@ -82,6 +145,25 @@ def broadcast_value(value: Any, src: int) -> Any:
     if status == "value":
         return pickle.loads(payload)
     raise {"ValueError": ValueError, "TypeError": TypeError}[status](payload)
+
+
+def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
+    array = np.asarray(data)
+    told = f"{array.dtype} of shape {array.shape}"
+    fine = not array.dtype.hasobject and dimensions in {None, array.ndim}
+    rows = exchange([fine, zlib.crc32(told.encode())])
+    if len({tuple(row) for row in rows}) > 1 or not fine:
+        passed: list[Any] = [None] * len(rows)
+        dist.all_gather_object(passed, told)
+        form = "arrays" if dimensions is None else f"{dimensions}-dimensional arrays"
+        raise ValueError(f"every rank must pass {form} of numbers, all alike, got {dict(enumerate(passed))}")
+    result = np.empty((len(rows), *array.shape), array.dtype)
+    if array.nbytes:
+        mine = torch.frombuffer(bytearray(array.tobytes()), dtype=torch.uint8).to(collective_device())
+        parts = [torch.empty_like(mine) for _ in rows]
+        dist.all_gather(parts, mine)
+        result.view(np.uint8).reshape(len(rows), -1)[:] = torch.stack(parts).cpu().numpy()
+    return result
 
 
 def _encode(value: Any) -> tuple[str, Any]:
