@@ -112,7 +112,9 @@ def _seeded(case, device):
 
 def _like(case, device):
     if case.like == "transposed":
-        return torch.empty(case.size[::-1], dtype=torch.int16, device=device).permute(*reversed(range(len(case.size))))
+        return torch.empty(case.size[::-1], dtype=torch.int16, device=device).permute(
+            tuple(reversed(range(len(case.size))))
+        )
     if case.like == "every_second" and case.size:
         return torch.empty((*case.size[:-1], 2 * case.size[-1]), dtype=torch.int16, device=device)[..., ::2]
     return torch.empty(case.size, dtype=torch.int16, device=device)

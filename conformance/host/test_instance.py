@@ -20,6 +20,10 @@ def queries(env, found):
     found.equal("num_ranks", iris.num_ranks, env.world_size)
     found.equal("comm", iris.comm, None)
     found.equal("gpu_id is an int", isinstance(iris.gpu_id, int), True)
+    found.equal("get_device_id()", iris.get_device_id(), iris.gpu_id)
+    units = iris.get_cu_count()
+    found.true(f"get_cu_count() is a positive int: {units!r}", isinstance(units, int) and units > 0)
+    found.equal("get_cu_count() as the device has it", units, _compute_units(env, iris))
     found.equal("get_device() as text", str(iris.get_device()), str(iris.device))
     found.equal("get_device().type", iris.get_device().type, env.device.torch_device.type)
     bases = iris.get_heap_bases()
@@ -28,6 +32,13 @@ def queries(env, found):
     found.equal("heap bases are all different", len(set(bases.tolist())), env.world_size)
     found.true("heap_bases is the live table", iris.heap_bases.data_ptr() == bases.data_ptr())
     found.true("every base is page aligned", all(base > 0 and base % 4096 == 0 for base in bases.tolist()))
+
+
+def _compute_units(env, iris):
+    """Of a GPU, as torch says; of an emulated one, of the GPU that it stands for (MI300X, MI350)."""
+    if iris.get_device().type == "cuda":
+        return torch.cuda.get_device_properties(iris.get_device()).multi_processor_count
+    return {"gfx942": 304, "gfx950": 256}[env.device.arch]
 
 
 def heap(env, found):
@@ -47,8 +58,19 @@ def heap(env, found):
 
 
 def bad_sizes(env, found):
-    for size in (0, -1, "1M"):
+    """Everywhere, and on one rank alone: then the others, whose size is right, are told."""
+    for size in (0, -1, "1M", None, 2.5, 1 << 62):
         found.raises(f"heap_size={size!r}", ValueError, lambda size=size: env.under_test.iris(heap_size=size))
+        for culprit in {0, env.world_size - 1} if env.world_size > 1 else ():
+            mine = size if env.rank == culprit else 1 << 18
+            found.raises(
+                f"heap_size={size!r} on rank {culprit}",
+                ValueError,
+                lambda mine=mine: env.under_test.iris(heap_size=mine),
+            )
+    if env.world_size > 1:
+        mine = (1 << 18) + 4096 * env.rank
+        found.raises("heap sizes that differ", ValueError, lambda: env.under_test.iris(heap_size=mine))
 
 
 def uninitialised(env, found):

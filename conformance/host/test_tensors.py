@@ -58,11 +58,14 @@ def filled(env, found, iris):
 
 
 def fresh_memory(env, found, iris):
-    """zeros clears what was there: the heap is filled through a first allocation of an instance, then handed out
-    again."""
+    """zeros clears what was there: the heap is filled first, and then handed out again."""
     first = iris.empty(4096, dtype=torch.uint8)
     first.fill_(0xA5)
-    if env.device.torch_device.type == "cpu":
+    if hasattr(iris, "free"):
+        rest = iris.full((1 << 19,), 0xA5, dtype=torch.uint8)
+        iris.free(rest)
+        iris.free(first)
+    elif env.device.torch_device.type == "cpu":
         base = int(iris.get_heap_bases()[env.rank])
         torch.frombuffer((ctypes.c_ubyte * (1 << 20)).from_address(base), dtype=torch.uint8).fill_(0xA5)
     else:
@@ -70,6 +73,9 @@ def fresh_memory(env, found, iris):
         storage = first.untyped_storage()
         torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, 0, (storage.nbytes(),)).fill_(0xA5)
     env.settle()
+    used = iris.empty(1000, dtype=torch.uint8)
+    if getattr(iris.heap, "allocator_type", "torch") == "torch":  # which keeps memory that was given back
+        found.true("memory is handed out again", bool((used == 0xA5).all()))
     _like_torch(
         found, iris, "zeros on used memory", iris.zeros(100, dtype=torch.int32), torch.zeros(100, dtype=torch.int32)
     )
@@ -253,6 +259,8 @@ def run_symmetric(env, case):
         ("a heap tensor", arena, True),
         ("a view into one", arena[5:9], True),
         ("its last byte", arena[-1:], True),
+        ("every second byte of it", arena[1::2], True),
+        ("a transposed view", arena[:12].view(3, 4).t(), True),
         ("an empty view", arena[:0], True),
         ("an ordinary tensor", torch.zeros(4, device=device), False),
         ("an empty ordinary tensor", torch.zeros(0, device=device), True),
@@ -262,14 +270,18 @@ def run_symmetric(env, case):
     found.equal("is_symmetric of another instance's tensor", iris.is_symmetric(other.empty(4)), False)
     if device.type == "cpu":
         base = int(other.get_heap_bases()[env.rank])
-        for what, address, wanted in (
-            ("the first byte", base, True),
-            ("the last byte", base + (1 << 18) - 1, True),
-            ("the byte before the heap", base - 1, False),
-            ("the byte after the heap", base + (1 << 18), False),
+        for what, address, size, wanted in (
+            ("the first byte", base, 1, True),
+            ("the last byte", base + (1 << 18) - 1, 1, True),
+            ("the whole heap", base, 1 << 18, True),
+            ("the byte before the heap", base - 1, 1, False),
+            ("the byte after the heap", base + (1 << 18), 1, False),
+            ("the first byte and the one before", base - 1, 2, False),
+            ("the last byte and the next", base + (1 << 18) - 1, 2, False),
+            ("more than the heap", base - 1, (1 << 18) + 2, False),
         ):
             # Only its address is asked for.
-            tensor = torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8)
+            tensor = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
             found.equal(f"is_symmetric of {what}", other.is_symmetric(tensor), wanted)
     env.settle()
     other.close()
