@@ -5,9 +5,16 @@ consumer polls its own flag with acquire at system scope and copies what it then
 the ring form consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that
 waiting must not keep others from running. Flags go up by compare-and-swap (and down again by the consumer's), by
 exchange, or by addition.
+
+001  in Gluon, with ``IrisDeviceCtx``.
+002  in Triton, with ``DeviceContext``.
 """
 
+from functools import partial
+
 import torch
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -81,6 +88,54 @@ def message_kernel(
         produce(ctx, source, target, flag, n, pid, to_rank, FLAG, SPT, LANES, WARPS)
 
 
+@triton.jit
+def triton_produce(ctx, source, target, flag, n, block, to_rank, FLAG: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    values = ctx.load(source + offsets, ctx.rank, mask=mask)
+    ctx.store(target + offsets, values, to_rank, mask=mask)
+    if FLAG == "cas":
+        ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
+    elif FLAG == "xchg":
+        ctx.atomic_xchg(flag + block, 1, to_rank, sem="release", scope="sys")
+    else:
+        ctx.atomic_add(flag + block, 1, to_rank, sem="release", scope="sys")
+
+
+@triton.jit
+def triton_consume(ctx, target, result, flag, n, block, FLAG: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    seen = 0
+    while seen == 0:
+        if FLAG == "cas":
+            seen = ctx.atomic_cas(flag + block, 1, 0, ctx.rank, sem="acquire", scope="sys")
+        else:
+            seen = ctx.atomic_add(flag + block, 0, ctx.rank, sem="acquire", scope="sys")
+    values = ctx.load(target + offsets, ctx.rank, mask=mask)
+    ctx.store(result + offsets, values, ctx.rank, mask=mask)
+
+
+@triton.jit(do_not_specialize=["n", "blocks", "to_rank"])
+def triton_message_kernel(
+    DeviceContext: tl.constexpr, context_tensor, source, target, result, flag, n, blocks, to_rank,
+    CONSUMES: tl.constexpr, PRODUCES: tl.constexpr, FLAG: tl.constexpr, BLOCK: tl.constexpr,
+    RANK: tl.constexpr, RANKS: tl.constexpr,
+):  # fmt: skip
+    """As ``message_kernel``."""
+    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
+    pid = tl.program_id(0)
+    if CONSUMES and PRODUCES:
+        if pid < blocks:
+            triton_consume(ctx, target, result, flag, n, pid, FLAG, BLOCK)
+        else:
+            triton_produce(ctx, source, target, flag, n, pid - blocks, to_rank, FLAG, BLOCK)
+    elif CONSUMES:
+        triton_consume(ctx, target, result, flag, n, pid, FLAG, BLOCK)
+    else:
+        triton_produce(ctx, source, target, flag, n, pid, to_rank, FLAG, BLOCK)
+
+
 def run(env, case):
     found = None
     for round_ in range(rounds_needed(case.dtype, case.rounds * env.world_size * case.n)):
@@ -125,22 +180,33 @@ def _round(env, case, digit):
         ):
             env.late(me, case.late_ms)
         warps = env.warps(case.warps)
+        grid = (case.blocks * (consumes + produces),)
         for places_of_one in regions if consumes or produces else ():
-            message_kernel[(case.blocks * (consumes + produces),)](
-                env.device_context, env.context, *(image.tensor(region) for region in places_of_one),
-                case.n, case.blocks, right,
-                consumes, produces, case.flag, case.spt, env.device.lanes, warps, num_warps=warps,
-            )  # fmt: skip
+            data = (*(image.tensor(region) for region in places_of_one), case.n, case.blocks, right)
+            does = (consumes, produces, case.flag)
+            if case.form == "gluon":
+                message_kernel[grid](
+                    env.device_context, env.context, *data, *does, case.spt, env.device.lanes, warps, num_warps=warps
+                )
+            else:
+                triton_message_kernel[grid](
+                    env.under_test.triton_context, env.context, *data, *does, case.block, me, ranks, num_warps=warps
+                )
     env.settle()
     return image.difference()
 
 
-def cases(ranks, shape):
+def cases(ranks, shape, form="gluon"):
     from harness.cases import strategies
 
-    return strategies.messages("int32", shape)
+    return strategies.messages("int32", shape, form)
 
 
 @requirement("ORDER-MESSAGE-001", cases=cases, ranks=2, shape=("pair", "ring"))
 def test_message(check, case):
+    check(run, case)
+
+
+@requirement("ORDER-MESSAGE-002", cases=partial(cases, form="context"), ranks=2, weight=0.5, shape=("pair", "ring"))
+def test_message_by_context(check, case):
     check(run, case)

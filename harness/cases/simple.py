@@ -36,7 +36,8 @@ class MessageCase:
     """``rounds`` messages of ``blocks`` blocks from each producer; ``late`` is the side that comes ``late_ms`` late.
 
     ``shape``: "pair" (even ranks produce for their right neighbour, odd ones consume) or "ring" (every rank runs
-    consumers and producers in one launch, the waiting work-groups first).
+    consumers and producers in one launch, the waiting work-groups first). ``form``: "gluon" or "context", as in
+    ``transfer.FORMS``.
     """
 
     dtype: str = "int32"
@@ -49,6 +50,7 @@ class MessageCase:
     shape: str = "pair"
     late: str = "nobody"
     late_ms: int = 0
+    form: str = "gluon"
 
     @property
     def block(self) -> int:

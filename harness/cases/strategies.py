@@ -214,8 +214,8 @@ def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
 
 
 @st.composite
-def messages(draw: st.DrawFn, dtype: str, shape: str) -> MessageCase:
-    """Cases of message passing."""
+def messages(draw: st.DrawFn, dtype: str, shape: str, form: str = "gluon") -> MessageCase:
+    """Cases of message passing in one ``form``."""
     spt, warps = draw(st.sampled_from([(1, 1), (1, 4), (4, 4)]))
     late = draw(st.sampled_from(["nobody", "producer", "consumer"]))
     return MessageCase(
@@ -229,6 +229,7 @@ def messages(draw: st.DrawFn, dtype: str, shape: str) -> MessageCase:
         shape=shape,
         late=late,
         late_ms=draw(st.integers(1, 20)) if late != "nobody" else 0,
+        form=form,
     )
 
 
