@@ -61,7 +61,10 @@ class IrisDeviceCtx:
 
     @gluon.jit
     def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):
-        """Returns the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, undefined without."""
+        """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
+
+        Masked lanes are ``other``, undefined without.
+        """
         check(pointer, self.heap_bases, self.cur_rank, from_rank, mask, "load")
         remote = translate(pointer, self.heap_bases, self.cur_rank, from_rank)
         return gl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)  # remote

@@ -58,7 +58,10 @@ class DeviceContext:
     def load(
         self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False, hint: tl.constexpr = None
     ):
-        """Returns the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, undefined without."""
+        """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
+
+        Masked lanes are ``other``, undefined without.
+        """
         return ops.load(
             pointer, self.rank, from_rank, self.heap_bases, mask, other, cache_modifier, volatile, hint
         )  # fmt: skip

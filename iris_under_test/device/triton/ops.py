@@ -34,9 +34,9 @@ def load(
     pointer, to_rank, from_rank, heap_bases, mask=None, other=None, cache_modifier=None, volatile=False,
     hint: tl.constexpr = None,
 ):  # fmt: skip
-    """Returns the block at ``pointer`` in ``from_rank``'s heap. ``to_rank`` is the caller, whose pointer it is.
+    """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
 
-    Masked lanes are ``other``, undefined without.
+    The caller is ``to_rank``. Masked lanes are ``other``, undefined without.
     """
     check(pointer, heap_bases, to_rank, from_rank, mask, "load")
     remote = translate(pointer, heap_bases, to_rank, from_rank, hint)
