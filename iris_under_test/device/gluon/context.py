@@ -61,7 +61,7 @@ class IrisDeviceCtx:
 
     @gluon.jit
     def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):
-        """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
+        """Returns the block that lies in ``from_rank``'s heap where ``pointer`` does in the caller's own.
 
         Masked lanes are ``other``, undefined without.
         """

@@ -58,7 +58,7 @@ class DeviceContext:
     def load(
         self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False, hint: tl.constexpr = None
     ):
-        """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
+        """Returns the block that lies in ``from_rank``'s heap where ``pointer`` does in the caller's own.
 
         Masked lanes are ``other``, undefined without.
         """

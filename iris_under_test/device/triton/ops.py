@@ -34,7 +34,7 @@ def load(
     pointer, to_rank, from_rank, heap_bases, mask=None, other=None, cache_modifier=None, volatile=False,
     hint: tl.constexpr = None,
 ):  # fmt: skip
-    """Returns the block of ``from_rank``'s heap that lies where ``pointer`` does in the caller's, to which it belongs.
+    """Returns the block that lies in ``from_rank``'s heap where ``pointer`` does in the caller's own.
 
     The caller is ``to_rank``. Masked lanes are ``other``, undefined without.
     """
