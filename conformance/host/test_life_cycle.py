@@ -76,7 +76,10 @@ def held(env):
     found["descriptors"] = len(os.listdir("/proc/self/fd"))
     found["mappings"] = len(Path("/proc/self/maps").read_text("utf-8").splitlines())
     pages = [int(word) for word in Path("/proc/self/statm").read_text("utf-8").split()]
-    found["address space"], found["memory"] = (count * resource.getpagesize() for count in pages[:2])
+    found["memory"] = pages[1] * resource.getpagesize()
+    if env.device.torch_device.type == "cpu":
+        # Not on a GPU: torch's symmetric memory gives back what it mapped there, but keeps the addresses.
+        found["address space"] = pages[0] * resource.getpagesize()
     found["threads"] = len(os.listdir("/proc/self/task"))
     for folder in {tempfile.gettempdir(), "/dev/shm"}:
         found["files"] += sum(str(os.getpid()) in name for name in os.listdir(folder))
