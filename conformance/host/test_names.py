@@ -1,4 +1,4 @@
-"""The names and module paths that users import."""
+"""The names and module paths that users import, and that a name is the same object wherever it stands."""
 
 import importlib
 
@@ -6,52 +6,82 @@ from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase
 
+ATOMICS = tuple(f"atomic_{op}" for op in ("add", "cas", "xchg", "xor", "or", "and", "min", "max"))
+ACCESSES = ("load", "store", "get", "put", "copy")
+NAMES = {
+    "": (
+        "iris", "Iris", "DeviceContext", "TraceEvent", *ACCESSES, *ATOMICS, "do_bench", "get_device_id_for_rank",
+        "is_simulation_env", "CUDAArrayInterface", "tensor_from_ptr", "hip", "experimental", "tensor_creation", "bench",
+        "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
+    ),
+    "gluon": ("IrisDeviceCtx", "GluonDeviceTracing"),
+    "ccl": ("Config", "ReduceOp"),
+    "ccl.all_gather": ("all_gather",),
+    "ccl.utils": ("extract_group_info",),
+    "bench": ("register", "axis", "power_of_two", "linear_range", "main", "State"),
+    "device.triton.context": ("DeviceContext",),
+    "device.triton": ("atomic_sub",),
+    "device.utils": ("read_realtime",),
+    "host.tracing.events": ("TraceEvent",),
+    "host.logging.logging": ("IrisFormatter",),
+    "host.platform.hip": ("get_address_range",),
+    "host.memory.allocators.vmem_allocator": ("VMemAllocator",),
+    "host.distributed.fd_passing": ("send_fd", "recv_fd", "managed_fd", "setup_fd_infrastructure"),
+    "host.distributed.helpers": ("distributed_allgather", "distributed_barrier", "extract_group_info"),
+    "host.distributed.topology": ("TopologyDiscovery", "TopologyMap", "InterconnectLevel"),
+    "drivers.base": ("BaseFabricDriver", "DriverError", "DriverNotSupported", "LocalAllocation", "PeerMapping"),
+    "drivers.fabric": (),
+    "drivers.fabric.nvidia": (),
+    "experimental.iris_gluon": ("iris", "IrisDeviceCtx"),
+}  # fmt: skip
+"""Iris API, section 1, but for what belongs to collectives that are not required yet."""
+
+CONTEXT = ("initialize", *ACCESSES, *ATOMICS, "atomic_sub")
+INSTANCE = (
+    "is_symmetric", "barrier", "device_barrier", "zeros", "zeros_like", "ones", "full", "empty", "rand", "randn",
+    "randint", "linspace", "arange", "get_rank", "get_num_ranks", "get_heap_bases", "get_device_context", "get_device",
+    "device", "heap", "heap_size", "heap_bases", "gpu_id", "cur_rank", "num_ranks", "as_symmetric", "broadcast", "ccl",
+    "tracing", "uniform", "get_device_id", "get_cu_count", "comm", "debug", "info", "warning", "error",
+)  # fmt: skip
+
 
 def run(env, case):
     found, name = Findings(env.rank), env.under_test.name
-    package = env.under_test.module
-    for attribute in (
-        "iris",
-        "Iris",
-        "logger",
-        "set_logger_level",
-        "DEBUG",
-        "INFO",
-        "WARNING",
-        "ERROR",
-        "tensor_creation",
-        "experimental",
-    ):
-        found.true(f"{name}.{attribute}", hasattr(package, attribute))
-    for module, attributes in {
-        "gluon": ("IrisDeviceCtx",),
-        "ccl": ("Config", "ReduceOp"),
-        "ccl.all_gather": ("all_gather",),
-        "ccl.utils": ("extract_group_info",),
-        "experimental.iris_gluon": ("iris", "IrisDeviceCtx"),
-    }.items():
+    modules = {}
+    for module, attributes in NAMES.items():
+        path = ".".join(filter(None, [name, module]))
         try:
-            loaded = importlib.import_module(f"{name}.{module}")
+            modules[module] = importlib.import_module(path)
         except ImportError as error:
-            found.note(f"import {name}.{module}", str(error), "a module")
+            found.note(f"import {path}", str(error), "a module")
             continue
         for attribute in attributes:
-            found.true(f"{name}.{module}.{attribute}", hasattr(loaded, attribute))
-    found.true(
-        "one IrisDeviceCtx under all names",
-        importlib.import_module(f"{name}.experimental.iris_gluon").IrisDeviceCtx is env.device_context,
-    )
-    for method in (
-        "load",
-        "store",
-        "get",
-        "put",
-        "copy",
-        *(f"atomic_{op}" for op in ("add", "sub", "cas", "xchg", "xor", "and", "or", "min", "max")),
-    ):
-        found.true(f"IrisDeviceCtx.{method}", hasattr(env.device_context, method))
-    found.true("ccl.all_gather on the instance", callable(env.iris.ccl.all_gather))
+            found.true(f"{path}.{attribute}", hasattr(modules[module], attribute))
+    if found.first is None:
+        _check_objects(env, found, modules)
     return found.first
+
+
+def _check_objects(env, found, modules):
+    package = modules[""]
+    for what, one, other in (
+        ("IrisDeviceCtx of the old path", modules["experimental.iris_gluon"].IrisDeviceCtx, env.device_context),
+        ("iris of the old path", modules["experimental.iris_gluon"].iris, package.iris),
+        ("device.triton.context.DeviceContext", modules["device.triton.context"].DeviceContext, package.DeviceContext),
+        ("host.tracing.events.TraceEvent", modules["host.tracing.events"].TraceEvent, package.TraceEvent),
+        ("host.platform.hip", modules["host.platform.hip"], package.hip),
+    ):
+        found.true(f"{what} is the object of the other name", one is other)
+    for method in CONTEXT:
+        for context in (env.device_context, package.DeviceContext):
+            found.true(f"{context.__name__}.{method}", hasattr(context, method))
+    for member in INSTANCE:
+        found.true(f"{member} of the instance", hasattr(env.iris, member))
+    found.true("ccl.all_gather on the instance", callable(env.iris.ccl.all_gather))
+    for member in ("allocate", "allocator"):
+        found.true(f"{member} of the heap", hasattr(env.iris.heap, member))
+    for member in ("owns_tensor", "get_base_address"):
+        found.true(f"{member} of the heap's allocator", hasattr(env.iris.heap.allocator, member))
 
 
 @requirement("HOST-NAMES-001", cases=lambda ranks: [HostCase("names")])

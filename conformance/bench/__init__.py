@@ -1,0 +1,1 @@
+"""Measuring: do_bench, and the bench module."""

@@ -1,0 +1,28 @@
+"""power_of_two and linear_range, beside what they are by definition."""
+
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+
+
+def run(env, case):
+    found, bench = Findings(env.rank), env.under_test.module.bench
+    start, length, step = case.arguments
+    end = start + length
+    powers, values = list(bench.power_of_two(start, end)), list(bench.linear_range(start, end, step))
+    found.equal(f"power_of_two({start}, {end})", powers, [2**exponent for exponent in range(start, end + 1)])
+    wanted = [value for value in range(start, end + 1) if (value - start) % step == 0]
+    found.equal(f"linear_range({start}, {end}, {step})", values, wanted)
+    return found.first
+
+
+def cases(ranks):
+    from hypothesis import strategies as st
+
+    arguments = st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(1, 25))
+    return st.builds(lambda given: HostCase("ranges", given), arguments)
+
+
+@requirement("BENCH-AXES-001", cases=cases, weight=0.5)
+def test_ranges(check, case):
+    check(run, case)
