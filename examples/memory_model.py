@@ -137,7 +137,9 @@ class Heaps:
     def __init__(self) -> None:
         self.words = torch.zeros(2, 4096, dtype=torch.int32)
         bases = [heap.data_ptr() for heap in self.words]
-        self.contexts = [torch.tensor([rank, 2, *bases], dtype=torch.int64) for rank in (0, 1)]
+        # In front of a context tensor lie two entries for debug builds: the heap's size and a zero.
+        header = [self.words[0].nbytes, 0]
+        self.contexts = [torch.tensor([*header, rank, 2, *bases], dtype=torch.int64)[2:] for rank in (0, 1)]
 
     def part(self, rank: int, start: int) -> torch.Tensor:
         return self.words[rank, start:]

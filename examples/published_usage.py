@@ -1,6 +1,6 @@
 """The first program of the published Gluon overview: rank 1's value is loaded and stored into rank 0's heap.
 
-    torchrun --nproc_per_node=2 examples/published_usage.py
+    torchrun --standalone --nproc_per_node=2 examples/published_usage.py
 
 As printed there, but for imports. What the overview leaves to its reader stands between ``# added`` and ``# as
 printed``: the process group and the device (a GPU per rank, or the emulated one), a launch, a check. Exit status 1 if

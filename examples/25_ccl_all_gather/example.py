@@ -1,7 +1,7 @@
 """All-gather on the symmetric heap: every rank's rows, stacked by rank, on every rank.
 
     torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate
-    torchrun --standalone --nproc_per_node=4 examples/25_ccl_all_gather/example.py --validate --use_gluon
+    torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py -v --use_gluon -m 13 --datatype bf16
 
 Each rank gathers its own (M, N) into (ranks * M, N). ``--validate`` compares with ``torch.distributed`` bit for bit.
 Runs on a GPU per rank, or on the emulated device where there is none. Exit status 1 on every rank if the data of any

@@ -46,6 +46,13 @@ def gluon_get(
     gl.store(target + offsets, values, mask=offsets < n)
 
 
+@triton.jit
+def triton_copy(context, source, target, n, from_rank, RANK: tl.constexpr, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    ctx = DeviceContext.initialize(context, RANK, WORLD)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ctx.copy(source + offsets, target + offsets, from_rank, RANK, mask=offsets < n)
+
+
 def by_triton(ctx, source, target, right, left):
     context, rank, world = ctx.get_device_context(), ctx.get_rank(), ctx.get_num_ranks()
     triton_get[(triton.cdiv(SIZE, BLOCK),)](context, source, target, SIZE, left, rank, world, BLOCK)
@@ -59,6 +66,11 @@ def by_functions(ctx, source, target, right, left):
 def by_gluon(ctx, source, target, right, left):
     context = ctx.get_device_context()
     gluon_get[(triton.cdiv(SIZE, BLOCK),)](IrisDeviceCtx, context, source, target, SIZE, left, BLOCK, lanes())
+
+
+def by_copy(ctx, source, target, right, left):
+    context, rank, world = ctx.get_device_context(), ctx.get_rank(), ctx.get_num_ranks()
+    triton_copy[(triton.cdiv(SIZE, BLOCK),)](context, source, target, SIZE, left, rank, world, BLOCK)
 
 
 def by_torch(ctx, source, target, right, left):
@@ -76,7 +88,7 @@ def main(ctx):
     target = ctx.zeros(SIZE, dtype=torch.int32)
     source.copy_(data + 10_000 * rank)
     ctx.barrier()
-    for get in (by_triton, by_functions, by_gluon, by_torch):
+    for get in (by_triton, by_functions, by_gluon, by_copy, by_torch):
         target.fill_(-1)
         get(ctx, source, target, right, left)
         assert torch.equal(target, data + 10_000 * left), f"rank {rank}, {get.__name__}: {target}"

@@ -1,0 +1,244 @@
+"""The guides to the library: their code runs, or is that of an example that runs; names and links lead somewhere.
+
+On docs/context-tensor.md and the overviews the blocks of a page are one program, in which ``ctx`` is an Iris. On
+docs/api-comparison.md every block without an import stands, letter for letter, in a side-by-side program.
+"""
+
+import importlib
+import importlib.util
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.examples.programs import ROOT, run
+from tests.iris.ranks import run_checks
+
+DOCS = ROOT / "docs"
+COMPARISON, CONTEXT, NAMES, MEMORY = (
+    DOCS / f"{name}.md" for name in ("api-comparison", "context-tensor", "names", "memory-model")
+)
+OVERVIEWS = [DOCS / f"reference/{language}/overview.md" for language in ("gluon", "triton")]
+PAGES = [COMPARISON, CONTEXT, NAMES, MEMORY, *(DOCS / "reference").rglob("*.md"), ROOT / "examples/README.md"]
+SIDE_BY_SIDE = [path.read_text(encoding="utf-8") for path in (ROOT / "examples/side_by_side").glob("*.py")]
+# What the pages take for granted, beside ``ctx``.
+IMPORTS = """
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from iris_under_test.gluon import IrisDeviceCtx
+"""
+# The two halves of a message that docs/memory-model.md shows, in kernels.
+MESSAGE = """
+@gluon.jit
+def write(IrisDeviceCtx: gl.constexpr, context, inbox, flag, to_rank, LANES: gl.constexpr):
+    ctx = IrisDeviceCtx.initialize(context)
+    lane = gl.arange(0, LANES, layout=gl.BlockedLayout([1], [LANES], [1], [0]))
+    values = lane + ctx.cur_rank
+{write}
+
+@gluon.jit
+def read(IrisDeviceCtx: gl.constexpr, context, inbox, flag, out, wanted, LANES: gl.constexpr):
+    ctx = IrisDeviceCtx.initialize(context)
+    lane = gl.arange(0, LANES, layout=gl.BlockedLayout([1], [LANES], [1], [0]))
+{read}
+    gl.store(out + lane, values)
+
+lanes = triton.runtime.driver.active.get_current_target().warp_size
+rank, world = ctx.get_rank(), ctx.get_num_ranks()
+inbox, out, flag = (ctx.zeros(n, dtype=torch.int32) for n in (lanes, lanes, 1))
+write[(1,)](IrisDeviceCtx, ctx.get_device_context(), inbox, flag, (rank + 1) % world, lanes, num_warps=1)
+read[(1,)](IrisDeviceCtx, ctx.get_device_context(), inbox, flag, out, 1, lanes, num_warps=1)
+assert out.tolist() == [i + (rank - 1) % world for i in range(lanes)]
+ctx.barrier()
+"""
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def execute(text: str, ctx) -> None:
+    """Runs ``text`` as a module that has ``ctx``; from a file, since Triton reads its kernels' source."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.py"
+        path.write_text(IMPORTS + text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("page", path)
+        module = importlib.util.module_from_spec(spec)
+        module.ctx = ctx
+        spec.loader.exec_module(module)
+
+
+def context_tensor(ctx, rank, num_ranks):
+    execute("\n\n".join(blocks(CONTEXT)), ctx)
+
+
+def overview_of_gluon(ctx, rank, num_ranks):
+    execute("\n\n".join(blocks(OVERVIEWS[0])), ctx)
+
+
+def overview_of_triton(ctx, rank, num_ranks):
+    execute("\n\n".join(blocks(OVERVIEWS[1])), ctx)
+
+
+def comparison(ctx, rank, num_ranks):
+    [host] = [block for block in blocks(COMPARISON) if "import" in block]
+    execute(host, ctx)
+
+
+def memory_model(ctx, rank, num_ranks):
+    write, read = (re.sub("^", "    ", block, flags=re.MULTILINE) for block in blocks(MEMORY))
+    execute(MESSAGE.format(write=write, read=read), ctx)
+
+
+def a_wrong_page_is_seen(ctx, rank, num_ranks):
+    wrong = "\n\n".join(blocks(CONTEXT)).replace("2 + world + 17", "2 + world + 18")
+    with pytest.raises(AssertionError):
+        execute(wrong, ctx)
+
+
+# The tracing that context_tensor enables stays enabled.
+CHECKS = [a_wrong_page_is_seen, overview_of_gluon, overview_of_triton, memory_model, comparison, context_tensor]
+
+
+@pytest.fixture(scope="module")
+def failures():
+    return run_checks(CHECKS, num_ranks=2, heap_size=1 << 22, emulated=True)
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
+def test_code_on_two_emulated_ranks(failures, name):
+    assert failures[name] == "", failures[name]
+
+
+def test_the_comparison_shows_programs_that_run():
+    shown = [block for block in blocks(COMPARISON) if "import" not in block]
+    assert len(shown) > 15
+    for block in shown:
+        for part in block.strip().split("\n\n\n"):
+            assert any(part in text for text in SIDE_BY_SIDE), part
+
+
+def reachable(name: str) -> bool:
+    """Whether ``name`` can be imported: a module path, then attributes."""
+    parts = f"iris_under_test.{name}".split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            for part in parts[cut:]:
+                found = getattr(found, part)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+
+def moved() -> list[list[str]]:
+    rows = [line.split("|")[1:-1] for line in NAMES.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    return [[cell.strip(" `") for cell in row] for row in rows if len(row) == 3]
+
+
+@pytest.mark.parametrize(("old", "new", "state"), moved())
+def test_names(old, new, state):
+    assert reachable(new), f"{new} is not there"
+    assert reachable(old) == {"kept": True, "gone": False}[state], f"{old} is not {state}"
+
+
+def test_kept_names_are_the_same_objects():
+    def found(name):
+        module, _, attribute = f"iris_under_test.{name}".rpartition(".")
+        return getattr(importlib.import_module(module), attribute)
+
+    kept = [(old, new) for old, new, state in moved() if state == "kept"]
+    assert len(kept) >= 6
+    for old, new in kept:
+        assert found(old) is found(new), old
+
+
+def test_reference_pages_are_what_the_docstrings_say():
+    assert generator().stale() == [], "run: python docs/generate_reference.py"
+
+
+def test_every_public_name_is_on_a_reference_page():
+    import iris_under_test
+
+    modules = {"bench", "ccl", "experimental", "gluon", "hip", "ops", "tensor_creation", "x"}
+    constants = {"DEBUG", "ERROR", "INFO", "WARNING", "logger"}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").rglob("*.md"))
+    headings = set(re.findall(r"^#+ `(\w+)`$", text, re.MULTILINE))
+    assert set(iris_under_test.__all__) - modules - constants - headings == set()
+
+
+def test_a_stale_page_is_noticed(tmp_path, monkeypatch):
+    module = generator()
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    pages = dict(module.pages())
+    for path, text in pages.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    (tmp_path / "host/class.md").write_text(pages["host/class.md"].replace("Collective", "Not collective"))
+    (tmp_path / "host/nobody.md").write_text("# Nothing writes this\n")
+    (tmp_path / "host/ccl.md").unlink()
+    assert module.stale() == ["host/ccl.md", "host/class.md", "host/nobody.md"]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_reference", DOCS / "generate_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclass looks itself up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_and_no_machine_is_named(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (page.parent / target).exists(), f"links to {target}"
+    assert not re.search(r"/(work|opt|root|home)/|https?://", text)
+
+
+def commands() -> list[str]:
+    fences = [fence for page in PAGES for fence in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    return sorted({line for fence in fences for line in fence.splitlines() if line})
+
+
+MESSAGES = "python examples/06_message_passing/message_passing_gluon.py"
+GATHER = "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate"
+# Run by other tests: as they stand, or, of the programs that are modules to their test, what they do.
+ELSEWHERE = {
+    "test_programs": {
+        MESSAGES,
+        f"{MESSAGES} -t fp16 -s 10000 -b 256 -p 1048576",
+        GATHER,
+        f"{GATHER} --use_gluon -m 13 -n 70 --datatype bf16",
+    },
+    "test_published": {
+        "torchrun --standalone --nproc_per_node=2 examples/published_usage.py",
+        "python examples/published_message_passing.py",
+    },
+    "test_side_by_side": {
+        f"python examples/side_by_side/{name}.py" for name in ("put", "get", "accumulate", "message")
+    },
+    "test_memory_model": {"python examples/memory_model.py"},
+    "tests/emulator/test_guide": {"python examples/handshake.py"},
+}
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in commands() if command not in set().union(*ELSEWHERE.values())]
+)
+def test_command(command, tmp_path):
+    done = run(command, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commands_run_elsewhere_are_in_a_guide():
+    assert set().union(*ELSEWHERE.values()) <= set(commands())
