@@ -7,7 +7,7 @@ import torch
 import triton
 from packaging.version import Version
 
-from examples import message_passing
+from examples import published_message_passing as published
 from harness import emulator
 from harness.emulator.faults import DataRace
 from harness.emulator.watch.race_report import UNSPECIFIED
@@ -206,7 +206,7 @@ def test_double_buffering(driver):
 
 
 def published_example(driver) -> None:
-    """``examples/message_passing.py`` on a symmetric heap of plain tensors."""
+    """``examples/published_message_passing.py`` on a symmetric heap of plain tensors."""
     size, block = 512, 256
     heaps = [torch.zeros(1 << 14, dtype=torch.uint8) for _ in range(2)]
     for rank, heap in enumerate(heaps):
@@ -221,13 +221,11 @@ def published_example(driver) -> None:
     source[0].copy_(torch.arange(size) + 42.0)
     with emulator.together(driver) as ranks:
         with ranks.rank(0):
-            message_passing.producer_kernel[(2,)](
+            published.producer_kernel[(2,)](
                 IrisDeviceCtx, contexts[0], source[0], target[0], flag[0], size, 0, 1, block, num_warps=1
             )
         with ranks.rank(1):
-            message_passing.consumer_kernel[(2,)](
-                IrisDeviceCtx, contexts[1], target[1], flag[1], size, 1, block, num_warps=1
-            )
+            published.consumer_kernel[(2,)](IrisDeviceCtx, contexts[1], target[1], flag[1], size, 1, block, num_warps=1)
     assert torch.equal(target[1], source[0] * 2)
 
 
