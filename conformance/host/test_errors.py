@@ -36,6 +36,10 @@ def _four(iris):
     return iris.zeros(4)
 
 
+def _sent(iris):
+    return iris.broadcast(1)
+
+
 def _out(iris, **options):
     return iris.empty(6, **options)
 
@@ -122,8 +126,11 @@ OUT = {
 }  # fmt: skip
 MESSAGES = {
     "broadcast of None": Mistake(ValueError, lambda iris: iris.broadcast(None), None),
-    "broadcast from nobody": Mistake(ValueError, lambda iris: iris.broadcast(1, src=iris.get_num_ranks()), None),
-    "broadcast from a negative rank": Mistake(ValueError, lambda iris: iris.broadcast(1, src=-1), None),
+    "broadcast from nobody": Mistake(ValueError, lambda iris: iris.broadcast(1, src=iris.get_num_ranks()), _sent),
+    "broadcast from a negative rank": Mistake(ValueError, lambda iris: iris.broadcast(1, src=-1), _sent),
+    "broadcast from another rank": Mistake(
+        ValueError, lambda iris: iris.broadcast(1, src=1), lambda iris: iris.broadcast(1, src=0), alone=True
+    ),
 }
 MISTAKES = {**ALLOCATING, **OUT, **MESSAGES}
 

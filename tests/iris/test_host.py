@@ -284,7 +284,7 @@ def bad_sizes_raise_on_every_rank(ctx, rank, num_ranks):
         ctx.heap.allocate(-1 if rank == 1 else 5, torch.int8)
     with pytest.raises(ValueError, match=r"got \(-2, -2\)"):
         ctx.zeros(-2, -2)
-    with pytest.raises(RuntimeError, match="rank 1: .*20 bytes"):
+    with pytest.raises(RuntimeError, match=r"rank 1: .*20 bytes"):
         ctx.zeros(5 if rank == 1 else 4, dtype=torch.int32)
     for too_many in (HEAP + 1, 2**62):
         with pytest.raises(MemoryError, match="Heap out of memory"):
@@ -326,6 +326,12 @@ def broadcast_types(ctx, rank, num_ranks):
         ctx.broadcast(None, src=0)
     with pytest.raises(ValueError, match="got 2"):
         ctx.broadcast(1, src=num_ranks)
+    with pytest.raises(ValueError, match="got -1" if rank else r"on ranks \[1\]"):
+        ctx.broadcast(1, src=-1 if rank else 0)
+    with pytest.raises(ValueError, match="got '0'" if rank else r"on ranks \[1\]"):
+        ctx.broadcast(1, src="0" if rank else 0)
+    with pytest.raises(ValueError, match=r"same on every rank, got {0: 0, 1: 1}"):
+        ctx.broadcast(1, src=rank)
     with pytest.raises(TypeError, match="function"):
         ctx.broadcast((lambda: 1) if rank == 0 else 3)
 

@@ -129,14 +129,13 @@ def broadcast_value(value: Any, src: int) -> Any:
 
     Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 tensors
     as float32, which holds them exactly); everything else, ``bool`` and ``str`` and ``dict`` among it, as its own type.
-    Unlike the reference, a Python float keeps its 64 bits, and an error on ``src`` is raised on every rank.
+    Unlike the reference, a Python float keeps its 64 bits.
 
-    Raises:
-        ValueError: ``src`` is no rank of the world, or the value is None.
+    Raises, on every rank:
+        ValueError: ``src`` is no rank of the world somewhere, or not the same everywhere, or the value is None.
         TypeError: the value cannot be pickled.
     """
-    if not 0 <= src < dist.get_world_size():
-        raise ValueError(f"src must be a rank in [0, {dist.get_world_size()}), got {src}")
+    _check_source(src)
     message: list[Any] = [None]
     if dist.get_rank() == src:
         message = [_encode(value)]
@@ -164,6 +163,19 @@ def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
         dist.all_gather(parts, mine)
         result.view(np.uint8).reshape(len(rows), -1)[:] = torch.stack(parts).cpu().numpy()
     return result
+
+
+def _check_source(src: int) -> None:
+    ranks = range(dist.get_world_size())
+    fine = isinstance(src, int) and src in ranks
+    sources = [source for (source,) in exchange([src if fine else -1])]
+    if not fine:
+        raise ValueError(f"src must be a rank in [0, {len(ranks)}), got {src!r}")
+    bad = [rank for rank, source in enumerate(sources) if source < 0]
+    if bad:
+        raise ValueError(f"src is {src} here and no rank in [0, {len(ranks)}) on ranks {bad}")
+    if len(set(sources)) > 1:
+        raise ValueError(f"src must be the same on every rank, got {dict(enumerate(sources))}")
 
 
 def _encode(value: Any) -> tuple[str, Any]:
