@@ -1,0 +1,85 @@
+"""The reader of traces takes what Perfetto takes, and says what Perfetto would drop or misplace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.oracles import perfetto
+
+NAMES = [
+    {"ph": "M", "pid": 0, "tid": 5, "name": "process_name", "args": {"name": "rank 0"}},
+    {"ph": "M", "pid": 0, "tid": 5, "name": "thread_name", "args": {"name": "program 0"}},
+]
+
+
+def part(name="put", ts=0, dur=10, **others):
+    return {"ph": "X", "pid": 0, "tid": 5, "name": name, "ts": ts, "dur": dur, **others}
+
+
+def read(*events, names=NAMES, **top):
+    return perfetto.load(json.dumps({"traceEvents": [*names, *events], **top}))
+
+
+def test_slices_nest_by_time():
+    slices, problems = read(
+        part("inner", 2, 3), part("outer", 0, 10, args={"b": 1, "a": "x"}), part("next", 10, 1), part("last", 5.5, 4.5)
+    )
+    assert problems == []
+    assert [(s.name, s.ts, s.dur, s.depth) for s in slices] == [
+        ("outer", 0, 10_000, 0), ("inner", 2000, 3000, 1), ("last", 5500, 4500, 1), ("next", 10_000, 1000, 0),
+    ]  # fmt: skip
+    assert {(s.process, s.thread) for s in slices} == {("rank 0", "program 0")}
+    assert slices[0].arguments == (("a", "x"), ("b", 1))
+
+
+def test_instants_stand_inside_and_on_each_other():
+    instant = {"ph": "i", "pid": 0, "tid": 5, "ts": 10, "s": "t"}
+    slices, problems = read(part("before"), {**instant, "name": "a"}, {**instant, "name": "b"}, part("after", 10))
+    assert problems == []
+    assert [(s.name, s.dur, s.depth) for s in slices] == [
+        ("before", 10_000, 0), ("a", 0, 0), ("after", 10_000, 0), ("b", 0, 1),
+    ]  # fmt: skip
+
+
+def test_events_alone_are_a_trace():
+    assert perfetto.load(json.dumps([*NAMES, part()]))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([part(ts=0, dur=10), part("other", 5, 10)], "overlaps another and is dropped"),
+        ([part(dur=-1)], "dur -1 is no time"),
+        ([part(ts=-1)], "ts -1 is no time"),
+        ([part(ts="5")], "ts '5' is no time"),
+        ([part(ts=1_763_700_000 * 10**9)], "beyond 64 bits"),
+        ([{"ph": "X", "pid": 0, "tid": 5, "name": "put", "ts": 0}], "dur None"),
+        ([part(tid=-1)], "tid -1 is no 32-bit number"),
+        ([part(pid="0")], "pid '0' is no 32-bit number"),
+        ([part(name="")], "no name"),
+        ([part(args=[1])], "args is no object"),
+        ([part(tid=6)], "thread 6 of 0 has no name"),
+        ([{"ph": "?", "pid": 0, "tid": 5, "name": "x"}], "no phase"),
+        ([{"ph": "i", "pid": 0, "tid": 5, "name": "x", "ts": 0, "s": "q"}], "scope 'q'"),
+        ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {"name": "p"}}], "thread 5 is already"),
+        ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {}}], "thread_name with args"),
+        ([part(ts=i, dur=2000 - 2 * i) for i in range(600)], "nested too deep"),
+    ],
+)
+def test_what_perfetto_would_not_take_is_a_problem(events, says):
+    _, problems = read(*events)
+    assert problems and says in problems[0]
+
+
+def test_a_dropped_slice_is_not_among_the_slices():
+    slices, _ = read(part(), part("other", 5, 10))
+    assert [s.name for s in slices] == ["put"]
+
+
+def test_files_that_are_no_trace():
+    assert "not JSON" in perfetto.load("{")[1][0]
+    assert "NaN is no JSON" in perfetto.load('{"traceEvents": [{"ts": NaN}]}')[1][0]
+    assert "no list" in perfetto.load("{}")[1][0]
+    assert "displayTimeUnit" in read(part(), displayTimeUnit="ns")[1][0]
