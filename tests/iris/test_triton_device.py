@@ -9,6 +9,7 @@ import shutil
 import sys
 
 import pytest
+import triton
 
 import iris_under_test as iris
 from harness.isa import remote_mismatch, remote_widths
@@ -91,6 +92,14 @@ def test_both_forms_are_the_same_code():
         prints = [triton_kernels.rma(form, op, "fp16") for form in triton_kernels.FORMS]
         accesses = [[(a.mnemonic, a.bits, a.where, a.count) for a in print_of.accesses] for print_of in prints]
         assert accesses[0] == accesses[1], op
+
+
+def test_a_rank_that_is_no_constexpr_is_refused(capfd):
+    types = {"context": "*i64", "rank": "i32"}
+    with pytest.raises(triton.CompilationError) as caught:
+        triton_kernels.compile_for("gfx942", triton_kernels.runtime_rank_kernel, types, {}, ())
+    # The kernel's error, which was caused by that of ``initialize``.
+    assert "rank and world_size must be tl.constexpr" in str(caught.value.__cause__)
 
 
 def test_cache_key_follows_what_methods_call(tmp_path, monkeypatch):

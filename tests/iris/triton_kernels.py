@@ -127,6 +127,12 @@ def atomic_kernel(
     tl.store(a + offsets, old, mask=mask)
 
 
+@triton.jit
+def runtime_rank_kernel(context, rank):
+    ctx = iris.DeviceContext.initialize(context, rank, 4)
+    tl.store(context, ctx.rank)
+
+
 def compile_for(target: str, kernel, types: dict, constants: dict, aligned: tuple[str, ...], num_warps: int = 4) -> str:
     """The amdgcn or PTX text. ``aligned`` names the arguments known to be multiples of 16; tensors are below 2 GiB."""
     names = kernel.arg_names

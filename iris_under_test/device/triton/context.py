@@ -23,6 +23,12 @@ from .tracing import DeviceTracing, device_tracing
 __all__ = ["DeviceContext"]
 
 
+@triton.constexpr_function
+def _known(value):
+    """Whether the compiler knows the integer ``value``."""
+    return isinstance(value, int)
+
+
 @aggregate
 class DeviceContext:
     """What a Triton kernel needs to reach other ranks; made by ``initialize``.
@@ -51,6 +57,9 @@ class DeviceContext:
 
         ``context_tensor``: ``Iris.get_device_context()``. ``tracing``: whether the kernel can record events.
         """
+        tl.static_assert(
+            _known(rank) and _known(world_size), "DeviceContext.initialize: rank and world_size must be tl.constexpr"
+        )
         events = device_tracing(context_tensor, rank, world_size, tracing)
         return DeviceContext(rank, world_size, context_tensor + 2, events)
 
