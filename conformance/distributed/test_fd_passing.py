@@ -1,0 +1,119 @@
+"""send_fd, recv_fd, managed_fd, setup_fd_infrastructure: every pair of ranks exchanges descriptors with a payload.
+
+What arrives is the same file: each rank writes into every peer's, at its own place, and finds what they wrote in its
+own. Sets of connections that are open at the same time keep apart, and nothing stays open.
+"""
+
+import contextlib
+import os
+import socket
+
+from conformance.distributed.modules import module_of
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+
+
+def run(env, case):
+    sets, payload_size = case.arguments
+    found, me = Findings(env.rank), env.rank
+    passing = module_of(env, "host.distributed.fd_passing")
+    before = _descriptors()
+    env.settle()
+    env.late(case.late, case.late_ms)
+    connections = [passing.setup_fd_infrastructure(me, env.world_size) for _ in range(sets)]
+    for turn, peers in enumerate(connections):
+        found.equal(f"peers in set {turn}", sorted(peers or {}), [rank for rank in range(env.world_size) if rank != me])
+        with passing.managed_fd(os.memfd_create("conformance")) as own, contextlib.ExitStack() as received:
+            os.ftruncate(own, 8 * env.world_size)
+            theirs = {}
+            for peer, sock in sorted((peers or {}).items()):
+                fd, payload = _exchange(passing, sock, own, _payload(me, turn, payload_size), first=me > peer)
+                theirs[peer] = received.enter_context(passing.managed_fd(fd))
+                found.equal(f"payload of rank {peer} in set {turn}", payload, _payload(peer, turn, payload_size))
+                found.true("a descriptor that arrived is closed on exec", not os.get_inheritable(fd))
+                os.pwrite(fd, b"%4d%4d" % (me, turn), 8 * me)
+            env.settle()
+            for peer in theirs:
+                found.equal(
+                    f"what rank {peer} wrote in set {turn}", os.pread(own, 8, 8 * peer), b"%4d%4d" % (peer, turn)
+                )
+            env.settle()
+    for peers in connections:
+        for sock in (peers or {}).values():
+            sock.close()
+    found.equal("descriptors that stayed open", _descriptors() - before, 0)
+    return found.first
+
+
+def _exchange(passing, sock, fd, payload, *, first):
+    """Of a pair the higher rank sends first."""
+    if first:
+        passing.send_fd(sock, fd, payload)
+    got = passing.recv_fd(sock, len(payload))
+    if not first:
+        passing.send_fd(sock, fd, payload)
+    return got
+
+
+def _payload(rank, turn, size):
+    return bytes((7 * rank + 31 * turn + place) % 256 for place in range(size))
+
+
+def _descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def cases(ranks):
+    from hypothesis import strategies as st
+
+    sizes = st.sampled_from([1, 24, 8, 4095, 60_000])
+    return st.builds(
+        HostCase,
+        what=st.just("descriptors"),
+        arguments=st.tuples(st.integers(1, 3), sizes),
+        late=st.integers(-1, ranks - 1),
+        late_ms=st.just(20),
+    )
+
+
+@requirement("DIST-FD-001", cases=cases, weight=0.25)
+def test_descriptors(check, case):
+    check(run, case)
+
+
+def run_errors(env, case):
+    found, passing = Findings(env.rank), module_of(env, "host.distributed.fd_passing")
+    found.equal("connections of a single rank", passing.setup_fd_infrastructure(0, 1), None)
+    before = _descriptors()
+    left, right = socket.socketpair()
+    with left, right:
+        found.raises("a negative descriptor", ValueError, lambda: passing.send_fd(left, -1), says="-1")
+        left.sendall(b"x")
+        found.raises("a message without a descriptor", RuntimeError, lambda: passing.recv_fd(right))
+        passing.send_fd(left, 0)
+        fd, payload = passing.recv_fd(right)
+        found.equal("payload that was not given", payload, b"\0")
+        os.close(fd)
+        left.close()
+        found.raises("a connection that was closed", RuntimeError, lambda: passing.recv_fd(right))
+    found.raises("an error inside managed_fd", KeyError, lambda: _raise_inside(passing))
+    found.equal("descriptors that stayed open", _descriptors() - before, 0)
+    wrong = env.world_size if env.rank == 0 else env.rank
+    found.raises(
+        "a rank that it is not, on rank 0",
+        (ValueError, RuntimeError),
+        lambda: passing.setup_fd_infrastructure(wrong, env.world_size),
+    )
+    env.settle()
+    return found.first
+
+
+def _raise_inside(passing):
+    with passing.managed_fd(os.memfd_create("conformance")):
+        raise KeyError
+
+
+@requirement("DIST-FD-002", cases=lambda ranks: [HostCase("errors")], ranks=2)
+def test_errors(check, case):
+    check(run_errors, case)

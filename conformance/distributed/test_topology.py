@@ -1,0 +1,107 @@
+"""TopologyDiscovery: which ranks share a node, as torch.distributed's own exchange of host names tells it."""
+
+import socket
+
+import torch.distributed as dist
+
+from conformance.distributed.modules import module_of
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+
+
+def run(env, case):
+    found, me = Findings(env.rank), env.rank
+    module = module_of(env, "host.distributed.topology")
+    levels = module.InterconnectLevel
+    discovery = module.TopologyDiscovery(env.iris if case.arguments[0] else None)
+    for name, query in {
+        "topology": lambda: discovery.topology,
+        "get_communication_groups()": discovery.get_communication_groups,
+        "get_heap_distribution_plan()": discovery.get_heap_distribution_plan,
+    }.items():
+        found.raises(f"{name} before discover()", RuntimeError, query)
+    topology = discovery.discover()
+    found.true("discover() gives the topology", topology is discovery.topology)
+    _same_everywhere(found, "the topology", topology.to_dict())
+
+    hosts = _gathered(socket.gethostname())
+    nodes = [[rank for rank, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
+    world, plan, groups = list(range(env.world_size)), discovery.get_heap_distribution_plan(), None
+    groups = discovery.get_communication_groups()
+    found.equal("groups of nodes", [list(group) for group in groups[levels.INTRA_NODE]], nodes)
+    found.equal("groups of the world", [list(group) for group in groups[levels.INTER_NODE_RDMA]], [world])
+    found.equal("ranks of this node", list(topology.get_ranks_for_node(hosts[me])), _with(nodes, me))
+    found.equal("ranks of no node", list(topology.get_ranks_for_node("")), [])
+    for rank in world:
+        node, entry = _with(nodes, rank), plan[rank]
+        near = [other for other in node if other != rank]
+        found.equal(f"node peers of rank {rank}", sorted(topology.get_node_peers(rank)), near)
+        found.equal(f"ipc_peers of rank {rank}", sorted(entry["ipc_peers"]), near)
+        found.equal(f"node of rank {rank}", entry["node"], hosts[rank])
+        found.equal(f"local_rank of rank {rank}", entry["local_rank"], node.index(rank))
+        reached = [rank, *entry["ipc_peers"], *entry["fabric_peers"], *entry["rdma_peers"]]
+        found.equal(f"peers of rank {rank}, each in one list", sorted(reached), world)
+        found.equal(f"rdma_peers of rank {rank}", sorted(entry["rdma_peers"]), sorted(topology.get_rdma_peers(rank)))
+        domain = topology.get_ranks_for_fabric_domain(entry["fabric_domain"])
+        peers = sorted(topology.get_fabric_domain_peers(rank))
+        found.equal(
+            f"fabric domain of rank {rank}", sorted(domain), sorted([rank, *peers] if entry["fabric_domain"] else [])
+        )
+        for other in world:
+            level = (
+                levels.INTRA_NODE
+                if other in node
+                else levels.INTRA_RACK_FABRIC
+                if other in peers
+                else levels.INTER_NODE_RDMA
+            )
+            found.equal(f"level of ranks {rank} and {other}", topology.get_interconnect_level(rank, other), level)
+    found.equal("gpu_id of this rank", plan[me]["gpu_id"], env.iris.gpu_id)
+    found.true("the summary names the host", hosts[me] in topology.summary())
+    return found.first
+
+
+def _with(groups, rank):
+    return next(group for group in groups if rank in group)
+
+
+def _gathered(value):
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, value)
+    return every
+
+
+def _same_everywhere(found, what, value):
+    for rank, other in enumerate(_gathered(value)):
+        found.equal(f"{what} on rank {rank}", other, value)
+
+
+@requirement("DIST-TOPOLOGY-001", cases=lambda ranks: [HostCase("topology", (instance,)) for instance in (True, False)])
+def test_topology(check, case):
+    check(run, case)
+
+
+LEVELS = {"INTRA_NODE": 0, "INTRA_RACK_FABRIC": 1, "INTER_NODE_RDMA": 2}
+LINKS = {
+    "SELF": -1, "NVLINK": 0, "NVSWITCH": 1, "PCIE_SWITCH": 2, "PCIE_HOST_BRIDGE": 3, "PCIE_NUMA": 4, "PCIE_SYSTEM": 5,
+    "UNKNOWN": 99,
+}  # fmt: skip
+
+
+def run_data(env, case):
+    """The numbers of the tiers and links, and dicts there and back."""
+    found, module = Findings(env.rank), module_of(env, "host.distributed.topology")
+    for kind, wanted in ((module.InterconnectLevel, LEVELS), (module.IntraNodeLinkType, LINKS)):
+        found.equal(f"numbers of {kind.__name__}", {member.name: member.value for member in kind}, wanted)
+    topology = module.TopologyDiscovery(env.iris).discover()
+    again = module.TopologyMap.from_dict(topology.to_dict())
+    found.equal("a topology that went through a dict", again.to_dict(), topology.to_dict())
+    fabric = module.FabricInfo(cluster_uuid="f00d", clique_id=3)
+    found.equal("a fabric that went through a dict", module.FabricInfo.from_dict(fabric.to_dict()), fabric)
+    return found.first
+
+
+@requirement("DIST-TOPOLOGY-002", cases=lambda ranks: [HostCase("data")])
+def test_data(check, case):
+    check(run_data, case)
