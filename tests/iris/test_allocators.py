@@ -1,0 +1,239 @@
+"""The allocators on two ranks: what the driver is told, what is mapped, and what happens where a rank fails alone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pathlib
+import time
+
+import pytest
+import torch
+from triton.runtime import driver
+
+import iris_under_test
+from iris_under_test.host.memory import HeapOutOfMemory, VMemAllocator
+from iris_under_test.host.platform import mappings
+from iris_under_test.host.platform.emulated_vmem import EmulatedVirtualMemory
+from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
+from iris_under_test.host.platform.runtime_emulated import EmulatedRuntime
+from tests.iris.ranks import HostOnlyDriver, run_checks
+
+HEAP = 1 << 20
+GRANULE = EmulatedVirtualMemory.granularity
+
+
+def vmem(ctx):
+    """A further instance, with vmem."""
+    return iris_under_test.iris(HEAP, "vmem")
+
+
+def segments(iris):
+    """What the driver knows of each rank's heap: (offset, size) in order."""
+    known = driver.active.registered
+    return [
+        sorted((start - base, size) for start, (size, _) in known.items() if 0 <= start - base < HEAP)
+        for base in iris.heap_bases.tolist()
+    ]
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mapped():
+    return sum("iris-heap" in line for line in pathlib.Path("/proc/self/maps").read_text("utf-8").splitlines())
+
+
+def the_driver_knows_the_chunks(ctx, rank, num_ranks):
+    """Of every rank, and nothing else; chunks that touch are one segment."""
+    iris = vmem(ctx)
+    assert segments(iris) == [[]] * num_ranks
+    first = iris.empty(10, dtype=torch.uint8)
+    assert segments(iris) == [[(0, GRANULE)]] * num_ranks
+    second, third = iris.empty(GRANULE, dtype=torch.uint8), iris.empty(GRANULE, dtype=torch.uint8)
+    assert segments(iris) == [[(0, 3 * GRANULE)]] * num_ranks
+    assert iris.heap.allocator.mapped_bytes() == 3 * GRANULE
+    iris.free(second)
+    assert segments(iris) == [[(0, 3 * GRANULE)]] * num_ranks, "the second lay across two chunks with the others"
+    iris.free(third)
+    assert segments(iris) == [[(0, GRANULE)]] * num_ranks
+    last = iris.empty(HEAP - GRANULE, dtype=torch.uint8)
+    assert (last.data_ptr() - first.data_ptr(), iris.heap.allocator.heap_offset) == (1024, HEAP - GRANULE + 1024)
+    iris.free(first)
+    iris.free(last)
+    assert segments(iris) == [[]] * num_ranks
+    ctx.barrier()
+    iris.close()
+
+
+def a_hole_between_segments(ctx, rank, num_ranks):
+    iris = vmem(ctx)
+    tensors = [iris.empty(GRANULE, dtype=torch.uint8) for _ in range(4)]
+    iris.free(tensors.pop(1))
+    assert segments(iris) == [[(0, GRANULE), (2 * GRANULE, 2 * GRANULE)]] * num_ranks
+    tensors[1].fill_(rank + 1)
+    iris.barrier()
+    for owner, base in enumerate(iris.heap_bases.tolist()):
+        seen = mappings.tensor_over(base + 2 * GRANULE, GRANULE, None)
+        assert (seen == owner + 1).all()
+    ctx.barrier()
+    iris.close()
+
+
+def nothing_is_left(ctx, rank, num_ranks):
+    """200 allocations and frees, and 10 instances: no descriptor, mapping or registration more than before."""
+    first = mapped()
+    iris = vmem(ctx)
+    start = descriptors(), mapped(), dict(driver.active.registered)
+    for turn in range(200):
+        iris.free(iris.empty(1000 * turn, dtype=torch.uint8))
+    assert (descriptors(), mapped(), dict(driver.active.registered)) == start
+    kept = iris.ones(7)
+    ctx.barrier()
+    iris.close()
+    assert kept.tolist() == [1] * 7
+    assert segments(iris) == [[(0, GRANULE)] if owner == rank else [] for owner in range(num_ranks)]
+    del kept, iris
+    gc.collect()
+    assert mapped() == first
+    before = descriptors(), mapped(), dict(driver.active.registered)
+    for _ in range(10):
+        again = vmem(ctx)
+        again.zeros(GRANULE)
+        ctx.barrier()
+        del again
+    gc.collect()
+    assert (descriptors(), mapped(), dict(driver.active.registered)) == before
+
+
+def one_device_is_full(ctx, rank, num_ranks):
+    """The other rank gets the same error at the same call, and the next allocation works."""
+    iris = vmem(ctx)
+    kept = iris.full((4,), rank)
+    memory = iris.heap.allocator._memory
+    if rank == 1:
+        memory.create = lambda size: (_ for _ in ()).throw(OSError(12, "no memory left"))
+    with pytest.raises(HeapOutOfMemory, match="no memory left" if rank == 1 else r"ranks \[1\] are full"):
+        iris.empty(3 * GRANULE, dtype=torch.uint8)
+    if rank == 1:
+        del memory.create
+    assert segments(iris) == [[(0, GRANULE)]] * num_ranks
+    again = iris.zeros(3 * GRANULE, dtype=torch.uint8)
+    assert again.data_ptr() - kept.data_ptr() == 1024 and kept.tolist() == [rank] * 4
+    ctx.barrier()
+    iris.close()
+
+
+def one_rank_cannot_map_a_peer(ctx, rank, num_ranks):
+    iris = vmem(ctx)
+    memory = iris.heap.allocator._memory
+    if rank == 0:
+        memory.adopt = lambda descriptor, size: (_ for _ in ()).throw(OSError(24, "no handles left"))
+    with pytest.raises(RuntimeError, match="no handles left" if rank == 0 else r"ranks \[0\]"):
+        iris.empty(10)
+    if rank == 0:
+        del memory.adopt
+    assert segments(iris) == [[]] * num_ranks
+    assert iris.ones(10).tolist() == [1] * 10
+    ctx.barrier()
+    iris.close()
+
+
+def one_rank_cannot_pass_a_chunk(ctx, rank, num_ranks):
+    """The others learn of it at once; what has memory already goes on."""
+    iris = vmem(ctx)
+    iris.empty(10)
+    memory = iris.heap.allocator._memory
+    if rank == 0:
+        memory.export = lambda handle: (_ for _ in ()).throw(OSError(24, "no descriptors left"))
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="cannot map a peer's memory"):
+            iris.empty(2 * GRANULE, dtype=torch.uint8)
+    assert time.monotonic() - started < 10
+    assert iris.ones(10).tolist() == [1] * 10
+    ctx.barrier()
+    iris.close()
+
+
+def a_wider_range(ctx, rank, num_ranks):
+    """va_multiplier: addresses for second mappings beside a heap that is full; its errors on every rank."""
+    device_id = ctx.gpu_id
+    wide = VMemAllocator(GRANULE, device_id, rank, num_ranks, va_multiplier=3.0)
+    full = wide.allocate(GRANULE, torch.uint8)
+    with pytest.raises(HeapOutOfMemory):
+        wide.allocate(1, torch.uint8)
+    shared = wide.share(torch.full((100,), rank, dtype=torch.uint8))
+    offset = wide.reserve_shared(shared)
+    wide.connect()
+    shared.drop()
+    assert (offset, wide.view(offset, 100, torch.uint8).tolist()) == (GRANULE, [rank] * 100)
+    assert wide.owns_tensor(wide.view(offset, 100, torch.uint8)) and wide.owns_tensor(full)
+    wide.close()
+    for bad in (0.5, float("nan"), float("inf"), "2"):
+        with pytest.raises((ValueError, TypeError)):
+            VMemAllocator(GRANULE, device_id, rank, num_ranks, va_multiplier=bad)
+    with pytest.raises(RuntimeError if rank == 0 else ValueError):
+        VMemAllocator(GRANULE, device_id, rank, num_ranks, va_multiplier=float(1 - rank))
+
+
+CHECKS = [
+    the_driver_knows_the_chunks, a_hole_between_segments, nothing_is_left, one_device_is_full,
+    one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def failures():
+    return run_checks(CHECKS, num_ranks=2, heap_size=1 << 16, emulated=False)
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
+def test_on_two_ranks(failures, name):
+    assert failures[name] == "", failures[name]
+
+
+class Particular(EmulatedRuntime):
+    """ROCm's hipMemSetAccess, with the check that its source has of the sizes of a range's mappings."""
+
+    def __init__(self, told):
+        super().__init__(told)
+        self.sizes = []
+
+    def mem_map(self, ptr, size, offset, handle):
+        super().mem_map(ptr, size, offset, handle)
+        self.sizes.append(size)
+
+    def mem_set_access(self, ptr, size, device):
+        sums = [sum(self.sizes[: count + 1]) for count in range(len(self.sizes))]
+        if size not in sums:
+            raise RuntimeError(f"hipMemSetAccess: {size} is none of {sums}")
+        super().mem_set_access(ptr, size, device)
+
+
+def test_rocm_by_its_runtime_s_calls():
+    """The emulated runtime has the same calls: chunks of one size, a second mapping, descriptors; all is given back."""
+    told = HostOnlyDriver()
+    memory = RocmVirtualMemory(torch.device("cpu"), Particular(told))
+    granule = memory.granularity
+    assert memory.largest_chunk == granule >= 2 << 20
+    address = memory.reserve(4 * granule, 0)
+    files = descriptors()
+    for place in (address, address + granule):
+        handle = memory.create(granule)
+        memory.map(place, granule, handle, 0)
+        memory.destroy(handle)
+    handle = memory.create(2 * granule)
+    descriptor = memory.export(handle)
+    again = memory.adopt(descriptor, 2 * granule)
+    os.close(descriptor)
+    memory.map(address + 2 * granule, 2 * granule, again, 1)  # of another size: granted from the range's start
+    mappings.tensor_over(address + 4 * granule - 1, 1, None).fill_(5)
+    assert sum(size for size, _ in told.registered.values()) == 4 * granule
+    memory.destroy(handle)
+    memory.destroy(again)
+    for offset, size in ((0, granule), (granule, granule), (2 * granule, 2 * granule)):
+        memory.unmap(address + offset, size)
+    memory.release(address, 4 * granule)
+    assert (told.registered, descriptors()) == ({}, files)
