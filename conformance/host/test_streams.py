@@ -103,7 +103,7 @@ def _held_up_put(env, stream, turn, slot):
 
 
 def _arrived(env, found, what, turn, slot, stream=None):
-    """The left neighbour's words are in this rank's slot, now; ranks meet, so that the slot may be used again."""
+    """The left neighbour's words are in this rank's slot, as ``stream`` (default: the current one) sees it now."""
     left = (env.rank - 1) % env.world_size
     with torch.cuda.stream(stream):
         seen = _slot(env, slot).cpu()
