@@ -6,6 +6,7 @@ import os
 
 import torch
 
+ccl = importlib.import_module(f"{os.environ['HARNESS_PACKAGE']}.ccl")
 bench = importlib.import_module(f"{os.environ['HARNESS_PACKAGE']}.bench")
 
 
@@ -19,7 +20,8 @@ def gather(state, ctx):
     everything = ctx.zeros(state["num_ranks"] * state["rows"], 64, dtype=state["dtype"])
     state.set_bytes((state["num_ranks"] - 1) * mine.numel() * mine.element_size())
     state.add_counter("asked", state.get("rows"))
-    state.exec(lambda: ctx.ccl.all_gather(everything, mine), preamble_fn=everything.zero_)
+    config = ccl.Config(use_gluon=state.use_gluon)
+    state.exec(lambda: ctx.ccl.all_gather(everything, mine, config=config), preamble_fn=everything.zero_)
 
 
 @bench.register
@@ -34,6 +36,7 @@ def own_counts(state, ctx):
     state.set_warmup(0)
     state.set_repeat(2)
     state.set_flops(1e9)
+    state.add_counter("gluon", int(state.use_gluon))
     state.exec(lambda: None)
 
 

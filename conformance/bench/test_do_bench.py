@@ -19,7 +19,7 @@ MODES = ("mean", "median", "min", "max", "all")
 def run_calls(env, case):
     """Every rank makes the same call, with a barrier of the ranks in it."""
     n_warmup, n_repeat, mode = case.arguments
-    found, calls = Findings(env.rank), []
+    found, calls, times = Findings(env.rank), [], []
 
     def barrier():
         calls.append("barrier")
@@ -61,6 +61,7 @@ def run_times(env, case):
         )
 
     (what,) = case.arguments
+    got = float("nan")
     with env.acting():
         got = measured(quantiles=[0.0, 1.0]) if what == "quantiles" else measured(return_mode=what)
     env.settle()

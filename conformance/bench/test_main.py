@@ -55,7 +55,7 @@ def _check_run(env, found, path):
         "--n_warmup=1",
         "--n_repeat=3",
     ]
-    arguments += ["--axis_num_ranks=2", "--skip_rows=1"]
+    arguments += ["--axis_num_ranks=2", "--skip_rows=1", "--use_gluon"]
     if env.device.torch_device.type == "cpu":
         arguments.append("--setup=harness.emulator:activate")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ELASTIC)}
@@ -89,7 +89,8 @@ def _check_run(env, found, path):
                 "the skipped one", (row["status"], row["detail"], row["mean_ms"]), ("skipped", "for a reason", "")
             )
         if row["benchmark"] == "own_counts":
-            found.true("TFLOPS are flops over mean", float(row["tflops"]) > 0)
+            found.true("TFLOPS are told", float(row["tflops"]) > 0)
+            found.equal("--use_gluon as the benchmark sees it", float(row["gluon"]), 1.0)
     found.equal("benchmarks", [row["benchmark"] for row in rows], ["gather", "gather", "left_out", "own_counts"])
 
 

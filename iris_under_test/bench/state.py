@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["State"]
+__all__ = ["State", "check"]
 
 
 class State:
@@ -89,18 +89,19 @@ class State:
         """This configuration is not measured, and the results say why. The benchmark should ``return`` behind it."""
         self.skipped = reason
 
-    def check(self) -> None:
-        """Called when the benchmark has returned.
 
-        Raises:
-            RuntimeError: it never called ``exec`` though it was not skipped, or ignored ``--use_gluon``.
-        """
-        if self.skipped is not None:
-            return
-        if self.fn is None:
-            raise RuntimeError("the benchmark returned without a call of state.exec or state.skip")
-        if self._use_gluon and not self._asked_for_gluon:
-            raise RuntimeError("--use_gluon was given, but the benchmark never looks at state.use_gluon")
+def check(state: State) -> None:
+    """Called when the benchmark has returned.
+
+    Raises:
+        RuntimeError: it never called ``exec`` though it was not skipped, or ignored ``--use_gluon``.
+    """
+    if state.skipped is not None:
+        return
+    if state.fn is None:
+        raise RuntimeError("the benchmark returned without a call of state.exec or state.skip")
+    if state._use_gluon and not state._asked_for_gluon:
+        raise RuntimeError("--use_gluon was given, but the benchmark never looks at state.use_gluon")
 
 
 def _nothing() -> None:

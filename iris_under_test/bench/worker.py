@@ -28,7 +28,7 @@ from iris_under_test.host.logging import INFO, log
 from .axes import shown
 from .registry import Benchmark
 from .results import FAILED, OK, SKIPPED, Result
-from .state import State
+from .state import State, check
 from .timing import do_bench
 
 __all__ = ["Options", "Task", "run_rank"]
@@ -154,7 +154,7 @@ def _measure(task: Task, options: Options, ranks: _Ranks) -> Result:
         # Anew for each configuration: whatever it takes of the heap, the next one finds it whole.
         made.append(iris(options.heap_size))
         task.benchmark.function(state, made[0])
-        state.check()
+        check(state)
 
     try:
         detail = ranks.errors(_error_of(prepare)) or _disagreement(ranks, state)

@@ -16,6 +16,7 @@ from iris_under_test import bench
 from iris_under_test.bench import command, registry
 from iris_under_test.bench.axes import parse_values
 from iris_under_test.bench.results import Result, render
+from iris_under_test.bench.state import check
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).with_name("planted_benchmarks.py")
@@ -166,16 +167,16 @@ def test_exec_twice():
 
 def test_neither_exec_nor_skip():
     with pytest.raises(RuntimeError, match=r"without a call of state\.exec or state\.skip"):
-        state().check()
+        check(state())
 
 
 def test_gluon_asked_for_in_vain():
     told = state(use_gluon=True)
     told.exec(lambda: None)
     with pytest.raises(RuntimeError, match=r"never looks at state\.use_gluon"):
-        told.check()
+        check(told)
     assert told.use_gluon
-    told.check()
+    check(told)
 
 
 # The command line

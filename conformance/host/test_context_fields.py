@@ -1,0 +1,55 @@
+"""What a kernel finds in its context: the own rank, the world, and each rank's heap base, in Gluon and in Triton."""
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+
+
+@gluon.jit
+def gluon_fields(IrisDeviceCtx: gl.constexpr, context_tensor, out, RANKS: gl.constexpr):
+    """out = [rank, world, base of rank 0, base of rank 1, ...]"""
+    ctx = IrisDeviceCtx.initialize(context_tensor)
+    gl.store(out, ctx.cur_rank.to(gl.int64))
+    gl.store(out + 1, ctx.num_ranks.to(gl.int64))
+    for rank in range(RANKS):
+        gl.store(out + 2 + rank, gl.load(ctx.heap_bases + rank))
+
+
+@triton.jit
+def triton_fields(
+    DeviceContext: tl.constexpr, context_tensor, out, rank: tl.constexpr, world_size: tl.constexpr, RANKS: tl.constexpr
+):
+    """The same; rank and world are compile-time values here."""
+    ctx = DeviceContext.initialize(context_tensor, rank, world_size)
+    tl.static_assert(ctx.rank < ctx.world_size)
+    tl.store(out, ctx.rank)
+    tl.store(out + 1, ctx.world_size)
+    for peer in range(RANKS):
+        tl.store(out + 2 + peer, tl.load(ctx.heap_bases + peer))
+
+
+def run(env, case):
+    found = Findings(env.rank)
+    wanted = torch.tensor([env.rank, env.world_size, *env.iris.get_heap_bases().tolist()], dtype=torch.int64)
+    outs = {name: torch.full_like(wanted, -1, device=env.device.torch_device) for name in ("Gluon", "Triton")}
+    with env.acting():
+        gluon_fields[(1,)](env.device_context, env.context, outs["Gluon"], env.world_size, num_warps=1)
+        triton_fields[(1,)](
+            env.under_test.triton_context, env.context, outs["Triton"],
+            env.rank, env.world_size, env.world_size, num_warps=1,
+        )  # fmt: skip
+    env.settle()
+    for name, out in outs.items():
+        found.same(f"rank, world and bases in {name}", out.cpu(), wanted)
+    return found.first
+
+
+@requirement("HOST-CONTEXT-002", cases=lambda ranks: [HostCase("fields")])
+def test_context_fields(check, case):
+    check(run, case)

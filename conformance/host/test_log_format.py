@@ -1,0 +1,82 @@
+"""What a log line looks like, and the level that IRIS_LOG_LEVEL asks for."""
+
+import importlib
+import logging
+import os
+import re
+
+from conformance.host.checks import run_named
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+
+VARIABLE = "IRIS_LOG_LEVEL"
+TIME = r"\d\d:\d\d:\d\d"
+
+
+def formats(env, found):
+    """Records of the logger, as a user's own and as the instance's."""
+    formatter = importlib.import_module(f"{env.under_test.name}.host.logging.logging").IrisFormatter()
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        record = logging.LogRecord("iris", level, "file.py", 1, "found %d", (3,), None)
+        line, name = formatter.format(record), logging.getLevelName(level)
+        found.true(
+            f"{line!r} has ? for rank and world", re.fullmatch(rf"{TIME} {name} \[Iris\] \[\?/\?\] found 3", line)
+        )
+    kept = []
+
+    class Keeper(logging.Handler):
+        def emit(self, record):
+            kept.append(record)
+
+    keeper, logger = Keeper(), env.under_test.module.logger
+    logger.addHandler(keeper)
+    try:
+        env.iris.warning("found 3")
+    finally:
+        logger.removeHandler(keeper)
+    place = rf"\[{env.rank}/{env.world_size}\]"
+    lines = [formatter.format(record) for record in kept]
+    found.equal("lines of one message", len(lines), 1)
+    for line in lines:
+        found.true(f"{line!r} has rank and world", re.fullmatch(rf"{TIME} WARNING \[Iris\] {place} found 3", line))
+
+
+def levels(env, found):
+    """A new instance takes the level from the environment where nobody has set one."""
+    logger = env.under_test.module.logger
+    before, level = os.environ.pop(VARIABLE, None), logger.level
+    try:
+        for name in ("ERROR", "DEBUG", "WARNING", "INFO", None):
+            logger.setLevel(logging.NOTSET)
+            if name is not None:
+                os.environ[VARIABLE] = name
+            else:
+                del os.environ[VARIABLE]
+            env.under_test.iris(heap_size=1 << 16).close()
+            found.equal(f"level with {VARIABLE}={name}", logging.getLevelName(logger.level), name or "INFO")
+        logger.setLevel(logging.NOTSET)
+        # On one rank only, and every rank is told.
+        if env.rank == env.world_size - 1:
+            os.environ[VARIABLE] = "LOUD"
+        found.raises(
+            f"{VARIABLE}=LOUD on the last rank",
+            (ValueError, RuntimeError),
+            lambda: env.under_test.iris(heap_size=1 << 16),
+        )
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        logger.setLevel(level)
+
+
+CHECKS = {check.__name__: check for check in (formats, levels)}
+
+
+def run(env, case):
+    return run_named(env, case, CHECKS)
+
+
+@requirement("HOST-LOG-002", cases=lambda ranks: [HostCase(name) for name in CHECKS])
+def test_log_format(check, case):
+    check(run, case)
