@@ -25,6 +25,7 @@ def run(env, case):
     dist.all_gather_object(everywhere, here)
     found.true(f"a fabric on all ranks or none: {everywhere}", len(set(everywhere)) == 1)
     found.true("the emulated device has one", here or env.device.name != "emulated")
+    found.true("AMD's GPUs have none", not here or env.device.name != "rocm")
     if all(everywhere):
         _share(env, found, base, fabric, driver, size)
     env.settle()
@@ -72,6 +73,11 @@ def run_values(env, case):
     mapping = base.PeerMapping(peer_rank=1, transport="any", remote_va=3, size=4)
     found.equal("PeerMapping", (mapping.peer_rank, mapping.remote_va), (1, 3))
     found.raises("BaseFabricDriver alone", TypeError, base.BaseFabricDriver)
+    nvidia = module_of(env, "drivers.fabric.nvidia").NvidiaFabricDriver
+    found.equal("CUDA's driver", type(fabric.get_fabric_driver()) is nvidia, env.device.name == "cuda")
+    found.raises("NVIDIA's before initialize()", base.CudaFabricError, lambda: nvidia().allocate_exportable(1))
+    if env.device.name != "cuda":
+        found.raises("NVIDIA's without its GPU", base.CudaFabricNotSupported, lambda: nvidia().initialize(0))
     handle = bytes(range(fabric.HANDLE_BYTES))
     tensor = fabric.handle_to_tensor(handle)
     found.equal("a handle's tensor", (str(tensor.dtype), tensor.tolist()), ("torch.uint8", list(handle)))

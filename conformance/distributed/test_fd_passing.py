@@ -117,3 +117,39 @@ def _raise_inside(passing):
 @requirement("DIST-FD-002", cases=lambda ranks: [HostCase("errors")], ranks=2)
 def test_errors(check, case):
     check(run_errors, case)
+
+
+def run_exchange(env, case):
+    """All pairs in one call; a rank whose own descriptor is bad is an error on every rank, and closes everything."""
+    found, me = Findings(env.rank), env.rank
+    passing = module_of(env, "host.distributed.fd_passing")
+    before = _descriptors()
+    connections = passing.setup_fd_infrastructure(me, env.world_size) or {}
+    with passing.managed_fd(os.memfd_create("conformance")) as own:
+        os.pwrite(own, b"rank%4d" % me, 0)
+        received = passing.exchange_fd(connections, me, own, _payload(me, 0, 24))
+        found.equal(
+            "ranks that were heard of", sorted(received), [peer for peer in range(env.world_size) if peer != me]
+        )
+        for peer, (fd, payload) in received.items():
+            with passing.managed_fd(fd):
+                found.equal(f"file of rank {peer}", os.pread(fd, 8, 0), b"rank%4d" % peer)
+            found.equal(f"payload of rank {peer}", payload, _payload(peer, 0, 24))
+        bad = -1 if me == 0 else own
+        kinds = ValueError if me == 0 else (RuntimeError, OSError)
+        if env.world_size > 1:
+            found.raises(
+                "an exchange with rank 0's -1", kinds, lambda: passing.exchange_fd(connections, me, bad, b"24 bytes")
+            )
+    passing.close_connections(connections)
+    passing.close_connections(connections)
+    passing.close_connections(None)
+    found.equal("connections that are closed", connections, {})
+    found.equal("descriptors that stayed open", _descriptors() - before, 0)
+    env.settle()
+    return found.first
+
+
+@requirement("DIST-FD-003", cases=lambda ranks: [HostCase("exchange")])
+def test_exchange(check, case):
+    check(run_exchange, case)

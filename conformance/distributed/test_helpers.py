@@ -182,3 +182,32 @@ def run_group_info(env, case):
 )
 def test_group_info(check, case):
     check(run_group_info, case)
+
+
+def run_agreement(env, case):
+    """Rows of numbers from all, and errors that some have and all must hear of."""
+    found, helpers, me = Findings(env.rank), module_of(env, "host.distributed.helpers"), env.rank
+    ends = [-(2**63), 2**63 - 1, me]
+    found.equal("rows", helpers.exchange(ends), [[*ends[:2], rank] for rank in range(env.world_size)])
+    helpers.agree(None, "nothing")
+    for failing in (0, env.world_size - 1):
+        own = KeyError("mine") if me == failing else None
+        says = "mine" if own else f"acting failed on ranks [{failing}]"
+        found.raises(
+            f"an error of rank {failing}",
+            KeyError if own else RuntimeError,
+            lambda own=own: helpers.agree(own, "acting"),
+            says=says,
+        )
+    helpers.host_barrier()
+    found.equal("a value for everybody", helpers.broadcast_value("text" if me == 0 else None, 0), "text")
+    where = helpers.collective_device()
+    total = torch.ones(1, device=where)
+    dist.all_reduce(total)
+    found.equal("a sum where collectives are", total.item(), float(env.world_size))
+    return found.first
+
+
+@requirement("DIST-AGREE-001", cases=lambda ranks: [HostCase("agreement")])
+def test_agreement(check, case):
+    check(run_agreement, case)

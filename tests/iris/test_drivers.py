@@ -1,4 +1,4 @@
-"""Fabric drivers. The NVIDIA one on a stand-in for cuda-bindings; on GPUs: tests/gpu/test_fabric.py."""
+"""Fabric drivers. The NVIDIA one on a stand-in for cuda-bindings; on GPUs: conformance/distributed."""
 
 from __future__ import annotations
 

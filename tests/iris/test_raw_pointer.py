@@ -1,4 +1,4 @@
-"""Tensors over raw pointers, on the emulated device; on GPUs: tests/gpu/test_raw_pointer.py."""
+"""Tensors over raw pointers, on the emulated device; on GPUs: conformance/distributed."""
 
 from __future__ import annotations
 
