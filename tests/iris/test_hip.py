@@ -1,4 +1,4 @@
-"""``iris_under_test.hip`` on the emulated device, in one process. ROCm's side: test_hip_rocm.py; CUDA's: conformance/distributed."""
+"""``iris_under_test.hip`` on the emulated device, in one process. ROCm: test_hip_rocm.py; CUDA: conformance/distributed."""
 
 from __future__ import annotations
 
