@@ -1,6 +1,6 @@
 """What kernels record while they run, and its export as a Perfetto trace."""
 
-from .events import EVENTS, TraceEvent, event_name
+from .events import TraceEvent
 from .tracing import Tracing
 
-__all__ = ["EVENTS", "TraceEvent", "Tracing", "event_name"]
+__all__ = ["TraceEvent", "Tracing"]

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from triton.language.core import _aggregate as aggregate
 
-__all__ = ["EVENTS", "TraceEvent", "event_name"]
+__all__ = ["TraceEvent"]
 
 
 @aggregate
@@ -47,15 +47,3 @@ class TraceEvent:
         self.atomic_or = tl.constexpr(11)
         self.atomic_min = tl.constexpr(12)
         self.atomic_max = tl.constexpr(13)
-
-
-EVENTS: dict[str, int] = {name: int(value) for name, value in vars(TraceEvent()).items() if not name.startswith("_")}
-"""Name -> number."""
-
-
-def event_name(number: int) -> str:
-    """The name of an event number."""
-    return _NAMES.get(number, f"event {number}")
-
-
-_NAMES = {number: name for name, number in EVENTS.items()}

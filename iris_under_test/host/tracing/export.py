@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .events import event_name
+from .events import TraceEvent
 
 __all__ = ["COLUMNS", "UNITS", "Recording", "as_trace", "write_json"]
 
@@ -34,6 +34,7 @@ COLUMNS = (
 UNITS = ("cycles", "us")
 SCHEMA = "1.1"
 
+_NAMES = {int(value): name for name, value in vars(TraceEvent()).items() if not name.startswith("_")}
 _ARGUMENTS = ("pid_m", "pid_n", "target_rank", "op_index", "payload_size", "xcc_id", "cu_id")
 
 Event = dict[str, Any]
@@ -92,7 +93,7 @@ def _events_of(recording: Recording, first: int, stride: int, unit: str) -> list
             names.append(_meta("thread_sort_index", rank, thread, sort_index=tracks + lane))
         for row, lane in zip(own.tolist(), lanes, strict=True):
             event = {
-                "name": event_name(int(columns["event_id"][row])),
+                "name": _name(int(columns["event_id"][row])),
                 "cat": "iris",
                 "pid": rank,
                 "tid": stride + (tracks + lane) * stride + rank,
@@ -124,6 +125,10 @@ def nested_lanes(spans: Iterable[tuple[int, int]]) -> list[int]:
         lanes[lane].append(end)
         found.append(lane)
     return found
+
+
+def _name(number: int) -> str:
+    return _NAMES.get(number, f"event {number}")
 
 
 def _extent(ended: bool, ticks: int, clock_hz: int, unit: str) -> Event:

@@ -50,11 +50,11 @@ class Tracing:
         self.op_index_counter: torch.Tensor | None = None
 
     def enable(self, max_events: int = 1_000_000) -> None:
-        """Makes room for ``max_events`` events, 76 bytes each, and starts counting at 0. Not collective.
+        """Makes room for ``max_events`` events, 64 bytes each, and starts counting at 0. Not collective.
 
-        The memory is the device's, not the heap's. ``get_device_context()`` gives a new tensor from now on; one that
-        was fetched before goes on as it was: a kernel that is given it records nothing, or what was recorded since an
-        earlier ``enable`` goes where it went.
+        The memory is the device's, not the heap's. ``get_device_context()`` gives a new tensor from now on. One that
+        was fetched before stays as it is: kernels that are given it record nothing, or, where it is of an earlier
+        ``enable``, into the buffers of that.
 
         Raises:
             ValueError: ``max_events`` is no int from 1 to 2^31 - 1.
