@@ -1,4 +1,4 @@
-"""``iris_under_test.hip`` on the emulated device, in one process. ROCm: test_hip_rocm.py; CUDA: conformance/distributed."""
+"""``iris_under_test.hip`` on the emulated device, in one process. ROCm: test_hip_rocm.py; CUDA: test_hip_cuda.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""CUDA's runtime, through cuda-bindings."""
+"""CUDA's runtime: the driver API, through cuda-bindings, in the contexts that torch has."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -10,9 +11,12 @@ from .runtime import TorchRuntime
 
 __all__ = ["CudaRuntime"]
 
+IPC_HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
+_LAZY_ENABLE_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
 
 class CudaRuntime(TorchRuntime):
-    """See ``hip``. Uses the context that torch has on the current device."""
+    """See ``hip``."""
 
     name = "cuda"
 
@@ -27,41 +31,36 @@ class CudaRuntime(TorchRuntime):
         return 1
 
     def malloc(self, size: int, fine_grained: bool = False) -> int:
-        return int(_call("cudaMalloc", size))
+        return int(_call("cuMemAlloc", size))
 
     def free(self, ptr: int) -> None:
-        _call("cudaFree", ptr)
+        _call("cuMemFree", ptr)
 
     def address_range(self, ptr: int) -> tuple[int, int]:
-        from cuda.bindings import driver
-
-        torch.cuda.current_stream()  # the driver needs the context
-        status, base, size = driver.cuMemGetAddressRange(ptr)
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"cuMemGetAddressRange({ptr:#x}): {status.name}")
+        base, size = _call("cuMemGetAddressRange", ptr)
         return int(base), int(size)
 
     def ipc_handle(self, ptr: int) -> bytes:
-        return bytes(_call("cudaIpcGetMemHandle", ptr).reserved)
+        handle = _call("cuIpcGetMemHandle", ptr)  # the binding's structure: it shows nothing but where it lies
+        return ctypes.string_at(handle.getPtr(), IPC_HANDLE_BYTES)
 
     def open_ipc_handle(self, handle: bytes) -> int:
-        from cuda.bindings import runtime
+        from cuda.bindings import driver
 
-        opened = runtime.cudaIpcMemHandle_t()
-        opened.reserved = handle
-        return int(_call("cudaIpcOpenMemHandle", opened, runtime.cudaIpcMemLazyEnablePeerAccess))
+        opened = driver.CUipcMemHandle()
+        ctypes.memmove(opened.getPtr(), handle, IPC_HANDLE_BYTES)
+        return int(_call("cuIpcOpenMemHandle", opened, _LAZY_ENABLE_PEER_ACCESS))
 
     def close_ipc_handle(self, ptr: int) -> None:
-        _call("cudaIpcCloseMemHandle", ptr)
+        _call("cuIpcCloseMemHandle", ptr)
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    """What the function returns beside its status; RuntimeError where that is not success."""
-    from cuda.bindings import runtime
+    """What the function returns beside its status: None, a value or a tuple; RuntimeError for another than success."""
+    from cuda.bindings import driver
 
-    torch.cuda.init()
-    status, *values = getattr(runtime, name)(*arguments)
-    if status != runtime.cudaError_t.cudaSuccess:
-        runtime.cudaGetLastError()  # told here, and not by whoever asks next
+    torch.cuda.mem_get_info()  # makes torch's context of the current device this thread's
+    status, *values = getattr(driver, name)(*arguments)
+    if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"{name}: {status.name}")
-    return values[0] if values else None
+    return tuple(values) if len(values) > 1 else values[0] if values else None
