@@ -38,3 +38,11 @@ def test_the_columns_are_those_of_the_buffers():
 
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(COLUMNS)
+
+
+def test_links_lead_somewhere_and_no_machine_is_named():
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = {re.sub(r"\W+", "-", line).lower() for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    for page, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+        assert (GUIDE.parent / page).exists() and (page or heading in headings), f"links to {page}#{heading}"
+    assert not re.search(r"/(work|opt|root|home|tmp)/|https?://", text)

@@ -20,7 +20,9 @@ from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their commands need more than a fake suite: tests/emulator/test_guide.py, tests/bench/test_guide.py, tests/examples.
-ELSEWHERE = {"emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md"}
+ELSEWHERE = {
+    "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
+}  # fmt: skip
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE)]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
