@@ -1,0 +1,93 @@
+"""The heap and its allocator by themselves: what ``instance.heap`` and ``heap.allocator`` give and tell."""
+
+import torch
+
+from conformance.host.checks import offset_in_heap
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import HostCase
+from harness.oracles import gathered
+
+HEAP = 8 << 20
+ALLOCATORS = ("torch", "vmem")
+
+
+def run(env, case):
+    (kind,) = case.arguments
+    found = Findings(env.rank)
+    iris = env.under_test.iris(HEAP, kind)
+    try:
+        with env.acting():
+            _queries(env, found, iris)
+            _allocations(env, found, iris)
+            _the_end(env, found, iris)
+        env.settle()
+    finally:
+        iris.close()
+    return found.first
+
+
+def _queries(env, found, iris):
+    heap, allocator = iris.heap, iris.heap.allocator
+    bases = iris.get_heap_bases().tolist()
+    found.equal("heap.get_heap_bases()", list(heap.get_heap_bases()), bases)
+    found.equal("allocator.get_base_address()", allocator.get_base_address(), bases[env.rank])
+    found.equal("heap.get_device()", heap.get_device(), iris.get_device())
+    found.equal("allocator.get_device()", allocator.get_device(), iris.get_device())
+    found.true("get_minimum_allocation_size() is a size", allocator.get_minimum_allocation_size() >= 0)
+    found.equal("heap_offset of an empty heap", allocator.heap_offset, 0)
+    found.equal("free_bytes() of an empty heap", allocator.free_bytes(), HEAP)
+
+
+def _allocations(env, found, iris):
+    heap, allocator = iris.heap, iris.heap.allocator
+    small = heap.allocate(3, torch.int64)
+    aligned = heap.allocate(100, torch.bfloat16, alignment=4096)
+    none = heap.allocate(0, torch.float32)
+    taken = max(24, allocator.get_minimum_allocation_size()) + max(200, allocator.get_minimum_allocation_size())
+    for what, tensor, size, dtype, alignment in (
+        ("3 int64", small, 3, torch.int64, 1024),
+        ("100 bfloat16", aligned, 100, torch.bfloat16, 4096),
+        ("nothing", none, 0, torch.float32, 1024),
+    ):
+        found.equal(f"shape of {what}", tuple(tensor.shape), (size,))
+        found.equal(f"dtype of {what}", tensor.dtype, dtype)
+        offset = offset_in_heap(iris, tensor) if size else 0
+        found.equal(f"alignment of {what}, {alignment}", offset % alignment, 0)
+        for name, predicate in (
+            ("owns_tensor", allocator.owns_tensor),
+            ("is_symmetric", heap.is_symmetric),
+            ("on_symmetric_heap", heap.on_symmetric_heap),
+        ):
+            found.equal(f"{name} of {what}", predicate(tensor), True)
+            found.equal(f"{name} of another tensor", predicate(torch.ones(size + 1, device=tensor.device)), False)
+    for what, tensor in (("3 int64", small), ("100 bfloat16", aligned)):
+        offsets = gathered(torch.tensor([offset_in_heap(iris, tensor)])).tolist()
+        found.equal(f"different offsets of {what} on all ranks", len(set(offsets)), 1)
+    found.true("heap_offset is behind them", allocator.heap_offset >= offset_in_heap(iris, aligned) + 200)
+    found.true(f"free_bytes() is {taken} less", allocator.free_bytes() <= HEAP - taken)
+
+    aligned.fill_(0.5)
+    heap.refresh_peer_access()
+    found.equal("bases after refresh_peer_access()", list(heap.get_heap_bases()), iris.get_heap_bases().tolist())
+    found.true("values after refresh_peer_access()", bool((aligned == 0.5).all()))
+    copied = heap.as_symmetric(aligned.clone())
+    found.same("heap.as_symmetric", copied, aligned)
+    for tensor in (copied, none, aligned, small):
+        heap.free(tensor)
+    found.equal("free_bytes() after all was freed", allocator.free_bytes(), HEAP)
+    found.equal("heap_offset after all was freed", allocator.heap_offset, 0)
+    full = (MemoryError, RuntimeError)
+    found.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
+
+
+def _the_end(env, found, iris):
+    env.settle()
+    iris.heap.close()
+    iris.heap.close()
+    found.raises("an allocation on a closed heap", RuntimeError, lambda: iris.heap.allocate(1, torch.uint8))
+
+
+@requirement("MEMORY-HEAP-001", cases=lambda ranks: [HostCase("heap", (kind,)) for kind in ALLOCATORS])
+def test_heap(check, case):
+    check(run, case)
