@@ -18,25 +18,25 @@ POISON = 0xA5
 
 def run(env, case):
     found, here = Findings(env.rank), env.device.torch_device
-    wanted = _wanted(case, here)
+    theirs = wanted(case, here)
     iris = env.under_test.iris(heap_size=HEAP)
     low = iris.empty(case.before, dtype=torch.uint8).fill_(POISON)
     out = None
     if case.out is not None:
-        out = iris.empty(wanted.numel() * wanted.itemsize, dtype=torch.uint8).fill_(POISON).view(wanted.dtype)
-        out = out if case.out == "flat" else out.view(wanted.shape)
+        out = iris.empty(theirs.numel() * theirs.itemsize, dtype=torch.uint8).fill_(POISON).view(theirs.dtype)
+        out = out if case.out == "flat" else out.view(theirs.shape)
     got = _called(getattr(iris, case.factory), case, iris.get_device(), out)
     high = iris.empty(64, dtype=torch.uint8).fill_(POISON)
 
     what = case.factory
-    found.equal(f"shape of {what}", tuple(got.shape), tuple(wanted.shape))
-    found.equal(f"dtype of {what}", got.dtype, wanted.dtype)
-    found.equal(f"strides of {what}", tuple(got.stride()), tuple(wanted.stride()))
+    found.equal(f"shape of {what}", tuple(got.shape), tuple(theirs.shape))
+    found.equal(f"dtype of {what}", got.dtype, theirs.dtype)
+    found.equal(f"strides of {what}", tuple(got.stride()), tuple(theirs.stride()))
     found.equal(f"device of {what}", got.device, iris.get_device())
     found.equal(f"requires_grad of {what}", got.requires_grad, case.requires_grad)
     found.true(f"{what} is on the heap", iris.is_symmetric(got))
     if case.factory != "empty":
-        found.same(what, got.detach(), wanted)
+        found.same(what, got.detach(), theirs)
     if out is not None:
         found.equal(f"address of {what} with out", got.data_ptr(), out.data_ptr())
         found.true(f"{what} with out gives a view, or out itself", case.factory != "arange" or got is out)
@@ -78,7 +78,7 @@ def _called(factory, case, device, out):
     return factory(*case.values, *size, **options)
 
 
-def _wanted(case, device):
+def wanted(case, device):
     """torch's tensor, on the same device."""
     dtype = None if case.dtype is None else getattr(torch, case.dtype)
     options = {"dtype": dtype, "device": device}

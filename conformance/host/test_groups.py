@@ -114,9 +114,13 @@ def test_group_information(check, case):
 
 
 def run_barriers(env, case):
-    """Who leaves a group's barrier sees the marks of its members. Groups take turns, in one order on every rank."""
-    (kind,) = case.arguments
-    found = Findings(env.rank)
+    """What is behind a group's barrier sees the marks of its members: of the hosts' barrier or of the devices'.
+
+    Groups take turns, in one order on every rank.
+    """
+    (kind, whose) = case.arguments
+    found, iris = Findings(env.rank), env.under_test.iris(heap_size=1 << 16)
+    barrier = iris.barrier if whose == "host" else iris.device_barrier
     marks = env.image.arena[MARKS : MARKS + 4 * CALLS * env.world_size].view(torch.int32)
     marks.fill_(0)
     with Groups(env, kind) as groups:
@@ -125,12 +129,13 @@ def run_barriers(env, case):
                 late = members[(call + number) % len(members)]
                 env.late(late, case.late_ms)
                 marks[call * env.world_size + number] = 1 + call
-                env.iris.barrier(group=handle)
+                barrier(group=handle)
                 for peer in members:
                     mine = [at for at, group in enumerate(groups.all) if peer in group]
                     place = mine.index(groups.all.index(_listed(groups.all, members)))
                     seen = read_word(env, peer, MARKS + 4 * (call * env.world_size + place))
                     found.equal(f"mark {call} of rank {peer} behind the barrier of {members}", seen, 1 + call)
+    iris.close()
     return found.first
 
 
@@ -139,7 +144,11 @@ def _listed(listed, members):
     return next(group for group in listed if sorted(group) == sorted(members))
 
 
-@requirement("HOST-GROUP-002", cases=lambda ranks: [HostCase("barriers", (kind,), late=0, late_ms=8) for kind in KINDS])
+def barrier_cases(ranks):
+    return [HostCase("barriers", (kind, whose), late=0, late_ms=8) for kind in KINDS for whose in ("host", "device")]
+
+
+@requirement("HOST-GROUP-002", cases=barrier_cases)
 def test_group_barriers(check, case):
     check(run_barriers, case)
 

@@ -10,9 +10,23 @@ import torch
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
+from conformance.host.test_drawn_tensors import FACTORIES, HEAP
+from conformance.host.test_drawn_tensors import wanted as torch_s_tensor
 from conformance.rma.transfer import SLOT_STRIDE
-from harness.cases import ALL, GatherCase, TransferCase, from_json, kept_lanes, payload, rounds_needed, size_of, to_json
+from harness.cases import (
+    ALL,
+    GatherCase,
+    TensorCase,
+    TransferCase,
+    from_json,
+    kept_lanes,
+    payload,
+    rounds_needed,
+    size_of,
+    to_json,
+)
 from harness.cases.strategies import atomics, contributions_per_cell, gathers, messages, rank_patterns, transfers
+from harness.cases.tensor_strategies import tensors
 from harness.cases.transfer import REGION
 from harness.errors import HarnessError, UsageError
 
@@ -26,6 +40,8 @@ SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=T
         atomics(4, "add", "int32"),
         gathers(4, "int8"),
         messages("int32", "ring"),
+        tensors("arange"),
+        tensors("empty"),
     )
 )
 def test_json_round_trip(case: object) -> None:
@@ -92,6 +108,24 @@ def test_transfers_fit_the_heap(dtype: str) -> None:
             assert all(offset % 16 == 0 for offset in offsets) and case.n % 16 == 0, f"{case} is not aligned"
 
     fits()
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_torch_makes_every_drawn_tensor(factory: str) -> None:
+    """Each call is one that torch accepts, small enough for the heap; sizes of 0 and several dimensions occur."""
+    seen = set()
+
+    @SETTINGS
+    @given(tensors(factory))
+    def makes(case: TensorCase) -> None:
+        tensor = torch_s_tensor(case, torch.device("cpu"))
+        assert tensor.nbytes <= HEAP // 3, f"{case} needs {tensor.nbytes} bytes"
+        assert not case.requires_grad or tensor.dtype.is_floating_point or tensor.dtype.is_complex, f"{case}"
+        seen.update({"dimensions": tensor.dim() > 1, "zero": tensor.numel() == 0, "one": tensor.numel() == 1}.items())
+
+    makes()
+    wanted = {"one"} if factory == "arange" else {"zero", "one"} if factory == "linspace" else {"dimensions", "zero"}
+    assert wanted <= {name for name, met in seen if met}, f"{factory}: met only {seen}"
 
 
 @pytest.mark.parametrize("op", ["add", "and", "cas", "xchg"])
