@@ -13,9 +13,9 @@ GRANULE = 64 << 10
 @st.composite
 def histories(draw: st.DrawFn, allocator: str) -> HeapCase:
     """Up to twelve steps; sizes are small, or near a whole number of granules, or near the size of the heap."""
-    heap = draw(st.sampled_from([1 << 20, 8 * GRANULE + 1024]))
+    heap = draw(st.sampled_from([4 * GRANULE, 3 * GRANULE + 1024]))
     near = st.builds(lambda n, d: max(n * GRANULE // 4 + d, 0), st.integers(0, 3), st.sampled_from([0, 1, -1]))
-    most = st.sampled_from([heap // 4, heap // 8, heap // 4 + 1])
+    most = st.sampled_from([heap // 8, heap // 4, heap // 4 + 1])
     sizes = st.one_of(st.integers(0, 2000), near, most)
     allocate = st.tuples(st.just("allocate"), sizes)
     free = st.tuples(st.just("free"), st.integers(0, 11))
