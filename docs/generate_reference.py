@@ -64,7 +64,13 @@ PAGES = [
         "host/distributed.md",
         "Distributed helpers",
         "what the host side does between ranks",
-        ("host.distributed.helpers", "host.distributed.fd_passing"),
+        ("host.distributed.helpers", "host.distributed.fd_passing", "host.distributed.topology"),
+    ),
+    Page(
+        "host/drivers.md",
+        "Fabric drivers",
+        "memory that ranks of a rack share by handles",
+        ("drivers.base",),
     ),
     Page(
         "host/tracing.md",

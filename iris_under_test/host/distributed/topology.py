@@ -69,10 +69,12 @@ class FabricInfo:
         return f"{self.cluster_uuid}:{self.clique_id}" if self.cluster_uuid else ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Of texts, numbers, lists and dicts alone."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> FabricInfo:
+        """Takes ``to_dict`` back."""
         return cls(**plain)
 
 
@@ -95,10 +97,12 @@ class GPUInfo:
     links: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Of texts, numbers, lists and dicts alone."""
         return {**asdict(self), "links": {key: int(link) for key, link in self.links.items()}}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> GPUInfo:
+        """Takes ``to_dict`` back."""
         return cls(**{**plain, "fabric": FabricInfo.from_dict(plain["fabric"]), "links": dict(plain["links"])})
 
 
@@ -110,10 +114,12 @@ class NodeInfo:
     ranks: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Of texts, numbers, lists and dicts alone."""
         return {"hostname": self.hostname, "ranks": list(self.ranks)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> NodeInfo:
+        """Takes ``to_dict`` back."""
         return cls(plain["hostname"], tuple(plain["ranks"]))
 
 
@@ -129,6 +135,7 @@ class TopologyMap:
 
     @property
     def world_size(self) -> int:
+        """How many ranks there are."""
         return len(self.gpus)
 
     @property
@@ -197,11 +204,12 @@ class TopologyMap:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Of lists, dicts, texts and numbers alone."""
+        """Of texts, numbers, lists and dicts alone."""
         return {"gpus": [gpu.to_dict() for gpu in self.gpus]}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TopologyMap:
+        """Takes ``to_dict`` back."""
         return cls(tuple(GPUInfo.from_dict(gpu) for gpu in plain["gpus"]))
 
     def _peers(self, rank: int, level: InterconnectLevel) -> list[int]:
