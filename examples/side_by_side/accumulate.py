@@ -26,16 +26,16 @@ def triton_count(context, samples, bins, n, RANK: tl.constexpr, WORLD: tl.conste
     ctx = DeviceContext.initialize(context, RANK, WORLD)
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    bin = tl.load(samples + offsets, mask=mask, other=0)  # noqa: A001
-    ctx.atomic_add(bins + bin, 1, 0, mask=mask, sem="relaxed", scope="sys")
+    place = tl.load(samples + offsets, mask=mask, other=0)
+    ctx.atomic_add(bins + place, 1, 0, mask=mask, sem="relaxed", scope="sys")
 
 
 @triton.jit
 def functional_count(heap_bases, samples, bins, n, rank, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    bin = tl.load(samples + offsets, mask=mask, other=0)  # noqa: A001
-    iris.atomic_add(bins + bin, 1, rank, 0, heap_bases, mask=mask, sem="relaxed", scope="sys")
+    place = tl.load(samples + offsets, mask=mask, other=0)
+    iris.atomic_add(bins + place, 1, rank, 0, heap_bases, mask=mask, sem="relaxed", scope="sys")
 
 
 @gluon.jit
@@ -44,8 +44,9 @@ def gluon_count(IrisDeviceCtx: gl.constexpr, context, samples, bins, n, BLOCK: g
     layout: gl.constexpr = gl.BlockedLayout([1], [LANES], [4], [0])
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     mask = offsets < n
-    bin = gl.load(samples + offsets, mask=mask, other=0)  # noqa: A001
-    ctx.atomic_add(bins + bin, 1, 0, mask=mask, sem="relaxed", scope="sys")
+    place = gl.load(samples + offsets, mask=mask, other=0)
+    ones = gl.full([BLOCK], 1, gl.int32, layout=layout)
+    ctx.atomic_add(bins + place, ones, 0, mask=mask, sem="relaxed", scope="sys")
 
 
 def by_triton(ctx, samples, bins):

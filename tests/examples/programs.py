@@ -7,16 +7,23 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 200
+EMPTY: Mapping[str, str] = {}
 
 
-def run(command: str, folder: Path, *, change: tuple[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    command: str, folder: Path, *, change: tuple[str, str] | None = None, environment: Mapping[str, str] = EMPTY
+) -> subprocess.CompletedProcess[str]:
     """``command`` as a guide prints it, in ``folder``, which holds copies of the examples.
 
     ``change``: (old, new), replaced in the program before it runs, to see that it notices a fault.
+    ``environment``: more variables.
     """
     shutil.copytree(ROOT / "examples", folder / "examples", dirs_exist_ok=True)
     words = shlex.split(command)
@@ -26,12 +33,17 @@ def run(command: str, folder: Path, *, change: tuple[str, str] | None = None) ->
         assert change[0] in text, change[0]
         program.write_text(text.replace(*change), encoding="utf-8")
     starters = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
-    return subprocess.run(
-        [*starters[words[0]], *words[1:]],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    arguments = [*starters[words[0]], *words[1:]]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    with subprocess.Popen(
+        arguments, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            said, complained = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            # Its ranks too: torchrun starts them in sessions of their own.
+            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                one.kill()
+            said, complained = process.communicate()
+            complained += f"\nended after {LIMIT_S} s"
+    return subprocess.CompletedProcess(arguments, process.returncode, said, complained)
