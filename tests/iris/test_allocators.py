@@ -19,6 +19,7 @@ from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
 from iris_under_test.host.platform.runtime_emulated import EmulatedRuntime
 from tests.iris.ranks import HostOnlyDriver, run_checks
 
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/memory.md"
 HEAP = 1 << 20
 GRANULE = EmulatedVirtualMemory.granularity
 
@@ -178,9 +179,24 @@ def a_wider_range(ctx, rank, num_ranks):
         VMemAllocator(GRANULE, device_id, rank, num_ranks, va_multiplier=float(1 - rank))
 
 
+def the_guide_s_program(ctx, rank, num_ranks):
+    """What docs/memory.md begins with."""
+    text = GUIDE.read_text(encoding="utf-8")
+    program = text.split("```python\n")[1].split("```")[0]
+    names = {"iris": iris_under_test, "torch": torch, "weights": torch.full((5,), 2.0)}
+    exec(compile(program, str(GUIDE), "exec"), names)
+    weights, mine = names["weights"], names["mine"]
+    weights.fill_(rank + 3)
+    assert mine.tolist() == [rank + 3] * 5
+    second = names["ctx"].zeros(1024, dtype=torch.float16)
+    assert second.data_ptr() == names["tensor"].data_ptr(), "the memory was had again"
+    ctx.barrier()
+    names["ctx"].close()
+
+
 CHECKS = [
     the_driver_knows_the_chunks, a_hole_between_segments, nothing_is_left, one_device_is_full,
-    one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range,
+    one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range, the_guide_s_program,
 ]  # fmt: skip
 
 
