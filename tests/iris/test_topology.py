@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,8 +178,7 @@ class Nvml(types.ModuleType):
     fabric = (3, 0, bytes(range(16)))
     balance = 0
 
-    class c_nvmlGpuFabricInfoV_t:  # noqa: N801 - the binding's
-        cliqueId = 9  # noqa: N815
+    c_nvmlGpuFabricInfoV_t = pynvml.c_nvmlGpuFabricInfoV_t  # noqa: N815 - the binding's
 
     def nvmlInit(self):  # noqa: N802
         self.balance += 1
@@ -218,7 +218,10 @@ class Nvml(types.ModuleType):
     def nvmlDeviceGetGpuFabricInfoV(self, device, found):  # noqa: N802
         if self.fabric is None:
             raise NvmlError("not supported")
-        found.state, found.status, found.clusterUuid = self.fabric
+        info = found._obj  # of a reference: the binding hands it to the library as it is
+        assert info.version == pynvml.nvmlGpuFabricInfo_v2
+        info.state, info.status, uuid = self.fabric
+        info.clusterUuid[:], info.cliqueId = uuid, 9
 
 
 @pytest.fixture

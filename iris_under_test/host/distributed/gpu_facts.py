@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def _nvml_facts(bus: str) -> dict[str, Any]:
 def _nvml_fabric(pynvml: Any, device: Any) -> FabricInfo:
     found = pynvml.c_nvmlGpuFabricInfoV_t()
     try:
-        pynvml.nvmlDeviceGetGpuFabricInfoV(device, found)
+        # By reference: the binding passes on what it is given, and a structure would go by value.
+        pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(found))
     except pynvml.NVMLError:
         return FabricInfo()
     uuid = bytes(found.clusterUuid)

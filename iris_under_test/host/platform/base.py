@@ -51,7 +51,8 @@ class VirtualMemory(Protocol):
     """Bytes that are created and mapped at once, at most; None for any number."""
 
     def reserve(self, size: int, owner: int) -> int:
-        """The address of a new range for the heap of rank ``owner``, in which nothing is mapped."""
+        """The address of a new range for the heap of rank ``owner``, in which nothing is mapped. OSError where there is
+        none of that size."""
 
     def release(self, address: int, size: int) -> None:
         """Gives a range back in which nothing is mapped any more."""

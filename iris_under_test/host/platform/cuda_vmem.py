@@ -6,6 +6,7 @@ memory of the peer's GPU, for its own GPU to read and write: access is the impor
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -36,7 +37,10 @@ class CudaVirtualMemory:
         self.granularity = int(self._call("cuMemGetAllocationGranularity", self._wanted, recommended))
 
     def reserve(self, size: int, owner: int) -> int:
-        return int(self._call("cuMemAddressReserve", size, 0, 0, 0))
+        try:
+            return int(self._call("cuMemAddressReserve", size, 0, 0, 0))
+        except RuntimeError as error:
+            raise OSError(errno.ENOMEM, str(error)) from error
 
     def release(self, address: int, size: int) -> None:
         self._call("cuMemAddressFree", address, size)
@@ -74,20 +78,14 @@ class CudaVirtualMemory:
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
         """Memory that was made by ``cuMemCreate`` for export, such as torch's expandable segments or another heap's;
         what ``cudaMalloc`` gave cannot be mapped a second time."""
-        attributes = self._driver.CUpointer_attribute
         try:
             handle = self._call("cuMemRetainAllocationHandle", tensor.data_ptr())
         except RuntimeError:
             return None
         shared = None
         try:
-            base, size = (
-                int(self._call("cuPointerGetAttribute", attribute, tensor.data_ptr()))
-                for attribute in (
-                    attributes.CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-                    attributes.CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
-                )
-            )
+            # Of mapped memory, the driver's "allocation" is one mapping.
+            base, size = map(int, self._call("cuMemGetAddressRange", tensor.data_ptr()))
             start = tensor.data_ptr() - base
             if size % self.granularity == 0 and start + tensor.nbytes <= size and self._can_be_exported(handle):
                 shared = SharedMemory(handle, size, start, lambda: self.destroy(handle))
@@ -110,8 +108,9 @@ class CudaVirtualMemory:
         return location
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """What the function returns beside its status; RuntimeError where that is not success."""
+        """What the function returns beside its status, a list where that is more than one value. RuntimeError where the
+        status is not success."""
         status, *values = getattr(self._driver, name)(*arguments)
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"{name}: {status.name}")
-        return values[0] if values else None
+        return values if len(values) > 1 else values[0] if values else None

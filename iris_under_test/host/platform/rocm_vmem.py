@@ -8,6 +8,7 @@ of one size, and where that does not do (a second mapping of other memory), acce
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -34,7 +35,10 @@ class RocmVirtualMemory:
         self._ranges: dict[int, int] = {}
 
     def reserve(self, size: int, owner: int) -> int:
-        address = self._runtime.mem_address_reserve(size, self.granularity, 0)
+        try:
+            address = self._runtime.mem_address_reserve(size, self.granularity, 0)
+        except RuntimeError as error:
+            raise OSError(errno.ENOMEM, str(error)) from error
         self._ranges[address] = size
         return address
 
