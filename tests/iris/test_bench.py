@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,13 @@ PLANTED = Path(__file__).with_name("planted_benchmarks.py")
 
 def run(*arguments, folder=ROOT):
     """Exit status, output and errors of the file of planted benchmarks on the emulated device."""
+    command_line = [sys.executable, str(PLANTED), "--setup=harness.emulator:activate", "--heap_size=65536", *arguments]
+    return started(command_line, folder)
+
+
+def started(command_line, folder):
     return subprocess.run(
-        [sys.executable, str(PLANTED), "--setup=harness.emulator:activate", "--heap_size=65536", *arguments],
+        command_line,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -368,8 +374,42 @@ def test_a_rank_that_hangs_ends_the_run(planted):
     assert re.search(r'planted_benchmarks.py", line \d+ in a_stuck', done.stderr)
 
 
-def test_all_well_is_exit_status_0():
-    done = run("--benchmark_filter=with_gluon", "--use_gluon", "--axis_num_ranks=1", "--benchmark_format=json")
+def test_all_well_is_exit_status_0_as_the_guide_has_it(tmp_path):
+    """The guide's command for the emulated device, as it stands there, with a file for the results."""
+    guide = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    (line,) = [line for line in guide.splitlines() if line.startswith("python ") and "harness.emulator" in line]
+    out = tmp_path / "results.csv"
+    done = started([sys.executable, *line.split()[1:], f"--benchmark_out={out}"], ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
-    (row,) = json.loads(done.stdout)["benchmarks"]
-    assert (row["status"], len(row["times_ms"]), row["counters"]) == ("ok", 100, {"gluon": 1.0})
+    rows = list(csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"))))
+    assert [(row["M"], row["N"], row["dtype"], row["status"]) for row in rows] == [
+        ("8", "256", "float16", "ok"),
+        ("8", "256", "bfloat16", "ok"),
+    ]
+    assert all(float(row["bandwidth_gb_s"]) > 0 for row in rows)
+
+
+def test_the_guide_tells_every_option_and_nothing_else():
+    guide = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(--\w+)", guide)) - {"--axis_NAME", "--skip_NAME"}
+    known = {option for action in command._parser()._actions for option in action.option_strings}
+    assert told == known - {"-h", "--help"}
+
+
+def test_the_guides_command_for_gpus_is_understood(monkeypatch, capsys):
+    """Without ranks: what it would run."""
+    guide = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    (line,) = [line for line in guide.splitlines() if line.startswith("python ") and "harness" not in line]
+    launched = []
+
+    def launch(num_ranks, tasks, options):
+        launched.extend((num_ranks, task.values["M"], task.values["N"]) for task in tasks)
+        return [task.result("ok") for task in tasks]
+
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(command, "launch", launch)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    runpy.run_path(str(ROOT / "benchmarks" / "all_gather.py"), run_name="benchmarks.all_gather")
+    bench.main([argument for argument in line.split()[2:] if not argument.startswith("--benchmark_out")])
+    assert launched == [(2, rows, 4096) for rows in (1024, 2048, 4096) for _ in range(2)]
+    capsys.readouterr()
