@@ -3,26 +3,30 @@
 Two switches, both off by default; without them the compiled code is what it is without this module:
 
 ``IRIS_DEBUG=1`` in the environment when the library is imported: every kernel of the process.
-``kernel[grid](..., debug=True)``, or Triton's ``TRITON_DEBUG=1``: kernels in which ``tl.device_assert`` is live as well.
+``kernel[grid](..., debug=True)``, or Triton's ``TRITON_DEBUG=1``: kernels whose ``tl.device_assert`` is live as well.
 
 Both are part of the key of Triton's caches. A kernel that is stopped has printed, once per wavefront (warp), what was
 passed and what would have been right, in bytes from the heap's start; its assertion names the operation, the kernel and
-the source line of the call (or lines, where a function makes several). On a GPU the process's device context is lost, as after every failed assertion.
+the source line of the call (or lines, where a function makes several). On a GPU the process's device context is lost
+then, as after every failed assertion.
 
-What is checked needs the context tensor of an ``Iris``: the heap's size lies two entries before it. Hence ``heap_bases``
-must be the instance's own table (``Iris.get_heap_bases()``), not a copy.
+What is checked needs the context tensor of an ``Iris``: the heap's size lies two entries before it. Hence
+``heap_bases`` must be the instance's own table (``Iris.get_heap_bases()``), not a copy.
 
 The functions serve Triton and Gluon kernels alike.
 """
 
 import ast
+import inspect
 import os
 import sys
+from typing import Any
 
 import triton
 import triton.language as tl
 from triton.compiler.code_generator import CodeGenerator
 from triton.language.target_info import is_hip
+from triton.runtime.jit import JITFunction
 
 __all__ = ["IRIS_DEBUG", "check"]
 
@@ -40,32 +44,31 @@ def check(pointer, heap_bases, from_rank, to_rank, mask, op: tl.constexpr):
     which is beyond the heap's last, 0xfff.
     """
     if IRIS_DEBUG or _asserting():
-        num_ranks, rank = tl.load(heap_bases - 1), tl.load(heap_bases - 2)
-        _check_rank(from_rank, rank, num_ranks, op)
-        _check_rank(to_rank, rank, num_ranks, op)
-        heap_size = tl.load(heap_bases - 4)
-        place = pointer.to(tl.int64) - tl.load(heap_bases + from_rank)
+        num_ranks, rank, heap_size = tl.load(heap_bases - 1), tl.load(heap_bases - 2), tl.load(heap_bases - 4)
+        in_world = (from_rank >= 0) & (from_rank < num_ranks) & (to_rank >= 0) & (to_rank < num_ranks)
+        place = pointer.to(tl.int64) - tl.load(heap_bases + tl.where(in_world, from_rank, rank))
         first, last = _lowest(place, mask), -_lowest(-place, mask) + (_bytes_of(pointer.dtype) - 1)
         # Where no lane is active, first is above last.
-        if (first <= last) & ((first < 0) | (last >= heap_size)):
-            if _first_lane() == 0:
-                tl.device_print(_text(op, "first byte of the heap that is touched"), first)
-                tl.device_print(_text(op, "last byte of the heap that is touched"), last)
-                tl.device_print(_text(op, "bytes in the heap"), heap_size)
-                tl.device_print(_text(op, "heap of rank"), tl.cast(from_rank, tl.int64))
-                tl.device_print(_text(op, "target rank"), tl.cast(to_rank, tl.int64))
-                tl.device_print(_text(op, "by rank"), rank)
-            _stop(op, "pointer outside the heap")
+        in_heap = (first > last) | ((first >= 0) & (last < heap_size))
+        if not (in_world & in_heap):
+            _print(
+                first, last, heap_size, tl.cast(from_rank, tl.int64), tl.cast(to_rank, tl.int64), num_ranks, rank
+            )  # fmt: skip
+        _assert(in_world, op, "rank outside the world")
+        _assert(in_heap, op, "pointer outside the heap")
 
 
-@triton.jit
-def _check_rank(asked, rank, num_ranks, op: tl.constexpr):
-    if (asked < 0) | (asked >= num_ranks):
-        if _first_lane() == 0:
-            tl.device_print(_text(op, "asked for rank"), tl.cast(asked, tl.int64))
-            tl.device_print(_text(op, "number of ranks"), num_ranks)
-            tl.device_print(_text(op, "by rank"), rank)
-        _stop(op, "rank outside the world")
+@triton.jit(noinline=True)
+def _print(first, last, heap_size, from_rank, to_rank, num_ranks, rank):
+    """All int64. A function of its own: each print is some hundred instructions on an AMD GPU."""
+    if _first_lane() == 0:
+        tl.device_print("iris: first byte of the heap that is touched", first)
+        tl.device_print("iris: last byte of the heap that is touched", last)
+        tl.device_print("iris: bytes in the heap", heap_size)
+        tl.device_print("iris: heap of rank", from_rank)
+        tl.device_print("iris: target rank", to_rank)
+        tl.device_print("iris: number of ranks", num_ranks)
+        tl.device_print("iris: by rank", rank)
 
 
 @triton.jit
@@ -99,11 +102,6 @@ def _bytes_of(dtype):
     return (dtype.element_ty.primitive_bitwidth + 7) // 8
 
 
-@triton.constexpr_function
-def _text(op, what):
-    return f"iris {op}: {what}"
-
-
 @tl.core.builtin
 def _asserting(_semantic=None):
     """Whether the kernel is compiled with ``debug=True``."""
@@ -111,8 +109,8 @@ def _asserting(_semantic=None):
 
 
 @tl.core.builtin
-def _stop(op, what, _semantic=None):
-    """A failing assertion, also where ``tl.device_assert`` is dead."""
+def _assert(condition, op, what, _semantic=None):
+    """``tl.device_assert`` that is live whatever the kernel's options, and tells whose call was wrong."""
     kernel, caller, file, lines = _calls(op.value)
     where = f"{file}:{' or '.join(map(str, lines))}" if lines else "a line that is not known"
     inside = kernel if caller == kernel else f"{caller} of kernel {kernel}"
@@ -121,7 +119,7 @@ def _stop(op, what, _semantic=None):
     if lines:
         # What a GPU prints in front of the text of an assertion.
         builder.set_loc(builder.create_loc(file, lines[0], 0))
-    builder.create_assert(_semantic.to_tensor(False).handle, f"iris {op.value}: {what.value}, in {inside} at {where}")
+    builder.create_assert(condition.handle, f"iris {op.value}: {what.value}, in {inside} at {where}")
     builder.set_loc(before)
 
 
@@ -144,8 +142,16 @@ def _calls(op: str) -> tuple[str, str, str, list[int]]:
         function = generator.jit_fn
         if not function.__module__.startswith(f"{__package__}."):
             lines = {generator.cur_node.lineno}
-            for node in ast.walk(function.parse()):
-                if isinstance(node, ast.Call) and op in (getattr(node.func, "attr", ""), getattr(node.func, "id", "")):
-                    lines.add(node.lineno)
+            lines.update(node.lineno for node in ast.walk(function.parse()) if _is_call(node, op, function.__globals__))
             return kernel, function.__name__, generator.file_name, sorted(generator.begin_line + n for n in lines)
     return kernel, kernel, "", []
+
+
+def _is_call(node: ast.AST, op: str, names: dict[str, Any]) -> bool:
+    """Whether it may call this library's ``op``: by that name, and not as a function of Triton's own (``tl.load``)."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr == op:
+        owner = names.get(getattr(node.func.value, "id", ""))
+        return isinstance(getattr(owner, op, None), JITFunction) if inspect.ismodule(owner) else True
+    return isinstance(node.func, ast.Name) and node.func.id == op
