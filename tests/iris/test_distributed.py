@@ -111,8 +111,8 @@ def a_late_rank_is_waited_for(ctx, rank, num_ranks):
 
 
 def a_stranger_is_refused(ctx, rank, num_ranks):
-    """Rank 2 says that it is rank 7."""
-    pack = fd_passing._RANK
+    """Rank 2 says that it is rank 7; what was connected before that is closed."""
+    before, pack = descriptors(), fd_passing._RANK
     if rank == 2:
         fd_passing._RANK = type("Lies", (), {"pack": lambda self, rank: pack.pack(7), "size": 4})()
     try:
@@ -121,6 +121,7 @@ def a_stranger_is_refused(ctx, rank, num_ranks):
         fd_passing._RANK = pack
     assert "rank 7 connected where ranks" in texts[0], texts
     assert all(texts)
+    assert descriptors() == before
 
 
 def arrays_are_gathered(ctx, rank, num_ranks):

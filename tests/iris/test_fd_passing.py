@@ -71,6 +71,19 @@ def test_the_payload_is_whole(pair, size):
             assert payload == sent
 
 
+def test_nothing_is_sent_to_who_has_it_all():
+    """The other end may be closed by then, and even an empty write would say so."""
+
+    class Closed:
+        def sendmsg(self, buffers, rights):
+            return sum(map(len, buffers))
+
+        def sendall(self, data):
+            raise BrokenPipeError
+
+    send_fd(Closed(), 0, b"payload")
+
+
 def test_messages_stay_apart(pair):
     left, right = pair
     for number in range(3):
