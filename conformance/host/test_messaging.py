@@ -100,6 +100,53 @@ def test_broadcast(check, case):
     check(run_broadcast, case)
 
 
+def run_drawn_broadcast(env, case):
+    """A tensor on the device, an array, or nested lists or tuples of numbers, of any shape, from any rank."""
+    (form, dtype, (source, *size)) = case.arguments
+    found = Findings(env.rank)
+    tensor = (torch.arange(torch.Size(size).numel()) % 100).view(size).to(getattr(torch, dtype))
+    wanted = (tensor.float() if dtype == "bfloat16" else tensor).numpy()
+    value = {
+        "tensor": lambda: tensor.to(env.device.torch_device),
+        "array": lambda: wanted,
+        "list": wanted.tolist,
+        "tuple": lambda: _tuples(wanted.tolist()),
+    }[form]()
+    got = env.iris.broadcast(value if env.rank == source else env.rank, src=source)
+    found.equal("type of the broadcast value", type(got).__name__, "ndarray")
+    if found.first is None:
+        found.equal("shape of the broadcast value", got.shape, wanted.shape)
+        found.true(f"the broadcast value: {got!r}", np.array_equal(got, wanted))
+        if form in ("tensor", "array"):
+            found.equal("dtype of the broadcast value", str(got.dtype), str(wanted.dtype))
+    return found.first
+
+
+def _tuples(value):
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def broadcast_cases(ranks):
+    from hypothesis import strategies as st
+
+    dtypes = st.sampled_from(["int32", "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int64"])
+    sizes = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+    empty = st.sampled_from([[], [0], [2, 0]])
+    places = st.tuples(st.integers(0, ranks - 1), sizes).map(lambda place: (place[0], *place[1]))
+    # Without elements, or without dimensions, only a tensor or an array has a type.
+    bare = st.tuples(st.integers(0, ranks - 1), empty).map(lambda place: (place[0], *place[1]))
+    arguments = st.one_of(
+        st.tuples(st.sampled_from(["tensor", "array", "list", "tuple"]), dtypes, places),
+        st.tuples(st.sampled_from(["tensor", "array"]), dtypes, bare),
+    )
+    return st.builds(HostCase, st.just("drawn_broadcast"), arguments)
+
+
+@requirement("HOST-BROADCAST-002", cases=broadcast_cases)
+def test_drawn_broadcast(check, case):
+    check(run_drawn_broadcast, case)
+
+
 def run_logging(env, case):
     found, package, iris = Findings(env.rank), env.under_test.module, env.iris
     found.true("the logger is named iris", package.logger is logging.getLogger("iris"))
