@@ -197,7 +197,9 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*DOCS.rglob("*.md"), ROOT / "examples/README.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links_lead_somewhere_and_no_machine_is_named(page):
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)\)", text):

@@ -19,9 +19,11 @@ from tests.evidence import samples
 from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
-# Their commands need more than a fake suite: tests/emulator/test_guide.py, tests/bench/test_guide.py, tests/examples.
+# Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
+# test_allocators.py and test_bench.py of tests/iris.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
+    "memory.md", "measuring.md",
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE)]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
