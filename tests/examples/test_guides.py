@@ -21,6 +21,7 @@ COMPARISON, CONTEXT, NAMES, MEMORY = (
     DOCS / f"{name}.md" for name in ("api-comparison", "context-tensor", "names", "memory-model")
 )
 OVERVIEWS = [DOCS / f"reference/{language}/overview.md" for language in ("gluon", "triton")]
+EVERY_PAGE = sorted([*DOCS.rglob("*.md"), ROOT / "examples/README.md"])
 PAGES = [COMPARISON, CONTEXT, NAMES, MEMORY, *(DOCS / "reference").rglob("*.md"), ROOT / "examples/README.md"]
 SIDE_BY_SIDE = [path.read_text(encoding="utf-8") for path in (ROOT / "examples/side_by_side").glob("*.py")]
 # What the pages take for granted, beside ``ctx``.
