@@ -88,26 +88,27 @@ def run_names(env, case):
     return found.first
 
 
-def cases(ranks, form):
+def gluon_cases(ranks, kernel):
     from harness.cases import strategies
 
-    return strategies.traces(ranks, form)
+    return strategies.traces(ranks, "gluon", kernel)
 
 
-def gluon_cases(ranks):
-    return cases(ranks, "gluon")
+def triton_cases(ranks, kernel):
+    from harness.cases import strategies
+
+    return strategies.traces(ranks, "triton", kernel)
 
 
-def triton_cases(ranks):
-    return cases(ranks, "triton")
+KERNELS = ("first", "last", "put")
 
 
-@requirement("TRACE-EVENTS-001", cases=gluon_cases, weight=0.5)
+@requirement("TRACE-EVENTS-001", cases=gluon_cases, weight=0.25, kernel=KERNELS)
 def test_gluon(check, case):
     check(run, case)
 
 
-@requirement("TRACE-EVENTS-002", cases=triton_cases, weight=0.5)
+@requirement("TRACE-EVENTS-002", cases=triton_cases, weight=0.25, kernel=KERNELS)
 def test_triton(check, case):
     check(run, case)
 

@@ -233,18 +233,19 @@ def messages(draw: st.DrawFn, dtype: str, shape: str, form: str = "gluon") -> Me
     )
 
 
+TRACED = {
+    "put": ((3,), "int32", 1, 1, True, True),
+    "first": (tuple(range(7)), "fp16", 4, 4, True, True),
+    "last": (tuple(range(13, 6, -1)), "fp64", 1, 4, False, False),
+}
+"""What traced kernels are compiled with: kinds, dtype, size per thread, wavefronts, whether a mask is told, and whether
+events are ended. Each kind of event is in one of the last two."""
+
+
 @st.composite
-def traces(draw: st.DrawFn, ranks: int, form: str) -> TraceCase:
-    """Cases of tracing, from three kernels; each kind of event is in one of the last two."""
-    kinds, dtype, spt, warps, masked, ended = draw(
-        st.sampled_from(
-            [
-                ((3,), "int32", 1, 1, True, True),
-                (tuple(range(7)), "fp16", 4, 4, True, True),
-                (tuple(range(13, 6, -1)), "fp64", 1, 4, False, False),
-            ]
-        )
-    )
+def traces(draw: st.DrawFn, ranks: int, form: str, kernel: str) -> TraceCase:
+    """Cases of tracing; ``kernel`` is of ``TRACED``."""
+    kinds, dtype, spt, warps, masked, ended = TRACED[kernel]
     grid = draw(st.integers(1, 6))
     launches = draw(st.integers(1, 3))
     count = grid * launches * len(kinds)

@@ -152,6 +152,15 @@ def test_lanes():
     assert nested_lanes([(1, 3), (1, 3), (2, 2), (3, 3)]) == [0, 0, 0, 0]
 
 
+def test_events_of_one_start_nest_on_one_thread():
+    trace = as_trace([recording(0, [(0, 1, 5), (0, 1, 9), (0, 1, 7)])], "cycles")
+    slices, problems = perfetto.load(json.dumps(trace))
+    assert problems == []
+    assert [(s.thread, s.dur, s.depth) for s in slices] == [
+        ("program 0", 8000, 0), ("program 0", 6000, 1), ("program 0", 4000, 2),
+    ]  # fmt: skip
+
+
 def test_clocks_that_count_from_1970_stay_within_what_perfetto_reads(tmp_path):
     now = 1_795_000_000 * 10**9
     one = Recording(0, recording(0, [(0, now, now + 500)]).columns, 0, 1_000_000_000)
