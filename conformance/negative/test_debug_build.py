@@ -1,8 +1,8 @@
 """In a debug build an access outside the heap, or to a rank outside the world, stops the kernel before it does harm.
 
-The fault names the operation, kernel and source line, what was touched in bytes from the heap's start, the heap's size,
-and the ranks. What stays inside goes on as ever, also where masked lanes point beyond the heap. A failed assertion costs
-a GPU's process, so this needs the emulated device.
+The fault names the operation, kernel and source line, what was touched in bytes from the heap's start, the heap's
+size, and the ranks. What stays inside goes on as ever, also where masked lanes point beyond the heap. A failed
+assertion costs a GPU's process, so this needs the emulated device.
 
 One kernel per form holds every operation, chosen when it runs: int32 elements, ``n`` of a block that begins at
 ``pointer``; atomic_cas, which has no mask, acts on the last of them alone.
