@@ -25,7 +25,7 @@ def values(env, found, iris):
         torch.full((5,), 0.5 + env.rank, dtype=torch.bfloat16, device=here),
         torch.tensor(7 + env.rank, device=here),
         torch.arange(100_000, dtype=torch.int64, device=here) * (env.rank + 1),
-        torch.arange(64, dtype=torch.int32, device=here)[16:48] + env.rank,
+        (torch.arange(64, dtype=torch.int32, device=here) + env.rank)[16:48],
         torch.ones(3, 0, device=here),
         torch.tensor([True, False], device=here),
     ):

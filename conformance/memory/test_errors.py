@@ -28,6 +28,10 @@ def exhaustion(env, found, iris):
     same_everywhere(env, found, "calls before MemoryError", calls)
     found.raises("one byte more than the heap", RuntimeError, lambda: iris.empty(HEAP + 1, dtype=torch.uint8))
     found.raises("2^62 bytes", MemoryError, lambda: iris.empty(2**62, dtype=torch.uint8))
+    place = offset_in_heap(iris, tensors[1])
+    iris.free(tensors[1])
+    tensors[1] = iris.empty(60_000, dtype=torch.uint8)
+    found.equal("offset of an allocation in a full heap with one hole", offset_in_heap(iris, tensors[1]), place)
     for tensor in tensors:
         iris.free(tensor)
     del tensors
@@ -159,7 +163,7 @@ def test_errors(check, case):
 def run_choice(env, case):
     """The allocator that was asked for, by argument or environment; what there is not, or what differs, is refused."""
     found, make, last = Findings(env.rank), env.under_test.iris, env.world_size - 1
-    before = os.environ.pop("IRIS_ALLOCATOR", None)
+    before = dict(os.environ)
     try:
         for argument, variable, wanted in (
             ({}, None, "torch"),
@@ -175,6 +179,12 @@ def run_choice(env, case):
             found.equal(f"allocator of {argument} with IRIS_ALLOCATOR={variable}", iris.heap.allocator_type, wanted)
             env.settle()
             iris.close()
+        os.environ["IRIS_SIMULATION"] = "1"
+        iris = make(heap_size=HEAP, allocator_type="vmem")
+        found.equal("allocator of a simulation", iris.heap.allocator_type, "torch")
+        env.settle()
+        iris.close()
+        del os.environ["IRIS_SIMULATION"]
         os.environ["IRIS_ALLOCATOR"] = "bad"
         found.raises("IRIS_ALLOCATOR=bad", ValueError, lambda: make(heap_size=HEAP), says="'bad'")
         os.environ.pop("IRIS_ALLOCATOR")
@@ -188,9 +198,8 @@ def run_choice(env, case):
             one = "vmem" if env.rank == last else "torch"
             found.raises("allocators that differ", ValueError, lambda: make(heap_size=HEAP, allocator_type=one))
     finally:
-        os.environ.pop("IRIS_ALLOCATOR", None)
-        if before is not None:
-            os.environ["IRIS_ALLOCATOR"] = before
+        os.environ.clear()
+        os.environ.update(before)
     env.settle()
     return found.first
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from iris_under_test.host.platform import Platform, SharedMemory, current
+from iris_under_test.host.platform.utils import is_simulation_env
 
 from . import agreement
 from .agreement import Operation, Request
@@ -46,8 +47,10 @@ class SymmetricHeap:
         platform: Platform | None = None,
     ) -> None:
         """``device_id`` is the ordinal of the rank's device. The environment variable ``IRIS_ALLOCATOR`` overrides
-        ``allocator_type``. ``platform`` defaults to that of Triton's active driver."""
-        self.allocator_type = os.environ.get(ALLOCATOR_VARIABLE) or allocator_type
+        ``allocator_type``, and in a simulation (``IRIS_SIMULATION``) it is always "torch". ``platform`` defaults to
+        that of Triton's active driver."""
+        chosen = "torch" if is_simulation_env() else os.environ.get(ALLOCATOR_VARIABLE)
+        self.allocator_type = chosen or allocator_type
         agreement.on_heap(heap_size, self.allocator_type, list(ALLOCATORS))
         self.heap_size = heap_size
         self.cur_rank = cur_rank

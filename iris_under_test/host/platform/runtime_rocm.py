@@ -105,7 +105,7 @@ class RocmRuntime(TorchRuntime, AmdRuntime):
         # Before ROCm 7.1 a pointer to the descriptor, since then, as on CUDA, the descriptor in a pointer's place: see
         # PyTorch's CUDASymmetricMemory, which tells the two apart by the same version.
         number = ctypes.c_int(fd)
-        by_value = tuple(int(part) for part in str(torch.version.hip).split(".")[:2]) >= (7, 1)
+        by_value = _version() >= (7, 1)
         return _call("hipMemImportFromShareableHandle", fd if by_value else ctypes.addressof(number), kind)
 
     def mem_address_reserve(self, size: int, alignment: int, address: int) -> int:
@@ -138,10 +138,17 @@ def _hip() -> Any:
     return hip
 
 
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in str(torch.version.hip).split(".")[:2])
+
+
 def _properties(device: int) -> Any:
     hip = _hip()
     properties = hip.hipMemAllocationProp.allocate()
-    properties.type = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    # GPUs cache pinned memory, each for itself: what a peer changes under a running kernel is seen for certain only in
+    # memory that is not cached, to be had since ROCm 7.2 (rocSHMEM takes it from the same version on).
+    kinds = hip.hipMemAllocationType
+    properties.type = kinds.hipMemAllocationTypeUncached if _version() >= (7, 2) else kinds.hipMemAllocationTypePinned
     properties.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
     properties.location.id = device
     # Its second word, requestedHandleTypes, is in a nameless union that the binding has no name for either.
