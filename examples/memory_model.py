@@ -106,10 +106,10 @@ def put_only(IrisDeviceCtx: gl.constexpr, context, inbox):
 
 
 @gluon.jit
-def flag_only(IrisDeviceCtx: gl.constexpr, context, flag, SEM: gl.constexpr):
+def flag_only(IrisDeviceCtx: gl.constexpr, context, flag):
     """The flag of ``send``, without a payload."""
     ctx = IrisDeviceCtx.initialize(context)
-    ctx.atomic_add(flag, 1, 1, sem=SEM, scope="sys")
+    ctx.atomic_add(flag, 1, 1, sem="release", scope="sys")
 
 
 @gluon.jit
@@ -209,7 +209,7 @@ def _put(heaps: Heaps) -> None:
 
 
 def _flag(heaps: Heaps) -> None:
-    flag_only[(1,)](IrisDeviceCtx, heaps.contexts[0], heaps.part(0, FLAG), "relaxed", num_warps=1)
+    flag_only[(1,)](IrisDeviceCtx, heaps.contexts[0], heaps.part(0, FLAG), num_warps=1)
 
 
 def both(kernel: Callable[[Heaps, int], None], expected: int) -> Callable[[emulator.EmulatedDriver], None]:
