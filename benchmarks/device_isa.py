@@ -2,11 +2,10 @@
 
     python -m benchmarks.device_isa [--arch gfx942 gfx950 sm_90] [--ops put atomic_add] [--output docs/device-isa.md]
 
-Nothing runs and no GPU is needed: the kernels of the conformance suite are compiled as a launch on one rank of two
-would compile them, and the machine code is read. Loads, stores and copies move 16 bytes per lane, in a block of 4
-wavefronts of 64 lanes behind a mask ``offsets < n`` with n a multiple of 16. Atomics are a block with a mask, one element
-per lane, acq_rel at system scope, whose old values are stored. So the figures are those of whole small kernels, fit to
-be compared with each other.
+Nothing runs and no GPU is needed: the kernels of the conformance suite are compiled as a launch would compile them, and
+the machine code is read. Loads, stores and copies move 16 bytes per lane, in a block of 4 wavefronts of 64 lanes behind
+a mask `offsets < n` with n a multiple of 16. Atomics are a block with a mask, one element per lane, acq_rel at system
+scope, whose old values are stored. So the figures are those of whole small kernels, fit to be compared with each other.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -113,10 +111,9 @@ def page(rows: Rows, archs: Sequence[str]) -> str:
         "",
         f"Made by `python -m benchmarks.device_isa --output docs/device-isa.md` with Triton {triton.__version__}.",
         "",
-        "Each cell: instructions of the kernel · its remote accesses as count x bytes per lane · registers (VGPRs on AMD"
-        " GPUs) · spills (registers on AMD GPUs, bytes of stack on NVIDIA's).",
-        "`loop`: the hardware has no such atomic at system scope, so it is a loop around a compare-and-swap.",
-        "NVIDIA's figures are of the machine code that ptxas made (SASS).",
+        "Each cell: instructions of the kernel · its remote accesses as count x bytes per lane · registers (VGPRs on",
+        "AMD GPUs) · spills (registers on AMD GPUs, bytes of stack on NVIDIA's). `loop`: at system scope the compiler",
+        "makes a loop around a compare-and-swap of it. NVIDIA's figures are of the code that ptxas made (SASS).",
         "",
         *(line.strip() for line in __doc__.split("\n\n")[2].splitlines()),
     ]
