@@ -191,7 +191,9 @@ def _signature(node: ast.FunctionDef, where: str) -> str:
         arguments.args = arguments.args[1:]
     result = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name != "__init__" else ""
     line = f"{node.name}({ast.unparse(arguments)}){result}"
-    return "\n    ".join(textwrap.wrap(line, 110, break_long_words=False, break_on_hyphens=False))
+    # As `ruff format` leaves it, which formats the pages too.
+    width = 120 if len(line) <= 120 else 110
+    return "\n    ".join(textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False))
 
 
 def _public(tree: ast.Module) -> set[str]:
