@@ -8,7 +8,8 @@ difference of the steps, is the latency: launch, replay and whatever is paid onc
 with the 10th and 90th percentile, over all rounds. On the emulated device the clock is the wall's and the figures say
 nothing about any GPU; the run shows that the kernels and their checks work.
 
-    get         one step: a load of 4 bytes whose address is what the load before brought (256 bytes apart)
+    get         one step: a load of 4 bytes whose address is what the load before brought; the cells, 256 bytes apart,
+                are visited in a drawn order, and no run starts where another did: nothing is read twice or foretold
     atomic_add  one step: the same by atomic_add of 0, relaxed, system scope
     put         one step: half a round trip of N bytes and a signal (release), seen by a poll (acquire)
     device_barrier  one step: one call, one kernel in the graph
@@ -41,7 +42,7 @@ from harness.devices import inventory
 from harness.oracles import reference
 from harness.ranks import RankGroup, leases
 
-CELLS, SPACING = 1024, 64
+CELLS, SPACING, SEED = 16384, 64, 0
 FEW, MANY = 20, 120
 PUT_BYTES = (16, 4096)
 
@@ -50,10 +51,10 @@ Steps = Callable[[int], Callable[[], None]]
 
 
 @gluon.jit(do_not_specialize=["peer", "steps"])
-def chase_kernel(IrisDeviceCtx: gl.constexpr, context, cells, last, peer, steps, ATOMIC: gl.constexpr):
-    """Each cell holds the index of the next: [64, 128, 192, ...]: three steps from 0 end at 192."""
+def chase_kernel(IrisDeviceCtx: gl.constexpr, context, cells, first, last, peer, steps, ATOMIC: gl.constexpr):
+    """Each cell holds the index of the next. Cells [2, 3, 1, 0]: from first = 0, three steps read 2, 1, 3: last = 3."""
     ctx = IrisDeviceCtx.initialize(context)
-    at = gl.to_tensor(0)
+    at = gl.load(first)
     for _ in range(steps):
         if ATOMIC:
             at = ctx.atomic_add(cells + at, 0, peer, sem="relaxed", scope="sys")
@@ -101,14 +102,16 @@ class Latency:
         self.context_class = under_test.device_context
         self.iris = under_test.iris(heap_size=8 << 20)
         self.context = self.iris.get_device_context()
-        self.cells = self.iris.arange(SPACING, (CELLS + 1) * SPACING, dtype=torch.int32)[: CELLS * SPACING]
-        self.cells.view(CELLS, SPACING)[:, 0] = (torch.arange(CELLS, device=self.cells.device) + 1) % CELLS * SPACING
+        self.cells = self.iris.zeros(CELLS * SPACING, dtype=torch.int32)
+        self.order = torch.randperm(CELLS, generator=torch.Generator().manual_seed(SEED)).to(torch.int32) * SPACING
+        self.cells[self.order.to(self.cells.device)] = self.order.roll(-1).to(self.cells.device)
+        self.at = 0
         self.source = self.iris.full((max(PUT_BYTES) // 4,), rank + 1, dtype=torch.int32)
         self.target = self.iris.zeros(max(PUT_BYTES) // 4, dtype=torch.int32)
         self.flag = self.iris.zeros(1, dtype=torch.int32)
         where = self.source.device
         self.played = torch.zeros(1, dtype=torch.int32, device=where)
-        self.last = torch.zeros(1, dtype=torch.int32, device=where)
+        self.first, self.last = torch.zeros(2, 1, dtype=torch.int32, device=where)
         self.token = torch.zeros(1, device=where)
         self.clock: Any = WallClock() if where.type == "cpu" else DeviceClock(where)
         self.ready: dict[tuple[str, int], Callable[[], None]] = {}
@@ -134,13 +137,20 @@ class Latency:
     def _chase(self, peer: int, atomic: bool) -> Steps:
         def make(steps: int) -> Callable[[], None]:
             return lambda: chase_kernel[(1,)](
-                self.context_class, self.context, self.cells, self.last, peer, steps, atomic, num_warps=1
+                self.context_class, self.context, self.cells, self.first, self.last, peer, steps, atomic, num_warps=1
             )
 
         return make
 
+    def restart(self) -> None:
+        """Forget what was received; the next chase starts at cells that none has read."""
+        self.target.zero_()
+        self.last.fill_(-1)
+        self.at = (self.at + MANY) % CELLS
+        self.first.fill_(self.order[self.at])
+
     def _chased(self, steps: int) -> bool:
-        return int(self.last) == steps % CELLS * SPACING
+        return int(self.last) == int(self.order[(self.at + steps) % CELLS])
 
     def _rally(self, size: int, peer: int | None) -> Steps:
         lanes = self.device.lanes
@@ -176,6 +186,9 @@ def prepare(bench: Latency, _: object) -> list[str]:
     for name, (make, right) in bench.cells_of().items():
         for steps in (FEW, MANY):
             run = make(steps)
+            bench.restart()
+            bench.device.synchronize()
+            reference.meet()
             run()
             bench.device.synchronize()
             reference.meet()
@@ -193,8 +206,7 @@ def measure(bench: Latency, name: str) -> float:
     right = bench.cells_of()[name][1]
     seconds = {}
     for steps in (FEW, MANY):
-        bench.target.zero_()
-        bench.last.zero_()
+        bench.restart()
         bench.device.synchronize()
         reference.meet()
 
