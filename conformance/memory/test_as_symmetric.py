@@ -28,14 +28,17 @@ def values(env, found, iris):
         (torch.arange(64, dtype=torch.int32, device=here) + env.rank)[16:48],
         torch.ones(3, 0, device=here),
         torch.tensor([True, False], device=here),
+        torch.full((3,), 1.5 + env.rank, device=here, requires_grad=True),
+        torch.tensor([1 + 2j, env.rank - 3j], device=here).conj(),
     ):
-        wanted = original.cpu().clone()
+        wanted = original.detach().cpu().resolve_conj().clone()
         got = iris.as_symmetric(original)
         what = f"as_symmetric of {wanted.dtype} {tuple(wanted.shape)}"
         found.same(what, got, wanted)
         found.equal(f"strides of {what}", got.stride(), wanted.stride())
         found.true(f"{what} is on the heap", iris.is_symmetric(got))
-        found.same(f"original of {what}", original, wanted)
+        found.equal(f"requires_grad of {what}", got.requires_grad, False)
+        found.same(f"original of {what}", original.detach().resolve_conj(), wanted)
         if got.numel():
             offsets = gathered(torch.tensor([offset_in_heap(iris, got)])).tolist()
             found.equal(f"offset of {what} on all ranks", len(set(offsets)), 1)
@@ -45,7 +48,7 @@ def values(env, found, iris):
                 found.equal(f"{what} of rank {rank}", read_address(env, base + offset_in_heap(iris, got)), first)
         env.settle()
         iris.free(got)
-        found.same(f"original of {what}, after free", original, wanted)
+        found.same(f"original of {what}, after free", original.detach().resolve_conj(), wanted)
 
 
 def refused(env, found, iris):

@@ -97,6 +97,8 @@ class DeviceBarriers:
 
     def close(self) -> None:
         """Gives the memory back. Idempotent, not collective."""
+        self.state.clear()
+        self._rows = self._rows[:0].clone()
         self._memory.close()
 
     def _flags(self, group: dist.ProcessGroup | None, size: int) -> torch.Tensor:

@@ -95,10 +95,15 @@ def nothing_is_left(ctx, rank, num_ranks):
     iris.close()
     assert kept.tolist() == [1] * 7
     assert segments(iris) == [[(0, GRANULE)] if owner == rank else [] for owner in range(num_ranks)]
-    del kept, iris
+    del kept
     gc.collect()
-    assert mapped() == first
+    assert mapped() == first, "a closed instance keeps nothing, though it is there"
     before = descriptors(), mapped(), dict(driver.active.registered)
+    other = iris_under_test.iris(HEAP, "torch")
+    other.zeros(5)
+    ctx.barrier()
+    other.close()
+    assert (descriptors(), mapped(), dict(driver.active.registered)) == before
     for _ in range(10):
         again = vmem(ctx)
         again.zeros(GRANULE)
@@ -124,6 +129,24 @@ def one_device_is_full(ctx, rank, num_ranks):
     assert again.data_ptr() - kept.data_ptr() == 1024 and kept.tolist() == [rank] * 4
     ctx.barrier()
     iris.close()
+
+
+def one_device_fails(ctx, rank, num_ranks):
+    """What its rank gets as it waits for the device, the other is told of; then the ranks are in step."""
+    for kind in ("torch", "vmem"):
+        iris = iris_under_test.iris(HEAP, kind)
+        kept = iris.full((4,), rank)
+        if rank == 1:
+            iris._platform.synchronize = lambda: (_ for _ in ()).throw(RuntimeError("the device is lost"))
+        for act in (lambda: iris.empty(4), lambda: iris.free(kept), lambda: iris.as_symmetric(torch.ones(4))):  # noqa: B023
+            with pytest.raises(RuntimeError if rank == 1 else (ValueError, RuntimeError)) as caught:
+                act()
+            assert ("the device is lost" if rank == 1 else "ranks [1]") in str(caught.value)
+        if rank == 1:
+            del iris._platform.synchronize
+        assert iris.zeros(4).data_ptr() - kept.data_ptr() == 1024
+        ctx.barrier()
+        iris.close()
 
 
 def one_rank_cannot_map_a_peer(ctx, rank, num_ranks):
@@ -196,7 +219,7 @@ def the_guide_s_program(ctx, rank, num_ranks):
 
 CHECKS = [
     the_driver_knows_the_chunks, a_hole_between_segments, nothing_is_left, one_device_is_full,
-    one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range, the_guide_s_program,
+    one_device_fails, one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range, the_guide_s_program,
 ]  # fmt: skip
 
 

@@ -51,11 +51,11 @@ class Request:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Keeps what is raised inside: it may be told when the other ranks know of it."""
+        """Keeps what is raised inside, if it is the first: it may be told when the other ranks know of it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - raised by agree, whatever it is
-            self.error = error
+            self.error = self.error or error
 
     def agree(self, more: Sequence[int] = (0, 0)) -> list[tuple[int, ...]]:
         """Collective: the two integers ``more`` of every rank, if all ask for the same and nothing was wrong.

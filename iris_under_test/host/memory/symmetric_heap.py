@@ -118,7 +118,7 @@ class SymmetricHeap:
         self.allocator.release(request.offset)
 
     def as_symmetric(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor on the heap with the shape, dtype and values of ``tensor``.
+        """A tensor on the heap with the shape, dtype and values of ``tensor``, outside autograd.
 
         ``torch``: a copy. ``vmem``: a second mapping of the memory that ``tensor`` lies in, so that each sees what is
         written through the other, also after the heap is closed; a copy where the device, or where the tensor lies,
@@ -137,8 +137,11 @@ class SymmetricHeap:
                 raise RuntimeError(f"as_symmetric: the tensor is on {tensor.device}, the heap on {self.get_device()}")
             if not tensor.is_contiguous():
                 raise RuntimeError(f"as_symmetric: the tensor must be contiguous, its strides are {tensor.stride()}")
+            tensor = tensor.detach()
             request.num_bytes = tensor.nbytes
-            shared = self.allocator.share(tensor) if tensor.numel() else None
+            # Of a lazy conjugate or negative, the memory does not hold the values.
+            plain = not tensor.is_conj() and not tensor.is_neg()
+            shared = self.allocator.share(tensor) if plain and tensor.numel() else None
         try:
             places = self._agree(request, (shared.size, shared.start) if shared else (0, 0))
             if shared is None or len(set(places)) > 1:
@@ -181,7 +184,8 @@ class SymmetricHeap:
 
     def _agree(self, request: Request, more: tuple[int, int] = (0, 0)) -> list[tuple[int, ...]]:
         """Waits for this rank's device and for every rank, and raises on every rank unless all ask for the same."""
-        self._platform.synchronize()
+        with request.noting():  # the device may have failed, and the others must not wait for this rank
+            self._platform.synchronize()
         return request.agree(more)
 
     def _settle(self, request: Request) -> None:

@@ -96,6 +96,7 @@ class EmulatedMemory:
                 announced.append(base)
 
     def close(self) -> None:
+        self.pool = torch.empty(0, dtype=torch.uint8)
         self._finalizer()
 
 
