@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from fixtures.findings import Findings
@@ -17,6 +18,7 @@ from harness.cases import HostCase
 
 FILE = Path(__file__).with_name("benchmarks.py")
 SECONDS = 150.0
+HEAP, WARMUP, REPEAT = 4 << 20, 1, 3
 # What torch.distributed.elastic tells a rank; the process apart is none.
 ELASTIC = ("TORCHELASTIC_", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_")
 
@@ -48,12 +50,13 @@ def whole(env):
 
 
 def _check_run(env, found, path):
+    calls = path.with_name("calls")
     arguments = [
         "--benchmark_format=csv",
         f"--benchmark_out={path}",
-        "--heap_size=4194304",
-        "--n_warmup=1",
-        "--n_repeat=3",
+        f"--heap_size={HEAP}",
+        f"--n_warmup={WARMUP}",
+        f"--n_repeat={REPEAT}",
     ]
     arguments += ["--axis_num_ranks=2", "--skip_rows=1", "--use_gluon"]
     if env.device.torch_device.type == "cpu":
@@ -61,7 +64,12 @@ def _check_run(env, found, path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ELASTIC)}
     done = subprocess.run(
         [sys.executable, str(FILE), *arguments],
-        env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HARNESS_PACKAGE": env.under_test.name},
+        env={
+            **kept,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "HARNESS_PACKAGE": env.under_test.name,
+            "HARNESS_CALLS": str(calls),
+        },
         capture_output=True,
         text=True,
         timeout=SECONDS - 30,
@@ -73,25 +81,36 @@ def _check_run(env, found, path):
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     gathers = [row for row in rows if row["benchmark"] == "gather"]
     found.equal("axes, in order", [(row["num_ranks"], row["rows"], row["dtype"]) for row in gathers],
-                [("2", "2", "float16"), ("2", "2", "float32")])  # fmt: skip
-    for row, moved in zip(gathers, (2 * 64 * 2, 2 * 64 * 4), strict=False):
-        mean = float(row["mean_ms"])
+                [("2", rows, dtype) for rows in ("2", "4") for dtype in ("float16", "float32")])  # fmt: skip
+    for row in gathers:
+        moved = int(row["rows"]) * 64 * {"float16": 2, "float32": 4}[row["dtype"]]
+        mean = _figure(row, "mean_ms")
         found.true(
-            f"{row['dtype']}: times are positive and in order", 0 < float(row["min_ms"]) <= mean <= float(row["max_ms"])
+            f"{row['dtype']}: times are positive and in order",
+            0 < _figure(row, "min_ms") <= mean <= _figure(row, "max_ms"),
         )
         wanted = moved / 1e9 / (mean / 1e3)
-        found.true(f"bandwidth {row['bandwidth_gb_s']} is bytes over mean, {wanted}",
-                   abs(float(row["bandwidth_gb_s"]) - wanted) <= 1e-9 * wanted)  # fmt: skip
-        found.equal("the counter", float(row["asked"]), 2.0)
+        found.true(f"bandwidth {row.get('bandwidth_gb_s')} is bytes over mean, {wanted}",
+                   abs(_figure(row, "bandwidth_gb_s") - wanted) <= 1e-9 * wanted)  # fmt: skip
+        found.equal("the counter", _figure(row, "asked"), _figure(row, "rows"))
     for row in rows:
         if row["benchmark"] == "left_out":
             found.equal(
                 "the skipped one", (row["status"], row["detail"], row["mean_ms"]), ("skipped", "for a reason", "")
             )
         if row["benchmark"] == "own_counts":
-            found.true("TFLOPS are told", float(row["tflops"]) > 0)
-            found.equal("--use_gluon as the benchmark sees it", float(row["gluon"]), 1.0)
-    found.equal("benchmarks", [row["benchmark"] for row in rows], ["gather", "gather", "left_out", "own_counts"])
+            found.true("TFLOPS are told", _figure(row, "tflops") > 0)
+            found.equal("--use_gluon as the benchmark sees it", _figure(row, "gluon"), 1.0)
+            found.equal("--heap_size as the benchmark sees it", _figure(row, "heap"), float(HEAP))
+    found.equal("benchmarks", [row["benchmark"] for row in rows], ["gather"] * 4 + ["left_out", "own_counts"])
+    called = Counter(calls.read_text(encoding="utf-8").split())
+    each = 4 * (1 + WARMUP + REPEAT)
+    found.equal("calls of the functions", dict(called), {"before": each, "gather": each, "own": 1 + 0 + 2})
+
+
+def _figure(row, column):
+    """nan, which equals nothing, where there is none."""
+    return float(row.get(column) or "nan")
 
 
 def cases(ranks):

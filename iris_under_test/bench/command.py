@@ -15,7 +15,7 @@ import torch
 import triton
 
 from .launch import launch
-from .registry import DEFAULT_RANKS, RANKS_AXIS, Benchmark, registered
+from .registry import DEFAULT_RANKS, RANKS_AXIS, Benchmark, registered, wanted
 from .results import FORMATS, OK, SKIPPED, Result, render
 from .worker import Options, Task
 
@@ -64,12 +64,13 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
             for benchmark in chosen
             for values in benchmark.configurations(asked, unwanted)
         ]
+        elsewhere = DEFAULT_RANKS not in wanted(RANKS_AXIS, [DEFAULT_RANKS], asked, unwanted)
     except ValueError as error:
         parser.error(str(error))
     if not tasks:
         parser.error("every configuration is skipped")
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    results = _run(tasks, asked, options)
+    results = _run(tasks, elsewhere, options)
     context = {"date": started, "torch": torch.__version__, "triton": triton.__version__, **vars(arguments)}
     _publish(results, arguments.benchmark_format, arguments.benchmark_out, context)
     if any(result.status not in {OK, SKIPPED} for result in results):
@@ -77,13 +78,12 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
     return results
 
 
-def _run(tasks: Sequence[Task], asked: dict[str, str], options: Options) -> list[Result]:
-    """One launch per world size; results in order of the tasks."""
+def _run(tasks: Sequence[Task], elsewhere: bool, options: Options) -> list[Result]:
+    """One launch per world size; results in order of the tasks. ``elsewhere``: not on ``DEFAULT_RANKS``."""
     results: dict[str, Result] = {}
     by_size: dict[int, list[Task]] = {}
     for task in tasks:
-        elsewhere = RANKS_AXIS in asked and RANKS_AXIS not in task.benchmark.axes
-        if elsewhere and str(DEFAULT_RANKS) not in asked[RANKS_AXIS].split(","):
+        if elsewhere and RANKS_AXIS not in task.benchmark.axes:
             results[task.name] = task.result(SKIPPED, f"runs on {DEFAULT_RANKS} ranks: it has no axis {RANKS_AXIS}")
         else:
             by_size.setdefault(task.values[RANKS_AXIS], []).append(task)

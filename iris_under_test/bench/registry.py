@@ -42,14 +42,7 @@ class Benchmark:
         Raises:
             ValueError: the text is not understood, or a world size is no positive integer.
         """
-        axes = self.axes
-        for name, text in asked.items():
-            if name in axes:
-                axes[name] = parse_values(text, axes[name])
-        for name, text in unwanted.items():
-            if name in axes:
-                gone = parse_values(text, axes[name])
-                axes[name] = [value for value in axes[name] if value not in gone]
+        axes = {name: wanted(name, values, asked, unwanted) for name, values in self.axes.items()}
         axes = {RANKS_AXIS: [DEFAULT_RANKS], **axes} if RANKS_AXIS not in axes else axes
         for ranks in axes[RANKS_AXIS]:
             if not isinstance(ranks, int) or ranks < 1:
@@ -99,6 +92,17 @@ def register(function: Function) -> Function:
         raise ValueError(f"there is a benchmark {name!r} already")
     _registered[name] = Benchmark(name, function)
     return function
+
+
+def wanted(name: str, values: Sequence[Any], asked: Mapping[str, str], unwanted: Mapping[str, str]) -> list[Any]:
+    """An axis' values as the command line has them: ``asked`` in place of ``values``, and then without ``unwanted``.
+
+    Raises:
+        ValueError: the text is not understood.
+    """
+    chosen = parse_values(asked[name], values) if name in asked else list(values)
+    gone = parse_values(unwanted[name], chosen) if name in unwanted else []
+    return [value for value in chosen if value not in gone]
 
 
 def registered() -> dict[str, Benchmark]:

@@ -9,7 +9,8 @@ __all__ = ["State", "check"]
 
 
 class State:
-    """One configuration of one benchmark, on one rank. All ranks must tell it the same.
+    """One configuration of one benchmark, on one rank. All ranks must tell it the same. What it is told may be a number
+    of any kind, also numpy's, or a tensor of one element; TypeError or ValueError where it is none.
 
     ``state[name]`` is the value of an axis (KeyError with the names that there are), ``state.get(name, default)``
     likewise; ``num_ranks`` is always there.
@@ -47,23 +48,23 @@ class State:
 
     def set_bytes(self, count: int) -> None:
         """How many bytes one call moves, for the bandwidth in GB/s."""
-        self.bytes = count
+        self.bytes = int(count)
 
     def set_flops(self, count: float) -> None:
         """How many floating point operations one call does, for TFLOPS."""
-        self.flops = count
+        self.flops = float(count)
 
     def add_counter(self, name: str, value: float) -> None:
         """A further column of the results."""
-        self.counters[name] = value
+        self.counters[name] = float(value)
 
     def set_warmup(self, count: int) -> None:
         """Warm-up calls of this benchmark, in place of ``--n_warmup``."""
-        self.n_warmup = count
+        self.n_warmup = int(count)
 
     def set_repeat(self, count: int) -> None:
         """Timed calls of this benchmark, in place of ``--n_repeat``."""
-        self.n_repeat = count
+        self.n_repeat = int(count)
 
     def exec(
         self,
@@ -87,7 +88,7 @@ class State:
 
     def skip(self, reason: str) -> None:
         """This configuration is not measured, and the results say why. The benchmark should ``return`` behind it."""
-        self.skipped = reason
+        self.skipped = str(reason)
 
 
 def check(state: State) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,6 +165,18 @@ def test_an_axis_that_there_is_not():
         state()["n"]
 
 
+def test_numbers_of_any_kind_are_plain_ones():
+    """The results are written as JSON, which knows no numpy."""
+    told = state()
+    told.set_bytes(np.prod((4, 8)))
+    told.set_flops(np.float32(2))
+    told.add_counter("largest", torch.tensor([1, 3]).max())
+    told.set_repeat(np.int32(3))
+    assert json.dumps([told.bytes, told.flops, told.counters, told.n_repeat]) == '[32, 2.0, {"largest": 3.0}, 3]'
+    with pytest.raises(ValueError, match="could not convert"):
+        told.add_counter("name", "text")
+
+
 def test_exec_twice():
     told = state()
     told.exec(lambda: None)
@@ -216,6 +229,7 @@ def nothing_runs(monkeypatch, fresh):
         (["--axis_n"], "--axis_n needs values"),
         (["--axis_n=x"], "'x' is no value beside 1, 2"),
         (["--axis_num_ranks=0"], "num_ranks must be positive integers, got 0"),
+        (["--benchmark_filter=second", "--axis_num_ranks=many"], "'many' is no value beside 8"),
         (["--benchmark_filter=first", "--skip_n=1,2"], "every configuration is skipped"),
         (["--n_repeat=0"], "must be at least 1, got 0"),
         (["--n_warmup=-1"], "must be at least 0, got -1"),
@@ -256,7 +270,24 @@ def test_a_launch_per_world_size_and_results_in_order(nothing_runs, monkeypatch,
         ("second/num_ranks=8", "skipped"),
     ]
     assert "runs on 8 ranks: it has no axis num_ranks" in capsys.readouterr().out
-    assert [result.status for result in bench.main(["--benchmark_filter=sec", "--axis_num_ranks=8"])] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], "ok"),
+        (["--axis_num_ranks=8"], "ok"),
+        (["--axis_num_ranks=2, 8"], "ok"),
+        (["--axis_num_ranks=pow2:1:3"], "ok"),
+        (["--axis_num_ranks=lin:2:7:1"], "skipped"),
+        (["--axis_num_ranks=4", "--skip_num_ranks=2"], "skipped"),
+        (["--skip_num_ranks=8"], "skipped"),
+        (["--skip_num_ranks=4"], "ok"),
+    ],
+)
+def test_a_benchmark_without_the_axis_runs_on_eight_ranks(nothing_runs, monkeypatch, arguments, wanted):
+    monkeypatch.setattr(command, "launch", lambda ranks, tasks, options: [task.result("ok") for task in tasks])
+    assert [result.status for result in bench.main(["--benchmark_filter=sec", *arguments])] == [wanted]
 
 
 # Results
