@@ -77,6 +77,7 @@ class DeviceBarriers:
     def __init__(self, platform: Platform, rank: int, num_ranks: int) -> None:
         self._rank = rank
         self._num_ranks = num_ranks
+        self._closed = False
         self._memory = platform.map_symmetric_memory(MOST_GROUPS * num_ranks * 4, rank, num_ranks)
         flags = self._memory.pool[: MOST_GROUPS * num_ranks * 4].view(torch.int32)
         self._rows = flags.zero_().view(MOST_GROUPS, num_ranks)
@@ -88,6 +89,8 @@ class DeviceBarriers:
 
     def enqueue(self, group: dist.ProcessGroup | None) -> None:
         """See ``Iris.device_barrier``."""
+        if self._closed:
+            raise RuntimeError("device_barrier: the instance is closed")
         _, _, size, rank_start, rank_stride = extract_group_info(group, self._rank, self._num_ranks)
         iris_launch(
             barrier_kernel, (1,),
@@ -97,6 +100,7 @@ class DeviceBarriers:
 
     def close(self) -> None:
         """Gives the memory back. Idempotent, not collective."""
+        self._closed = True
         self.state.clear()
         self._rows = self._rows[:0].clone()
         self._memory.close()

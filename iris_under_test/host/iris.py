@@ -180,8 +180,8 @@ class Iris(TensorMethods):
         (in the reference the first call allocates on the heap, and needs all ranks of the world).
 
         Raises:
-            RuntimeError: this rank is not in the group; the first call for a group during the capture of a graph; more
-                than 63 such groups.
+            RuntimeError: this rank is not in the group; the instance is closed; the first call for a group during the
+                capture of a graph; more than 63 such groups.
             NotImplementedError: the group's ranks are not uniformly spaced.
         """
         self._device_barriers.enqueue(group)

@@ -16,7 +16,7 @@ the rank, none waits for it, and nothing is allocated anywhere.
         ``requires_grad`` of an integer tensor; ranks disagree on the size; torch refuses the values for the dtype (its
         own message).
     ValueError: ``layout`` is not ``torch.strided``; a size is negative.
-    TypeError: a size is no int; an argument that there is not.
+    TypeError: a size is no int, a dtype no ``torch.dtype``, ``out`` no tensor; an argument that there is not.
     MemoryError: the heap is full.
 """
 
@@ -174,9 +174,9 @@ def zeros_like(
 def arange(
     heap: SymmetricHeap,
     device: torch.device,
-    start: Number = 0,
-    end: Number | None = None,
-    step: Number = 1,
+    start: Number | torch.Tensor = 0,
+    end: Number | torch.Tensor | None = None,
+    step: Number | torch.Tensor = 1,
     *,
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
@@ -186,7 +186,8 @@ def arange(
 ) -> torch.Tensor:
     """The values of ``[start, end)`` in steps of ``step``; one positional argument is the end.
 
-    Without ``dtype``: torch's default dtype if any argument is a float, else int64. ``out`` is returned itself.
+    Arguments are numbers or 0-d tensors. Without ``dtype``: torch's default dtype if any is a float, else int64.
+    ``out`` is returned itself.
 
     Raises:
         ValueError: ``step`` is 0, or the range is empty or runs the other way (torch would return an empty tensor).
@@ -198,15 +199,17 @@ def arange(
     if (start >= end) if step > 0 else (start <= end):
         raise ValueError(f"empty range: start {start}, end {end}, step {step}")
     if dtype is None:
-        has_float = not all(isinstance(value, numbers.Integral) for value in (start, end, step))
-        dtype = torch.get_default_dtype() if has_float else torch.int64
+        whole = all(_is_whole(value) for value in (start, end, step))
+        dtype = torch.int64 if whole else torch.get_default_dtype()
     shape = tuple(torch.arange(start, end, step, dtype=dtype, device="meta").shape)
 
     def fill(tensor: torch.Tensor) -> None:
         torch.arange(start, end, step, out=tensor)
 
     made = _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
-    return made if out is None else out.requires_grad_(requires_grad)
+    if out is None:
+        return made
+    return out.requires_grad_() if requires_grad else out
 
 
 @_told_to_all
@@ -361,7 +364,9 @@ def _create(
     requires_grad: bool = False,
     strides: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
-    dtype = dtype or torch.get_default_dtype()
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, got {dtype!r}")
     _check_placement(device, layout, requested_device)
     if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError(f"only floating point and complex tensors can require gradients, got {dtype}")
@@ -403,6 +408,8 @@ def _refuse(heap: SymmetricHeap) -> None:
 
 
 def _check_out(heap: SymmetricHeap, out: torch.Tensor, count: int, dtype: torch.dtype) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a tensor, got {out!r}")
     if out.numel() != count:
         raise RuntimeError(f"The output tensor has {out.numel()} elements, but {count} are required")
     if out.dtype != dtype:
@@ -455,6 +462,12 @@ def _inferred_dtype(value: Number) -> torch.dtype:
     if isinstance(value, numbers.Complex):
         return _complex_dtype()
     raise TypeError(f"full: fill_value must be a number, got {value!r}")
+
+
+def _is_whole(value: Number | torch.Tensor) -> bool:
+    if isinstance(value, torch.Tensor):
+        return not (value.is_floating_point() or value.is_complex())
+    return isinstance(value, numbers.Integral)
 
 
 def _complex_dtype() -> torch.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
+import iris_under_test
 from iris_under_test.host.device_barrier import MOST_GROUPS
 from tests.iris.ranks import run_checks
 
@@ -53,10 +54,22 @@ def one_group_too_many_is_refused_on_every_member(ctx, rank, num_ranks):
     state.update(kept)
 
 
+def a_closed_instance_has_none(ctx, rank, num_ranks):
+    """Its kernel would poll memory that is not mapped any more."""
+    second = iris_under_test.iris(1 << 16)
+    second.device_barrier()
+    ctx.barrier()
+    second.close()
+    second.close()
+    with pytest.raises(RuntimeError, match="the instance is closed"):
+        second.device_barrier()
+
+
 CHECKS = [
     the_first_call_of_a_group_asks_its_members_alone,
     all_ranks_by_any_handle_are_the_world,
     one_group_too_many_is_refused_on_every_member,
+    a_closed_instance_has_none,
 ]
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from iris_under_test import hip, tensor_from_ptr
 from iris_under_test.drivers.base import DriverError
 from iris_under_test.drivers.fabric import get_fabric_driver, handle_to_tensor, tensor_to_handle
-from iris_under_test.host.distributed import fd_passing, gpu_facts, helpers
+from iris_under_test.host.distributed import extract_group_info, fd_passing, gpu_facts, helpers
 from iris_under_test.host.distributed.fd_passing import close_connections, exchange_fd, setup_fd_infrastructure
 from iris_under_test.host.distributed.topology import TopologyDiscovery
 from tests.iris.ranks import run_checks
@@ -139,8 +139,9 @@ def arrays_are_gathered(ctx, rank, num_ranks):
 
 
 def arrays_that_differ_are_an_error_everywhere(ctx, rank, num_ranks):
-    for wrong in ([1.0, 2.0], [1, 2, 3], [[1, 2]], [None, 1], []):
-        mine = np.array([1, 2]) if rank else np.array(wrong)
+    nothing = torch.empty(2, device="meta")
+    for wrong in ([1.0, 2.0], [1, 2, 3], [[1, 2]], [None, 1], [], [[1], [1, 2]], nothing):
+        mine = np.array([1, 2]) if rank else wrong
         texts = told(caught(lambda mine=mine: helpers.distributed_allgather(mine)))
         assert len(set(texts)) == 1, texts
         assert texts[0].startswith("ValueError: every rank must pass 1-dimensional arrays"), texts
@@ -209,14 +210,14 @@ def a_rank_without_a_device_is_an_error_everywhere(ctx, rank, num_ranks):
     facts = gpu_facts.gpu_facts
 
     def broken(gpu):
-        raise RuntimeError("no such device")
+        raise AttributeError("old binding")
 
     gpu_facts.gpu_facts = broken if rank == 2 else facts
     try:
         texts = told(caught(TopologyDiscovery(ctx).discover))
     finally:
         gpu_facts.gpu_facts = facts
-    assert set(texts) == {"RuntimeError: ranks cannot tell what their device is: {2: 'RuntimeError: no such device'}"}
+    assert set(texts) == {"RuntimeError: ranks cannot tell what their device is: {2: 'AttributeError: old binding'}"}
 
 
 def memory_opened_by_another_process(ctx, rank, num_ranks):
@@ -296,3 +297,30 @@ def test_a_single_rank_has_no_connections():
 def test_without_torch_distributed():
     with pytest.raises(RuntimeError, match="init_process_group"):
         setup_fd_infrastructure(0, 2)
+
+
+class Spaced:
+    """Stands for a process group in ``extract_group_info``, with members that torch would not give it here."""
+
+    def __init__(self, *members):
+        self.members = list(members)
+
+
+@pytest.mark.parametrize(
+    ("members", "rank", "expected"),
+    [
+        ((1, 3, 5, 7), 5, (2, 5, 4, 1, 2)),
+        ((6, 4, 2), 2, (2, 2, 3, 6, -2)),
+        ((3,), 3, (0, 3, 1, 3, 1)),
+        ((0, 1, 3), 1, NotImplementedError),
+        ((2, 2), 2, ValueError),
+        ((0, 1), 5, RuntimeError),
+    ],
+)
+def test_group_geometry(monkeypatch, members, rank, expected):
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: group.members)
+    if isinstance(expected, tuple):
+        assert extract_group_info(Spaced(*members), rank, 8) == expected
+    else:
+        with pytest.raises(expected):
+            extract_group_info(Spaced(*members), rank, 8)

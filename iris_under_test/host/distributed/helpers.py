@@ -5,6 +5,7 @@ All functions here except ``extract_group_info`` are collective: every rank of t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import zlib
@@ -100,7 +101,7 @@ def host_barrier(group: dist.ProcessGroup | None = None, error: Exception | None
     """
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         raise RuntimeError(f"barrier: rank {dist.get_rank()} is not part of the group")
-    agree(error, "waiting for the device in barrier", group)
+    agree(error, "what a barrier waits for", group)
 
 
 def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None) -> list[list[int]]:
@@ -129,11 +130,11 @@ def broadcast_value(value: Any, src: int) -> Any:
 
     Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 tensors
     as float32, which holds them exactly); everything else, ``bool`` and ``str`` and ``dict`` among it, as its own type.
-    Unlike the reference, a Python float keeps its 64 bits.
+    Unlike the reference, a Python float keeps its 64 bits. Nested lists of differing lengths come back as they are.
 
     Raises, on every rank:
         ValueError: ``src`` is no rank of the world somewhere, or not the same everywhere, or the value is None.
-        TypeError: the value cannot be pickled.
+        TypeError: the value cannot be sent: it cannot be pickled, or is a tensor without data of its own.
     """
     _check_source(src)
     message: list[Any] = [None]
@@ -147,9 +148,12 @@ def broadcast_value(value: Any, src: int) -> Any:
 
 
 def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
-    array = np.asarray(data)
-    told = f"{array.dtype} of shape {array.shape}"
-    fine = not array.dtype.hasobject and dimensions in {None, array.ndim}
+    try:
+        array = np.asarray(data)
+        told = f"{array.dtype} of shape {array.shape}"
+        fine = not array.dtype.hasobject and dimensions in {None, array.ndim}
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
+        array, told, fine = np.empty(0), f"no array: {error}", False
     rows = exchange([fine, zlib.crc32(told.encode())])
     if len({tuple(row) for row in rows}) > 1 or not fine:
         passed: list[Any] = [None] * len(rows)
@@ -183,21 +187,22 @@ def _encode(value: Any) -> tuple[str, Any]:
         return "ValueError", "broadcast of None: the source rank must pass a value"
     try:
         return "value", pickle.dumps(_as_array(value))
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         return "TypeError", f"broadcast of a {type(value).__name__}: {error}"
 
 
 def _as_array(value: Any) -> Any:
     """The numpy form of a numeric value, any other value unchanged."""
     if isinstance(value, torch.Tensor):
-        tensor = value.detach().cpu()
+        tensor = value.detach().cpu().resolve_conj().resolve_neg()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
         return np.asarray(value)
-    if isinstance(value, (list, tuple)) and value and all(_is_numeric(item) for item in value):
-        return np.asarray(value)
+    if isinstance(value, (list, tuple)) and _is_numeric(value):
+        with contextlib.suppress(ValueError):  # their lengths differ
+            return np.asarray(value)
     return value
 
 

@@ -315,7 +315,7 @@ def _gather(instance: Iris | None) -> list[dict[str, Any]]:
 
             gpu_id = get_device_id_for_rank(rank)
         told = GPUInfo(rank, 0, gpu_id, socket.gethostname(), **gpu_facts(gpu_id)).to_dict()
-    except (RuntimeError, OSError) as failure:
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         error = f"{type(failure).__name__}: {failure}"
     all_told: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_told, (error, told))

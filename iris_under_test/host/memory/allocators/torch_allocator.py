@@ -29,7 +29,9 @@ class TorchAllocator(BaseAllocator):
         self.bases = list(self._memory.bases)
 
     def view(self, offset: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
-        return self._pool[offset : offset + num_elements * dtype.itemsize].view(dtype)
+        # ``data``: as a mere view of the pool it would share autograd's count of writes with every tensor of the heap,
+        # and a write to any of them would spoil the gradients of all.
+        return self._pool[offset : offset + num_elements * dtype.itemsize].view(dtype).data
 
     def get_device(self) -> torch.device:
         return self._device
