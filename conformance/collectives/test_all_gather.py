@@ -6,7 +6,7 @@ everybody.
      anything in between.
 002  With async_op=False no rank returns before everybody's rows have arrived, also when one comes late; nor, with a
      group, before every rank of the world has called.
-003  Wrong shapes and configurations are refused.
+003  Wrong shapes and configurations are refused; where one rank alone is wrong, the others are told and do not wait.
 """
 
 import torch
@@ -16,6 +16,7 @@ from conformance.rma.test_load import read_word
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import ALL, GatherCase, HostCase, members_of, payload, rounds_needed
+from harness.oracles import gathered
 
 MARK = 600 * 1024
 
@@ -144,10 +145,37 @@ def run_refused(env, case):
             ValueError,
             lambda: iris.ccl.all_gather(target, source, config=uneven),
         )
+    changed = config()
+    changed.all_gather_variant = "ring"
+    found.raises(
+        "a variant that was assigned later", ValueError, lambda: iris.ccl.all_gather(target, source, config=changed)
+    )
     env.settle()
     return found.first or env.image.difference()
 
 
-@requirement("CCL-ALLGATHER-003", cases=lambda ranks: [HostCase("refused")])
+def run_alone(env, case):
+    """The last rank is wrong, the others are right. Behind it a right call of all."""
+    found = Findings(env.rank)
+    iris = env.under_test.iris(heap_size=1 << 16)
+    source = iris.full((8, 64), env.rank + 1, dtype=torch.int32)
+    target = iris.zeros(8 * env.world_size, 64, dtype=torch.int32)
+    if env.rank == env.world_size - 1:
+        found.raises("rows short of one, here alone", ValueError, lambda: iris.ccl.all_gather(target[:-1], source))
+    else:
+        found.raises("the right call beside it", RuntimeError, lambda: iris.ccl.all_gather(target, source))
+    with env.acting():
+        iris.ccl.all_gather(target, source)
+    found.same("the output of the next call", target, gathered(source))
+    env.settle()
+    iris.close()
+    return found.first
+
+
+def refused_cases(ranks):
+    return [HostCase("refused"), *([HostCase("alone")] if ranks > 1 else [])]
+
+
+@requirement("CCL-ALLGATHER-003", cases=refused_cases)
 def test_all_gather_refuses(check, case):
-    check(run_refused, case)
+    check({"refused": run_refused, "alone": run_alone}[case.what], case)

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from iris_under_test.host.platform.base import warp_size
 
-from .config import Config
-from .utils import extract_group_info
+from .config import ALL_GATHER_VARIANTS, Config
+from .utils import extract_group_info, finished
 
 if TYPE_CHECKING:
     from iris_under_test.host.iris import Iris
@@ -39,7 +39,8 @@ def all_gather(
 
     Collective. No entry barrier: the caller makes sure that every member's output may be overwritten. Ends with a
     barrier of the **world**, also when a group is given, so every rank of the world must make a matching call;
-    ``async_op=True`` leaves the barrier out and returns no handle.
+    ``async_op=True`` leaves the barrier out and returns no handle. An error on one rank is raised there, and a
+    RuntimeError that names the rank on the others; with ``async_op=True`` only there.
 
     ``config=None`` means the Triton kernel, with what was measured best on the device. The Gluon kernel has only the
     persistent variant, and its default tile 32 x 64 becomes 8 x 256. ``threads_per_warp`` is replaced by the device's
@@ -51,36 +52,53 @@ def all_gather(
         RuntimeError: this rank is not in the group.
         NotImplementedError: the group's ranks are not uniformly spaced.
     """
+    geometry = extract_group_info(group, ctx)
+    finished(lambda: _enqueue(output_tensor, input_tensor, ctx, geometry, config), ctx, async_op)
+
+
+def _enqueue(
+    output_tensor: torch.Tensor,
+    input_tensor: torch.Tensor,
+    ctx: Iris,
+    geometry: tuple[int, int, int, int, int],
+    config: Config | None,
+) -> None:
+    """Checks, then launches; ``geometry`` is what ``extract_group_info`` gives."""
     config = config if config is not None else all_gather_config(input_tensor.element_size())
-    rank_in_group, _, group_size, rank_start, rank_stride = extract_group_info(group, ctx)
+    rank_in_group, _, group_size, rank_start, rank_stride = geometry
     _check_tensors(output_tensor, input_tensor, group_size, ctx)
-    if config.all_gather_variant == "partitioned" and config.comm_sms % group_size:
-        raise ValueError(f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {group_size} ranks")
-    if config.use_gluon and config.all_gather_variant != "persistent":
-        raise ValueError(f"all_gather with Gluon: the variant must be persistent, got {config.all_gather_variant}")
+    _check_variant(config, group_size)
     block_m, block_n = _tile(config)
+    if input_tensor.numel() == 0:
+        return
+    # Not at import: the one needs Gluon, and only its callers should.
+    if config.use_gluon:
+        from .gluon.all_gather import launch_all_gather
+    else:
+        from .triton.all_gather import launch_all_gather
 
-    if input_tensor.numel() > 0:
-        # Not at import: the one needs Gluon, and only its callers should.
-        if config.use_gluon:
-            from .gluon.all_gather import launch_all_gather
-        else:
-            from .triton.all_gather import launch_all_gather
+    launch_all_gather(
+        output_tensor,
+        input_tensor,
+        ctx.get_device_context(),
+        rank_in_group=rank_in_group,
+        group_size=group_size,
+        rank_start=rank_start,
+        rank_stride=rank_stride,
+        block_m=block_m,
+        block_n=block_n,
+        config=config,
+    )
 
-        launch_all_gather(
-            output_tensor,
-            input_tensor,
-            ctx.get_device_context(),
-            rank_in_group=rank_in_group,
-            group_size=group_size,
-            rank_start=rank_start,
-            rank_stride=rank_stride,
-            block_m=block_m,
-            block_n=block_n,
-            config=config,
-        )
-    if not async_op:
-        ctx.barrier()
+
+def _check_variant(config: Config, group_size: int) -> None:
+    variant = config.all_gather_variant
+    if variant not in ALL_GATHER_VARIANTS:  # a field may be assigned after Config has checked it
+        raise ValueError(f"all_gather_variant must be one of {ALL_GATHER_VARIANTS}, got {variant!r}")
+    if variant == "partitioned" and config.comm_sms % group_size:
+        raise ValueError(f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {group_size} ranks")
+    if config.use_gluon and variant != "persistent":
+        raise ValueError(f"all_gather with Gluon: the variant must be persistent, got {variant}")
 
 
 def _check_tensors(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group_size: int, ctx: Iris) -> None:

@@ -69,6 +69,7 @@ class Config:
         if self.chunk_size is None:
             # More dies than programs would give 0, a chunk that holds no program.
             self.chunk_size = max(1, min(self.swizzle_size**2, self.comm_sms // self.num_xcds))
+        self._require_positive("chunk_size")
         if self.all_reduce_ring_slice_n is None:
             self.all_reduce_ring_slice_n = self.block_size_n
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
 
 from iris_under_test.ccl import Config, ReduceOp
+from iris_under_test.ccl.utils import compiler_options
 
 POSITIVE = (
     "block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds", "all_reduce_num_rings", "num_warps",
+    "chunk_size",
 )  # fmt: skip
 
 
@@ -72,6 +78,19 @@ def test_fields_may_be_assigned_after_construction():
     config = Config()
     config.all_gather_variant = "anything"
     assert config.all_gather_variant == "anything"
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        (GPUTarget("hip", "gfx942", 64), {"num_warps": 8, "num_stages": 1, "waves_per_eu": 2}),
+        (GPUTarget("cuda", 90, 32), {"num_warps": 8, "num_stages": 1}),
+    ],
+)
+def test_the_occupancy_hint_is_for_amd_alone(monkeypatch, target, wanted):
+    """Triton refuses an option that the target's compiler has not."""
+    monkeypatch.setattr(driver, "_active", types.SimpleNamespace(get_current_target=lambda: target))
+    assert compiler_options(Config(num_warps=8, waves_per_eu=2)) == wanted
 
 
 def test_reduce_op_codes():

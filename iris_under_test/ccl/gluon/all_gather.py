@@ -14,6 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from iris_under_test.ccl.tiles import grouped_tile, spread_over_xcds
+from iris_under_test.ccl.utils import compiler_options
 from iris_under_test.device.gluon import IrisDeviceCtx
 from iris_under_test.device.gluon.address import translate
 from iris_under_test.host.platform.base import warp_size
@@ -136,7 +137,5 @@ def launch_all_gather(
         algorithm="all_gather",
         rank=rank_start + rank_in_group * rank_stride,
         dtype=input_tensor.dtype,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-        **({"waves_per_eu": config.waves_per_eu} if config.waves_per_eu else {}),
+        **compiler_options(config),
     )

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_spread_over_xcds
+from iris_under_test.ccl.utils import compiler_options
 from iris_under_test.device.triton import translate
 from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
@@ -131,9 +132,7 @@ def launch_all_gather(
     alignment = math.gcd(output_tensor.data_ptr(), 16)
     place = (rank_in_group, rank_start, rank_stride, group_size, parted, alignment)
     options = {
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        **({"waves_per_eu": config.waves_per_eu} if config.waves_per_eu else {}),
+        **compiler_options(config),
         # Of the launch, for the artifacts.
         "algorithm": "all_gather",
         "rank": rank_start + rank_in_group * rank_stride,
