@@ -11,7 +11,7 @@ nothing about any GPU; the run shows that the kernels and their checks work.
     get         one step: a load of 4 bytes whose address is what the load before brought; the cells, 256 bytes apart,
                 are visited in a drawn order, and no run starts where another did: nothing is read twice or foretold
     atomic_add  one step: the same by atomic_add of 0, relaxed, system scope
-    put         one step: half a round trip of N bytes and a signal (release), seen by a poll (acquire)
+    put         one step: N bytes and a signal (release), seen by a poll (acquire); remote, half a round trip of them
     device_barrier  one step: one call, one kernel in the graph
 
 Each of the first three is made with the own rank as the target (local) and with the farthest (remote). Beside the
@@ -23,11 +23,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from rich.console import Console
@@ -68,7 +68,7 @@ def rally_kernel(
     IrisDeviceCtx: gl.constexpr, context, source, target, flag, played, peer, first, steps,
     SPT: gl.constexpr, LANES: gl.constexpr,
 ):  # fmt: skip
-    """``steps`` round trips between two ranks (one alone plays both sides): data, signal, and the same back.
+    """``steps`` round trips between two ranks: data, signal, and the same back. A rank with itself has no way back.
 
     The flags count the signals received and never go back, ``played`` is what they were before: 5 on both sides at the
     start is 5 + steps at the end. (The flag itself may be one ahead already when the slower side starts.)
@@ -133,6 +133,10 @@ class Latency:
 
     def _partner(self) -> int | None:
         return {0: self.ranks - 1, self.ranks - 1: 0}.get(self.rank)
+
+    def ways(self, name: str) -> int:
+        """How often a step goes from rank to rank: a remote put there and back, a put to oneself once."""
+        return 2 if name.startswith("put") and name.endswith("remote") and self.ranks > 1 else 1
 
     def _chase(self, peer: int, atomic: bool) -> Steps:
         def make(steps: int) -> Callable[[], None]:
@@ -220,7 +224,7 @@ def measure(bench: Latency, name: str) -> float:
         if not fine:
             sys.exit(f"rank {bench.rank}: {name} with {steps} steps left wrong values")
     bench.device.drain_launches()
-    return (seconds[MANY] - seconds[FEW]) / (MANY - FEW) / (2 if name.startswith("put") else 1)
+    return (seconds[MANY] - seconds[FEW]) / (MANY - FEW) / bench.ways(name)
 
 
 def main() -> None:
@@ -267,12 +271,8 @@ def _show(figures: Mapping[str, Mapping[str, float]], arguments: argparse.Namesp
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
-    micro = sorted(1e6 * second for second in seconds)
-    return {
-        "median": statistics.median(micro),
-        "p10": micro[len(micro) // 10],
-        "p90": micro[min(len(micro) - 1, 9 * len(micro) // 10)],
-    }
+    low, median, high = np.percentile([1e6 * second for second in seconds], [10, 50, 90]).tolist()
+    return {"median": median, "p10": low, "p90": high}
 
 
 @contextlib.contextmanager
