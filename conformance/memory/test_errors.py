@@ -60,7 +60,7 @@ def after_another(iris, alignment):
 
 
 def order_that_differs(env, found, iris):
-    """One rank frees where the others allocate, or frees another allocation."""
+    """One rank frees where the others allocate, or frees another allocation, or does not ask the heap at all."""
     first, second = iris.empty(100), iris.empty(200)
     third = iris.empty(100)
     last = env.world_size - 1
@@ -73,6 +73,10 @@ def order_that_differs(env, found, iris):
             lambda other=other: iris.free(other if env.rank == last else first),
             says=f"rank {last}: free",
         )
+    for what, elsewhere in (("a barrier", iris.barrier), ("a broadcast", lambda: iris.broadcast(1))):
+        for asks in (lambda: iris.zeros(5), lambda: iris.free(first)):
+            act = elsewhere if env.rank == last else asks
+            found.raises(f"{what} where others ask the heap", RuntimeError, act, says=f"{last}: ")
     for tensor in (first, second, third):
         iris.free(tensor)
     next_is_alike(env, found, iris)

@@ -120,7 +120,7 @@ class DeviceBarriers:
         """The first row that no member uses yet. Collective over the group."""
         starts = {flags.data_ptr() for flags in self.state.values()}
         mine = [int(row.data_ptr() in starts) for row in self._rows]
-        used = [any(column) for column in zip(*exchange(mine, group), strict=True)]
+        used = [any(column) for column in zip(*exchange(mine, group, "finding flags for device_barrier"), strict=True)]
         if all(used):
             raise RuntimeError(f"device_barrier: {MOST_GROUPS} groups have one already, all that an instance can have")
         return used.index(False)

@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+_ROW = 8
+"""Words that ``exchange`` sends at least, beside its header."""
+
+
 def distributed_allgather(data: Any) -> np.ndarray:
     """Every rank's one-dimensional array of n elements, as an array of shape (world, n) and the same dtype.
 
@@ -104,25 +108,35 @@ def host_barrier(group: dist.ProcessGroup | None = None, error: Exception | None
     agree(error, "what a barrier waits for", group)
 
 
-def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None) -> list[list[int]]:
+def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None, doing: str = "exchange") -> list[list[int]]:
     """Gathers one row of 64-bit integers from every rank of the group: ``result[rank_in_group]`` is that rank's row.
 
-    Returns on no rank before every rank has entered, so it is a barrier as well. Rows have the same length everywhere.
+    Returns on no rank before every rank has entered, so it is a barrier as well. Rows have the same length everywhere
+    where ranks do the same.
+
+    Raises, on every rank:
+        RuntimeError: ranks are not ``doing`` the same, as where one allocates and another is at a barrier.
     """
-    mine = torch.tensor(values, dtype=torch.int64, device=collective_device(group))
-    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(rows, mine, group=group)
-    return [row.tolist() for row in rows]
+    padding = [0] * (_ROW - len(values))  # so that rows of different calls meet as well
+    header = [zlib.crc32(doing.encode()), len(values)]
+    mine = torch.tensor([*header, *values, *padding], dtype=torch.int64, device=collective_device(group))
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(gathered, mine, group=group)
+    rows = [row.tolist() for row in gathered]
+    if any(row[:2] != header for row in rows):
+        told: list[Any] = [None] * len(rows)
+        dist.all_gather_object(told, doing, group=group)
+        raise RuntimeError(f"ranks are at different calls: {dict(zip(_ranks(group), told, strict=True))}")
+    return [row[2 : 2 + len(values)] for row in rows]
 
 
 def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None = None) -> None:
     """Raises on every rank if any rank has an error: its own there, RuntimeError naming those ranks elsewhere."""
-    failed = [place for place, (bad,) in enumerate(exchange([error is not None], group)) if bad]
+    failed = [place for place, (bad,) in enumerate(exchange([error is not None], group, doing)) if bad]
     if error is not None:
         raise error
     if failed:
-        ranks = dist.get_process_group_ranks(group) if group is not None else range(dist.get_world_size())
-        raise RuntimeError(f"{doing} failed on ranks {[ranks[place] for place in failed]}")
+        raise RuntimeError(f"{doing} failed on ranks {[_ranks(group)[place] for place in failed]}")
 
 
 def broadcast_value(value: Any, src: int) -> Any:
@@ -147,6 +161,11 @@ def broadcast_value(value: Any, src: int) -> Any:
     raise {"ValueError": ValueError, "TypeError": TypeError}[status](payload)
 
 
+def _ranks(group: dist.ProcessGroup | None) -> Sequence[int]:
+    """The group's members, by their ranks in the world."""
+    return range(dist.get_world_size()) if group is None else dist.get_process_group_ranks(group)
+
+
 def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
     try:
         array = np.asarray(data)
@@ -154,7 +173,7 @@ def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
         fine = not array.dtype.hasobject and dimensions in {None, array.ndim}
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         array, told, fine = np.empty(0), f"no array: {error}", False
-    rows = exchange([fine, zlib.crc32(told.encode())])
+    rows = exchange([fine, zlib.crc32(told.encode())], doing="gathering arrays")
     if len({tuple(row) for row in rows}) > 1 or not fine:
         passed: list[Any] = [None] * len(rows)
         dist.all_gather_object(passed, told)
@@ -172,7 +191,7 @@ def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
 def _check_source(src: int) -> None:
     ranks = range(dist.get_world_size())
     fine = isinstance(src, int) and src in ranks
-    sources = [source for (source,) in exchange([src if fine else -1])]
+    sources = [source for (source,) in exchange([src if fine else -1], doing="broadcast")]
     if not fine:
         raise ValueError(f"src must be a rank in [0, {len(ranks)}), got {src!r}")
     bad = [rank for rank, source in enumerate(sources) if source < 0]

@@ -15,6 +15,7 @@ from .errors import HeapOutOfMemory
 __all__ = ["Operation", "Request", "on_heap"]
 
 _LARGEST = 2**63 - 1
+_USE = "allocating or freeing heap memory"
 
 
 class Operation(enum.IntEnum):
@@ -63,12 +64,13 @@ class Request:
         Raises, on every rank:
             HeapOutOfMemory: a rank noted one.
             what was noted, on the rank that noted anything else, and ``elsewhere`` naming those ranks on the others.
-            RuntimeError: ranks ask for different things.
+            RuntimeError: ranks ask for different things, or do not all ask the heap.
         """
         # Sizes beyond 64 bits never fit; the exchange cannot carry them.
         mine = [self.operation, self._status(), min(self.num_bytes, _LARGEST), self.offset, *more]
-        rows = [_Row(Operation(row[0]), _Status(row[1]), row[2], row[3], tuple(row[4:])) for row in exchange(mine)]
         try:
+            told = exchange(mine, doing=_USE)
+            rows = [_Row(Operation(row[0]), _Status(row[1]), row[2], row[3], tuple(row[4:])) for row in told]
             self._check(rows)
         finally:
             self.error = None  # its traceback refers to the frame that holds the request
@@ -99,7 +101,7 @@ def on_heap(heap_size: int, allocator_type: str, known: Sequence[str]) -> None:
         problem = f"heap_size must be a positive number of bytes, got {heap_size!r}"
     elif allocator_type not in known:
         problem = f"there is no allocator {allocator_type!r}: use one of {', '.join(known)}"
-    rows = exchange([-1, -1] if problem else [heap_size, known.index(allocator_type)])
+    rows = exchange([-1, -1] if problem else [heap_size, known.index(allocator_type)], doing="making a heap")
     if problem is not None:
         raise ValueError(problem)
     bad = [rank for rank, (size, _) in enumerate(rows) if size < 0]

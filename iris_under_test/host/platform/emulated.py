@@ -71,7 +71,7 @@ class EmulatedMemory:
             agree(error, f"allocating a heap of {size} bytes")
 
             inode = os.fstat(descriptor).st_ino
-            peers = exchange([os.getpid(), descriptor, inode])
+            peers = exchange([os.getpid(), descriptor, inode], doing="telling where heaps are")
             try:
                 for owner in range(num_ranks):
                     mapped[owner] = _map_peer(*peers[owner], size=size, viewer=rank, owner=owner, num_ranks=num_ranks)

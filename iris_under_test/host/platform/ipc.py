@@ -43,7 +43,7 @@ class IpcMemory:
         agree(error, "sharing the heap")
         handles: list[Any] = [None] * num_ranks
         dist.all_gather_object(handles, own)
-        starts = [start for (start,) in exchange([start])]
+        starts = [start for (start,) in exchange([start], doing="telling where heaps are")]
         bases = []
         try:
             for peer, handle in enumerate(handles):

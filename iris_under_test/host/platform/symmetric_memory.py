@@ -40,7 +40,7 @@ class TorchSymmetricMemory:
             error = ValueError(f"cannot map the peers' heaps of {size} bytes: {failure}")
         agree(error, "mapping the peers' heaps")
         starts = list(self._handle.buffer_ptrs)
-        offsets = [offset for (offset,) in exchange([own - starts[rank]])]
+        offsets = [offset for (offset,) in exchange([own - starts[rank]], doing="telling where heaps are")]
         self.bases = [start + offset for start, offset in zip(starts, offsets, strict=True)]
 
     def close(self) -> None:
