@@ -91,9 +91,7 @@ def worker(rank, world_size):
     # added
     store = dist.TCPStore("127.0.0.1", int(os.environ["PORT"]), is_master=False)
     on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-    else:
+    if not on_gpu:
         emulator.activate()
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",

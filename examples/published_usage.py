@@ -8,7 +8,6 @@ the value did not arrive.
 """
 
 import datetime
-import os
 
 import torch
 import torch.distributed as dist
@@ -20,9 +19,7 @@ from harness import emulator
 
 # added
 on_gpu = torch.cuda.is_available()
-if on_gpu:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-else:
+if not on_gpu:
     emulator.activate()
 dist.init_process_group("nccl" if on_gpu else "gloo", timeout=datetime.timedelta(seconds=60))
 # as printed

@@ -41,6 +41,9 @@ def run_gather(env, case):
         for name in ("distributed_allgather", "distributed_allgather_multidim"):
             gather = getattr(helpers, name)
             found.raises(f"{name} of arrays that differ", ValueError, lambda gather=gather: gather(other))
+        # Which no array can be made of: only that rank knows, and the others must hear of it.
+        ragged = mine if env.rank else [[1], [1, 2]]
+        found.raises("rank 0's ragged list", ValueError, lambda: helpers.distributed_allgather_multidim(ragged))
     env.settle()
     return found.first
 

@@ -1,6 +1,9 @@
 """The platform module (``iris.hip``): what the device is, and memory that is shared as handles and descriptors."""
 
+import json
 import os
+import tempfile
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -174,6 +177,7 @@ def test_amd(check, case):
     check(run_amd, case)
 
 
+PREFIX = "IRIS_HEAP_BASES_PREFIX"
 SIMULATION = {"1": True, "true": True, "Yes": True, "TRUE": True, "0": False, "": False, "no": False, None: False}
 
 
@@ -186,11 +190,35 @@ def run_simulation(env, case):
             if text is not None:
                 os.environ["IRIS_SIMULATION"] = text
             found.equal(f"is_simulation_env() with {text!r}", asked(), wanted)
+        _bases_are_told(env, found)
     finally:
         os.environ.pop("IRIS_SIMULATION", None)
         if kept is not None:
             os.environ["IRIS_SIMULATION"] = kept
     return found.first
+
+
+def _bases_are_told(env, found):
+    """Where each heap lies, in a file whose name starts as asked; none outside a simulation."""
+    kept = os.environ.get(PREFIX)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[PREFIX] = f"{folder}/bases"
+        try:
+            for simulated in (False, True):
+                os.environ["IRIS_SIMULATION"] = str(int(simulated))
+                iris = env.under_test.iris(heap_size=1 << 16)
+                files = [path for path in Path(folder).iterdir() if path.name.startswith("bases")]
+                found.equal(f"files of a rank, simulated {simulated}", len(files), int(simulated))
+                for path in files:
+                    told = json.dumps(json.loads(path.read_text("utf-8")))
+                    for rank, base in enumerate(iris.get_heap_bases().tolist()):
+                        found.true(f"{path.name} has the heap of rank {rank}", str(base) in told)
+                env.settle()
+                iris.close()
+        finally:
+            os.environ.pop(PREFIX)
+            if kept is not None:
+                os.environ[PREFIX] = kept
 
 
 @requirement("HOST-SIMULATION-001", cases=lambda ranks: [HostCase("simulation")])

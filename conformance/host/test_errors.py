@@ -78,6 +78,14 @@ ALLOCATING = {
     "generator of another device": Mistake(
         (RuntimeError, TypeError), lambda iris: iris.rand(4, generator=_other_generator(iris)), _four
     ),
+    "dtype of another kind": Mistake(TypeError, lambda iris: iris.zeros(4, dtype="float32"), _four),
+    "size of randint is an int": Mistake(TypeError, lambda iris: iris.randint(9, 4), _four),
+    "size of uniform is an int": Mistake(TypeError, lambda iris: iris.uniform(4), _four),
+    "bounds of uniform": Mistake(RuntimeError, lambda iris: iris.uniform((4,), 1.0, 0.0), _four),
+    "integers of rand": Mistake(RuntimeError, lambda iris: iris.rand(4, dtype=torch.int32), _four),
+    "gradient of integers": Mistake(
+        RuntimeError, lambda iris: iris.zeros(4, dtype=torch.int8, requires_grad=True), _four
+    ),
     "value beyond the dtype": Mistake(RuntimeError, lambda iris: iris.full((4,), 300, dtype=torch.int8), _four),
     "too large": Mistake(MemoryError, lambda iris: iris.zeros(HEAP + 1, dtype=torch.uint8), None),
     "other size": Mistake(RuntimeError, lambda iris: iris.zeros(5), _four, alone=True),
@@ -126,6 +134,8 @@ OUT = {
 }  # fmt: skip
 MESSAGES = {
     "broadcast of None": Mistake(ValueError, lambda iris: iris.broadcast(None), None),
+    "broadcast of what cannot be pickled": Mistake(TypeError, lambda iris: iris.broadcast(lambda: 1), None),
+    "broadcast of no data": Mistake(TypeError, lambda iris: iris.broadcast(torch.empty(2, device="meta")), None),
     "broadcast from nobody": Mistake(ValueError, lambda iris: iris.broadcast(1, src=iris.get_num_ranks()), _sent),
     "broadcast from a negative rank": Mistake(ValueError, lambda iris: iris.broadcast(1, src=-1), _sent),
     "broadcast from another rank": Mistake(

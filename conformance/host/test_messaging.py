@@ -73,7 +73,7 @@ VALUES = {
     "int": (7, np.ndarray), "float": (1.5, np.ndarray), "list": ([1, 2, 3], np.ndarray),
     "tuple": ((1.5, 2.5), np.ndarray),
     "array": (np.arange(6).reshape(2, 3), np.ndarray), "tensor": (torch.arange(5), np.ndarray),
-    "bool": (True, bool), "str": ("text", str), "dict": ({"a": [1, "b"]}, dict),
+    "ragged list": ([[1, 2], [3]], list), "bool": (True, bool), "str": ("text", str), "dict": ({"a": [1, "b"]}, dict),
 }  # fmt: skip
 
 

@@ -141,6 +141,23 @@ def placement(env, found, iris):
     found.equal("requires_grad of arange", iris.arange(2.0, requires_grad=True).requires_grad, True)
 
 
+def gradients(env, found, iris):
+    """What autograd has saved of one tensor is not spoilt by a write to another, or by an allocation."""
+    tensor, other = iris.full((3,), 2.0, requires_grad=True), iris.zeros(3)
+    total = (tensor * tensor).sum()
+    other.add_(1)
+    iris.ones(5)
+    try:
+        total.backward()
+    except RuntimeError as error:
+        found.note("backward() after writes to other tensors", str(error), "gradients")
+    else:
+        found.equal("gradients", tensor.grad.tolist(), [4.0] * 3)
+    flagged = iris.empty(4, requires_grad=True)
+    iris.arange(4, out=flagged, dtype=torch.float32)
+    found.equal("requires_grad of an out that had it", flagged.requires_grad, True)
+
+
 def out(env, found, iris):
     """The result is a view of out, at its address; what was in it is gone."""
     target = iris.empty(6)
@@ -163,7 +180,7 @@ def out(env, found, iris):
 
 
 def ranges(env, found, iris):
-    for arguments in ((5,), (2, 7), (1, 10, 3), (5, 0, -2), (0.0, 1.0, 0.25), (3.0,)):
+    for arguments in ((5,), (2, 7), (1, 10, 3), (5, 0, -2), (0.0, 1.0, 0.25), (3.0,), (torch.tensor(3),)):
         _like_torch(found, iris, f"arange{arguments}", iris.arange(*arguments), torch.arange(*arguments))
     _like_torch(found, iris, "arange int32", iris.arange(5, dtype=torch.int32), torch.arange(5, dtype=torch.int32))
 
@@ -232,10 +249,10 @@ def names(env, found, iris):
         found.equal(f"is_valid_device({requested!r})", module.is_valid_device(requested, device), wanted)
 
 
-CHECKS = {
-    check.__name__: check
-    for check in (filled, fresh_memory, sizes, dtypes, placement, out, ranges, like, formats, collective, names)
-}
+ALL = (
+    filled, fresh_memory, sizes, dtypes, placement, gradients, out, ranges, like, formats, collective, names,
+)  # fmt: skip
+CHECKS = {check.__name__: check for check in ALL}
 
 
 def run(env, case):

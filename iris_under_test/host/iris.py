@@ -13,6 +13,7 @@ from .distributed import broadcast_value, host_barrier
 from .distributed.helpers import agree
 from .logging import DEBUG, ERROR, INFO, WARNING, configure, log
 from .memory import SymmetricHeap
+from .platform.utils import tell_simulator
 from .tensor_methods import TensorMethods
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def iris(heap_size: int = 2**30, allocator_type: str = "torch") -> Iris:
 
 
 class Iris(TensorMethods):
-    """One rank's instance. Construction is collective; ``torch.distributed`` must be initialised.
+    """One rank's instance. Construction is collective; ``torch.distributed`` must be initialised. The rank's device,
+    the rank modulo the visible devices, becomes the process's current one.
 
     Tensors on the heap come from the methods of ``TensorMethods``: zeros, ones, full, empty, zeros_like, arange,
     linspace, rand, randn, randint, uniform.
@@ -43,6 +45,8 @@ class Iris(TensorMethods):
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
         ValueError: ``heap_size`` is no positive int, differs between ranks, or cannot be had, or ``IRIS_LOG_LEVEL``
             names no level; on every rank.
+        OSError: in a simulation, the file of heap bases cannot be written (see ``platform.utils.tell_simulator``);
+            RuntimeError on the ranks that could write theirs.
     """
 
     def __init__(self, heap_size: int = 2**30, allocator_type: str = "torch") -> None:
@@ -61,7 +65,7 @@ class Iris(TensorMethods):
             heap_size, self.gpu_id, self.cur_rank, self.num_ranks, allocator_type, platform=self._platform
         )
         self.heap_size = heap_size
-        _configure_logging()
+        self._set_up_process()
         self._context = self._make_context([0] * _TRACING_ENTRIES)
         # Not at import: it needs Triton's language.
         from .device_barrier import DeviceBarriers
@@ -74,6 +78,16 @@ class Iris(TensorMethods):
         from .tracing import Tracing
 
         self.tracing = Tracing(self)
+
+    def _set_up_process(self) -> None:
+        """Logging and what a simulator is told: here, so that a bad environment is told on every rank."""
+        error: Exception | None = None
+        try:
+            configure()  # and not at the first message, in mid-program
+            tell_simulator(self.cur_rank, self.heap_size, self.heap.get_heap_bases())
+        except (ValueError, OSError) as bad:
+            error = bad
+        agree(error, "setting up logging and simulation")
 
     def _make_context(self, tracing: Sequence[int]) -> torch.Tensor:
         """A context tensor with these tracing entries, int64, shape (2 + num_ranks + 17,).
@@ -205,13 +219,3 @@ class Iris(TensorMethods):
     def error(self, message: str) -> None:
         """Logs with rank and world size attached, at level ERROR."""
         log(ERROR, message, self.cur_rank, self.num_ranks)
-
-
-def _configure_logging() -> None:
-    """Here and not at the first message, so that a bad level is told on every rank, and by no rank in mid-program."""
-    error: Exception | None = None
-    try:
-        configure()
-    except ValueError as bad:
-        error = bad
-    agree(error, "reading the level of logging")

@@ -51,11 +51,13 @@ class SymmetricHeap:
         that of Triton's active driver."""
         chosen = "torch" if is_simulation_env() else os.environ.get(ALLOCATOR_VARIABLE)
         self.allocator_type = chosen or allocator_type
+        self._platform = platform or current()
+        # Before the first collective: nccl serves the current device, and that is every process's first one.
+        self._platform.make_current(cur_rank)
         agreement.on_heap(heap_size, self.allocator_type, list(ALLOCATORS))
         self.heap_size = heap_size
         self.cur_rank = cur_rank
         self.num_ranks = num_ranks
-        self._platform = platform or current()
         self._closed = False
         # By the offset of the tensor's first byte: the offset of its allocation, and the bytes that it covers.
         self._live: dict[int, tuple[int, int]] = {}

@@ -91,6 +91,9 @@ class Platform(Protocol):
     def device_id(self, rank: int) -> int:
         """The ordinal of ``rank``'s device."""
 
+    def make_current(self, rank: int) -> None:
+        """Makes ``rank``'s device this process's current one, which is where collectives and launches look."""
+
     def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
         """Collective: allocates ``size`` bytes on each rank and maps every rank's memory into every process."""
 

@@ -36,6 +36,9 @@ class EmulatedPlatform:
     def device_id(self, rank: int) -> int:
         return rank
 
+    def make_current(self, rank: int) -> None:
+        """Nothing to do: a process has one emulated device."""
+
     def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> EmulatedMemory:
         return EmulatedMemory(size, rank, num_ranks, self._driver)
 

@@ -36,8 +36,11 @@ class GpuPlatform:
     def device_id(self, rank: int) -> int:
         return rank % torch.cuda.device_count()
 
-    def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
+    def make_current(self, rank: int) -> None:
         torch.cuda.set_device(self.device_id(rank))
+
+    def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
+        self.make_current(rank)
         if self.provider == "ipc":
             from .ipc import IpcMemory
 

@@ -1,12 +1,17 @@
-"""Which device a rank has, and whether this run is a simulation."""
+"""Which device a rank has, whether this run is a simulation, and what a simulator is told."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from . import current
 
-__all__ = ["get_device_id_for_rank", "is_simulation_env"]
+__all__ = ["HEAP_BASES_VARIABLE", "get_device_id_for_rank", "is_simulation_env", "tell_simulator"]
+
+HEAP_BASES_VARIABLE = "IRIS_HEAP_BASES_PREFIX"
 
 
 def get_device_id_for_rank(rank: int) -> int:
@@ -24,3 +29,18 @@ def get_device_id_for_rank(rank: int) -> int:
 def is_simulation_env() -> bool:
     """Whether the environment variable ``IRIS_SIMULATION`` is 1, true or yes, in any case."""
     return os.environ.get("IRIS_SIMULATION", "").strip().lower() in {"1", "true", "yes"}
+
+
+def tell_simulator(rank: int, heap_size: int, bases: Sequence[int]) -> None:
+    """In a simulation, writes where this rank has each rank's heap, for the simulator to find.
+
+    The file is ``<prefix>_rank<rank>.json``, its prefix that of the environment variable ``IRIS_HEAP_BASES_PREFIX``;
+    without the variable none is written. It holds ``{"rank": int, "heap_size": bytes, "heap_bases": [address, ...]}``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    prefix = os.environ.get(HEAP_BASES_VARIABLE)
+    if prefix and is_simulation_env():
+        told = {"rank": rank, "heap_size": heap_size, "heap_bases": list(bases)}
+        Path(f"{prefix}_rank{rank}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
