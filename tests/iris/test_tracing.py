@@ -9,6 +9,7 @@ import gc
 import json
 import shutil
 import subprocess
+import tempfile
 import weakref
 
 import numpy as np
@@ -103,7 +104,23 @@ def an_instance_goes_with_its_last_reference(ctx, rank, num_ranks):
         tracing.enable(max_events=10)
 
 
-CHECKS = [buffers_live_as_long_as_a_context_tensor, an_instance_goes_with_its_last_reference]
+def a_merged_export_fails_on_every_rank_when_one_has_no_instance(ctx, rank, num_ranks):
+    other = iris(1 << 20)
+    other.tracing.enable(max_events=10)
+    tracing = other.tracing
+    if rank == 0:
+        other.close()
+        del other
+    says = "is gone" if rank == 0 else r"ranks \[0\]"
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(RuntimeError, match=says):
+        tracing.export(f"{folder}/trace.json", merge=True)
+
+
+CHECKS = [
+    buffers_live_as_long_as_a_context_tensor,
+    an_instance_goes_with_its_last_reference,
+    a_merged_export_fails_on_every_rank_when_one_has_no_instance,
+]
 
 
 @pytest.fixture(scope="module")

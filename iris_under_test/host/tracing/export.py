@@ -79,30 +79,32 @@ def _events_of(recording: Recording, first: int, stride: int, unit: str) -> list
     start = columns["timestamp"]
     ended = columns["duration_cycles"] != 0
     end = np.where(ended, np.maximum(columns["duration_cycles"], start), start)
+    # By program, and there what encloses before what it encloses.
+    order = np.lexsort((-end, start, columns["pid"]))
+    programs = columns["pid"][order]
+    begins = np.flatnonzero(np.diff(programs, prepend=programs[:1] - 1))
+    told = {name: columns[name].tolist() for name in ("event_id", "address", *_ARGUMENTS)}
     timed: list[tuple[int, int, Event]] = []
     tracks = 0
-    for program in np.unique(columns["pid"]):
-        (own,) = np.nonzero(columns["pid"] == program)
-        # What encloses comes before what it encloses.
-        own = own[np.lexsort((-end[own], start[own]))]
-        lanes = nested_lanes(zip(start[own].tolist(), end[own].tolist(), strict=True))
+    for program, own in zip(programs[begins].tolist(), np.split(order, begins)[1:], strict=True):
+        starts, ends = start[own].tolist(), end[own].tolist()
+        lanes = nested_lanes(zip(starts, ends, strict=True))
         for lane in range(max(lanes) + 1):
             thread = stride + (tracks + lane) * stride + rank
             label = f"program {program}" if lane == 0 else f"program {program}, beside ({lane})"
             names.append(_meta("thread_name", rank, thread, name=label))
             names.append(_meta("thread_sort_index", rank, thread, sort_index=tracks + lane))
-        for row, lane in zip(own.tolist(), lanes, strict=True):
+        for row, since, until, lane in zip(own.tolist(), starts, ends, lanes, strict=True):
             event = {
-                "name": _name(int(columns["event_id"][row])),
+                "name": _name(told["event_id"][row]),
                 "cat": "iris",
                 "pid": rank,
                 "tid": stride + (tracks + lane) * stride + rank,
-                "ts": _time(int(start[row]) - first, recording.clock_hz, unit),
-                **_extent(ended[row], int(end[row] - start[row]), recording.clock_hz, unit),
-                "args": {name: int(columns[name][row]) for name in _ARGUMENTS}
-                | {"address": f"{int(columns['address'][row]):#x}"},
+                "ts": _time(since - first, recording.clock_hz, unit),
+                **_extent(ended[row], until - since, recording.clock_hz, unit),
+                "args": {name: told[name][row] for name in _ARGUMENTS} | {"address": f"{told['address'][row]:#x}"},
             }
-            timed.append((int(start[row]), -int(end[row]), event))
+            timed.append((since, -until, event))
         tracks += max(lanes) + 1
     timed.sort(key=lambda item: item[:2])
     return [*names, *(event for _, _, event in timed)]

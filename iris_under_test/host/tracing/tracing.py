@@ -99,7 +99,8 @@ class Tracing:
 
         Raises:
             ValueError: ``unit`` is neither.
-            OSError: a file cannot be written. With ``merge``, of these on any rank: RuntimeError on the others.
+            OSError: a file cannot be written.
+            RuntimeError: the ``Iris`` is gone; with ``merge``, also whatever failed on another rank, named.
         """
         if not merge:
             recording = self._recording(unit)
@@ -110,7 +111,7 @@ class Tracing:
             recording = self._recording(unit)
             if recording is not None:
                 write_json(self._own_file(filename), as_trace([recording], unit))
-        except (OSError, TypeError, ValueError) as failure:
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the others must not wait for this rank
             error = failure
         agree(error, "exporting a trace")
         trace: dict[str, Any] = {}
@@ -118,7 +119,7 @@ class Tracing:
         if self._rank == 0 and recordings:
             try:
                 trace = write_json(Path(filename), as_trace(recordings, unit))
-            except OSError as failure:
+            except Exception as failure:  # noqa: BLE001 - as above
                 error = failure
         agree(error, "writing the merged trace")
         return trace
