@@ -4,7 +4,8 @@
 
 ``release`` on the flag makes the payload arrive before it, ``acquire`` makes the reader read what has arrived, ``sys``
 means: between GPUs. See docs/memory-model.md for what happens without. One flag per block, so that the reader begins
-with the first block while others are still under way; torch.distributed tells of the whole message alone.
+with the first block while others are still under way; torch.distributed tells of the whole message alone. The reader
+takes the flag back as it finds it, so that the next message can use it.
 """
 
 import torch
@@ -37,7 +38,7 @@ def triton_receive(context, inbox, flag, out, n, WORLD: tl.constexpr, BLOCK: tl.
     ctx = DeviceContext.initialize(context, 1, WORLD)
     block = tl.program_id(0)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
-    while ctx.atomic_cas(flag + block, 1, 0, 1, sem="acquire", scope="sys") != 1:
+    while ctx.atomic_xchg(flag + block, 0, 1, sem="acquire", scope="sys") != 1:
         pass
     tl.store(out + offsets, tl.load(inbox + offsets, mask=offsets < n), mask=offsets < n)
 
@@ -54,7 +55,7 @@ def functional_send(heap_bases, source, inbox, flag, n, BLOCK: tl.constexpr):
 def functional_receive(heap_bases, inbox, flag, out, n, BLOCK: tl.constexpr):
     block = tl.program_id(0)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
-    while iris.atomic_cas(flag + block, 1, 0, 1, 1, heap_bases, sem="acquire", scope="sys") != 1:
+    while iris.atomic_xchg(flag + block, 0, 1, 1, heap_bases, sem="acquire", scope="sys") != 1:
         pass
     tl.store(out + offsets, tl.load(inbox + offsets, mask=offsets < n), mask=offsets < n)
 
@@ -73,7 +74,7 @@ def gluon_receive(IrisDeviceCtx: gl.constexpr, context, inbox, flag, out, n, BLO
     ctx = IrisDeviceCtx.initialize(context)
     block = gl.program_id(0)
     offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [LANES], [1], [0]))
-    while ctx.atomic_cas(flag + block, 1, 0, 1, sem="acquire", scope="sys") != 1:
+    while ctx.atomic_xchg(flag + block, 0, 1, sem="acquire", scope="sys") != 1:
         pass
     gl.store(out + offsets, gl.load(inbox + offsets, mask=offsets < n), mask=offsets < n)
 

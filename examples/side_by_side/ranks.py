@@ -22,6 +22,8 @@ def run(main: Callable[[iris.Iris], None], heap_size: int = 2**24) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-r", "--num_ranks", type=int, default=2)
     num_ranks = parser.parse_args().num_ranks
+    if num_ranks < 2:
+        parser.error(f"--num_ranks must be at least 2, got {num_ranks}")
     # Port 0 is any free port; the store stays open here until the ranks have ended.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     mp.spawn(_rank, args=(num_ranks, store.port, main, heap_size), nprocs=num_ranks)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,9 +36,19 @@ def run(
     starters = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
     arguments = [*starters[words[0]], *words[1:]]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    with subprocess.Popen(
-        arguments, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    # torchrun leaves a folder behind, and a failing torch.multiprocessing.spawn a file. Not in ``folder``, whose path
+    # is too long for a socket's.
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        subprocess.Popen(
+            arguments,
+            cwd=folder,
+            env={**variables, "TMPDIR": temporary},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         try:
             said, complained = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

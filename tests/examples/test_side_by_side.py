@@ -82,6 +82,15 @@ def test_as_a_command(tmp_path):
     assert done.stderr.count(" is here") == 4
 
 
+@pytest.mark.parametrize("ranks", ["1", "0", "-1"])
+def test_too_few_ranks_are_refused(ranks, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["put.py", "-r", ranks])
+    with pytest.raises(SystemExit) as refused:
+        program(FOLDER / "put.py").run(None)
+    assert refused.value.code == 2
+    assert f"--num_ranks must be at least 2, got {ranks}" in capsys.readouterr().err
+
+
 def test_a_failing_rank_is_an_exit_status(tmp_path):
     broken = ("1, mask=offsets < n)", "1, mask=offsets < n - 1)")
     done = run("python examples/side_by_side/message.py", tmp_path, change=broken)
