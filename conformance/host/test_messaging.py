@@ -152,10 +152,11 @@ def run_logging(env, case):
     found.true("the logger is named iris", package.logger is logging.getLogger("iris"))
     found.equal("levels", [package.DEBUG, package.INFO, package.WARNING, package.ERROR], [10, 20, 30, 40])
     iris.info("first use")
-    handler = next((h for h in package.logger.handlers if isinstance(h, logging.StreamHandler)), None)
-    found.true("the logger has a stream handler", handler is not None)
-    if handler is None:
+    handlers = [handler for handler in package.logger.handlers if isinstance(handler, logging.StreamHandler)]
+    found.equal("stream handlers of the logger", len(handlers), 1)
+    if not handlers:
         return found.first
+    handler = handlers[0]
     text, old_level = io.StringIO(), package.logger.level
     stream = handler.setStream(text)
     try:
