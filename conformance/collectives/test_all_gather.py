@@ -124,6 +124,12 @@ def run_refused(env, case):
     target = env.image.arena[65536:].view(torch.int32)[: members * 8 * 64].view(members * 8, 64)
     found.raises("rows short of one", ValueError, lambda: iris.ccl.all_gather(target[:-1], source))
     found.raises("columns short of one", ValueError, lambda: iris.ccl.all_gather(target[:, :-1], source))
+    for what, output, given in (
+        ("another dtype", target.view(torch.float32), source),
+        ("one dimension", target.view(-1), source.view(-1)),
+        ("an output off the heap", torch.empty(target.shape, dtype=target.dtype, device=target.device), source),
+    ):
+        found.raises(what, ValueError, lambda output=output, given=given: iris.ccl.all_gather(output, given))
     small, odd = (
         config(block_size_m=1, block_size_n=64, use_gluon=True),
         config(block_size_m=3, block_size_n=64, use_gluon=True),
