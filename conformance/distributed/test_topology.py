@@ -11,6 +11,18 @@ from harness.cases import HostCase
 
 
 def run(env, case):
+    """On the one host that this is, or on hosts of so many ranks each, as far as each rank can see."""
+    real, (_, ranks_per_host) = socket.gethostname, case.arguments
+    if ranks_per_host:
+        name = f"host{env.rank // ranks_per_host}"
+        socket.gethostname = lambda: name
+    try:
+        return _discovered(env, case)
+    finally:
+        socket.gethostname = real
+
+
+def _discovered(env, case):
     found, me = Findings(env.rank), env.rank
     module = module_of(env, "host.distributed.topology")
     levels = module.InterconnectLevel
@@ -77,7 +89,10 @@ def _same_everywhere(found, what, value):
         found.equal(f"{what} on rank {rank}", other, value)
 
 
-@requirement("DIST-TOPOLOGY-001", cases=lambda ranks: [HostCase("topology", (instance,)) for instance in (True, False)])
+@requirement(
+    "DIST-TOPOLOGY-001",
+    cases=lambda ranks: [HostCase("topology", place) for place in ((True, 0), (False, 0), (True, 1), (True, 2))],
+)
 def test_topology(check, case):
     check(run, case)
 

@@ -14,6 +14,7 @@ from fixtures.requirement import requirement
 from harness.cases import HostCase, TransferCase, chunks_of, members_of
 
 TURNS = 6
+WRAPS = 2
 REPLAYS = 4
 CELLS, SEEN = 4096, 16384
 
@@ -38,7 +39,9 @@ def run(env, case):
     env.settle()
     with env.acting():
         for turn in range(TURNS):
-            env.late(members[(case.late + turn) % len(members)], case.late_ms)
+            # Longer where counts wrap: that is one barrier of each case, and a busy machine must not hide who is early.
+            late_ms = 6 * case.late_ms if wraps and turn == WRAPS else case.late_ms
+            env.late(members[(case.late + turn) % len(members)], late_ms)
             # A cell of its own in each turn: nobody may overwrite what a slower rank has yet to look at.
             start = CELLS + 4 * turn * env.world_size
             for member in members:
@@ -133,8 +136,8 @@ def run_captured(env, case):
 
 
 def _near_the_end(iris, group, members):
-    """Every count of the group two steps before 2^31, as after that many barriers."""
-    iris._device_barrier_state[None if group == "world" else members].fill_(2**31 - 3)
+    """Every count of the group so that it wraps in turn ``WRAPS``, as after that many barriers."""
+    iris._device_barrier_state[None if group == "world" else members].fill_(2**31 - 1 - WRAPS)
 
 
 def cases(ranks):

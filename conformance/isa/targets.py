@@ -73,3 +73,27 @@ def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
         "invalidations after it": sorted(name for name in code.fences if name.startswith("CCTL")),
         "words of the atomic": words,
     }
+
+
+def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
+    """Whether kernels of one language, which together are a barrier between devices, have each part of its order."""
+    words = [access.bits for code in codes for access in code.accesses if access.kind == "atomic"]
+    if codes[0].language == "amdgcn":
+        releases = [scope for code in codes for scope in code.writebacks]
+        acquires = [scope for code in codes for scope in code.invalidates]
+        system = "sc0 sc1" in releases, "sc0 sc1" in acquires, all("sc1" in bits for bits in words)
+    elif codes[0].language == "ptx":
+        releases, acquires = ({one, "acq_rel"} for one in ("release", "acquire"))
+        system = (
+            any(releases & set(bits) and "sys" in bits for bits in words),
+            any(acquires & set(bits) and "sys" in bits for bits in words),
+            all("sys" in bits for bits in words),
+        )
+    else:
+        fences = [name for code in codes for name in code.fences]
+        system = (
+            set(_MEMBAR["sys"]) <= set(fences),
+            set(_INVALIDATE["sys"]) <= set(fences),
+            all("SYS" in bits for bits in words),
+        )
+    return dict(zip(("release at system scope", "acquire at system scope", "system scope alone"), system, strict=True))
