@@ -31,15 +31,15 @@ SLACK_OF_A_GPU = {"descriptors": 4, "mappings": 16, "memory": 128 << 20, "thread
 
 
 def run_cycles(env, case):
-    """Every other instance is closed before it is dropped."""
-    found, cycles = Findings(env.rank), 50 if env.world_size <= 4 else 20
+    """Every other instance is closed and kept, the rest are dropped; the allocators take turns."""
+    found, closed, cycles = Findings(env.rank), [], 50 if env.world_size <= 4 else 20
     for turn in range(WARM):
-        _cycle(env, found, turn)  # what is kept for the process's life is there now
+        _cycle(env, found, turn, closed)  # what is kept for the process's life is there now
     gc.freeze()  # and need not be looked at again in each cycle: that would take most of the time
     try:
         before = held(env)
         for turn in range(cycles):
-            _cycle(env, found, turn)
+            _cycle(env, found, turn, closed)
         after = held(env)
     finally:
         gc.unfreeze()
@@ -51,12 +51,13 @@ def run_cycles(env, case):
     return found.first
 
 
-def _cycle(env, found, turn):
-    iris = env.under_test.iris(heap_size=HEAP)
+def _cycle(env, found, turn, closed):
+    iris = env.under_test.iris(heap_size=HEAP, allocator_type=("torch", "vmem")[turn // 2 % 2])
     _use(env, found, iris, turn)
     env.settle()
     if turn % 2:
         iris.close()
+        closed.append(iris)
     del iris
     gc.collect()
     env.settle()
@@ -66,6 +67,7 @@ def _use(env, found, iris, turn):
     """This rank's number in the right neighbour's view; the whole heap is touched, so that it costs memory."""
     tensor = iris.full((2,), 100 * turn + env.rank, dtype=torch.int32)
     iris.ones(HEAP // 2, dtype=torch.uint8)
+    iris.free(iris.as_symmetric(tensor.clone()))
     iris.device_barrier()
     peer = (env.rank + 1) % env.world_size
     address = int(iris.get_heap_bases()[peer]) + offset_in_heap(iris, tensor)

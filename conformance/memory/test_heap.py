@@ -3,12 +3,13 @@
 import torch
 
 from conformance.host.checks import offset_in_heap
+from conformance.rma.test_load import read_address, write_address
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase
 from harness.oracles import gathered
 
-HEAP = 8 << 20
+HEAP = 32 << 20
 ALLOCATORS = ("torch", "vmem")
 
 
@@ -20,6 +21,8 @@ def run(env, case):
         with env.acting():
             _queries(env, found, iris)
             _allocations(env, found, iris)
+            _meetings(env, found, iris)
+            _first_write(env, found, iris)
             _the_end(env, found, iris)
         env.settle()
     finally:
@@ -79,6 +82,44 @@ def _allocations(env, found, iris):
     found.equal("heap_offset after all was freed", allocator.heap_offset, 0)
     full = (MemoryError, RuntimeError)
     found.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
+
+
+def _meetings(env, found, iris):
+    """Each collective call is a barrier: what a late rank wrote before its own is seen by all behind theirs."""
+    heap, made = iris.heap, []
+    mark = heap.allocate(1, torch.int32)
+    place = offset_in_heap(iris, mark)
+    for turn, (what, call) in enumerate(
+        {
+            "allocate": lambda: made.append(heap.allocate(5, torch.float32)),
+            "as_symmetric": lambda: made.append(heap.as_symmetric(torch.ones(5, device=mark.device))),
+            "refresh_peer_access": heap.refresh_peer_access,
+            "free": lambda: heap.free(made.pop()),
+        }.items(),
+        start=1,
+    ):
+        env.settle()
+        env.late(turn % env.world_size, 25)
+        mark.fill_(turn)
+        call()
+        for rank, base in enumerate(heap.get_heap_bases()):
+            found.equal(f"mark of rank {rank}, behind {what}", read_address(env, base + place), turn)
+    env.settle()
+    for tensor in (*made, mark):
+        heap.free(tensor)
+
+
+def _first_write(env, found, iris):
+    """Rank 0 writes as soon as it has its own allocation: by then rank 1 must have filled its own, which takes time."""
+    peer = min(1, env.world_size - 1)
+    tensor = iris.empty(4 << 20) if env.rank == 0 else iris.randn(4 << 20)
+    last = offset_in_heap(iris, tensor) + tensor.nbytes - 16
+    if env.rank == 0:
+        write_address(env, iris.heap.get_heap_bases()[peer] + last, 77)
+    env.settle()
+    if env.rank == peer:
+        found.equal("what rank 0 wrote at once", int(tensor[-4:].view(torch.int32)[0]), 77)
+    iris.free(tensor)
 
 
 def _the_end(env, found, iris):

@@ -127,12 +127,21 @@ def read_address(env, address):
     return _read(env, Address(address), env.rank)
 
 
+def write_address(env, address, word):
+    """Stores an int32 there, by the same kernel."""
+    _load(env, torch.tensor([word], dtype=torch.int32, device=env.device.torch_device), Address(address), env.rank)
+
+
 def _read(env, pointer, rank):
     seen = torch.zeros(1, dtype=torch.int32, device=env.device.torch_device)
-    keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
-    launch(env, TransferCase(n=1), pointer, seen, keep, rank)
-    env.device.synchronize()
+    _load(env, pointer, seen, rank)
     return int(seen[0])
+
+
+def _load(env, source, target, rank):
+    keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
+    launch(env, TransferCase(n=1), source, target, keep, rank)
+    env.device.synchronize()
 
 
 def cases(ranks, dtype, form="gluon"):
