@@ -5,11 +5,13 @@ size, and the ranks. What stays inside goes on as ever, also where masked lanes 
 assertion costs a GPU's process, so this needs the emulated device.
 
 One kernel per form holds every operation, chosen when it runs: int32 elements, ``n`` of a block that begins at
-``pointer``; atomic_cas, which has no mask, acts on the last of them alone.
+``pointer``; atomic_cas, which has no mask, acts on the last of them alone. What copy reads begins at ``near``, and is
+``from_rank``'s.
 """
 
 import inspect
 import re
+from pathlib import Path
 
 import torch
 import triton
@@ -31,8 +33,10 @@ OPS = (
 )  # fmt: skip
 
 
-@gluon.jit(do_not_specialize=["op", "pointer", "n", "to_rank"])
-def each_by_gluon(IrisDeviceCtx: gl.constexpr, context_tensor, op, near, pointer, n, to_rank, BLOCK: gl.constexpr):
+@gluon.jit(do_not_specialize=["op", "near", "pointer", "n", "from_rank", "to_rank"])
+def each_by_gluon(
+    IrisDeviceCtx: gl.constexpr, context_tensor, op, near, pointer, n, from_rank, to_rank, BLOCK: gl.constexpr
+):
     ctx = IrisDeviceCtx.initialize(context_tensor)
     offsets = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [64], [1], [0]))
     block, mask, ones = pointer + offsets, offsets < n, offsets * 0 + 1
@@ -45,7 +49,7 @@ def each_by_gluon(IrisDeviceCtx: gl.constexpr, context_tensor, op, near, pointer
     elif op == 3:
         ctx.put(near + offsets, block, to_rank, mask=mask)
     elif op == 4:
-        ctx.copy(near + offsets, block, ctx.cur_rank, to_rank, mask=mask)
+        ctx.copy(near + offsets, block, from_rank, to_rank, mask=mask)
     elif op == 5:
         ctx.atomic_add(block, ones, to_rank, mask=mask)
     elif op == 6:
@@ -66,10 +70,10 @@ def each_by_gluon(IrisDeviceCtx: gl.constexpr, context_tensor, op, near, pointer
         ctx.atomic_cas(pointer + n - 1, 0, 1, to_rank)
 
 
-@triton.jit(do_not_specialize=["op", "pointer", "n", "to_rank"])
+@triton.jit(do_not_specialize=["op", "near", "pointer", "n", "from_rank", "to_rank"])
 def each_by_context(
-    DeviceContext: tl.constexpr, context_tensor, RANK: tl.constexpr, RANKS: tl.constexpr, op, near, pointer, n, to_rank,
-    BLOCK: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, RANK: tl.constexpr, RANKS: tl.constexpr, op, near, pointer, n,
+    from_rank, to_rank, BLOCK: tl.constexpr,
 ):  # fmt: skip
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     offsets = tl.arange(0, BLOCK)
@@ -83,7 +87,7 @@ def each_by_context(
     elif op == 3:
         ctx.put(near + offsets, block, to_rank, mask=mask)
     elif op == 4:
-        ctx.copy(near + offsets, block, RANK, to_rank, mask=mask)
+        ctx.copy(near + offsets, block, from_rank, to_rank, mask=mask)
     elif op == 5:
         ctx.atomic_add(block, ones, to_rank, mask=mask)
     elif op == 6:
@@ -104,12 +108,12 @@ def each_by_context(
         ctx.atomic_cas(pointer + n - 1, 0, 1, to_rank)
 
 
-@triton.jit(do_not_specialize=["rank", "op", "pointer", "n", "to_rank"])
+@triton.jit(do_not_specialize=["rank", "op", "near", "pointer", "n", "from_rank", "to_rank"])
 def each_by_function(
     load: tl.constexpr, store: tl.constexpr, get: tl.constexpr, put: tl.constexpr, copy: tl.constexpr,
     atomic_add: tl.constexpr, atomic_sub: tl.constexpr, atomic_xchg: tl.constexpr, atomic_xor: tl.constexpr,
     atomic_and: tl.constexpr, atomic_or: tl.constexpr, atomic_min: tl.constexpr, atomic_max: tl.constexpr,
-    atomic_cas: tl.constexpr, heap_bases, rank, op, near, pointer, n, to_rank, BLOCK: tl.constexpr,
+    atomic_cas: tl.constexpr, heap_bases, rank, op, near, pointer, n, from_rank, to_rank, BLOCK: tl.constexpr,
 ):  # fmt: skip
     offsets = tl.arange(0, BLOCK)
     block, mask, ones = pointer + offsets, offsets < n, offsets * 0 + 1
@@ -122,7 +126,7 @@ def each_by_function(
     elif op == 3:
         put(near + offsets, block, rank, to_rank, heap_bases, mask=mask)
     elif op == 4:
-        copy(near + offsets, block, rank, to_rank, rank, heap_bases, mask)
+        copy(near + offsets, block, from_rank, to_rank, rank, heap_bases, mask)
     elif op == 5:
         atomic_add(block, ones, rank, to_rank, heap_bases, mask=mask)
     elif op == 6:
@@ -147,7 +151,7 @@ KERNELS = {"gluon": each_by_gluon, "context": each_by_context, "function": each_
 
 
 def run(env, case):
-    """Rank 0 calls every operation with each of ``FAULTS``, and then one that is right; the rest do nothing."""
+    """Rank 0 calls every operation with each of its faults, and then with what is right; the rest do nothing."""
     (form,) = case.arguments
     found = Findings(env.rank)
     iris = env.under_test.iris(heap_size=HEAP)
@@ -155,15 +159,15 @@ def run(env, case):
     env.settle()
     if env.rank == 0:
         for op in OPS:
-            for start, n, to_rank, wrong in _wrong(op, env.world_size):
-                _expect_fault(env, found, iris, form, op, (start, n, to_rank), wrong)
+            for arguments, wrong in _wrong(op, env.rank, env.world_size):
+                _expect_fault(env, found, iris, form, op, arguments, wrong)
     env.settle()
     found.true("no heap was changed", not heap.any())
     env.settle()
     if env.rank == 0:
         for op in OPS:
             try:
-                _launch(env, iris, form, op, HEAP - 12, 3, env.world_size - 1)
+                _launch(env, iris, form, op, start=HEAP - 12, n=3, to_rank=env.world_size - 1)
             except KernelFault as fault:
                 found.note(f"{op} of the heap's last elements", str(fault), "no fault")
     env.settle()
@@ -171,53 +175,67 @@ def run(env, case):
     return found.first
 
 
-def _wrong(op, ranks):
-    """Arguments (start, n, to_rank), start in bytes from the heap's, and what the fault must then say.
+def _wrong(op, me, ranks):
+    """Arguments of ``_launch`` and what the fault must then say.
 
-    All kinds for put, for the others the two that are missed most easily: one element, and one rank, too many.
+    All kinds for put, for the others the two that are missed most easily: one element, and one rank, too many; for
+    copy at either end.
     """
     last = ranks - 1
     starts = ((HEAP - 8, 3), (-4, 1), (HEAP, 1), (-(1 << 33), 2), (1 << 33, 2))
     for start, n in starts if op == "put" else starts[:1]:
         end = start + 4 * n
         first = end - 4 if op == "atomic_cas" else start
-        yield start, n, last, (
-            "pointer outside the heap",
-            f"first byte of the heap that is touched: {first}",
-            f"last byte of the heap that is touched: {end - 1}",
-            f"bytes in the heap: {HEAP}",
-            f"target rank: {last}",
-        )  # fmt: skip
+        yield {"start": start, "n": n, "to_rank": last}, _outside(first, end - 1, last)
+        if op == "copy":
+            yield {"source": start, "n": n, "to_rank": last}, _outside(first, end - 1, me)
     for rank in (ranks, -1, 1 << 20) if op == "put" else (ranks,):
-        yield 0, 1, rank, ("rank outside the world", f"target rank: {rank}", f"number of ranks: {ranks}")
+        words = ("rank outside the world", f"target rank: {rank}", f"number of ranks: {ranks}")
+        yield {"to_rank": rank}, words
+        if op == "copy":
+            yield {"from_rank": rank, "to_rank": last}, words
+
+
+def _outside(first, last, rank):
+    return (
+        "pointer outside the heap",
+        f"first byte of the heap that is touched: {first}",
+        f"last byte of the heap that is touched: {last}",
+        f"bytes in the heap: {HEAP}",
+        f"target rank: {rank}",
+    )
 
 
 def _expect_fault(env, found, iris, form, op, arguments, wrong):
-    what = f"{op} of (start, n, rank) {arguments} in the form {form}"
+    what = f"{op} of {arguments} in the form {form}"
     try:
-        _launch(env, iris, form, op, *arguments)
+        _launch(env, iris, form, op, **arguments)
         found.note(what, "no fault", wrong[0])
     except KernelFault as fault:
         kernel = KERNELS[form].fn
         lines, first = inspect.getsourcelines(kernel)
         call = re.compile(rf"ctx\.{op}\(|(?<![.\w]){op}\(")
         (line,) = (first + i for i, text in enumerate(lines) if call.search(text))
-        for word in (f"iris {op}: ", *wrong, f"by rank: {env.rank}", kernel.__name__, f"{__file__}:{line}'"):
+        # Without the folder: Triton's cache may hold the code of another copy of this file.
+        place = f"{Path(__file__).name}:{line}'"
+        for word in (f"iris {op}: ", *wrong, f"by rank: {env.rank}", kernel.__name__, place):
             found.true(f"{word} in the fault of {what}: {fault}", word in str(fault))
 
 
-def _launch(env, iris, form, op, start, n, to_rank):
-    near = torch.zeros(BLOCK, dtype=torch.int32, device=env.device.torch_device)
+def _launch(env, iris, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
+    """``start`` and, for copy, ``source``: bytes from the heap's start. ``from_rank`` None: the caller."""
     base = int(iris.get_heap_bases()[env.rank])
     first = {
         "gluon": lambda: (env.device_context, iris.get_device_context()),
         "context": lambda: (env.under_test.triton_context, iris.get_device_context(), env.rank, env.world_size),
         "function": lambda: (*map(env.under_test.function, OPS), iris.get_heap_bases(), env.rank),
     }[form]()
+    local = torch.zeros(BLOCK, dtype=torch.int32, device=env.device.torch_device)
     # What copy reads must lie on the heap.
-    source = Address(base) if op == "copy" else near
+    near = Address(base + source) if op == "copy" else local
+    from_rank = env.rank if from_rank is None else from_rank
     KERNELS[form][(1,)](
-        *first, OPS.index(op), source, Address(base + start), n, to_rank, BLOCK, num_warps=1, debug=True
+        *first, OPS.index(op), near, Address(base + start), n, from_rank, to_rank, BLOCK, num_warps=1, debug=True
     )
     env.device.synchronize()
 

@@ -2,7 +2,8 @@
 
 OFF-001   A kernel that was compiled with tracing does its work where the host has not enabled it, or where it is given
           a context tensor from before: it records nothing and touches no memory of tracing.
-COST-001  Compiled without tracing, a kernel with calls to record events is the same code as one without them.
+COST-001  Compiled without tracing, a kernel with calls to record events is the same code as one without them. Compiled
+          with it, none of its memory accesses is ordered that was not before: tracing hides no missing release.
 """
 
 import torch
@@ -50,7 +51,7 @@ def run_cost(env, case):
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     tracing.enable(max_events=case.room)
-    codes = {}
+    codes, orders = {}, {}
     env.launched()
     with env.acting():
         for what, options in (
@@ -59,7 +60,9 @@ def run_cost(env, case):
             ("with calls, tracing on", {"tracing": True}),
         ):
             traced.launch(**options)
-            codes[what] = {code.sha256 for launch in env.launched() for code in isa.codes_of(launch)}
+            launched = [code for launch in env.launched() for code in isa.codes_of(launch)]
+            codes[what] = {code.sha256 for code in launched}
+            orders[what] = [(code.language, code.writebacks, code.invalidates, code.fences) for code in launched]
             if what == "with calls, tracing off":
                 found.equal("events recorded with tracing compiled out", int(tracing.trace_counter), 0)
     env.settle()
@@ -69,6 +72,7 @@ def run_cost(env, case):
         found.true(
             "code of tracing differs from code without", codes["with calls, tracing on"] != codes["without calls"]
         )
+        found.equal("order of memory with tracing on", orders["with calls, tracing on"], orders["without calls"])
         found.equal("events recorded with tracing compiled in", int(tracing.trace_counter), case.count)
     env.settle()
     traced.iris.close()
