@@ -251,6 +251,26 @@ class Particular(EmulatedRuntime):
         super().mem_set_access(ptr, size, device)
 
 
+@pytest.mark.parametrize("exports", [True, False])
+def test_rocm_shares_what_peers_can_have(exports):
+    """An allocation's DMA-BUF, where its import can be exported in turn; else it is a copy, and nothing stays open."""
+    runtime = EmulatedRuntime(HostOnlyDriver())
+    memory = RocmVirtualMemory(torch.device("cpu"), runtime)
+    size = 2 * memory.granularity
+    address = runtime.malloc(size)
+    files = descriptors()
+    if not exports:
+        runtime.mem_export = lambda handle: (_ for _ in ()).throw(RuntimeError("hipErrorInvalidValue"))
+    shared = memory.share(mappings.tensor_over(address + 64, 1000, None))
+    if exports:
+        assert (shared.size, shared.start) == (size, 64)
+        shared.drop()
+    assert (shared is not None, descriptors()) == (exports, files)
+    assert memory.share(mappings.tensor_over(address + size - 64, 100, None)) is None, "it ends in other memory"
+    assert descriptors() == files
+    runtime.free(address)
+
+
 def test_rocm_by_its_runtime_s_calls():
     """The emulated runtime has the same calls: chunks of one size, a second mapping, descriptors; all is given back."""
     told = HostOnlyDriver()

@@ -7,13 +7,12 @@ memory of the peer's GPU, for its own GPU to read and write: access is the impor
 from __future__ import annotations
 
 import errno
-import os
 from typing import Any
 
 import torch
 
 from .base import SharedMemory
-from .gpu_vmem import tensor_over
+from .gpu_vmem import shared_or_none, tensor_over
 
 __all__ = ["CudaVirtualMemory"]
 
@@ -78,28 +77,13 @@ class CudaVirtualMemory:
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
         """Memory that was made by ``cuMemCreate`` for export, such as torch's expandable segments or another heap's;
         what ``cudaMalloc`` gave cannot be mapped a second time."""
+        # Of mapped memory, the driver's "allocation" is one mapping.
+        base, size = map(int, self._call("cuMemGetAddressRange", tensor.data_ptr()))
         try:
             handle = self._call("cuMemRetainAllocationHandle", tensor.data_ptr())
         except RuntimeError:
             return None
-        shared = None
-        try:
-            # Of mapped memory, the driver's "allocation" is one mapping.
-            base, size = map(int, self._call("cuMemGetAddressRange", tensor.data_ptr()))
-            start = tensor.data_ptr() - base
-            if size % self.granularity == 0 and start + tensor.nbytes <= size and self._can_be_exported(handle):
-                shared = SharedMemory(handle, size, start, lambda: self.destroy(handle))
-        finally:
-            if shared is None:
-                self.destroy(handle)
-        return shared
-
-    def _can_be_exported(self, handle: Any) -> bool:
-        try:
-            os.close(self.export(handle))
-        except RuntimeError:
-            return False
-        return True
+        return shared_or_none(self, handle, base, size, tensor)
 
     def _location(self) -> Any:
         location = self._driver.CUmemLocation()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import torch
 
-from .base import VirtualMemory
+from .base import SharedMemory, VirtualMemory
 
-__all__ = ["open_gpu", "tensor_over"]
+__all__ = ["open_gpu", "shared_or_none", "tensor_over"]
 
 
 def open_gpu(device: torch.device) -> VirtualMemory:
@@ -30,6 +33,26 @@ def open_gpu(device: torch.device) -> VirtualMemory:
 def tensor_over(address: int, size: int, device: torch.device, owner: object) -> torch.Tensor:
     """A 1-D uint8 tensor over ``size`` bytes of mapped memory, which keeps ``owner`` alive."""
     return torch.as_tensor(_Array(address, size, owner), device=device)
+
+
+def shared_or_none(
+    memory: VirtualMemory, handle: Any, base: int, size: int, tensor: torch.Tensor
+) -> SharedMemory | None:
+    """What ``VirtualMemory.share`` gives for a handle to the ``size`` bytes at ``base``, in which the tensor starts.
+
+    None, and the handle is given back, unless the tensor ends there too, the memory is one of whole granules, and the
+    peers can have it: to find that out when they are to get it would be too late.
+    """
+    start = tensor.data_ptr() - base
+    if size % memory.granularity == 0 and start + tensor.nbytes <= size:
+        try:
+            os.close(memory.export(handle))
+        except RuntimeError:
+            pass
+        else:
+            return SharedMemory(handle, size, start, lambda: memory.destroy(handle))
+    memory.destroy(handle)
+    return None
 
 
 class _Array:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .base import SharedMemory
-from .gpu_vmem import tensor_over
+from .gpu_vmem import shared_or_none, tensor_over
 from .runtime import AmdRuntime
 
 __all__ = ["RocmVirtualMemory"]
@@ -75,8 +75,8 @@ class RocmVirtualMemory:
         return tensor_over(address, size, self._device, owner)
 
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
-        """The whole allocation that the tensor lies in, by its DMA-BUF; None where the runtime exports none, or where
-        the allocation is not one of whole granules."""
+        """The whole allocation that the tensor lies in, by its DMA-BUF; None where the runtime exports none, or none of
+        what it imports, or where the allocation is not one of whole granules."""
         try:
             base, size = self._runtime.address_range(tensor.data_ptr())
             if size % self.granularity:
@@ -88,7 +88,7 @@ class RocmVirtualMemory:
                 os.close(descriptor)
         except RuntimeError:
             return None
-        return SharedMemory(handle, size, tensor.data_ptr() - base, lambda: self.destroy(handle))
+        return shared_or_none(self, handle, base, size, tensor)
 
     def _grant(self, address: int, size: int) -> None:
         try:
