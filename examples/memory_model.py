@@ -7,7 +7,7 @@ Two ranks in one process, on the emulated device's ``weak`` mode, which does all
 allows: stores stay in caches, loads find old lines. Each pattern is run right and with something left out; a pattern
 *holds*, *fails*, or *relies on unspecified behaviour*: it fails only if the write-back of one wavefront does not cover
 stores of another that are still under way, of which no manual says anything. Exit status 1 if one comes out otherwise
-than it should. docs/memory-model.md explains.
+than it should. docs/memory-model.md explains, also why with a Triton before 3.8 nothing is sure to hold.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from iris_under_test.gluon import IrisDeviceCtx
 
 LANES, POLLS = gl.constexpr(64), gl.constexpr(500)
 SEEDS = 60
-# Triton 3.6 does not wait for a release's write-back where the releasing wavefront made no access of its own.
-BY_FOUR = UNSPECIFIED if Version(triton.__version__) >= Version("3.7") else FAILS
+# Older ones do not wait for a release's write-back on AMD GPUs: what holds may fail there, in one schedule of hundreds.
+RELEASES = Version(triton.__version__) >= Version("3.8")
 
 
 @gluon.jit
@@ -35,6 +35,14 @@ def wait_for(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
     """Until the own ``flag`` is at least ``value``; gives up after POLLS, since a weaker wait may never see it."""
     polls = 0
     while ctx.atomic_add(flag, 0, ctx.cur_rank, sem=SEM, scope=SCOPE) < value and polls < POLLS:
+        polls += 1
+
+
+@gluon.jit
+def swapped(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
+    """``wait_for`` by compare-and-swap; the flag is 0 afterwards."""
+    polls = 0
+    while ctx.atomic_cas(flag, value, 0, ctx.cur_rank, sem=SEM, scope=SCOPE) != value and polls < POLLS:
         polls += 1
 
 
@@ -55,8 +63,9 @@ def drain(lane):
 def send(
     IrisDeviceCtx: gl.constexpr, context, inbox, flag, ack, rounds,
     SEM: gl.constexpr, SCOPE: gl.constexpr, ACK: gl.constexpr, DRAIN: gl.constexpr, WARPS: gl.constexpr,
+    HOLDER: gl.constexpr = 1,
 ):  # fmt: skip
-    """Puts round r's payload, r * 1000 + i + 1, into rank 1's inbox, and adds 1 to rank 1's flag.
+    """Writes round r's payload, r * 1000 + i + 1, into HOLDER's inbox, and adds 1 to rank 1's flag.
 
     Example: round 0: the inbox becomes 1, 2, 3, ..., the flag 1.
     """
@@ -65,7 +74,7 @@ def send(
     for turn in range(rounds):
         if ACK and turn > 0:
             wait_for(ctx, ack, turn, "acquire", "sys")
-        ctx.store(inbox + lane, turn * 1000 + lane + 1, 1)
+        ctx.store(inbox + lane, turn * 1000 + lane + 1, HOLDER)
         if DRAIN:
             drain(lane)
         ctx.atomic_add(flag, 1, 1, sem=SEM, scope=SCOPE)
@@ -75,15 +84,20 @@ def send(
 def receive(
     IrisDeviceCtx: gl.constexpr, context, inbox, flag, ack, out, rounds,
     SEM: gl.constexpr, SCOPE: gl.constexpr, ACK: gl.constexpr, DRAIN: gl.constexpr, WARPS: gl.constexpr,
+    HOLDER: gl.constexpr = 1, SWAP: gl.constexpr = False,
 ):  # fmt: skip
-    """Waits for round r's flag, then copies the inbox to out[r]; with ACK, tells rank 0 that it may be overwritten."""
+    """Waits for round r's flag, then copies HOLDER's inbox to out[r]; with ACK, tells rank 0 that it may be
+    overwritten."""
     ctx = IrisDeviceCtx.initialize(context)
     lane = gl.arange(0, LANES * WARPS, layout=gl.BlockedLayout([1], [LANES], [WARPS], [0]))
     for turn in range(rounds):
-        wait_for(ctx, flag, turn + 1, SEM, SCOPE)
+        if SWAP:
+            swapped(ctx, flag, 1, SEM, SCOPE)
+        else:
+            wait_for(ctx, flag, turn + 1, SEM, SCOPE)
         if DRAIN:
             drain(lane)
-        gl.store(out + turn * LANES * WARPS + lane, gl.load(inbox + lane))
+        gl.store(out + turn * LANES * WARPS + lane, ctx.load(inbox + lane, HOLDER))
         if ACK:
             ctx.atomic_add(ack, 1, 0, sem="release", scope="sys")
 
@@ -155,8 +169,10 @@ def message(
     ack: bool = False,
     warps: int = 1,
     drained: bool = False,
+    holder: int = 1,
+    swap: bool = False,
 ) -> Callable[[emulator.EmulatedDriver], None]:
-    """Rank 0 sends ``rounds`` payloads into one inbox of rank 1."""
+    """Rank 0 sends ``rounds`` payloads to rank 1 through one inbox in ``holder``'s memory."""
 
     def program(driver: emulator.EmulatedDriver) -> None:
         heaps, size = Heaps(), 64 * warps
@@ -166,26 +182,31 @@ def message(
             with ranks.rank(0):
                 send[(1,)](
                     IrisDeviceCtx, heaps.contexts[0], inboxes[0], flags[0], acks[0], rounds,
-                    *send_as, ack, drained, warps, num_warps=warps,
+                    *send_as, ack, drained, warps, holder, num_warps=warps,
                 )  # fmt: skip
             with ranks.rank(1):
                 receive[(1,)](
                     IrisDeviceCtx, heaps.contexts[1], inboxes[1], flags[1], acks[1], out, rounds,
-                    *wait_as, ack, drained, warps, num_warps=warps,
+                    *wait_as, ack, drained, warps, holder, swap, num_warps=warps,
                 )  # fmt: skip
-        for turn in range(rounds):
-            expected = turn * 1000 + torch.arange(1, size + 1, dtype=torch.int32)
-            wrong = (out[turn] != expected).nonzero().flatten().tolist()
-            assert not wrong, f"round {turn}: element {wrong[0]} is {out[turn, wrong[0]]}, not {expected[wrong[0]]}"
+        check(out)
 
     return program
+
+
+def check(out: torch.Tensor) -> None:
+    """AssertionError unless ``out[r]`` is round r's payload."""
+    for turn, found in enumerate(out.tolist()):
+        for place, value in enumerate(found):
+            expected = turn * 1000 + place + 1
+            assert value == expected, f"round {turn}: element {place} is {value}, not {expected}"
 
 
 def launches(*kernels: Callable[[Heaps], None]) -> Callable[[emulator.EmulatedDriver], None]:
     """Rank 0 launches ``kernels`` one after the other, rank 1 receives one payload."""
 
     def program(driver: emulator.EmulatedDriver) -> None:
-        heaps, out = Heaps(), torch.zeros(64, dtype=torch.int32)
+        heaps, out = Heaps(), torch.zeros(1, 64, dtype=torch.int32)
         with emulator.together(driver) as ranks:
             with ranks.rank(0):
                 for kernel in kernels:
@@ -195,7 +216,7 @@ def launches(*kernels: Callable[[Heaps], None]) -> Callable[[emulator.EmulatedDr
                     IrisDeviceCtx, heaps.contexts[1], heaps.part(1, INBOX), heaps.part(1, FLAG), heaps.part(1, ACK),
                     out, 1, "acquire", "sys", False, False, 1, num_warps=1,
                 )  # fmt: skip
-        assert torch.equal(out, torch.arange(1, 65, dtype=torch.int32)), f"rank 1 read {out[:4].tolist()}..."
+        check(out)
 
     return program
 
@@ -249,11 +270,14 @@ def locking(unlock: str) -> Callable[[emulator.EmulatedDriver], None]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """``program`` must come out as ``outcome``."""
+    """``program`` must come out as ``outcome``; before Triton 3.8 only if it is to fail."""
 
     name: str
     outcome: str
     program: Callable[[emulator.EmulatedDriver], None]
+
+    def admits(self, verdict: Verdict) -> bool:
+        return verdict.outcome == self.outcome or (not RELEASES and self.outcome != FAILS)
 
 
 PATTERNS = [
@@ -265,7 +289,11 @@ PATTERNS = [
     Pattern("message, no sem and scope given", FAILS, message(send_as=(None, None), wait_as=(None, None))),
     Pattern("message, flag stored", FAILS, launches(_stored)),
     Pattern("message, payload by an earlier kernel", HOLDS, launches(_put, _flag)),
-    Pattern("message by 4 wavefronts", BY_FOUR, message(warps=4)),
+    Pattern("message, wait by compare-and-swap", HOLDS, message(swap=True)),
+    Pattern("message, pulled", HOLDS, message(holder=0)),
+    Pattern("message, pulled, flag relaxed", FAILS, message(send_as=("relaxed", "sys"), holder=0)),
+    Pattern("message, pulled, wait relaxed", FAILS, message(wait_as=("relaxed", "sys"), holder=0)),
+    Pattern("message by 4 wavefronts", UNSPECIFIED, message(warps=4)),
     Pattern("message by 4 wavefronts, each drained", HOLDS, message(warps=4, drained=True)),
     Pattern("reuse, acknowledged", HOLDS, message(rounds=2, ack=True)),
     Pattern("reuse, not acknowledged", FAILS, message(rounds=2)),
@@ -291,7 +319,7 @@ def main() -> int:
         if not pattern.name.startswith(options.only):
             continue
         verdict = judge(pattern)
-        surprises += verdict.outcome != pattern.outcome
+        surprises += not pattern.admits(verdict)
         print(f"{pattern.name:40} {verdict.outcome:32} {verdict.error}")
         if options.story:
             print(*verdict.story, sep="\n")
