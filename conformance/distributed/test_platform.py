@@ -23,7 +23,11 @@ def run_device(env, case):
     found.true("hip is the platform module", hip is module_of(env, "host.platform.hip"))
     found.equal("get_device_id()", hip.get_device_id(), here)
     found.true("count_devices() has this device", hip.count_devices() > here)
+    for rank in range(env.world_size):
+        wanted = rank % hip.count_devices()
+        found.equal(f"get_device_id_for_rank({rank})", package.get_device_id_for_rank(rank), wanted)
     found.equal("get_device_id_for_rank() of this rank", package.get_device_id_for_rank(env.rank), here)
+    found.raises("get_device_id_for_rank(-1)", ValueError, lambda: package.get_device_id_for_rank(-1))
     found.equal("get_arch_string()", hip.get_arch_string(), env.device.arch)
     for name in ("get_cu_count", "get_wall_clock_rate", "get_num_xcc"):
         query = getattr(hip, name)
@@ -36,6 +40,8 @@ def run_device(env, case):
     found.true(f"get_rocm_version() {version} is for {kind}", (version == (-1, -1)) == (kind != "rocm"))
     if kind == "cuda":
         found.equal("get_num_xcc() on CUDA", hip.get_num_xcc(), 1)
+    if kind == "emulated":
+        found.equal("get_num_xcc() of a whole MI300X or MI350", hip.get_num_xcc(), 8)
     hip.set_device(here)
     found.equal("get_device_id() after set_device()", hip.get_device_id(), here)
     beyond = hip.count_devices()
@@ -54,6 +60,7 @@ def run_memory(env, case):
     """Memory of each rank, opened by its neighbour by an interprocess handle; a kernel reads it there."""
     (fine, size, offset) = case.arguments
     found, package, hip = Findings(env.rank), env.under_test.module, env.under_test.module.hip
+    before = _descriptors()
     own = (hip.malloc_fine_grained if fine else hip.hip_malloc)(size)
     mine = package.tensor_from_ptr(own, size // 4 * 4, torch.int32, device=env.iris.device)
     mine.fill_(1000 + env.rank)
@@ -73,6 +80,8 @@ def run_memory(env, case):
         hip.close_ipc_handle(opened)
     env.settle()
     hip.hip_free(own)
+    if env.device.name == "emulated":  # whose memory is descriptors; GPUs' runtimes have theirs
+        found.equal("descriptors that stayed open after interprocess handles", _descriptors() - before, 0)
     for what, call in (
         ("hip_malloc(0)", lambda: hip.hip_malloc(0)),
         ("a short handle", lambda: hip.open_ipc_handle(b"1")),
@@ -147,6 +156,7 @@ def _virtual_memory(env, found, hip):
         hip.mem_release(handle)
     found.raises("unmapping what is not mapped", RuntimeError, lambda: hip.mem_unmap(start, grain))
     hip.mem_address_free(start, 3 * grain)
+    found.raises("freeing addresses twice", RuntimeError, lambda: hip.mem_address_free(start, 3 * grain))
     found.equal("descriptors that stayed open after virtual memory", _descriptors() - before, 0)
 
 

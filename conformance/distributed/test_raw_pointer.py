@@ -59,6 +59,9 @@ def _refusals(found, wrap, ptr, dtype, device):
     size = dtype.itemsize
     if size > 1:
         found.raises("half an element", ValueError, lambda: wrap(ptr, 5 * size + 1, dtype, device))
+        found.raises("a pointer between elements", ValueError, lambda: wrap(ptr + size // 2, size, dtype, device))
+    found.raises("a null pointer", ValueError, lambda: wrap(0, size, dtype, device))
+    found.raises("a negative size", ValueError, lambda: wrap(ptr, -size, dtype, device))
     found.raises("a shape of another size", ValueError, lambda: wrap(ptr, 6 * size, dtype, device, (5,)))
     found.raises("a dtype of quantised numbers", ValueError, lambda: wrap(ptr, 4, torch.qint8, device))
     found.raises("memory of another kind of device", ValueError, lambda: wrap(ptr, size, dtype, "meta"))

@@ -103,9 +103,11 @@ def test_life_cycles(check, case):
 
 
 def run_several(env, case):
-    """Instances that live at the same time, each with its own contents, closed in another order than they were made."""
+    """Instances that live at the same time, each with its own contents, closed in another order than they were made;
+    the allocators take turns."""
     found = Findings(env.rank)
-    alive = [(number, env.under_test.iris(heap_size=1 << 18)) for number in range(ALIVE)]
+    kinds = ("torch", "vmem")
+    alive = [(number, env.under_test.iris(1 << 18, kinds[number % 2])) for number in range(ALIVE)]
     tensors = [iris.full((3,), 1000 * number + env.rank, dtype=torch.int32) for number, iris in alive]
     env.settle()
     while alive:

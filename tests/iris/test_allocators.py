@@ -15,6 +15,7 @@ import iris_under_test
 from iris_under_test.host.memory import HeapOutOfMemory, VMemAllocator
 from iris_under_test.host.platform import mappings
 from iris_under_test.host.platform.emulated_vmem import EmulatedVirtualMemory
+from iris_under_test.host.platform.gpu import PROVIDERS, GpuPlatform
 from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
 from iris_under_test.host.platform.runtime_emulated import EmulatedRuntime
 from tests.iris.ranks import HostOnlyDriver, run_checks
@@ -181,6 +182,18 @@ def one_rank_cannot_pass_a_chunk(ctx, rank, num_ranks):
     iris.close()
 
 
+def providers_of_gpus(ctx, rank, num_ranks):
+    """One that there is not, or different ones: refused on every rank before any GPU is asked."""
+    for mine, says in (
+        ("ipc" if rank == 0 else "no such", "none such" if rank == 0 else "no heap provider 'no such'"),
+        (PROVIDERS[rank], "0: 'symmetric_memory', 1: 'ipc'"),
+    ):
+        platform = GpuPlatform(mine)
+        platform.make_current = lambda rank: None
+        with pytest.raises(ValueError, match=says):
+            platform.map_symmetric_memory(HEAP, rank, num_ranks)
+
+
 def a_wider_range(ctx, rank, num_ranks):
     """va_multiplier: addresses for second mappings beside a heap that is full; its errors on every rank."""
     device_id = ctx.gpu_id
@@ -219,7 +232,8 @@ def the_guide_s_program(ctx, rank, num_ranks):
 
 CHECKS = [
     the_driver_knows_the_chunks, a_hole_between_segments, nothing_is_left, one_device_is_full,
-    one_device_fails, one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, a_wider_range, the_guide_s_program,
+    one_device_fails, one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, providers_of_gpus, a_wider_range,
+    the_guide_s_program,
 ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ def current() -> Platform:
 
     Raises:
         RuntimeError: Triton has no active driver (no GPU, no emulated device activated).
-        ValueError: the environment names a heap provider that there is not.
     """
     from triton.runtime import driver
 

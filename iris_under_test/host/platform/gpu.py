@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from iris_under_test.host.distributed.helpers import exchange
+
 from .base import SymmetricMemory, VirtualMemory
 
 __all__ = ["PROVIDERS", "PROVIDER_VARIABLE", "GpuPlatform"]
@@ -19,16 +21,12 @@ class GpuPlatform:
     """One GPU per rank: the rank modulo the visible GPUs. Kernels run on Triton's own driver.
 
     ``provider``: ``"symmetric_memory"`` (torch's symmetric memory, the default) or ``"ipc"`` (torch's CUDA and HIP
-    interprocess handles); None takes it from the environment variable ``IRIS_HEAP_PROVIDER``.
-
-    Raises:
-        ValueError: no such provider.
+    interprocess handles); None takes it from the environment variable ``IRIS_HEAP_PROVIDER``. A heap is refused, with a
+    ValueError on every rank, where there is no such provider or ranks have different ones.
     """
 
     def __init__(self, provider: str | None = None) -> None:
         self.provider = provider or os.environ.get(PROVIDER_VARIABLE) or PROVIDERS[0]
-        if self.provider not in PROVIDERS:
-            raise ValueError(f"there is no heap provider {self.provider!r}: use one of {', '.join(PROVIDERS)}")
 
     def device(self, rank: int) -> torch.device:
         return torch.device("cuda", self.device_id(rank))
@@ -41,6 +39,7 @@ class GpuPlatform:
 
     def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
         self.make_current(rank)
+        _check_provider(self.provider)
         if self.provider == "ipc":
             from .ipc import IpcMemory
 
@@ -59,3 +58,13 @@ class GpuPlatform:
             torch.cuda.synchronize()
         else:
             stream.synchronize()
+
+
+def _check_provider(provider: str) -> None:
+    known = provider in PROVIDERS
+    told = [index for (index,) in exchange([PROVIDERS.index(provider) if known else -1], doing="choosing a provider")]
+    if not known:
+        raise ValueError(f"there is no heap provider {provider!r}: use one of {', '.join(PROVIDERS)}")
+    if len(set(told)) > 1:
+        named = {rank: PROVIDERS[index] if index >= 0 else "none such" for rank, index in enumerate(told)}
+        raise ValueError(f"the heap provider must be the same on every rank, got {named}")
