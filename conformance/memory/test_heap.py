@@ -11,6 +11,10 @@ from harness.oracles import gathered
 
 HEAP = 32 << 20
 ALLOCATORS = ("torch", "vmem")
+DTYPES = (
+    "bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64",
+)  # fmt: skip
 
 
 def run(env, case):
@@ -21,6 +25,7 @@ def run(env, case):
         with env.acting():
             _queries(env, found, iris)
             _allocations(env, found, iris)
+            _dtypes(env, found, iris)
             _meetings(env, found, iris)
             _first_write(env, found, iris)
             _the_end(env, found, iris)
@@ -82,6 +87,19 @@ def _allocations(env, found, iris):
     found.equal("heap_offset after all was freed", allocator.heap_offset, 0)
     full = (MemoryError, RuntimeError)
     found.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
+
+
+def _dtypes(env, found, iris):
+    """Seven elements of each, of which every byte keeps what is written while the others are."""
+    made = [(name, iris.heap.allocate(7, getattr(torch, name))) for name in DTYPES]
+    for turn, (_, tensor) in enumerate(made):
+        tensor.view(torch.uint8).fill_(turn + 10 * env.rank)
+    for turn, (name, tensor) in enumerate(made):
+        found.equal(f"dtype and shape of 7 {name}", (str(tensor.dtype), len(tensor)), (f"torch.{name}", 7))
+        found.equal(f"alignment of 7 {name}", tensor.data_ptr() % 1024, 0)
+        wanted = torch.full((7 * tensor.element_size(),), turn + 10 * env.rank, dtype=torch.uint8)
+        found.same(f"bytes of 7 {name}", tensor.view(torch.uint8), wanted)
+        iris.heap.free(tensor)
 
 
 def _meetings(env, found, iris):
