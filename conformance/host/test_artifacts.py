@@ -56,6 +56,7 @@ def _check_files(env, found, folder):
             mine.append((path, metadata))
     found.equal("kernels of all_gather that this rank kept", len(mine), 1)
     for path, metadata in mine:
+        found.equal("dtype of the payload", metadata["dtype"], "float32")
         code = {"amdgcn", "ptx"} & set(metadata["stages"])
         found.true(f"assembly among the stages {sorted(metadata['stages'])}", code)
         for name in metadata["stages"].values():
