@@ -70,7 +70,7 @@ PAGES = [
         "host/drivers.md",
         "Fabric drivers",
         "memory that ranks of a rack share by handles",
-        ("drivers.base",),
+        ("drivers.base", "drivers.fabric", "drivers.fabric.nvidia"),
     ),
     Page(
         "host/tracing.md",
@@ -149,7 +149,8 @@ def _index() -> str:
 
 
 def _module(name: str) -> Iterator[str]:
-    source = (PACKAGE / Path(*name.split("."))).with_suffix(".py").read_text(encoding="utf-8")
+    path = PACKAGE / Path(*name.split("."))
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
     tree = ast.parse(source)
     public = _public(tree)
     yield f"## `iris_under_test.{name}`\n"

@@ -6,7 +6,8 @@
 Rank 0 copies its source into rank 1's buffer, block by block, and sets one flag per block; rank 1 waits for each flag,
 doubles the block where it lies and clears the flag. Every element differs from its neighbours, and the consumer knows
 them without being told, so a lost, misplaced or unprocessed element is seen. Runs on two GPUs, or on the emulated
-device where there is none. Exit status 1 if the data is wrong.
+device where there is none. Exit status 1 if the data is wrong. Between AMD GPUs its order needs Triton 3.8, see
+docs/memory-model.md.
 """
 
 import argparse

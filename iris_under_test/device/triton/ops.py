@@ -1,5 +1,7 @@
 """Remote loads, stores, copies and atomics for Triton kernels as plain functions: ``iris.load(...)`` and the others.
 
+All are names of the package's top level, but for ``atomic_sub``, which is in ``iris_under_test.device.triton`` alone.
+
 Address rule of every function: pointers are in the **calling** rank's address space (its own heap), whatever an
 argument is called; the library moves them to the same offset of the other rank's heap. Nothing is checked, except in a
 debug build (see ``device.debug``): a pointer off the heap, or a rank outside the world, gives a wild address. Ranks may
