@@ -265,6 +265,17 @@ class Particular(EmulatedRuntime):
         super().mem_set_access(ptr, size, device)
 
 
+def test_without_room_in_shared_memory_nothing_is_shared(monkeypatch):
+    memory, tensor = EmulatedVirtualMemory(0, 1, HostOnlyDriver()), torch.ones(5)
+    full = RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+    monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", lambda storage: (_ for _ in ()).throw(full))
+    assert memory.share(tensor) is None
+    monkeypatch.undo()
+    shared = memory.share(tensor)
+    assert (shared.size, shared.start) == (GRANULE, 0)
+    shared.drop()
+
+
 @pytest.mark.parametrize("exports", [True, False])
 def test_rocm_shares_what_peers_can_have(exports):
     """An allocation's DMA-BUF, where its import can be exported in turn; else it is a copy, and nothing stays open."""

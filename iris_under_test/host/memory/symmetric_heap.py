@@ -76,7 +76,8 @@ class SymmetricHeap:
         """A 1-D tensor of ``num_elements`` at the same heap offset on every rank.
 
         What a rank wrote before it allocates is visible to all after it. ``initialise`` runs before that point: no
-        peer's write can be undone by it. An allocation of 0 elements takes the room of one. ``alignment`` is in bytes.
+        peer's write can be undone by it. An allocation of 0 elements takes the room of one. ``alignment`` is in
+        bytes, and that of the offset: heaps start at multiples of 4096.
 
         Raises, on every rank:
             ValueError: a rank asked for a negative number of elements or a bad alignment, or ``initialise`` raised on

@@ -62,7 +62,10 @@ class EmulatedVirtualMemory:
         storage = tensor.untyped_storage()
         if not storage.resizable():
             return None  # somebody else's memory, such as an array's: moved, it would be theirs no more
-        descriptor, _ = storage._share_fd_cpu_()  # stays torch's
+        try:
+            descriptor, _ = storage._share_fd_cpu_()  # stays torch's
+        except RuntimeError:
+            return None  # no room: torch takes it from /dev/shm, of which containers often have little
         size = -(-storage.nbytes() // self.granularity) * self.granularity
         handle = os.dup(descriptor)
         # Whole granules: beyond a file's end a mapping faults.
