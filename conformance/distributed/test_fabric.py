@@ -44,6 +44,13 @@ def _share(env, found, base, fabric, driver, size):
     found.equal("a handle that went through a tensor", every[env.rank][0], handle)
     peers = [rank for rank in range(env.world_size) if rank != env.rank]
     mappings = [driver.import_and_map(peer, *every[peer]) for peer in peers]
+    for peer in peers:
+        handle, size_there = every[peer]
+        found.raises(
+            f"more than rank {peer}'s memory",
+            base.DriverError,
+            lambda peer=peer, handle=handle, size=2 * size_there: driver.import_and_map(peer, handle, size),
+        )
     for mapping in mappings:
         last = mapping.remote_va + mapping.size - 4
         found.equal(f"the end of rank {mapping.peer_rank}'s memory", read_address(env, last), 500 + mapping.peer_rank)

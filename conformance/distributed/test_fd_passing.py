@@ -13,6 +13,9 @@ from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import HostCase
 
+MORE_THAN_A_BUFFER = 500_000
+"""Bytes that no socket takes at once."""
+
 
 def run(env, case):
     sets, payload_size = case.arguments
@@ -57,7 +60,8 @@ def _exchange(passing, sock, fd, payload, *, first):
 
 
 def _payload(rank, turn, size):
-    return bytes((7 * rank + 31 * turn + place) % 256 for place in range(size))
+    start, period = (7 * rank + 31 * turn) % 251, bytes(range(251))
+    return (period * (size // 251 + 2))[start : start + size]
 
 
 def _descriptors():
@@ -67,7 +71,7 @@ def _descriptors():
 def cases(ranks):
     from hypothesis import strategies as st
 
-    sizes = st.sampled_from([1, 24, 8, 4095, 60_000])
+    sizes = st.sampled_from([1, 24, 8, 4095, 60_000, MORE_THAN_A_BUFFER])
     return st.builds(
         HostCase,
         what=st.just("descriptors"),
@@ -127,20 +131,21 @@ def run_exchange(env, case):
     connections = passing.setup_fd_infrastructure(me, env.world_size) or {}
     with passing.managed_fd(os.memfd_create("conformance")) as own:
         os.pwrite(own, b"rank%4d" % me, 0)
-        received = passing.exchange_fd(connections, me, own, _payload(me, 0, 24))
+        received = passing.exchange_fd(connections, me, own, _payload(me, 0, MORE_THAN_A_BUFFER))
         found.equal(
             "ranks that were heard of", sorted(received), [peer for peer in range(env.world_size) if peer != me]
         )
         for peer, (fd, payload) in received.items():
             with passing.managed_fd(fd):
                 found.equal(f"file of rank {peer}", os.pread(fd, 8, 0), b"rank%4d" % peer)
-            found.equal(f"payload of rank {peer}", payload, _payload(peer, 0, 24))
+            found.true(f"payload of rank {peer}", payload == _payload(peer, 0, MORE_THAN_A_BUFFER))
         bad = -1 if me == 0 else own
         kinds = ValueError if me == 0 else (RuntimeError, OSError)
         if env.world_size > 1:
             found.raises(
                 "an exchange with rank 0's -1", kinds, lambda: passing.exchange_fd(connections, me, bad, b"24 bytes")
             )
+            found.equal("connections behind a failed exchange", connections, {})
     passing.close_connections(connections)
     passing.close_connections(connections)
     passing.close_connections(None)

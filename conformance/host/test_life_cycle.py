@@ -121,6 +121,8 @@ def run_several(env, case):
         env.settle()
         _, gone = alive.pop(len(alive) // 2)
         gone.close()
+        for what, use in {"zeros": lambda gone=gone: gone.zeros(1), "device_barrier": gone.device_barrier}.items():
+            found.raises(f"{what} of a closed instance", RuntimeError, use, says="closed")
         env.settle()
     return found.first
 

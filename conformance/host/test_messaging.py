@@ -73,6 +73,7 @@ VALUES = {
     "int": (7, np.ndarray), "float": (1.5, np.ndarray), "list": ([1, 2, 3], np.ndarray),
     "tuple": ((1.5, 2.5), np.ndarray),
     "array": (np.arange(6).reshape(2, 3), np.ndarray), "tensor": (torch.arange(5), np.ndarray),
+    "bfloat16": (torch.tensor([1.5, -3e38, 2**-130]).bfloat16(), np.ndarray),
     "ragged list": ([[1, 2], [3]], list), "bool": (True, bool), "str": ("text", str), "dict": ({"a": [1, "b"]}, dict),
 }  # fmt: skip
 
@@ -84,7 +85,9 @@ def run_broadcast(env, case):
             passed = value if env.rank == source else "something else"
             got = env.iris.broadcast(passed, src=source)
             found.equal(f"type of broadcast {name} from rank {source}", type(got).__name__, kind.__name__)
-            wanted = value.numpy() if isinstance(value, torch.Tensor) else value
+            wanted = value
+            if isinstance(value, torch.Tensor):  # numpy has no bfloat16, and float32 holds all of it
+                wanted = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
             found.true(
                 f"value of broadcast {name} from rank {source}: {got!r}",
                 np.array_equal(got, wanted) if kind is np.ndarray else got == value,
