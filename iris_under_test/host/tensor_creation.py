@@ -5,7 +5,8 @@ Common rules. All are collective in effect: every rank calls the same functions 
 calls. Sizes are varargs, one tuple or list, or a tuple or list nested once; no size gives a 0-d tensor. ``dtype=None``
 is torch's default dtype unless another is named. Values are those that torch gives for the same arguments on the same
 device, computed in place, so that nothing is allocated beside the heap. Random values come from this rank's own
-``generator`` (default: the device's), so ranks draw the same numbers where they use the same seed.
+``generator`` (default: the device's), so ranks draw the same numbers where they use the same seed. A simulation
+(``IRIS_SIMULATION``) changes none of this; in the reference it leaves zeros unfilled and draws ones for ``randn``.
 
 ``out`` must have exactly as many elements, the dtype and a place on the heap; the result is a view of it in the asked
 shape, at the same address.

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+_FLOATS_OF_NUMPY = (torch.float16, torch.float32, torch.float64)
 _ROW = 8
 """Words that ``exchange`` sends at least, beside its header."""
 
@@ -142,9 +143,10 @@ def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None =
 def broadcast_value(value: Any, src: int) -> Any:
     """Sends ``value`` from rank ``src`` to every rank of the world; what other ranks pass is ignored.
 
-    Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 tensors
-    as float32, which holds them exactly); everything else, ``bool`` and ``str`` and ``dict`` among it, as its own type.
-    Unlike the reference, a Python float keeps its 64 bits. Nested lists of differing lengths come back as they are.
+    Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 and 8-bit
+    floats as float32, which holds them exactly); everything else, ``bool``, ``str`` and ``dict`` among it, as its own
+    type. Unlike the reference, a Python float keeps its 64 bits. Nested lists of differing lengths come back as they
+    are.
 
     Raises, on every rank:
         ValueError: ``src`` is no rank of the world somewhere, or not the same everywhere, or the value is None.
@@ -214,7 +216,8 @@ def _as_array(value: Any) -> Any:
     """The numpy form of a numeric value, any other value unchanged."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu().resolve_conj().resolve_neg()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        narrow = tensor.dtype.is_floating_point and tensor.dtype not in _FLOATS_OF_NUMPY
+        return (tensor.float() if narrow else tensor).numpy()
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
