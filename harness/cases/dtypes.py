@@ -9,11 +9,11 @@ from harness.errors import UsageError
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
 INTEGERS = ("int8", "int16", "int32", "int64")
 ALL = ("int32", "fp16", "bf16", "fp32", "int8", "fp64", "int16", "int64")
-"""Every element type, the simplest to read first (Hypothesis shrinks towards it)."""
+"""Every element type but bool, the simplest to read first (Hypothesis shrinks towards it)."""
 
 _TORCH = {
     "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64,
-    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool,
 }  # fmt: skip
 
 

@@ -21,10 +21,11 @@ from harness.cases.dtypes import of_name, size_of
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _BASES = {
-    "int8": 1 << 8, "int16": 1 << 16, "int32": 1 << 32, "int64": 1 << 62,
+    "int8": 1 << 8, "int16": 1 << 16, "int32": 1 << 32, "int64": 1 << 62, "bool": 2,
     "fp16": 2 * 0x7C00, "bf16": 2 * 0x7F80, "fp32": 1 << 23, "fp64": 1 << 52,
 }  # fmt: skip
 _SPREAD = {
+    "bool": 1,
     "int8": 0x9D,
     "int16": 0x9E37,
     "int32": 0x9E3779B1,
@@ -40,7 +41,7 @@ def base_of(dtype: str) -> int:
 
 
 def rounds_needed(dtype: str, codes: int) -> int:
-    """Rounds after which ``codes`` different codes have all been told apart: 1 for wide dtypes, up to 3 for int8."""
+    """Rounds after which ``codes`` different codes have all been told apart: 1 for wide dtypes, many for bool."""
     rounds, reach = 1, base_of(dtype)
     while reach < codes:
         rounds, reach = rounds + 1, reach * base_of(dtype)

@@ -67,7 +67,7 @@ def test_only_registered_cases_have_json() -> None:
         to_json("text")
 
 
-@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("dtype", [*ALL, "bool"])
 @pytest.mark.parametrize(("count", "repetitions"), [(1, 1), (50, 3), (3000, 2)])
 def test_payloads_are_injective_over_their_rounds(dtype: str, count: int, repetitions: int) -> None:
     ranks = 4
