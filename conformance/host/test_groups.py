@@ -83,11 +83,12 @@ def run_information(env, case):
                     RuntimeError,
                     lambda handle=handle: information(handle, env.iris),
                 )
-                found.raises(
-                    f"barrier of {members} elsewhere",
-                    RuntimeError,
-                    lambda handle=handle: env.iris.barrier(group=handle),
-                )
+                for barrier in (env.iris.barrier, env.iris.device_barrier):
+                    found.raises(
+                        f"{barrier.__name__} of {members} elsewhere",
+                        RuntimeError,
+                        lambda barrier=barrier, handle=handle: barrier(group=handle),
+                    )
     found.equal(
         "extract_group_info of the world",
         tuple(information(None, env.iris)),
@@ -98,6 +99,7 @@ def run_information(env, case):
         handle = dist.new_group(list(uneven))
         kind = NotImplementedError if env.rank in uneven else RuntimeError
         found.raises(f"extract_group_info of {uneven}", kind, lambda: information(handle, env.iris))
+        found.raises(f"device_barrier of {uneven}", kind, lambda: env.iris.device_barrier(handle))
         env.settle()
         if env.rank in uneven:
             dist.destroy_process_group(handle)

@@ -85,6 +85,20 @@ def uninitialised(env, found):
         dist.distributed_c10d._world.default_pg = world
 
 
+def current_device(env, found):
+    """An instance makes its rank's device the current one, before it asks the others: nccl speaks from there."""
+    if env.device.torch_device.type != "cuda":
+        return
+    torch.cuda.set_device((env.iris.gpu_id + 1) % torch.cuda.device_count())
+    try:
+        iris = env.under_test.iris(heap_size=1 << 18)
+        found.equal("the current device", torch.cuda.current_device(), iris.gpu_id)
+    finally:
+        torch.cuda.set_device(env.iris.gpu_id)
+    env.settle()
+    iris.close()
+
+
 def bases_reach_peers(env, found):
     """A peer's base, as mapped here, is that peer's memory: what it wrote at its heap's start is seen through it."""
     iris = env.under_test.iris(heap_size=1 << 18)
@@ -98,7 +112,7 @@ def bases_reach_peers(env, found):
     iris.close()
 
 
-INIT = {check.__name__: check for check in (queries, heap, bad_sizes, uninitialised, bases_reach_peers)}
+INIT = {check.__name__: check for check in (queries, heap, bad_sizes, uninitialised, current_device, bases_reach_peers)}
 
 
 def run_init(env, case):
