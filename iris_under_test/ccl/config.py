@@ -28,7 +28,8 @@ class Config:
         all_reduce_distribution: 0 striding, 1 block.
         all_reduce_num_rings: rings of the ring variant.
         all_reduce_ring_slice_n: columns per ring step; None means block_size_n.
-        num_stages, num_warps, waves_per_eu: compiler options of the kernel (waves_per_eu is an AMD occupancy hint).
+        num_stages, num_warps, waves_per_eu: compiler options of the kernel: num_warps is a power of two, waves_per_eu an
+            AMD occupancy hint, 0 for none.
         threads_per_warp: 32 or 64; kernels take the lane count of the device they run on.
 
     Raises:
@@ -79,6 +80,11 @@ class Config:
         self._require_one_of("reduce_scatter_variant", REDUCE_SCATTER_VARIANTS)
         self._require_one_of("threads_per_warp", (32, 64))
         self._check_ring_slice(self.all_reduce_ring_slice_n)
+        # Here, since Triton asserts the one and LLVM complains of the other and goes on.
+        if self.num_warps & (self.num_warps - 1):
+            raise ValueError(f"num_warps must be a power of two, got {self.num_warps}")
+        if self.waves_per_eu < 0:
+            raise ValueError(f"waves_per_eu must not be negative, got {self.waves_per_eu}")
 
     def _require_positive(self, field: str) -> None:
         value = getattr(self, field)

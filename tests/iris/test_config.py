@@ -53,6 +53,8 @@ def test_defaults():
         ("all_reduce_ring_slice_n", 128),
         ("reduce_scatter_variant", "one_shot"),
         ("threads_per_warp", 16),
+        ("num_warps", 3),
+        ("waves_per_eu", -1),
     ],
 )
 def test_bad_values_are_refused_by_name(field, value):
