@@ -28,8 +28,8 @@ class Config:
         all_reduce_distribution: 0 striding, 1 block.
         all_reduce_num_rings: rings of the ring variant.
         all_reduce_ring_slice_n: columns per ring step; None means block_size_n.
-        num_stages, num_warps, waves_per_eu: compiler options of the kernel: num_warps is a power of two, waves_per_eu an
-            AMD occupancy hint, 0 for none.
+        num_stages, num_warps, waves_per_eu: compiler options of the kernel; num_warps is a power of two, waves_per_eu
+            an AMD occupancy hint, 0 for none.
         threads_per_warp: 32 or 64; kernels take the lane count of the device they run on.
 
     Raises:
