@@ -153,12 +153,16 @@ def cycles(env, payload):
 
     for _ in range(3):
         one()  # what is kept for the process's life is there now
-    before = held(env)
-    for _ in range(payload.get("cycles", CYCLES)):
-        one()
-        if payload.get("plant") == "keep":
-            _kept.append(env.under_test.iris(heap_size=8 << 20))
-    after = held(env)
+    gc.freeze()  # need not be looked at again in each cycle: that would take most of the time
+    try:
+        before = held(env)
+        for _ in range(payload.get("cycles", CYCLES)):
+            one()
+            if payload.get("plant") == "keep":
+                _kept.append(env.under_test.iris(heap_size=8 << 20))
+        after = held(env)
+    finally:
+        gc.unfreeze()
     grown = {name: (before[name], after[name]) for name in before if after[name] > before[name] + payload[name]}
     _kept.clear()
     return f"grown: {grown}" if grown else None
