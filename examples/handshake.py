@@ -27,7 +27,7 @@ def produce(inbox, flag, RELEASE: gl.constexpr):
 def consume(inbox, flag, out):
     """Wait for the flag, then copy the inbox."""
     offsets = gl.arange(0, 64, layout=gl.BlockedLayout([1], [64], [1], [0]))
-    while gl.atomic_cas(flag, 1, 0, sem="acquire", scope="sys") != 1:
+    while gl.atomic_xchg(flag, 0, sem="acquire", scope="sys") != 1:
         pass
     gl.store(out + offsets, gl.load(inbox + offsets))
 
