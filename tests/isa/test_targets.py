@@ -192,7 +192,7 @@ def test_a_library_that_loses_alignment_is_found():
 
 
 def test_an_exchange_that_drops_the_scope_is_found():
-    planted = "import conformance.atomics.test_xchg as test\ntest.apply = kernels.xchg_without_scope"
+    planted = "import conformance.atomics.test_xchg as test\ntest.APPLIES['gluon'] = kernels.xchg_without_scope"
     told = suite("--only", "test_order", planted=planted)
     assert told["errors"] == {}
     assert any("atomic_xchg with sem=acquire scope=sys" in finding for finding in told["findings"])
