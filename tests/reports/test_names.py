@@ -46,7 +46,7 @@ def test_a_green_run(evidence):
     assert cells(found) == {"put": ["pass"], "atomic_add": ["pass"]}
     assert {row.name: row.requirements for row in found.rows} == {"put": (PUT,), "atomic_add": (ADD,)}
     assert found.good
-    assert found.headline == "2 of 2 public names passed on emulated gfx942"
+    assert found.headline == "public names passed: 2 of 2 on emulated gfx942"
 
 
 def test_devices_stand_side_by_side_with_verdicts_of_their_own(evidence):
@@ -54,7 +54,7 @@ def test_devices_stand_side_by_side_with_verdicts_of_their_own(evidence):
     assert found.devices == ("emulated gfx942", "cuda sm_90")
     assert cells(found) == {"put": ["pass", "pass"], "atomic_add": ["pass", "fail"]}
     assert not found.good
-    assert found.headline == "1 of 2 public names passed on emulated gfx942, cuda sm_90"
+    assert found.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90"
 
 
 def test_runs_on_one_device_make_one_column_with_the_worst(evidence):
@@ -98,6 +98,9 @@ def test_a_device_without_the_requirement_says_so_and_is_no_fault(evidence):
     found = names_of([evidence(everywhere), evidence(put_only())])
     assert cells(found) == {"put": ["pass", "pass, 1 of 2"], "add": ["pass", "not run"]}
     assert found.good
+    assert (
+        found.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90 (1 had nothing to run)"
+    )
 
 
 def test_names_of_the_top_level_come_first(evidence):
@@ -131,7 +134,7 @@ def test_the_table_and_markdown_show_the_same(evidence):
         f"| `atomic_add` | pass | fail | {ADD} |",
         f"| `put` | pass | pass | {PUT} |",
         "",
-        "1 of 2 public names passed on emulated gfx942, cuda sm_90.",
+        "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90.",
     ]
 
 
