@@ -126,17 +126,21 @@ def names(evidence: tuple[Path, ...], form: str) -> int:
     """Set the public names of the library beside the devices of these runs: EVIDENCE is one evidence.jsonl or more.
 
     A name has the worst verdict of the requirements that cover it. Exit status 0 only if each name passed on every
-    device that had something to run of it.
+    device that had something to run of it, and no file is damaged.
     """
     from harness.evidence import read
     from reports import markdown, names_of, print_names
 
-    found = names_of([read(path) for path in evidence])
+    runs = {path: read(path) for path in evidence}
+    found = names_of(list(runs.values()))
     if form == "markdown":
         click.echo(markdown(found), nl=False)
     else:
         print_names(found, _console())
-    return 0 if found.good else 1
+    problems = [f"{path}: {problem}" for path, run in runs.items() for problem in run.problems]
+    for problem in problems:
+        click.echo(problem, err=True)
+    return 0 if found.good and not problems else 1
 
 
 @cli.command(short_help="Time an op of the library against torch.distributed.")

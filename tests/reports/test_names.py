@@ -161,3 +161,12 @@ def test_no_evidence_there(tmp_path, capsys):
         main(["names", str(tmp_path / "evidence.jsonl")])
     assert end.value.code == 2
     assert "no evidence at" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_said_and_no_pass(evidence):
+    evidence(samples.green())
+    (path,) = evidence.paths
+    path.write_text(path.read_text() + "{torn\n")
+    done = CliRunner().invoke(cli, ["names", str(path)], standalone_mode=False)
+    assert done.return_value == 1
+    assert str(path) in done.stderr and "is not JSON" in done.stderr
