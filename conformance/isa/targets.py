@@ -75,6 +75,32 @@ def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
     }
 
 
+def misplaced(code: isa.Fingerprint) -> list[str]:
+    """Fences of the one atomic's kernel that are there and do not order it: too late, too early, or not waited for.
+
+    By LLVM's memory model for gfx942, a release is a write-back and ``s_waitcnt vmcnt(0)`` before the atomic, an
+    acquire ``s_waitcnt vmcnt(0)`` and an invalidation behind it. Nothing on NVIDIA GPUs, whose atomics carry their
+    order in PTX and whose fences wait by themselves.
+    """
+    if not code.ordering or "atomic" not in code.ordering:
+        return []
+    steps = code.ordering
+    first, last = steps.index("atomic"), len(steps) - 1 - steps[::-1].index("atomic")
+    wrong = []
+    for at, step in enumerate(steps):
+        if step.startswith("buffer_wbl2"):
+            if at > first:
+                wrong.append("a write-back behind the atomic")
+            elif "vmcnt(0)" not in steps[at:first]:
+                wrong.append("a write-back that is not waited for")
+        elif step.startswith("buffer_inv"):
+            if at < last:
+                wrong.append("an invalidation before the atomic")
+            elif "vmcnt(0)" not in steps[last:at]:
+                wrong.append("an invalidation that does not wait for the atomic")
+    return wrong
+
+
 def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
     """Whether kernels of one language, which together are a barrier between devices, have each part of its order."""
     words = [access.bits for code in codes for access in code.accesses if access.kind == "atomic"]

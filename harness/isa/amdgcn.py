@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from harness.errors import HarnessError
 from harness.isa.listing import Instruction, instructions, normalised, source_files
@@ -39,6 +40,7 @@ def read(text: str) -> Fingerprint:
         barriers=totals["barriers"],
         writebacks=_by_bits(code, "buffer_wbl2"),
         invalidates=_by_bits(code, "buffer_inv"),
+        ordering=tuple(_ordering(code)),
     )
 
 
@@ -53,6 +55,16 @@ def _accesses(text: str, code: list[Instruction]) -> tuple[StaticAccess, ...]:
 
 def _by_bits(code: list[Instruction], mnemonic: str) -> dict[str, int]:
     return dict(sorted(Counter(" ".join(i.bits) for i in code if i.mnemonic == mnemonic).items()))
+
+
+def _ordering(code: list[Instruction]) -> Iterator[str]:
+    for i in code:
+        if i.mnemonic in ("buffer_wbl2", "buffer_inv"):
+            yield " ".join((i.mnemonic, *i.bits))
+        elif i.mnemonic == "s_waitcnt" and "vmcnt(0)" in i.operands:
+            yield "vmcnt(0)"
+        elif (form := access_form(i.mnemonic)) is not None and form.kind == "atomic":
+            yield "atomic"
 
 
 def _metadata(text: str, name: str) -> int:

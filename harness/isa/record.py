@@ -57,6 +57,8 @@ class Fingerprint:
 
     ``vgprs``, ``agprs``, ``sgprs`` and their spills, ``waits`` (``s_waitcnt``), ``writebacks`` and ``invalidates`` are
     amdgcn's; the last two are keyed by the cache bits (``"sc0 sc1"`` is system scope, ``"sc1"`` agent scope).
+    ``ordering`` is amdgcn's too: what orders memory, as it follows one another in the listing, and only there:
+    ``("buffer_wbl2 sc0 sc1", "vmcnt(0)", "atomic", "vmcnt(0)", "buffer_inv sc0 sc1")`` is an acq_rel at system scope.
     ``registers`` (per lane) and ``fences``, keyed by opcode, are NVIDIA's. ``lds`` is the shared memory that the code
     declares (Triton's dynamic part is not in it), ``scratch`` the private memory of a lane, which holds spills.
     """
@@ -78,6 +80,7 @@ class Fingerprint:
     waits: int | None = None
     writebacks: dict[str, int] | None = None
     invalidates: dict[str, int] | None = None
+    ordering: tuple[str, ...] | None = None
     fences: dict[str, int] | None = None
 
     def widths(self, where: Where, kind: Kind) -> dict[int, int]:

@@ -9,7 +9,7 @@ import pytest
 import triton
 
 from conformance.isa.listing import expect_width
-from conformance.isa.targets import LOADS, PLAIN, STORES, seen_order, wanted_order
+from conformance.isa.targets import LOADS, PLAIN, STORES, misplaced, seen_order, wanted_order
 from conformance.isa.test_order import SCOPES, SEMS, expect_order
 from conformance.rma.test_cache_modifiers import expect_bits
 from fixtures.findings import Findings
@@ -100,6 +100,37 @@ def test_a_dropped_order_is_found(fault):
     text = kernels.ptx("add")
     assert fault(text) != text
     assert order_finding(fingerprint(fault(text)), "acq_rel", "sys") is not None
+
+
+BACK, WAIT, INVALIDATE = "buffer_wbl2 sc0 sc1", "vmcnt(0)", "buffer_inv sc0 sc1"
+
+
+@pytest.mark.parametrize(
+    ("ordering", "says"),
+    [
+        ((BACK, WAIT, "atomic", WAIT, INVALIDATE), []),
+        ((WAIT, BACK, "atomic", WAIT, INVALIDATE), ["a write-back that is not waited for"]),
+        (("atomic", BACK, WAIT, INVALIDATE), ["a write-back behind the atomic"]),
+        ((BACK, WAIT, INVALIDATE, "atomic", WAIT), ["an invalidation before the atomic"]),
+        ((BACK, WAIT, "atomic", INVALIDATE, WAIT), ["an invalidation that does not wait for the atomic"]),
+        ((BACK, WAIT, "atomic", "atomic", WAIT, INVALIDATE), []),
+        ((WAIT, "atomic"), []),
+        ((BACK, INVALIDATE), []),
+    ],
+)
+def test_fences_out_of_place_are_found(ordering, says):
+    assert misplaced(replace(fingerprint(kernels.listing("add")), ordering=ordering)) == says
+
+
+def test_the_order_of_fences_is_read_from_a_listing():
+    """Triton 3.6 and 3.7 do not wait for the write-back."""
+    text = kernels.listing("add")
+    steps = fingerprint(text).ordering
+    at = steps.index("atomic")
+    assert BACK in steps[:at] and INVALIDATE in steps[at:] and WAIT in steps[at:]
+    late = text.replace("buffer_wbl2 sc0 sc1", "v_nop").replace("buffer_inv sc0 sc1", "buffer_wbl2 sc0 sc1")
+    assert misplaced(fingerprint(late)) == ["a write-back behind the atomic"]
+    assert misplaced(fingerprint(kernels.ptx("add"))) == []
 
 
 CTA = [(sem, "cta") for sem in SEMS]
