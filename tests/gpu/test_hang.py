@@ -11,7 +11,8 @@ import pytest
 from fixtures.outcome import of_failure
 from harness.evidence import Verdict
 from harness.ranks import RankGroup, RankHang
-from tests.fixtures.planted import CONTEXT, Defect, plant, run_suite
+from tests.fixtures.defects import CONTEXT
+from tests.fixtures.planted import Defect, plant, run_suite
 from tests.gpu import rig
 
 REASON = rig.reason()
