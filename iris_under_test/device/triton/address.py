@@ -15,6 +15,11 @@ def _twin(element_ty):
     return {8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element_ty.primitive_bitwidth]
 
 
+@triton.constexpr_function
+def _entry(hint, dimension):
+    return hint[dimension]
+
+
 @triton.jit
 def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None):
     """Returns ``pointer`` (scalar or block, in ``from_rank``'s heap) moved to the same offset of ``to_rank``'s heap.
@@ -40,7 +45,15 @@ def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None
     twin = pointer.to(tl.pointer_type(_twin(pointer.dtype.element_ty)), bitcast=True)
     moved = (twin + step).to(pointer.dtype, bitcast=True)
     if hint is not None:
-        moved = tl.multiple_of(moved, hint)
-        if moved.type.is_block():
-            moved = tl.max_contiguous(moved, hint)
+        # Entries one by one: Triton 3.6 refuses a tuple that is one constexpr, as a kernel's parameter is.
+        if len(moved.shape) == 3:
+            moved = tl.multiple_of(moved, (_entry(hint, 0), _entry(hint, 1), _entry(hint, 2)))
+            moved = tl.max_contiguous(moved, (_entry(hint, 0), _entry(hint, 1), _entry(hint, 2)))
+        elif len(moved.shape) == 2:
+            moved = tl.multiple_of(moved, (_entry(hint, 0), _entry(hint, 1)))
+            moved = tl.max_contiguous(moved, (_entry(hint, 0), _entry(hint, 1)))
+        else:
+            moved = tl.multiple_of(moved, hint)
+            if moved.type.is_block():
+                moved = tl.max_contiguous(moved, hint)
     return moved
