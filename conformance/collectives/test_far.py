@@ -15,7 +15,7 @@ ROWS, COLUMNS = 4, 64
 
 
 def run(env, case):
-    (side,) = case.arguments
+    side, kernels = case.arguments
     me, ranks = env.rank, env.world_size
     found = Findings(me)
     rows = ROWS * (ranks if side == "output" else 1)
@@ -40,7 +40,7 @@ def run(env, case):
     wanted = gathered(mine)
     env.settle()
     with env.acting():
-        iris.ccl.all_gather(target, source)
+        iris.ccl.all_gather(target, source, config=env.under_test.config(use_gluon=kernels == "gluon"))
     env.settle()
     found.same("the output", target.contiguous(), wanted)
     for place in watched:
@@ -51,6 +51,10 @@ def run(env, case):
     return found.first
 
 
-@requirement("CCL-FAR-001", cases=lambda ranks: [HostCase("far", ("output",)), HostCase("far", ("input",))])
+def cases(ranks):
+    return [HostCase("far", (side, kernels)) for kernels in ("gluon", "triton") for side in ("output", "input")]
+
+
+@requirement("CCL-FAR-001", cases=cases)
 def test_far(check, case):
     check(run, case)
