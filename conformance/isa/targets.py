@@ -110,9 +110,11 @@ def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
         system = "sc0 sc1" in releases, "sc0 sc1" in acquires, all("sc1" in bits for bits in words)
     elif codes[0].language == "ptx":
         releases, acquires = ({one, "acq_rel"} for one in ("release", "acquire"))
+        # A fence of its own orders as either, so it takes two of them where no atomic does.
+        fences = sum((code.fences or {}).get("fence.acq_rel.sys", 0) for code in codes)
         system = (
-            any(releases & set(bits) and "sys" in bits for bits in words),
-            any(acquires & set(bits) and "sys" in bits for bits in words),
+            fences > 0 or any(releases & set(bits) and "sys" in bits for bits in words),
+            fences > 1 or any(acquires & set(bits) and "sys" in bits for bits in words),
             all("sys" in bits for bits in words),
         )
     else:

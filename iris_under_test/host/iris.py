@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from .tensor_methods import TensorMethods
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.instance import InstanceCollectives
+
+    from .groups import Members
 
 __all__ = ["Iris", "iris"]
 
@@ -68,10 +71,14 @@ class Iris(TensorMethods):
         self._set_up_process()
         self._context = self._make_context([0] * _TRACING_ENTRIES)
         # Not at import: it needs Triton's language.
-        from .device_barrier import DeviceBarriers
+        from .groups import Groups
 
-        self._device_barriers = DeviceBarriers(self._platform, self.cur_rank, self.num_ranks)
-        self._device_barrier_state = self._device_barriers.state
+        # Without a reference to this instance, which would be a cycle.
+        context_of = functools.partial(
+            _context_table, heap_size, self.heap.get_heap_bases(), self._device, [0] * _TRACING_ENTRIES, self.cur_rank
+        )
+        self._groups = Groups(self._platform, self.cur_rank, self.num_ranks, context_of)
+        self._device_barrier_state = self._groups.barrier_words
         # A view, so that the table and the context tensor can never disagree (in the reference they can).
         self.heap_bases = self._context[2 : 2 + self.num_ranks]
         # Not at import either.
@@ -95,9 +102,9 @@ class Iris(TensorMethods):
         In front of it lie two more entries, [heap_size, 0], which only the device functions' debug build reads: two,
         so that the tensor itself stays 16-byte aligned.
         """
-        hidden = [self.heap_size, 0]
-        header = [self.cur_rank, self.num_ranks, *self.heap.get_heap_bases()]
-        return torch.tensor([*hidden, *header, *tracing], dtype=torch.int64, device=self._device)[len(hidden) :]
+        return _context_table(
+            self.heap_size, self.heap.get_heap_bases(), self._device, tracing, self.cur_rank, range(self.num_ranks)
+        )
 
     @property
     def ccl(self) -> InstanceCollectives:
@@ -113,7 +120,7 @@ class Iris(TensorMethods):
         Not collective, but no rank may still be reaching into this rank's heap. Runs by itself when the instance is
         collected or the process ends.
         """
-        self._device_barriers.close()
+        self._groups.close()
         self.heap.close()
 
     # Queries
@@ -196,9 +203,15 @@ class Iris(TensorMethods):
         Raises:
             RuntimeError: this rank is not in the group; the instance is closed; the first call for a group during the
                 capture of a graph; more than 63 such groups.
-            NotImplementedError: the group's ranks are not uniformly spaced.
         """
-        self._device_barriers.enqueue(group)
+        from .device_barrier import enqueue_barrier
+
+        enqueue_barrier(self.members(group))
+
+    def members(self, group: dist.ProcessGroup | None = None) -> Members:
+        """What kernels need to work on a group, any list of ranks. The first use of a group is collective over its
+        members, on the host; see ``Groups.members``."""
+        return self._groups.members(group)
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""
@@ -219,3 +232,17 @@ class Iris(TensorMethods):
     def error(self, message: str) -> None:
         """Logs with rank and world size attached, at level ERROR."""
         log(ERROR, message, self.cur_rank, self.num_ranks)
+
+
+def _context_table(
+    heap_size: int,
+    bases: Sequence[int],
+    device: torch.device,
+    tracing: Sequence[int],
+    rank: int,
+    ranks: Sequence[int],
+) -> torch.Tensor:
+    """A context tensor whose members are ``ranks`` (global), in this order; ``rank`` is the own one among them."""
+    hidden = [heap_size, 0]
+    header = [ranks.index(rank), len(ranks), *(int(bases[member]) for member in ranks)]
+    return torch.tensor([*hidden, *header, *tracing], dtype=torch.int64, device=device)[len(hidden) :]

@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 import iris_under_test
-from iris_under_test.host.device_barrier import MOST_GROUPS
+from iris_under_test.host.groups import MOST_GROUPS
 from tests.iris.ranks import run_checks
 
 RANKS = 3
@@ -25,7 +25,7 @@ def the_first_call_of_a_group_asks_its_members_alone(ctx, rank, num_ranks):
     if rank == 1:
         rows = {flags.data_ptr() for flags in ctx._device_barrier_state.values()}
         assert len(rows) == len(ctx._device_barrier_state), "groups share a row"
-        assert [flags.tolist() for flags in ctx._device_barrier_state.values()] == [[0] * 3, [2, 2, 0], [0, 1, 1]]
+        assert [flags.tolist() for flags in ctx._device_barrier_state.values()] == [[0] * 3, [2, 2], [1, 1]]
 
 
 def all_ranks_by_any_handle_are_the_world(ctx, rank, num_ranks):
@@ -40,18 +40,31 @@ def one_group_too_many_is_refused_on_every_member(ctx, rank, num_ranks):
     group = dist.new_group([0, 1])
     if rank == 2:
         return
-    state = ctx._device_barrier_state
-    kept = dict(state)
-    # As if rank 0 alone had used all rows: its partner has free ones, and must hear of it.
+    slots = ctx._groups._slots
+    kept = dict(slots)
+    # As if rank 0 alone had used all slots: its partner has free ones, and must hear of it.
     if rank == 0:
-        for index, row in enumerate(ctx._device_barriers._rows):
-            state.setdefault(("filler", index), row)
-    # The handle is another one, and so are the members as far as the table knows.
-    state.pop((0, 1), None)
+        slots.update({(-1, slot): slot for slot in range(MOST_GROUPS)})
+    ctx._groups._members.pop((0, 1), None)
     with pytest.raises(RuntimeError, match=f"{MOST_GROUPS} groups"):
         ctx.device_barrier(group)
-    state.clear()
-    state.update(kept)
+    slots.clear()
+    slots.update(kept)
+
+
+def any_list_of_ranks_is_a_group(ctx, rank, num_ranks):
+    for ranks in ([2, 0, 1], [2, 1, 0], [2, 0]):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            members = ctx.members(group)
+            # torch.distributed sorts a group's ranks unless the caller has the order kept.
+            assert members.ranks == tuple(dist.get_process_group_ranks(group))
+            assert members.ranks[members.rank] == rank
+            bases = ctx.get_heap_bases().tolist()
+            assert members.context.tolist()[: 2 + members.size] == [
+                members.rank, members.size, *(bases[place] for place in members.ranks)
+            ]  # fmt: skip
+            ctx.device_barrier(group)
 
 
 def a_closed_instance_has_none(ctx, rank, num_ranks):
@@ -70,6 +83,7 @@ CHECKS = [
     all_ranks_by_any_handle_are_the_world,
     one_group_too_many_is_refused_on_every_member,
     a_closed_instance_has_none,
+    any_list_of_ranks_is_a_group,
 ]
 
 

@@ -1,0 +1,102 @@
+"""Barriers between the programs (work-groups) of one kernel on several devices, without a host.
+
+Each member of a group has a row of int32 words per program, one word per member: its *pad*. A program enters a turn by
+writing the turn's number into its member's word of that program's row at every member; it leaves when every word of its
+own row has that turn. So program p of each member waits for program p of the others, and for nobody else. Only the own
+row is polled, so that waiting crosses no link.
+
+    turn = first_turn(pads, member, SIZE, program)
+    signal(pads, member, SIZE, program, turn)     # what I did before may be seen
+    wait(pads, member, SIZE, program, turn)       # I see what all did before
+    ...
+    signal(pads, member, SIZE, program, turn + 1)
+    wait(pads, member, SIZE, program, turn + 1)
+
+The next kernel goes on where this one ended: the turns live on the devices, so a graph of such kernels can be replayed.
+All members must launch the same number of programs, at most ``MOST_PROGRAMS``, and take the same number of turns in
+each; the kernels of one group follow one another on each rank. No program need be resident together with another one of
+its own kernel: of the unfinished programs the lowest is running on every member, or done there.
+
+Turns may wrap: of two numbers the later one is that which is less than 2^31 ahead. No member is ever more than one turn
+ahead of another.
+
+All values are scalars, so the functions serve Triton and Gluon kernels alike. ``pads``: pointer to int64, SIZE
+addresses, of each member's first row as mapped here. ``member``: the caller's place among the members.
+
+Example: SIZE 2, both words of program 0 are 6 on both: both write 7 into both rows, and leave when both words of their
+own row are at least 7.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.target_info import is_hip
+
+__all__ = ["MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
+
+MOST_PROGRAMS = tl.constexpr(1024)
+"""Programs of a kernel that signals; row MOST_PROGRAMS of a pad is ``Iris.device_barrier``'s."""
+
+POLL_LIMIT = tl.constexpr(10**9)
+
+
+@triton.jit
+def first_turn(pads, member, SIZE: tl.constexpr, program):
+    """The turn after the last one that this program's row has seen. Once per kernel, before any ``signal``."""
+    return tl.load(_row(pads, member, SIZE, program) + member) + 1
+
+
+@triton.jit
+def signal(pads, member, SIZE: tl.constexpr, program, turn):
+    """Tells every member that this program has reached ``turn``.
+
+    Whatever any wavefront of the program, or an earlier kernel in its stream, did before is visible to who has waited
+    for the turn: each wavefront waits until its own stores have reached memory, then all meet, then one writes the
+    words. (AMD: an s_barrier waits for no store, and a write-back covers the own wavefront's: LLVM's memory model of
+    gfx942. NVIDIA: a fence of system scope is cumulative over the barrier of the block.)
+    """
+    # Addresses first: AMD GPUs count loads and stores together, so a load behind a store would wait for its peer.
+    words = ()
+    for step in tl.static_range(SIZE):
+        words += (_row(pads, (member + step) % SIZE, SIZE, program) + member,)
+    if is_hip():
+        tl.inline_asm_elementwise(
+            "buffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0) lgkmcnt(0)\nv_mov_b32 $0, 0",
+            "=v,~{memory}", [], tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    else:
+        tl.inline_asm_elementwise(
+            "fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1
+        )
+    tl.debug_barrier()
+    for step in tl.static_range(SIZE):
+        tl.atomic_xchg(words[step], turn, sem="relaxed", scope="sys")  # remote
+
+
+@triton.jit
+def wait(pads, member, SIZE: tl.constexpr, program, turn):
+    """Returns when every member's same program has signalled ``turn``; what they did before is visible then."""
+    row = _row(pads, member, SIZE, program)
+    late, polls = 1, 0
+    while late > 0:
+        late = 0
+        for other in tl.static_range(SIZE):
+            seen = tl.load(row + other, volatile=True)
+            late += (seen - turn < 0).to(tl.int32)
+        if is_hip() and late > 0:
+            # 64 clocks without a poll: the link and the wavefronts beside this one have better things to do.
+            late = tl.inline_asm_elementwise("s_sleep 1", "=v,0", [late], dtype=tl.int32, is_pure=False, pack=1)
+        polls += 1
+        tl.device_assert(polls < POLL_LIMIT, "a member of the group has not arrived")
+    if is_hip():
+        tl.inline_asm_elementwise(
+            "buffer_inv sc0 sc1\nv_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, is_pure=False, pack=1
+        )
+    else:
+        tl.inline_asm_elementwise(
+            "fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1
+        )
+
+
+@triton.jit
+def _row(pads, member, SIZE: tl.constexpr, program):
+    return tl.load(pads + member).to(tl.pointer_type(tl.int32)) + program * SIZE

@@ -1,0 +1,140 @@
+"""The groups that an instance's collectives run on: who is a member, and where members meet.
+
+Kernels count a group's members from 0 and never see a global rank: a group has a context tensor of its own, in the
+format of the world's, whose rank, size and heap bases are the group's. Hence any list of ranks is a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from iris_under_test.device.signals import MOST_PROGRAMS
+
+from .distributed import host_barrier
+from .distributed.helpers import exchange
+
+if TYPE_CHECKING:
+    from .platform import Platform
+
+__all__ = ["MOST_GROUPS", "Groups", "Members"]
+
+MOST_GROUPS = 64
+"""Groups, the world among them, that one instance can have."""
+
+_ROWS = MOST_PROGRAMS.value + 1
+
+
+@dataclass(frozen=True)
+class Members:
+    """One group as this rank sees it.
+
+    Attributes:
+        ranks: global ranks, in the group's order.
+        rank: the place of this rank among them.
+        context: int64, as ``Iris.get_device_context()``, with the group's rank, size and heap bases, and tracing off.
+        pads: int64 (size,): where each member's signal words for this group are mapped here; see ``device.signals``.
+        words: int32 (MOST_PROGRAMS + 1, size): this rank's own.
+        group: the handle; None for the world.
+    """
+
+    ranks: tuple[int, ...]
+    rank: int
+    context: torch.Tensor
+    pads: torch.Tensor
+    words: torch.Tensor
+    group: dist.ProcessGroup | None
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.ranks)
+
+    def place_of(self, rank: int, what: str) -> int:
+        """The place of a global rank. ValueError, which names ``what``, if it is no member."""
+        if rank not in self.ranks:
+            raise ValueError(f"{what} must be one of the group's ranks {list(self.ranks)}, got {rank!r}")
+        return self.ranks.index(rank)
+
+
+class Groups:
+    """The groups of one instance. Construction is collective over the world; all signal words are zero after it.
+
+    ``context_of`` makes the context tensor of a list of global ranks.
+    """
+
+    def __init__(
+        self, platform: Platform, rank: int, num_ranks: int, context_of: Callable[[Sequence[int]], torch.Tensor]
+    ) -> None:
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._context_of = context_of
+        self._closed = False
+        words = MOST_GROUPS * _ROWS * num_ranks
+        self._memory = platform.map_symmetric_memory(words * 4, rank, num_ranks)
+        self._words = self._memory.pool[: words * 4].view(torch.int32).zero_().view(MOST_GROUPS, _ROWS * num_ranks)
+        platform.synchronize()
+        host_barrier()
+        self._slots: dict[tuple[int, ...], int] = {}
+        self._members: dict[tuple[int, ...], Members] = {}
+        self.barrier_words: dict[tuple[int, ...] | None, torch.Tensor] = {}
+        self._enter(tuple(range(num_ranks)), None, 0)
+
+    def members(self, group: dist.ProcessGroup | None) -> Members:
+        """The group's members. The first use of a group asks them on the host: collective over the group, then.
+
+        Raises:
+            RuntimeError: this rank is not in the group; the instance is closed; the first use of a group while a graph
+                is captured; more than ``MOST_GROUPS`` groups.
+        """
+        if self._closed:
+            raise RuntimeError("the instance is closed")
+        if group is dist.GroupMember.NON_GROUP_MEMBER:
+            raise RuntimeError(f"rank {self._rank} is not part of the group")
+        # A group of all ranks in their order is the world, by whatever handle.
+        ranks = tuple(range(self._num_ranks) if group is None else dist.get_process_group_ranks(group))
+        if ranks not in self._members:
+            if self._rank not in ranks:
+                raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
+            if self._words.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(
+                    f"the first use of the group {list(ranks)} asks its members: use it once before capturing a graph"
+                )
+            self._enter(ranks, group, self._free_slot(group))
+        return self._members[ranks]
+
+    def close(self) -> None:
+        """Gives the memory back. Idempotent, not collective."""
+        self._closed = True
+        self._members.clear()
+        self.barrier_words.clear()
+        self._words = self._words[:0].clone()
+        self._memory.close()
+
+    def _enter(self, ranks: tuple[int, ...], group: dist.ProcessGroup | None, slot: int) -> None:
+        start = slot * self._words.stride(0) * 4
+        pads = [self._memory.bases[rank] + start for rank in ranks]
+        words = self._words[slot, : _ROWS * len(ranks)].view(_ROWS, len(ranks))
+        self._slots[ranks] = slot
+        self._members[ranks] = Members(
+            ranks,
+            ranks.index(self._rank),
+            self._context_of(ranks),
+            torch.tensor(pads, dtype=torch.int64, device=words.device),
+            words,
+            group,
+        )
+        world = ranks == tuple(range(self._num_ranks))
+        self.barrier_words[None if world else ranks] = words[-1]
+
+    def _free_slot(self, group: dist.ProcessGroup | None) -> int:
+        """The first one that no member uses yet. Collective over the group."""
+        mine = [int(slot in self._slots.values()) for slot in range(MOST_GROUPS)]
+        used = [any(column) for column in zip(*exchange(mine, group, "meeting in a new group"), strict=True)]
+        if all(used):
+            raise RuntimeError(f"{MOST_GROUPS} groups are in use already, all that an instance can have")
+        return used.index(False)
