@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,21 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Stall:
+    """Executions by wavefronts of an s_waitcnt that found more outstanding than it allows. ``kind``: what it waited
+    for, one of ``watch.stalls.KINDS``.
+    """
+
+    kind: str
+    source: str
+    executions: int
+
+
+@dataclass(frozen=True)
 class LaunchRecord:
     """One launch: ``instructions`` counts wavefront-instructions by class, ``lanes`` the active lanes of the vector
-    classes. ``lds_conflicts`` are cycles lost to bank conflicts, counted in mode ``trace`` alone (see ``banks``).
+    classes. Counted in mode ``trace`` alone: ``lds_conflicts``, cycles lost to bank conflicts (see ``banks``),
+    ``stalls``, and ``sources``, wavefront-instructions by source position with its inline chain.
     """
 
     kernel: str
@@ -39,3 +51,5 @@ class LaunchRecord:
     lanes: dict[str, int]
     accesses: list[Access]
     lds_conflicts: int = 0
+    stalls: list[Stall] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)

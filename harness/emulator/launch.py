@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.emulator import entry, modes
 from harness.emulator.allocations import Allocations, Table
-from harness.emulator.counters import Access, LaunchRecord
+from harness.emulator.counters import Access, LaunchRecord, Stall
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.hostcall import Hostcall
 from harness.emulator.listing import Instruction
@@ -186,8 +186,11 @@ class Launch:
         self.record_it: Callable[[], None] = lambda: None
         # Wavefront -> the address that it read last in a loop, and the reading instruction; kept by watched modes.
         self.polls: dict[int, tuple[int, Instruction]] = {}
-        # Cycles lost to bank conflicts; a watched mode counts them.
+        # A watched mode counts these: cycles lost to bank conflicts, waits with something outstanding by kind and
+        # source, instructions by source.
         self.lds_conflicts = 0
+        self.stalls: dict[tuple[str, str], int] = {}
+        self.sources: dict[str, int] = {}
         self.waves = [0] * len(program.segments)
         self.lanes = [0] * len(program.segments)
         self.executions = [0] * len(program.accesses)
@@ -282,4 +285,6 @@ class Launch:
             lanes,
             accesses,
             self.lds_conflicts,
+            [Stall(*key, count) for key, count in sorted(self.stalls.items())],
+            self.sources,
         )

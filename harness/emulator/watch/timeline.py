@@ -1,4 +1,4 @@
-"""Mode ``trace``: what happened when, as a timeline for Perfetto, an access log and a heat map.
+"""Mode ``trace``: what happened when, as a timeline for Perfetto, an access log, a heat map, and what was waited for.
 
     driver = emulator.activate(mode="trace")
     kernel[grid](tensor, ...)
@@ -21,14 +21,16 @@ import numpy as np
 from harness.emulator import native
 from harness.emulator.banks import bank_conflicts
 from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, LdsAccess
+from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, LdsAccess, ScalarAccess
 from harness.emulator.ops.table import Step
 from harness.emulator.program import Decoded
 from harness.emulator.state import Wavefronts
 from harness.emulator.watch import heat, perfetto
 from harness.emulator.watch.base import Watch
+from harness.emulator.watch.check.queues import counts_of
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.shadow import Shadow
+from harness.emulator.watch.stalls import Stalls
 
 if TYPE_CHECKING:
     from harness.emulator.launch import Chunk, Launch
@@ -89,6 +91,9 @@ class LaunchSpan:
     waves_per_group: int
     start: int
     end: int | None = None
+
+
+_CACHE_OPERATIONS = {"buffer_wbl2": "write-back", "buffer_inv": "invalidate"}
 
 
 @dataclass(eq=False)
@@ -169,6 +174,7 @@ class Trace(Watch):
         self._totals: dict[int, _Totals] = {}
         self._shadow = Shadow()
         self._launches: dict[int, int] = {}
+        self._stalls: dict[int, Stalls] = {}
         # When each wavefront began what it does, by launch: its start, or the last barrier.
         self._since: dict[int, dict[int, int]] = {}
         self._arrived: dict[tuple[int, int], tuple[int, str]] = {}
@@ -176,12 +182,14 @@ class Trace(Watch):
     def begin(self, closed: bool) -> None:
         self._shadow.clear()  # the host may have written since
         self._launches.clear()
+        self._stalls.clear()
         self._since.clear()
         self._arrived.clear()
 
     def start(self, launch: Launch) -> None:
         number = len(self.timeline.launches)
         self._launches[id(launch)] = number
+        self._stalls[id(launch)] = Stalls(launch)
         self._since[number] = {}
         self._totals.setdefault(launch.rank, _Totals())
         span = LaunchSpan(launch.rank, launch.program.name, launch.grid, launch.waves_per_group, self.timeline.now)
@@ -206,6 +214,8 @@ class Trace(Watch):
 
     def finish(self, launch: Launch) -> None:
         self.timeline.launches[self._launches.pop(id(launch))].end = self.timeline.now
+        del self._stalls[id(launch)]
+        launch.sources = _by_source(launch)
 
     def instrument(self, decoded: Decoded) -> Step | None:
         access = decoded.access
@@ -213,7 +223,12 @@ class Trace(Watch):
             return self._logged(access, decoded.step)
         if isinstance(access, LdsAccess):
             return self._counted(access, decoded.step)
-        if decoded.instruction.mnemonic == "s_waitcnt":
+        if isinstance(access, ScalarAccess):
+            return self._issuing("scalar", decoded.step)
+        mnemonic = decoded.instruction.mnemonic
+        if mnemonic in _CACHE_OPERATIONS:
+            return self._issuing(_CACHE_OPERATIONS[mnemonic], decoded.step)
+        if mnemonic == "s_waitcnt":
             return self._waiting(decoded.instruction, decoded.step)
         return self._ticking(decoded.step)
 
@@ -242,10 +257,22 @@ class Trace(Watch):
 
         return step
 
-    def _waiting(self, instruction: Instruction, plain: Step | None) -> Step:
+    def _issuing(self, kind: str, plain: Step | None) -> Step:
         ticking = self._ticking(plain)
 
         def step(wf: Wavefronts) -> None:
+            stalls = self._stalls[id(wf.chunk.launch)]
+            for wave in wf.wave.tolist():
+                stalls.issue(wave, kind)
+            ticking(wf)
+
+        return step
+
+    def _waiting(self, instruction: Instruction, plain: Step | None) -> Step:
+        ticking, counts = self._ticking(plain), counts_of(instruction)
+
+        def step(wf: Wavefronts) -> None:
+            self._stalls[id(wf.chunk.launch)].wait(wf, instruction, *counts)
             for i, wave in enumerate(wf.wave.tolist()):
                 at = self.timeline.now + i
                 self._span(wf.chunk.launch.rank, wave, instruction.text, at, at + 1, instruction.source)
@@ -254,7 +281,7 @@ class Trace(Watch):
         return step
 
     def _counted(self, access: LdsAccess, plain: Step | None) -> Step:
-        ticking, stores = self._ticking(plain), access.kind != LOAD
+        ticking, stores = self._issuing("lds", plain), access.kind != LOAD
 
         def step(wf: Wavefronts) -> None:
             launch, mask = wf.chunk.launch, wf.exec_mask
@@ -298,12 +325,16 @@ class Trace(Watch):
         totals = self._totals[launch.rank]
         number, begin = self._launches[id(launch)], self.timeline.now - len(wf)
         kind = {LOAD: heat.READ, STORE: heat.WRITTEN, ATOMIC: heat.ATOMIC}.get(access.kind, heat.READ)
+        outstanding = {LOAD: "load", STORE: "store", ATOMIC: "atomic"}.get(access.kind, "load")
+        peers = wf.chunk.table[2]
         for row, wave in enumerate(wf.wave.tolist()):
             mask = taking[row]
             chosen = addresses[row, mask]
+            where = np.searchsorted(starts, chosen, side="right") - 1
+            far = bool(peers[where[where >= 0]].any())
+            self._stalls[id(launch)].issue(wave, f"peer {outstanding}" if far else outstanding)
             if not len(chosen):
                 continue
-            where = np.searchsorted(starts, chosen, side="right") - 1
             for at in np.unique(where[where >= 0]).tolist():
                 allocation = table[at]
                 some = chosen[where == at]
@@ -351,6 +382,21 @@ class Trace(Watch):
             samples.append(sample)
         else:
             samples[-1] = sample
+
+
+def _by_source(launch: Launch) -> dict[str, int]:
+    """Wavefront-instructions by source position."""
+    counts: dict[str, int] = {}
+    code = launch.program.listing.instructions
+    for block in launch.program.blocks:
+        at = block.first
+        for segment in block.segments:
+            behind = at + sum(segment.counts.values())
+            if waves := launch.waves[segment.index]:
+                for instruction in code[at:behind]:
+                    counts[instruction.source] = counts.get(instruction.source, 0) + waves
+            at = behind
+    return counts
 
 
 def _who(record: Record) -> tuple[int, int]:

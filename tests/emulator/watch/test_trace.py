@@ -3,6 +3,7 @@
 import json
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,6 +207,61 @@ def test_lds_bank_conflicts_are_counted(tmp_path):
     watch.write(tmp_path / "run.json")
     found = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     assert [e["args"]["cycles"] for e in found if e["name"] == "LDS bank conflicts"] == [62, 124]
+
+
+def run_listing(code):
+    """The record of one wavefront of a listing in which s[0:1] is the address of a dword."""
+    watch, dword = Trace(), np.zeros(1, np.uint32)
+    kernarg = np.array([dword.ctypes.data], np.uint64).view(np.uint8)
+    lines = ["s_load_dwordx2 s[0:1], s[0:1], 0x0", "s_waitcnt lgkmcnt(0)", "v_mov_b32_e32 v1, 0", *code, "s_endpgm"]
+    text = "\n".join(line if line.endswith(":") else "\t" + line for line in lines)
+    program = decode(litmus._LISTING.format(name="listed", code=text), watch=watch)
+    allocations = Allocations()
+    allocations.register(dword.ctypes.data, 4, "dword")
+    launch = Launch(program, (1, 1, 1), 1, 0, kernarg, allocations)
+    Scheduler([[launch]], watch).run()
+    return launch.record("", "")
+
+
+def stalls(record):
+    """Kind -> how many."""
+    counts = defaultdict(int)
+    for stall in record.stalls:
+        counts[stall.kind] += stall.executions
+    return dict(counts)
+
+
+def test_waits_are_counted_by_what_is_outstanding():
+    """The second wait finds one load and one store in flight and allows one: it waits for the load. The last finds
+    nothing."""
+    record = run_listing([
+        "global_load_dword v2, v1, s[0:1]", "global_store_dword v1, v1, s[0:1]", "s_waitcnt vmcnt(2)",
+        "s_waitcnt vmcnt(1)", "s_waitcnt vmcnt(0)", "buffer_wbl2 sc0 sc1", "s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(0)",
+    ])  # fmt: skip
+    assert stalls(record) == {"scalar": 1, "load": 1, "store": 1, "write-back": 1}
+
+
+def test_waits_for_a_peer(driver):
+    """Triton's release waits for the stores of the wavefront that raises the flag alone: one of each work-group."""
+    message(driver)
+    put, get = driver.drain_launches()
+    assert stalls(put)["peer store"] == 2
+    assert not any(stall.kind.startswith("peer") for stall in get.stalls)
+    assert all("race_kernels.py" in stall.source for stall in (*put.stalls, *get.stalls))
+
+
+def test_instructions_by_source_are_all_instructions(driver):
+    message(driver)
+    put, get = driver.drain_launches()
+    for record in (put, get):
+        assert sum(record.sources.values()) == sum(record.instructions.values())
+    at = next(
+        n
+        for n, text in enumerate(Path(kernels.__file__).read_text().splitlines(), 1)
+        if "while tl.atomic_add(flag" in text
+    )
+    polls = sum(count for source, count in get.sources.items() if f"race_kernels.py:{at}:" in source)
+    assert 0 < polls < sum(get.sources.values())
 
 
 # -- bounds ----------------------------------------------------------------------------------------------------------
