@@ -3,5 +3,6 @@
 from .all_gather import all_gather, all_gather_config
 from .config import Config
 from .reduce_op import ReduceOp
+from .tuning import tuned_config
 
-__all__ = ["Config", "ReduceOp", "all_gather", "all_gather_config"]
+__all__ = ["Config", "ReduceOp", "all_gather", "all_gather_config", "tuned_config"]
