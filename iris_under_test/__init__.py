@@ -5,7 +5,7 @@
 collectives. Importing this package does no work and needs no GPU.
 """
 
-from . import bench, ccl, experimental, gluon
+from . import bench, ccl, experimental, gluon, x
 from .bench import do_bench
 from .device.triton import (
     DeviceContext,
@@ -23,6 +23,8 @@ from .device.triton import (
     put,
     store,
 )
+from .device.triton.tile_collectives import AllReduceConfig
+from .device.triton.tiles import TensorView, Tile, TileView, make_tensor_view
 from .host import tensor_creation
 from .host.iris import Iris, iris
 from .host.logging import DEBUG, ERROR, INFO, WARNING, logger, set_logger_level
@@ -36,9 +38,13 @@ __all__ = [
     "ERROR",
     "INFO",
     "WARNING",
+    "AllReduceConfig",
     "CUDAArrayInterface",
     "DeviceContext",
     "Iris",
+    "TensorView",
+    "Tile",
+    "TileView",
     "TraceEvent",
     "atomic_add",
     "atomic_and",
@@ -61,9 +67,11 @@ __all__ = [
     "is_simulation_env",
     "load",
     "logger",
+    "make_tensor_view",
     "put",
     "set_logger_level",
     "store",
     "tensor_creation",
     "tensor_from_ptr",
+    "x",
 ]

@@ -17,7 +17,7 @@ from triton.language.core import _aggregate as aggregate
 
 from iris_under_test.device.cache_key import SourceHash
 
-from . import ops
+from . import ops, tile_collectives
 from .tracing import DeviceTracing, device_tracing
 
 __all__ = ["DeviceContext"]
@@ -160,6 +160,61 @@ class DeviceContext:
     def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None, hint: tl.constexpr = None):
         """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
         return ops.atomic_cas(pointer, cmp, val, self.rank, to_rank, self.heap_bases, sem, scope, hint)
+
+    @triton.jit
+    def all_gather(self, tile, dst_view, dim: tl.constexpr):
+        """Writes ``tile.data`` into every rank's ``dst_view``: for this and the following, see ``tile_collectives``."""
+        tile_collectives.all_gather(tile, dst_view, dim, self)
+
+    @triton.jit
+    def all_to_all(self, tile, src_view, dst_view, N_per_rank):
+        """The tile of column block j of the own ``src_view`` goes to rank j."""
+        tile_collectives.all_to_all(tile, src_view, dst_view, N_per_rank, self)
+
+    @triton.jit
+    def gather(self, tile, src_view, source_rank):
+        """Returns ``source_rank``'s tile."""
+        return tile_collectives.gather(tile, src_view, source_rank, self)
+
+    @triton.jit
+    def set_ready(self, tile, view, locks):
+        """Tells all ranks that this rank's tile of ``view`` is there."""
+        tile_collectives.set_ready(tile, view, locks, self)
+
+    @triton.jit
+    def reduce_scatter(self, tile, src_view, dst_view, locks):
+        """The tile's sum, on the rank that owns it."""
+        tile_collectives.reduce_scatter(tile, src_view, dst_view, locks, self)
+
+    @triton.jit
+    def all_reduce(self, tile, src_view, dst_view, config):
+        """One of the following, by an ``AllReduceConfig``."""
+        tile_collectives.all_reduce(tile, src_view, dst_view, config, self)
+
+    @triton.jit
+    def all_reduce_atomic(self, tile, dst_view):
+        """The tile's sum on every rank, by atomics."""
+        tile_collectives.all_reduce_atomic(tile, dst_view, self)
+
+    @triton.jit
+    def all_reduce_spinlock(self, tile, dst_view, locks):
+        """The tile's sum on every rank, under a lock per tile."""
+        tile_collectives.all_reduce_spinlock(tile, dst_view, locks, self)
+
+    @triton.jit
+    def all_reduce_one_shot(self, tile, src_view, dst_view, locks):
+        """The tile's sum on every rank, each of which reads all."""
+        tile_collectives.all_reduce_one_shot(tile, src_view, dst_view, locks, self)
+
+    @triton.jit
+    def all_reduce_two_shot(self, tile, src_view, dst_view, locks):
+        """The tile's sum on every rank, written by the one that owns it."""
+        tile_collectives.all_reduce_two_shot(tile, src_view, dst_view, locks, self)
+
+    @triton.jit
+    def all_reduce_ring(self, tile, src_view, dst_view):
+        """The tile's sum on every rank, read around the ring."""
+        tile_collectives.all_reduce_ring(tile, src_view, dst_view, self)
 
 
 DeviceContext.cache_key = SourceHash()

@@ -1,0 +1,282 @@
+"""Collectives of one tile, for Triton kernels that compute or load a tile and share it at once.
+
+Every rank runs the same kernel; tile (pid_m, pid_n) of one rank meets the same tile of the others. All views must lie
+at the same offset of every rank's heap. Nothing waits for other ranks but where ``locks`` says so:
+
+* ``all_gather``, ``all_to_all`` and ``all_reduce_atomic`` write into other ranks' views as they come. What they write
+  to must be free there before (and zero, for atomic), and is complete when the kernels of all ranks have ended: put a
+  barrier (``Iris.device_barrier``) before and behind.
+* ``gather`` and ``all_reduce_ring`` read other ranks' views, which must be complete: a barrier before.
+* ``reduce_scatter``, ``all_reduce_one_shot`` and ``all_reduce_two_shot`` read other ranks' ``src_view`` too, but wait
+  for it tile by tile: ``locks`` is an int32 tensor on the heap, zero before the kernel, with an element per tile,
+  ``pid_m * tiles_n + pid_n``. A rank stores its tile, then ``set_ready`` makes its own element 1. Results are complete
+  as above. A program that waits keeps its place on the device, so tiles must be made ready in one order: program p of
+  every rank with the same tiles as program p of the others will do, or no more programs than are resident.
+* ``all_reduce_spinlock`` takes ``locks`` of the same form, zero before, as locks, and leaves them zero.
+
+Sums of 16-bit and narrower floats are taken in float32 and rounded once, those of other types in their own type
+(integers wrap). The published text excludes bfloat16 from that. Flags and locks are released and acquired at system
+scope, by all wavefronts of a program: see ``device.fences``. In the reference they are at gpu scope.
+
+The last parameter is the ``DeviceContext``, whose methods of the same names these are; world size at compile time.
+"""
+
+# No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
+import triton
+import triton.language as tl
+from triton.language.core import _aggregate as aggregate
+from triton.language.target_info import is_hip
+
+from iris_under_test.device.cache_key import SourceHash
+from iris_under_test.device.fences import acquired, released
+from iris_under_test.device.signals import POLL_LIMIT
+
+__all__ = [
+    "ATOMIC", "ONE_SHOT", "RING", "SPINLOCK", "TWO_SHOT", "AllReduceConfig", "all_gather", "all_reduce",
+    "all_reduce_atomic", "all_reduce_one_shot", "all_reduce_ring", "all_reduce_spinlock", "all_reduce_two_shot",
+    "all_to_all", "gather", "reduce_scatter", "set_ready",
+]  # fmt: skip
+
+ATOMIC, RING, TWO_SHOT, ONE_SHOT, SPINLOCK = (tl.constexpr(code) for code in range(5))
+"""``AllReduceConfig.variant_code``: in the order in which ``ccl.Config`` names the variants."""
+
+
+@aggregate
+class AllReduceConfig:
+    """How ``all_reduce`` does it: ``variant_code``, constexpr, is ATOMIC or another of the five; ``locks_ptr`` is the
+    tensor that one-shot, two-shot and spinlock need; the others ignore it."""
+
+    variant_code: tl.constexpr
+    locks_ptr: tl.tensor
+
+    @triton.constexpr_function
+    def __init__(self, variant_code, locks_ptr):
+        self.variant_code = tl.constexpr(variant_code)
+        self.locks_ptr = locks_ptr
+
+
+AllReduceConfig.cache_key = SourceHash()
+
+
+@triton.jit
+def all_gather(tile, dst_view, dim: tl.constexpr, ctx):
+    """Writes ``tile.data`` into every rank's ``dst_view``, behind the tiles of the ranks below.
+
+    ``dim`` 0: ``dst_view`` is (W*M, N) for tiles of (M, N), rank r's are rows [r*M, r*M + M); else (M, W*N), and so
+    with columns. What of the tile is outside (M, N) is not written.
+    """
+    if dim == 0:
+        rows_each = tl.cast(dst_view.M, tl.int64) // ctx.world_size
+        _, _, mask = tile.layout(rows_each, dst_view.N)
+        pointers, mask = dst_view.offset_tile_ptr(tile, ctx.rank * rows_each, 0, mask)
+        _store_everywhere(pointers, tile.data, mask, ctx)
+    else:
+        columns_each = tl.cast(dst_view.N, tl.int64) // ctx.world_size
+        # Triton does not know what a quotient divides by, and would store element by element.
+        if columns_each % 16 == 0:
+            _gather_columns(tile, dst_view, tl.multiple_of(columns_each, 16), ctx)
+        else:
+            _gather_columns(tile, dst_view, columns_each, ctx)
+
+
+@triton.jit
+def all_to_all(tile, src_view, dst_view, N_per_rank, ctx):
+    """Copies the tile of column block j of the own ``src_view`` to column block ``ctx.rank`` of rank j's ``dst_view``.
+
+    Both views are (M, W*N_per_rank); ``tile``, of which only the place counts, is one of (M, N_per_rank).
+    """
+    _, _, mask = tile.layout(src_view.M, N_per_rank)
+    size = tl.cast(N_per_rank, tl.int64)
+    there, there_mask = dst_view.offset_tile_ptr(tile, 0, ctx.rank * size, mask)
+    for step in tl.static_range(ctx.world_size):
+        to_rank = (ctx.rank + step) % ctx.world_size
+        here, here_mask = src_view.offset_tile_ptr(tile, 0, to_rank * size, mask)
+        ctx.store(there, tl.load(here, mask=here_mask), to_rank, mask=there_mask)
+
+
+@triton.jit
+def gather(tile, src_view, source_rank, ctx):
+    """Returns ``source_rank``'s tile of ``src_view``, a block; elements outside the view are 0."""
+    pointers, mask = src_view.tile_ptr(tile)
+    return ctx.load(pointers, source_rank, mask=mask, other=0)
+
+
+@triton.jit
+def set_ready(tile, view, locks, ctx):
+    """Makes ``locks``'s element of ``tile`` 1: whatever the program did before is seen by who finds it.
+
+    ``view``: the one whose tiles are counted. Not part of the published surface, whose users write an exchange with
+    release order there; that does not cover what other wavefronts stored (see ``device.fences``).
+    """
+    released()
+    ctx.atomic_xchg(locks + _tile_id(tile, view), 1, ctx.rank, sem="release", scope="sys")
+
+
+@triton.jit
+def reduce_scatter(tile, src_view, dst_view, locks, ctx):
+    """On the rank that owns ``tile``: its sum over all ranks' ``src_view`` into the own ``dst_view``.
+
+    Nothing on other ranks. Both views are (M, N). Of T tiles, rank r owns numbers [r*S, r*S + S), S = T // W, and the
+    last rank all behind. Waits for all ranks' ``locks``. Added in the order of ranks.
+
+    Example: 5 tiles, 2 ranks: rank 0 owns tiles 0 and 1, rank 1 owns 2, 3 and 4.
+    """
+    number = _tile_id(tile, src_view)
+    share = src_view.number_of_tiles(tile.block_m, tile.block_n) // ctx.world_size
+    if number >= ctx.rank * share and (ctx.rank == ctx.world_size - 1 or number < (ctx.rank + 1) * share):
+        all_reduce_one_shot(tile, src_view, dst_view, locks, ctx)
+
+
+@triton.jit
+def all_reduce_atomic(tile, dst_view, ctx):
+    """Adds ``tile.data`` to the tile of every rank's ``dst_view``, which is zero before, by atomics.
+
+    Sums are taken in ``dst_view``'s type, which must be float or 32 or 64 bits wide, in no fixed order: give 16-bit
+    tiles a float32 view where that matters.
+    """
+    element: tl.constexpr = dst_view.ptr.dtype.element_ty
+    tl.static_assert(
+        element.primitive_bitwidth >= 32 or (element.is_floating() and element.primitive_bitwidth == 16),
+        "all_reduce_atomic: there are atomics of 16-bit floats, and of types of 32 and 64 bits",
+    )
+    pointers, mask = dst_view.tile_ptr(tile)
+    data = tile.data.to(element)
+    for step in tl.static_range(ctx.world_size):
+        to_rank = (ctx.rank + step) % ctx.world_size
+        ctx.atomic_add(pointers, data, to_rank, mask=mask, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def all_reduce_spinlock(tile, dst_view, locks, ctx):
+    """Adds ``tile.data`` to the tile of every rank's ``dst_view``, which is zero before, under that rank's lock.
+
+    In no fixed order; each sum is rounded to ``dst_view``'s type.
+    """
+    pointers, mask = dst_view.tile_ptr(tile)
+    lock = locks + _tile_id(tile, dst_view)
+    for step in range(ctx.world_size):
+        to_rank = (ctx.rank + step) % ctx.world_size
+        _poll(lock, to_rank, True, ctx)
+        acquired()
+        held = ctx.load(pointers, to_rank, mask=mask, other=0)
+        ctx.store(pointers, _widened(held) + _widened(tile.data), to_rank, mask=mask)
+        released()
+        ctx.atomic_xchg(lock, 0, to_rank, sem="release", scope="sys")
+
+
+@triton.jit
+def all_reduce_one_shot(tile, src_view, dst_view, locks, ctx):
+    """The tile's sum over all ranks' ``src_view`` into the own ``dst_view``; every rank reads every rank.
+
+    Waits for all ranks' ``locks``. Added in the order of ranks: the same bits on every rank, every time.
+    """
+    _wait_for_all(locks + _tile_id(tile, src_view), ctx)
+    total = _total(tile, src_view, 0, ctx)
+    pointers, mask = dst_view.tile_ptr(tile)
+    tl.store(pointers, total.to(dst_view.ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def all_reduce_two_shot(tile, src_view, dst_view, locks, ctx):
+    """On the rank that owns ``tile``, number % W: its sum over all ranks' ``src_view`` into every rank's ``dst_view``.
+
+    Nothing on other ranks. Waits for all ranks' ``locks``. Added in the order of ranks: the same bits on every rank,
+    every time.
+    """
+    number = _tile_id(tile, src_view)
+    if number % ctx.world_size == ctx.rank:
+        _wait_for_all(locks + number, ctx)
+        total = _total(tile, src_view, 0, ctx)
+        pointers, mask = dst_view.tile_ptr(tile)
+        _store_everywhere(pointers, total.to(dst_view.ptr.dtype.element_ty), mask, ctx)
+
+
+@triton.jit
+def all_reduce_ring(tile, src_view, dst_view, ctx):
+    """The tile's sum over all ranks' ``src_view`` into the own ``dst_view``, read around the ring.
+
+    Tile number t is read from rank t % W first, then from the next, and so on: programs on different tiles read from
+    different ranks at a time, and every rank adds in the same order: the same bits on every rank, every time. There is
+    no parameter for flags, so ``src_view`` must be complete before (see above), and no partial sums are passed on.
+    """
+    total = _total(tile, src_view, _tile_id(tile, src_view) % ctx.world_size, ctx)
+    pointers, mask = dst_view.tile_ptr(tile)
+    tl.store(pointers, total.to(dst_view.ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def all_reduce(tile, src_view, dst_view, config, ctx):
+    """The all_reduce that ``config``, an ``AllReduceConfig``, names; ``tile`` is a Tile with data for ATOMIC and
+    SPINLOCK."""
+    if config.variant_code == ATOMIC:
+        all_reduce_atomic(tile, dst_view, ctx)
+    elif config.variant_code == RING:
+        all_reduce_ring(tile, src_view, dst_view, ctx)
+    elif config.variant_code == TWO_SHOT:
+        all_reduce_two_shot(tile, src_view, dst_view, config.locks_ptr, ctx)
+    elif config.variant_code == ONE_SHOT:
+        all_reduce_one_shot(tile, src_view, dst_view, config.locks_ptr, ctx)
+    else:
+        tl.static_assert(config.variant_code == SPINLOCK, "AllReduceConfig: variant_code is none of the five")
+        all_reduce_spinlock(tile, dst_view, config.locks_ptr, ctx)
+
+
+@triton.jit
+def _gather_columns(tile, dst_view, columns_each, ctx):
+    _, _, mask = tile.layout(dst_view.M, columns_each)
+    pointers, mask = dst_view.offset_tile_ptr(tile, 0, ctx.rank * columns_each, mask)
+    _store_everywhere(pointers, tile.data, mask, ctx)
+
+
+@triton.jit
+def _store_everywhere(pointers, data, mask, ctx):
+    """The own rank first, then its neighbours: not all ranks write to the same one at the same time."""
+    for step in tl.static_range(ctx.world_size):
+        ctx.store(pointers, data, (ctx.rank + step) % ctx.world_size, mask=mask)
+
+
+@triton.jit
+def _total(tile, view, first, ctx):
+    """The tile's sum over all ranks, beginning with rank ``first``; wide as ``_widened`` has it."""
+    pointers, mask = view.tile_ptr(tile)
+    total = _widened(ctx.load(pointers, first, mask=mask, other=0))
+    for step in tl.static_range(1, ctx.world_size):
+        total += _widened(ctx.load(pointers, (first + step) % ctx.world_size, mask=mask, other=0))
+    return total
+
+
+@triton.jit
+def _widened(data):
+    if data.dtype.is_floating() and data.dtype.primitive_bitwidth < 32:
+        data = data.to(tl.float32)
+    return data
+
+
+@triton.jit
+def _tile_id(tile, view):
+    return tl.cast(tile.pid_m, tl.int64) * tl.cdiv(tl.cast(view.N, tl.int64), tile.block_n) + tile.pid_n
+
+
+@triton.jit
+def _wait_for_all(flag, ctx):
+    """Until ``flag`` is 1 on every rank; then what they did before is seen by all wavefronts."""
+    for step in range(ctx.world_size):
+        _poll(flag, (ctx.rank + step) % ctx.world_size, False, ctx)
+    acquired()
+
+
+@triton.jit
+def _poll(word, rank, LOCK: tl.constexpr, ctx):
+    """Until ``rank``'s ``word`` is 1; with LOCK, until it was 0 and is now 1. Acquires at system scope."""
+    polls = 0
+    missing = 1
+    while missing != 0:
+        if LOCK:
+            missing = ctx.atomic_xchg(word, 1, rank, sem="acquire", scope="sys")
+        else:
+            missing = ctx.atomic_add(word, 0, rank, sem="acquire", scope="sys") - 1
+        if is_hip() and missing != 0:
+            # 64 clocks without a poll: the link and the wavefronts beside this one have better things to do.
+            missing = tl.inline_asm_elementwise("s_sleep 1", "=v,0", [missing], dtype=tl.int32, is_pure=False, pack=1)
+        polls += 1
+        tl.device_assert(polls < POLL_LIMIT, "a tile of another rank is not ready, or its lock is never given back")
