@@ -29,7 +29,8 @@ own row are at least 7.
 
 import triton
 import triton.language as tl
-from triton.language.target_info import is_hip
+
+from .fences import observe, pause, peek, poke, publish
 
 __all__ = ["MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
 
@@ -58,18 +59,9 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
     words = ()
     for step in tl.static_range(SIZE):
         words += (_row(pads, (member + step) % SIZE, SIZE, program) + member,)
-    if is_hip():
-        tl.inline_asm_elementwise(
-            "buffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0) lgkmcnt(0)\nv_mov_b32 $0, 0",
-            "=v,~{memory}", [], tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    else:
-        tl.inline_asm_elementwise(
-            "fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1
-        )
-    tl.debug_barrier()
+    publish()
     for step in tl.static_range(SIZE):
-        tl.atomic_xchg(words[step], turn, sem="relaxed", scope="sys")  # remote
+        poke(words[step], turn)
 
 
 @triton.jit
@@ -80,21 +72,12 @@ def wait(pads, member, SIZE: tl.constexpr, program, turn):
     while late > 0:
         late = 0
         for other in tl.static_range(SIZE):
-            seen = tl.load(row + other, volatile=True)
-            late += (seen - turn < 0).to(tl.int32)
-        if is_hip() and late > 0:
-            # 64 clocks without a poll: the link and the wavefronts beside this one have better things to do.
-            late = tl.inline_asm_elementwise("s_sleep 1", "=v,0", [late], dtype=tl.int32, is_pure=False, pack=1)
+            late += (peek(row + other) - turn < 0).to(tl.int32)
+        if late > 0:
+            pause()
         polls += 1
         tl.device_assert(polls < POLL_LIMIT, "a member of the group has not arrived")
-    if is_hip():
-        tl.inline_asm_elementwise(
-            "buffer_inv sc0 sc1\nv_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, is_pure=False, pack=1
-        )
-    else:
-        tl.inline_asm_elementwise(
-            "fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1
-        )
+    observe()
 
 
 @triton.jit
