@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
-
-from . import all_gather as _module_function
-from .config import Config
+from . import all_gather, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scatter
 
 if TYPE_CHECKING:
     from iris_under_test.host.iris import Iris
 
 __all__ = ["InstanceCollectives"]
+
+
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as a method: the instance, its parameter ``ctx``, is the object's own."""
+    signature = inspect.signature(function)
+    place = list(signature.parameters).index("ctx")
+
+    @functools.wraps(function)
+    def method(self: InstanceCollectives, *args: Any, **kwargs: Any) -> Any:
+        before, after = args[:place], args[place:]
+        if len(before) < place:
+            # Tensors by keyword: so must be the instance.
+            return function(*before, ctx=self._instance, **kwargs)
+        return function(*before, self._instance, *after, **kwargs)
+
+    parameters = [each for name, each in signature.parameters.items() if name != "ctx"]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = signature.replace(parameters=[own, *parameters])  # type: ignore[attr-defined]
+    method.__doc__ = f"See ``ccl.{function.__name__}``."
+    return method
 
 
 class InstanceCollectives:
@@ -22,13 +41,11 @@ class InstanceCollectives:
     def __init__(self, instance: Iris) -> None:
         self._instance = instance
 
-    def all_gather(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup | None = None,
-        async_op: bool = False,
-        config: Config | None = None,
-    ) -> None:
-        """See ``ccl.all_gather``."""
-        _module_function(output_tensor, input_tensor, self._instance, group, async_op, config)
+    all_gather = _bound(all_gather)
+    all_to_all = _bound(all_to_all)
+    reduce_scatter = _bound(reduce_scatter)
+    broadcast = _bound(broadcast)
+    reduce = _bound(reduce)
+    scatter = _bound(scatter)
+    gather = _bound(gather)
+    barrier = _bound(barrier)

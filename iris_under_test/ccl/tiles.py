@@ -8,7 +8,14 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-__all__ = ["grouped_tile", "spread_over_xcds", "triton_grouped_tile", "triton_spread_over_xcds"]
+__all__ = [
+    "grouped_tile",
+    "share_of",
+    "spread_over_xcds",
+    "triton_grouped_tile",
+    "triton_share_of",
+    "triton_spread_over_xcds",
+]
 
 
 def _grouped_tile(tile_id, tiles_m, tiles_n, GROUP_M: gl.constexpr):
@@ -41,5 +48,36 @@ def _spread_over_xcds(pid, num_programs, NUM_XCDS: gl.constexpr, CHUNK: gl.const
     return spread
 
 
-grouped_tile, spread_over_xcds = gluon.jit(_grouped_tile), gluon.jit(_spread_over_xcds)
+def _share_of(tiles, member, root, SHARED: gl.constexpr, STRIDING: gl.constexpr, SIZE: gl.constexpr):
+    """(first, count, stride) of the tiles that a member moves. STRIDING: every so many-th one, else a run of them.
+
+    SHARED: "none", all tiles are every member's; "root", they are the root's alone; "all", the members share them;
+    "others", all members but the root do.
+
+    Example: 7 tiles shared by 3 members: (0, 3, 1) (3, 3, 1) (6, 1, 1); striding (0, 3, 3) (1, 2, 3) (2, 2, 3).
+    """
+    first, count, stride = tiles * 0, tiles, 1
+    if SHARED == "root":
+        count = tiles * (member == root)
+    elif SHARED != "none":
+        sharers: gl.constexpr = SIZE if SHARED == "all" else SIZE - 1
+        place = member if SHARED == "all" else (member + SIZE - root - 1) % SIZE
+        if STRIDING:
+            first, stride = tiles * 0 + place, sharers
+            count = (tiles - place + sharers - 1) // sharers
+        else:
+            share = (tiles + sharers - 1) // sharers
+            first = share * place
+            count = tiles - first
+            if count > share:
+                count = share
+        if SHARED == "others":
+            count = count * (place < SIZE - 1)
+        if count < 0:
+            count = tiles * 0
+    return first, count, stride
+
+
+grouped_tile, spread_over_xcds, share_of = gluon.jit(_grouped_tile), gluon.jit(_spread_over_xcds), gluon.jit(_share_of)
 triton_grouped_tile, triton_spread_over_xcds = triton.jit(_grouped_tile), triton.jit(_spread_over_xcds)
+triton_share_of = triton.jit(_share_of)

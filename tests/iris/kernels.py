@@ -11,7 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from harness.isa import Fingerprint, fingerprint
-from iris_under_test.ccl.gluon.all_gather import persistent_all_gather
+from iris_under_test.ccl.gluon.move import move
 from iris_under_test.gluon import IrisDeviceCtx
 
 ITEM_SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
@@ -113,14 +113,14 @@ def atomic(op: str, dtype: str, sem: str | None = None, scope: str | None = None
 @functools.cache
 def all_gather(dtype: str, aligned: bool = True, contiguous: bool = True) -> Fingerprint:
     """Four ranks, the default tile; ``aligned``: N and the row strides are known to be multiples of 16."""
-    kernel = persistent_all_gather
     constants = {
-        "IrisDeviceCtx": IrisDeviceCtx, "WORLD_SIZE": 4, "BLOCK_M": 8, "BLOCK_N": 256, "GROUP_M": 4, "NUM_XCDS": 8,
-        "CHUNK": 8, "ELEMENTS_PER_LANE": min(8, 16 // ITEM_SIZES[dtype]), "LANES": 64, "WARPS": 4,
+        "FROM": "own", "TO": "all", "OP": 0, "SHARED": "none", "STRIDING": False, "IN_PLACE": False, "SIZE": 4,
+        "BLOCK_M": 8, "BLOCK_N": 256, "GROUP_M": 4, "NUM_XCDS": 8, "CHUNK": 8,
+        "ELEMENTS_PER_LANE": min(8, 16 // ITEM_SIZES[dtype]), "LANES": 64, "WARPS": 4,
     }  # fmt: skip
     if contiguous:
-        constants |= {"stride_in_n": 1, "stride_out_n": 1}
-    types = dict.fromkeys(kernel.arg_names, "i32")
-    types |= {"context_tensor": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
-    known = ("N", "stride_in_m", "stride_out_m") if aligned else ()
-    return fingerprint(compile_for_gfx942(kernel, types, constants, known))
+        constants |= {"in_n": 1, "out_n": 1}
+    types = dict.fromkeys(move.arg_names, "i32")
+    types |= {"context": "*i64", "pads": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
+    known = ("N", "in_m", "out_m", "out_step") if aligned else ()
+    return fingerprint(compile_for_gfx942(move, types, constants, known))

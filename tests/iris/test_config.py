@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from iris_under_test.ccl import Config, ReduceOp
-from iris_under_test.ccl.utils import compiler_options
+from iris_under_test.ccl.launch import compiler_options
 
 POSITIVE = (
     "block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds", "all_reduce_num_rings", "num_warps",

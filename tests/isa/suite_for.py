@@ -116,18 +116,19 @@ def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
 
 
 def gathers(env: Env, ranks: int) -> None:
-    """Launch both all_gather kernels as one of ``ranks`` ranks would; their remote stores must be 16 bytes wide."""
-    for name in ("gluon", "triton"):
-        launch = importlib.import_module(f"iris_under_test.ccl.{name}.all_gather").launch_all_gather
-        config = env.under_test.config(block_size_m=8, block_size_n=256, use_gluon=name == "gluon")
+    """Launch all_gather in both languages as one of ``ranks`` ranks would; its remote stores must be 16 bytes wide."""
+    plans = importlib.import_module("iris_under_test.ccl.plans")
+    groups = importlib.import_module("iris_under_test.host.groups")
+    pads, words = torch.zeros(ranks, dtype=torch.int64), torch.zeros(1, ranks, dtype=torch.int32)
+    members = groups.Members(tuple(range(ranks)), 0, env.context, pads, words, None)
+    for gluon in (True, False):
+        config = env.under_test.config(block_size_m=8, block_size_n=256, use_gluon=gluon)
         for dtype in (torch.float16, torch.float32):
             # Both whole tensors, and rows with something between them.
             for rows in (lambda count, width: (count, width), lambda count, width: (count, 2 * width)):
-                source, target = (torch.zeros(rows(count, 256), dtype=dtype)[:, :256] for count in (8, 8 * ranks))
-                launch(
-                    target, source, env.context, rank_in_group=0, group_size=ranks, rank_start=0, rank_stride=1,
-                    block_m=8, block_n=256, config=config,
-                )  # fmt: skip
+                source, target = (env.iris.zeros(rows(count, 256), dtype=dtype)[:, :256] for count in (8, 8 * ranks))
+                _, launch = plans.prepare_move(plans.PLANS["all_gather"], target, source, env.iris, members, config)
+                launch()
     found = findings.Findings(0)
     launched = env.launched()
     expect_width(found, launched, "store", 0, counted=False)

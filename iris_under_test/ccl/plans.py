@@ -1,0 +1,272 @@
+"""The collectives that one kernel, ``move``, is enough for: what each loads, what it stores, and who takes part in it.
+
+A further collective of that kind is one line in ``PLANS`` and a function like those in ``rooted``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.host.platform.base import warp_size
+
+from .config import Config
+from .launch import symmetric_offset
+from .reduce_op import ReduceOp
+from .tuning import tuned_config
+
+if TYPE_CHECKING:
+    from iris_under_test.host.groups import Members
+    from iris_under_test.host.iris import Iris
+
+__all__ = ["PLANS", "Plan", "check_output", "check_reduction", "check_tile", "prepare_move"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One collective. ``source``, ``target`` and ``shared`` are FROM, TO and SHARED of the kernel.
+
+    ``in_parts`` and ``out_parts``: "rows" or "columns" if the input (the output) is one such part per member.
+    ``flat``: contiguous tensors may be moved as one run, since no one can see which member moves which tile.
+    """
+
+    op: str
+    source: str
+    target: str
+    shared: str = "none"
+    in_parts: str = ""
+    out_parts: str = ""
+    flat: bool = True
+
+    @property
+    def reads_members(self) -> bool:
+        """Whether inputs of other members are read."""
+        return self.source != "own"
+
+    @property
+    def writes_members(self) -> bool:
+        """Whether outputs of other members are written."""
+        return self.target != "own"
+
+    @property
+    def reduces(self) -> bool:
+        """Whether several inputs become one."""
+        return self.source == "all"
+
+
+PLANS = {
+    "all_gather": Plan("all_gather", "own", "all", out_parts="rows"),
+    "all_gather partitioned": Plan("all_gather", "own", "one", out_parts="rows"),
+    "all_to_all": Plan("all_to_all", "own", "each", in_parts="columns", out_parts="columns", flat=False),
+    "reduce_scatter": Plan("reduce_scatter", "all", "own", shared="all", flat=False),
+    "all_reduce one_shot": Plan("all_reduce", "all", "own"),
+    "all_reduce two_shot": Plan("all_reduce", "all", "all", shared="all"),
+    "reduce": Plan("reduce", "all", "root", shared="all"),
+    "broadcast": Plan("broadcast", "root", "others", shared="others"),
+    "scatter": Plan("scatter", "own", "each", shared="root", in_parts="rows"),
+    "gather": Plan("gather", "each", "own", shared="root", out_parts="rows"),
+}
+
+_DEFAULT_TILE = (Config.block_size_m, Config.block_size_n)
+# What the Gluon kernel's default tile becomes: rows long enough for 16-byte accesses by a whole work-group.
+_FLAT_TILE = (8, 256)
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def prepare_move(
+    plan: Plan,
+    output: torch.Tensor | None,
+    source: torch.Tensor | None,
+    ctx: Iris,
+    members: Members,
+    config: Config | None,
+    *,
+    op: ReduceOp = ReduceOp.SUM,
+    root: int = 0,
+) -> tuple[str, Callable[[], None]]:
+    """Checks the tensors; returns what all members must have passed alike, and the launch. For ``launch.run``.
+
+    ``root`` is a place in the group. One of the tensors may be None where this member has no use for it.
+
+    Raises:
+        ValueError: shapes, dtypes, ``op`` or tile do not fit, or a tensor that other members reach is off the heap.
+    """
+    given = source if source is not None else output
+    assert given is not None  # sanity check: the caller has asked for the one that is needed
+    rows, columns = _part(plan, output, source, members.size)
+    told = [f"{(rows, columns)} {given.dtype}", f"root {members.ranks[root]}", repr(op)]
+    if output is not None:
+        check_output(plan.op, output)
+        if plan.writes_members:
+            told.append(f"output at {symmetric_offset(output, f'{plan.op} output', ctx)} {output.stride()}")
+    if source is not None and plan.reads_members:
+        told.append(f"input at {symmetric_offset(source, f'{plan.op} input', ctx)} {source.stride()}")
+    if plan.reduces:
+        check_reduction(plan.op, op, given.dtype)
+        if given.dtype == torch.bool:  # as bytes 0 and 1
+            op = {ReduceOp.SUM: ReduceOp.MAX, ReduceOp.PRODUCT: ReduceOp.MIN}.get(op, op)
+    size = given.element_size()
+    if config is None:
+        config = tuned_config(
+            plan.op, element_size=size, world_size=members.size, nbytes=rows * columns * size * _factor(plan, members)
+        )
+    if plan.target == "one" and config.comm_sms % members.size:
+        raise ValueError(
+            f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {members.size} ranks"
+        )
+    block_m, block_n = check_tile(config)
+    told.append(repr(config))
+    output, source = _as_words(output, plan), _as_words(source, plan)
+    in_place = plan.op == "all_reduce" and plan.target == "own" and _overlap(output, source)
+
+    def launch() -> None:
+        if rows * columns and not (plan.target == "others" and members.size == 1):
+            _launch(plan, output, source, (rows, columns), members, config, (block_m, block_n), op, root, in_place)
+
+    return ", ".join(told), launch
+
+
+def check_output(op: str, output: torch.Tensor) -> None:
+    """ValueError if elements of the output lie on each other."""
+    if output.numel() and torch._debug_has_internal_overlap(output) == 1:
+        raise ValueError(f"{op} output has elements that lie on each other: strides {output.stride()}")
+
+
+def check_reduction(op: str, reduce_op: ReduceOp, dtype: torch.dtype) -> None:
+    """ValueError if elements of ``dtype`` cannot be reduced so."""
+    if reduce_op not in list(ReduceOp):
+        raise ValueError(f"{op}: op must be one of {[one.name for one in ReduceOp]}, got {reduce_op!r}")
+    if dtype.is_complex or (dtype.is_floating_point and dtype.itemsize < 2):
+        raise ValueError(f"{op} does not reduce {dtype}")
+    if dtype.is_floating_point and reduce_op >= ReduceOp.BAND:
+        raise ValueError(f"{op}: {ReduceOp(reduce_op).name} is for integers, got {dtype}")
+
+
+def check_tile(config: Config) -> tuple[int, int]:
+    """Rows and columns of a tile. ValueError if no kernel can have such a one."""
+    tile = (config.block_size_m, config.block_size_n)
+    block_m, block_n = _FLAT_TILE if config.use_gluon and tile == _DEFAULT_TILE else tile
+    elements, lanes = block_m * block_n, warp_size() * config.num_warps
+    if config.use_gluon and (elements < lanes or elements % lanes):
+        raise ValueError(
+            f"block_size_m * block_size_n = {block_m} * {block_n} = {elements} must be a multiple of "
+            f"{lanes} = {warp_size()} lanes * {config.num_warps} warps"
+        )
+    if elements & (elements - 1):
+        raise ValueError(f"block_size_m {block_m} and block_size_n {block_n} must be powers of two")
+    return block_m, block_n
+
+
+def _part(plan: Plan, output: torch.Tensor | None, source: torch.Tensor | None, size: int) -> tuple[int, int]:
+    """(rows, columns) of what one member gives or gets, the same in input and output."""
+    parts = []
+    for what, tensor, split in (("input", source, plan.in_parts), ("output", output, plan.out_parts)):
+        if tensor is None:
+            continue
+        if tensor.dim() != 2:
+            raise ValueError(f"{plan.op} takes 2-D tensors, got an {what} of {tuple(tensor.shape)}")
+        if tensor.dtype.itemsize not in _WORDS:
+            raise ValueError(f"{plan.op} does not move {tensor.dtype}")
+        rows, columns = tensor.shape
+        if split and tensor.shape[split == "columns"] % size:
+            raise ValueError(
+                f"{plan.op}: {split} of the {what} must be a multiple of {size} ranks, got {(rows, columns)}"
+            )
+        parts.append((rows // size if split == "rows" else rows, columns // size if split == "columns" else columns))
+    if source is not None and output is not None:
+        if len(set(parts)) > 1:
+            raise ValueError(
+                f"{plan.op} of {size} ranks: input {tuple(source.shape)} and output {tuple(output.shape)} do not fit"
+            )
+        if source.dtype != output.dtype:
+            raise ValueError(f"{plan.op} output is {output.dtype}, but the input is {source.dtype}")
+    return parts[0]
+
+
+def _factor(plan: Plan, members: Members) -> int:
+    """Parts in the larger one of input and output: sizes in the tuning table are those of that."""
+    return members.size if plan.in_parts or plan.out_parts else 1
+
+
+def _as_words(tensor: torch.Tensor | None, plan: Plan) -> torch.Tensor | None:
+    """What is only moved travels as integers of the same width, so that there is one kernel for all dtypes of it."""
+    if tensor is None:
+        return None
+    if plan.reduces:
+        return tensor.view(torch.int8) if tensor.dtype == torch.bool else tensor
+    return tensor.view(_WORDS[tensor.dtype.itemsize])
+
+
+def _overlap(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Whether the memory from the first to the last element of both has a byte in common."""
+    if one is None or other is None or not one.numel() or not other.numel():
+        return False
+    (first, end), (start, stop) = (
+        (
+            t.data_ptr(),
+            t.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.itemsize,
+        )
+        for t in (one, other)
+    )
+    return first < stop and start < end
+
+
+def _launch(
+    plan: Plan,
+    output: torch.Tensor | None,
+    source: torch.Tensor | None,
+    part: tuple[int, int],
+    members: Members,
+    config: Config,
+    tile: tuple[int, int],
+    op: ReduceOp,
+    root: int,
+    in_place: bool,
+) -> None:
+    # Not at import: the one needs Gluon, and only its callers should.
+    if config.use_gluon:
+        from .gluon.move import launch_move
+    else:
+        from .triton.move import launch_move
+    rows, columns = part
+    in_step = _step(source, plan.in_parts, part)
+    out_step = _step(output, plan.out_parts, part)
+    given = source if source is not None else output
+    assert given is not None  # sanity check
+    # A tensor that this member has no use for is never touched: its tiles are others'.
+    source, output = source if source is not None else given, output if output is not None else given
+    strides = (*source.stride(), *output.stride())
+    if plan.flat and source.is_contiguous() and output.is_contiguous():
+        rows, columns = 1, rows * columns
+        tile = (1, tile[0] * tile[1])
+        strides = (columns, 1, columns, 1)
+    tiles_m, tiles_n = -(-rows // tile[0]), -(-columns // tile[1])
+    sharers = {"all": members.size, "others": members.size - 1}.get(plan.shared, 1)
+    lanes = members.size if plan.target == "one" else 1
+    # Programs beyond the number of tiles would have nothing to do. The same number on every member.
+    programs = min(config.comm_sms // lanes, -(-tiles_m * tiles_n // sharers), MOST_PROGRAMS.value // lanes) * lanes
+    launch_move(
+        plan,
+        (programs,),
+        (members.context, members.pads, source, output, rows, columns, *strides),
+        (in_step, out_step, tiles_m, tiles_n, members.rank, root),
+        op=int(op),
+        in_place=in_place,
+        size=members.size,
+        tile=tile,
+        alignments=(math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16)),
+        config=config,
+        rank=members.ranks[members.rank],
+    )
+
+
+def _step(tensor: torch.Tensor | None, parts: str, part: tuple[int, int]) -> int:
+    """Elements from one member's part to the next one's."""
+    if tensor is None or not parts:
+        return 0
+    return part[0] * tensor.stride(0) if parts == "rows" else part[1] * tensor.stride(1)
