@@ -143,26 +143,28 @@ def names(evidence: tuple[Path, ...], form: str) -> int:
     return 0 if found.good and not problems else 1
 
 
-@cli.command(short_help="Time an op of the library against torch.distributed.")
+@cli.command(short_help="Time ops of the library against torch.distributed, and tune them.")
 @click.argument("op")
 @click.option("--ranks", type=int, default=None, help="Ranks.  [default: all visible GPUs; 2 emulated ones]")
-@click.option("--sizes", default=None, help="A:B doubles, A:B:x4, A,B.  [default: 2MiB:512MiB; 4KiB:16KiB emulated]")
-@click.option("--cus", default=None, help="Compute units, likewise.  [default: 4:128; 1:2 emulated]")
-@click.option("--backends", default="nccl,gluon,triton", show_default=True, help="Which to time.")
+@click.option("--sizes", default=None, help="A:B doubles, A:B:x4, A,B.  [default: 8KiB:512MiB; 4KiB:16KiB emulated]")
+@click.option("--cus", default=None, help="Compute units, likewise; auto: the library's choice.  [default: auto]")
+@click.option("--backends", default="nccl,gluon,triton", show_default=True, help="Which to time; also nccl-ctas.")
 @click.option("--device", default=None, help="cuda, rocm or emulated.  [default: a GPU if there is one]")
 @click.option("--arch", default=None, help="As for certify.  [default: the device's first]")
-@click.option("--dtype", default="fp16", show_default=True, help="Element type.")
-@click.option("--repeat", type=int, default=None, help="Rounds.  [default: 20; 3 emulated]")
+@click.option("--dtype", default="fp16", show_default=True, help="Element types.")
+@click.option("--repeat", type=int, default=None, help="Rounds.  [default: 20; 5 with --tune; 3 emulated]")
 @click.option("--eager", is_flag=True, help="Enqueue each call by itself instead of replaying a device graph.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order within each round.")
+@click.option("--tune", type=_PATH, default=None, help="Try configurations, and put the fastest into this table.")
 @click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
 @click.option("--output", type=_PATH, default=Path("out", "bench"), show_default=True, help="Where results go.")
-def bench(op: str, output: Path, **options: Any) -> int:
-    """Time OP (all_gather) of each backend at each size and CU count; write bench.json, bench.csv and plots.
+def bench(op: str, output: Path, tune: Path | None, **options: Any) -> int:
+    """Time OP of each backend at each size and CU count; write bench.json, bench.csv and plots.
 
-    A size is the output of one rank in bytes, as in nccl-tests: world size times the input. Algorithm bandwidth is size
-    / time and bus bandwidth that times (ranks - 1) / ranks, both in GB/s (1e9 bytes). Every timed output is compared
-    bit for bit; a time includes the op's completion, and the slowest rank counts.
+    OP is all_gather, reduce_scatter, all_to_all, all_reduce or broadcast, several with commas, or all. A size is the
+    larger of one rank's input and output in bytes, as in nccl-tests. Algorithm bandwidth is size / time and bus
+    bandwidth that times nccl-tests' factor, (ranks - 1) / ranks for all_gather, both in GB/s (1e9 bytes). Every timed
+    output is compared bit for bit; a time includes the op's completion, and the slowest rank counts.
 
     Exit status 0 only if every cell ran and every output was right, 1 if not, 2 if the request was wrong, 130 if
     interrupted.
@@ -170,11 +172,11 @@ def bench(op: str, output: Path, **options: Any) -> int:
     from harness.commands import bench as command
     from harness.commands import preflight
 
-    request = command.check_request(op, **options)
+    requests = command.check_requests(op, tune=tune, **options)
     preflight.check_output(output)
     console = _console()
-    results = command.run(request, output, console)
-    return command.conclude(results, output, console)
+    results = command.run(requests, output, console, tune)
+    return command.conclude(results, output, console, tune)
 
 
 def main(arguments: list[str] | None = None) -> None:

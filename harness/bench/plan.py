@@ -6,22 +6,26 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.bench.ops import Layout, Op, op_named
+from harness.bench.candidates import Fields, candidates
+from harness.bench.ops import ITEM_SIZES, OURS, Layout, Op, op_named
 from harness.errors import UsageError
 
-TORCH, OURS = "nccl", ("gluon", "triton")
-BACKENDS = (TORCH, *OURS)
+TORCH = "nccl"
+TORCH_LIMITED = "nccl-ctas"
+"""NCCL on a communicator that may take as many CTAs as the library's kernels have work-groups."""
+BACKENDS = (TORCH, TORCH_LIMITED, *OURS)
 TORCH_QUEUED = "nccl queued"
 """torch.distributed's op without a graph: enqueued one by one while the device is held up. NCCL may be faster so, and
 what is compared with is the faster of the two."""
 THEIRS = (TORCH, TORCH_QUEUED)
-ITEM_SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
+AUTO = "auto"
 
 MOST_BYTES = 1 << 40
 MOST_EMULATED_BYTES = 4 << 20
 MOST_CUS = 1024
 MOST_REPEATS = 10_000
-HEAP_SLACK = 1 << 20
+HEAP_SLACK = 4 << 20
+"""Bytes of the heap beside the tensors: what the library keeps there for itself, and workspaces."""
 DEVICE_RESERVE = 3 << 30
 """Bytes per GPU that are left to the context, NCCL's buffers and the compiled kernels."""
 
@@ -31,30 +35,39 @@ _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 @dataclass(frozen=True)
 class CellKey:
-    """One thing that is timed at each size: a backend and, for the library's own, how many compute units it takes."""
+    """One thing that is timed at each size: a backend and, for the library's own, how it is configured.
+
+    ``cus``: how many compute units it takes, None where that is its own choice. ``fields``: of the Config that it is
+    given; without any, the library chooses.
+    """
 
     backend: str
     cus: int | None = None
+    fields: Fields = ()
 
     def __str__(self) -> str:
-        return self.backend if self.cus is None else f"{self.backend} with {self.cus} CUs"
+        told = [] if self.cus is None else [f"{self.cus} CUs"]
+        told += [f"{name} {value}" for name, value in self.fields]
+        return f"{self.backend} with {', '.join(told)}" if told else self.backend
 
 
 @dataclass(frozen=True)
 class Request:
-    """A checked request. ``sizes`` in bytes of one rank's output, ascending; ``eager``: no device graphs."""
+    """A checked request. ``sizes`` in bytes, ascending; ``cus``: None stands for the library's choice; ``tune``: time
+    the candidates instead; ``eager``: no device graphs."""
 
     op: str
     device: str
     arch: str
     ranks: int
     sizes: tuple[int, ...]
-    cus: tuple[int, ...]
+    cus: tuple[int | None, ...]
     backends: tuple[str, ...]
     dtype: str = "fp16"
     repeat: int = 20
     seed: int = 0
     eager: bool = False
+    tune: bool = False
     implementation: str = "iris_under_test"
 
     def __post_init__(self) -> None:
@@ -67,6 +80,12 @@ class Request:
             raise UsageError(f"unknown dtype {self.dtype!r}: choose one of {', '.join(ITEM_SIZES)}")
         if not 1 <= self.repeat <= MOST_REPEATS:
             raise UsageError(f"--repeat {self.repeat}: use 1 to {MOST_REPEATS} rounds")
+        if TORCH_LIMITED in self.backends and self.emulated:
+            raise UsageError(
+                f"{TORCH_LIMITED} limits the CTAs of NCCL, which the emulated device has not: leave it out"
+            )
+        if TORCH_LIMITED in self.backends and (self.tune or self.cus == (None,)):
+            raise UsageError(f"{TORCH_LIMITED} needs CU counts, such as --cus 4:128")
         largest = self.sizes[-1]
         if self.device == "emulated" and largest > MOST_EMULATED_BYTES:
             raise UsageError(
@@ -99,23 +118,38 @@ class Request:
             found += THEIRS if backend == TORCH and both else (backend,)
         return tuple(found)
 
-    def cells(self) -> tuple[CellKey, ...]:
-        """What is timed at each size, in the order of the report."""
+    def cells(self, size: int) -> tuple[CellKey, ...]:
+        """What is timed at that size, in the order of the report."""
         found: list[CellKey] = []
         for form in self.forms:
-            found += [CellKey(form)] if form in THEIRS else [CellKey(form, cus) for cus in self.cus]
+            if form in THEIRS:
+                found += [CellKey(form)]
+            elif self.tune:
+                chosen = candidates(self.op, size, ITEM_SIZES[self.dtype])
+                found += [CellKey(form, cus, fields) for cus, fields in chosen]
+            else:
+                found += [CellKey(form, cus) for cus in self.cus if form in OURS or cus is not None]
         return tuple(found)
+
+    def most_calls(self) -> int:
+        """Calls per timing, at most."""
+        return self.kind().most_calls(self.ranks, self.dtype)
+
+    def buffer_bytes(self) -> tuple[int, int]:
+        """The largest output and the largest input of any size and either side."""
+        itemsize = ITEM_SIZES[self.dtype]
+        outputs, inputs = zip(*(layout.elements() for layout in self.layouts()), strict=True)
+        return max(outputs) * itemsize, max(inputs) * itemsize
 
     def heap_bytes(self) -> int:
         """The symmetric heap of each rank: one input and one output of the largest size."""
-        largest = max(self.layouts(), key=lambda layout: layout.size)
-        return largest.size + largest.input_bytes + HEAP_SLACK
+        return sum(self.buffer_bytes()) + HEAP_SLACK
 
     def memory_bytes(self) -> int:
         """What each rank needs altogether: the heap, torch.distributed's own buffers, the expected output, its
         comparison, and what the GPU's context takes."""
-        largest = max(self.layouts(), key=lambda layout: layout.size)
-        buffers = 2 * (largest.size + largest.input_bytes) + HEAP_SLACK + largest.size + largest.size // 4
+        output, source = self.buffer_bytes()
+        buffers = 2 * (output + source) + HEAP_SLACK + output + output // 4
         return buffers + (0 if self.emulated else DEVICE_RESERVE)
 
 
@@ -127,12 +161,19 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def parse_cus(text: str) -> tuple[int, ...]:
-    """``4:128`` doubles; otherwise as ``parse_sizes``, without units."""
-    cus = _series(text, "CU count", _whole)
+def parse_cus(text: str) -> tuple[int | None, ...]:
+    """``4:128`` doubles; otherwise as ``parse_sizes``, without units. ``auto`` is None, and comes first."""
+    words = [word.strip() for word in text.split(",")]
+    if words.count(AUTO) > 1:
+        raise UsageError(f"{text!r} names {AUTO} twice")
+    own: tuple[None, ...] = (None,) * words.count(AUTO)
+    counts = [word for word in words if word != AUTO]
+    if not counts:
+        return own
+    cus = _series(",".join(counts), "CU count", _whole)
     if cus[-1] > MOST_CUS:
         raise UsageError(f"{cus[-1]} is no CU count: use 1 to {MOST_CUS}")
-    return cus
+    return (*own, *cus)
 
 
 def size_text(size: int) -> str:

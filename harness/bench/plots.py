@@ -1,6 +1,7 @@
 """PNG figures: bandwidth against CU count, one per size, and bandwidth against size. matplotlib comes in when drawing.
 
-Colours and marks follow the backend, whatever others are there. Lines are medians, shades 10th to 90th percentile.
+What has no CU count of its own, NCCL and the library as it configures itself, lies across the figure of a size. Colours
+and marks follow the backend, whatever others are there. Lines are medians, shades 10th to 90th percentile.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.bench.plan import THEIRS, TORCH, TORCH_QUEUED, size_text
+from harness.bench.ops import OURS
+from harness.bench.plan import TORCH, TORCH_LIMITED, TORCH_QUEUED, size_text
 from harness.bench.results import OK, Cell, Results, Size
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = {
-    TORCH: ("#52514e", "s", "--"), TORCH_QUEUED: ("#9a978f", "D", ":"),
+    TORCH: ("#52514e", "s", "--"), TORCH_QUEUED: ("#9a978f", "D", ":"), TORCH_LIMITED: ("#52514e", "s", "-"),
     "gluon": ("#2a78d6", "o", "-"), "triton": ("#d9640a", "^", "-"),
 }  # fmt: skip
 _GRID, _TEXT = "#e1e0d9", "#0b0b0b"
@@ -27,7 +29,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
     """Write the figures of all sizes that have anything to show; their paths."""
     paths = []
     for size in results.sizes:
-        if any(cell.status == OK and cell.key.cus is not None for cell in size.cells):
+        swept = [cell for cell in size.cells if cell.key.cus is not None and not cell.key.fields]
+        if any(cell.status == OK for cell in swept):
             name = size_text(size.asked).replace(" ", "").replace(",", "")
             paths.append(_save(_against_cus(results, size), folder / f"{results.request.op}-{name}-cus.png"))
     if any(cell.status == OK for size in results.sizes for cell in size.cells):
@@ -36,27 +39,30 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def _against_cus(results: Results, size: Size) -> Figure:
-    figure, axes = _figure(results, f"{results.request.op}, {size_text(size.asked)} per rank")
+    figure, axes = _figure(results, f"{results.request.op}, {size_text(size.asked)}")
     counts = sorted({cell.key.cus for cell in size.cells if cell.key.cus is not None and cell.status == OK})
     for backend in results.request.forms:
         cells = [cell for cell in size.cells if cell.key.backend == backend and cell.status == OK]
-        if not cells:
-            continue
-        if backend in THEIRS:  # no CU axis: what it reaches lies across the figure
-            colour, _, dash = _STYLES[backend]
-            low, middle, high = _bandwidths(results, size, cells[0])
-            axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.axhline(middle, color=colour, linestyle=dash, label=results.label(backend))
-        else:
-            places = [cell.key.cus or 0 for cell in cells]
-            _line(axes, places, [_bandwidths(results, size, cell) for cell in cells], backend, backend)
+        for cell in cells:
+            if cell.key.cus is None:
+                colour, _, dash = _STYLES[backend]
+                low, middle, high = _bandwidths(results, size, cell)
+                label = f"{backend}, as it configures itself" if backend in OURS else results.label(backend)
+                axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
+                axes.axhline(middle, color=colour, linestyle=":" if backend in OURS else dash, label=label)
+        counted = [cell for cell in cells if cell.key.cus is not None]
+        if counted:
+            places = [cell.key.cus or 0 for cell in counted]
+            bands = [_bandwidths(results, size, cell) for cell in counted]
+            _line(axes, places, bands, backend, results.label(backend))
     _ticks(axes, counts, [str(count) for count in counts])
-    axes.set_xlabel("compute units given to the kernel (work-groups)")
+    axes.set_xlabel("compute units given to the kernel (work-groups; NCCL: CTAs)")
     return _finish(figure, axes)
 
 
 def _against_size(results: Results) -> Figure:
-    figure, axes = _figure(results, f"{results.request.op}, best CU count at each size")
+    best = "" if results.request.cus == (None,) else ", best CU count at each size"
+    figure, axes = _figure(results, f"{results.request.op}{best}")
     for backend in results.request.forms:
         found = [(size, size.best(backend)) for size in results.sizes]
         points = [(size.layout.size, _bandwidths(results, size, cell)) for size, cell in found if cell is not None]
@@ -65,7 +71,7 @@ def _against_size(results: Results) -> Figure:
     sizes = [size for size in results.sizes if any(cell.status == OK for cell in size.cells)]
     _ticks(axes, [size.layout.size for size in sizes], [size_text(size.asked) for size in sizes])
     axes.tick_params(axis="x", rotation=45)
-    axes.set_xlabel("output of one rank")
+    axes.set_xlabel("the larger of one rank's input and output")
     return _finish(figure, axes)
 
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.bench.ops import Layout
-from harness.bench.plan import THEIRS, TORCH, CellKey, Request
+from harness.bench.plan import THEIRS, TORCH, TORCH_LIMITED, CellKey, Request
 
 SCHEMA = 1
 NOT_RUN, OK, WRONG, FAILED = "not run", "ok", "wrong", "failed"
 
 SEMANTICS = (
     "A time is that of one call, completion included: it ends when the last rank's output is complete on that rank and "
-    "its input may be reused. For the library's own backends a call is the op and device_barrier; torch.distributed's "
-    "op is complete on a rank by itself. The slowest rank counts. That every rank's output may be overwritten is the "
-    "caller's business for the library's all_gather, and NCCL's own for NCCL's: a loop that consumes and gathers again "
-    "into the same output needs a second device_barrier, which is not in these times."
+    "its input may be reused. The slowest rank counts. torch.distributed's op is complete on a rank by itself, and so "
+    "is the library's where it returns a handle, whose wait() belongs to the call; where it returns none, "
+    "device_barrier does."
 )
 EMULATED = "Times of an emulated device: not a bandwidth of any GPU."
 
@@ -94,7 +93,7 @@ class Results:
     def planned(cls, request: Request, environment: Mapping[str, Any], started: str) -> Results:
         """Every cell of the request, none of them run."""
         sizes = [
-            Size(asked, layout, [Cell(key) for key in request.cells()])
+            Size(asked, layout, [Cell(key) for key in request.cells(layout.size)])
             for asked, layout in zip(request.sizes, request.layouts(), strict=True)
         ]
         return cls(request, sizes, environment, started)
@@ -105,7 +104,7 @@ class Results:
         return all(cell.status == OK for size in self.sizes for cell in size.cells)
 
     def algorithm_bandwidth(self, size: Size, seconds: float) -> float:
-        """GB/s of output per rank."""
+        """GB/s of size per rank."""
         return size.layout.size / seconds / 1e9
 
     def bus_bandwidth(self, size: Size, seconds: float) -> float:
@@ -114,9 +113,10 @@ class Results:
 
     def label(self, backend: str) -> str:
         """The backend as reports name it: what ``nccl`` stands for depends on the device."""
-        if backend not in THEIRS:
-            return backend
-        return str(self.rig.get("theirs", TORCH)) + backend.removeprefix(TORCH)
+        theirs = str(self.rig.get("theirs", TORCH))
+        if backend == TORCH_LIMITED:
+            return f"{theirs}, CTAs limited"
+        return theirs + backend.removeprefix(TORCH) if backend in THEIRS else backend
 
     def bad(self) -> Iterator[tuple[Size, Cell]]:
         """The cells that were wrong or failed."""

@@ -6,6 +6,7 @@ Interleaving spreads whatever drifts (clocks, temperatures, other users) over al
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable
@@ -19,9 +20,9 @@ RANKS_MODULE = "fixtures.bench"
 PREPARE_DEADLINE, MEASURE_DEADLINE, EMULATED_DEADLINE = 180.0, 60.0, 300.0
 PILOT_CALLS = 10
 GRAPH_SECONDS = 1e-3
-"""A timed graph takes at least this long, so that the events around it cost nothing in comparison."""
-MOST_CALLS = 20
-"""Per timing: NCCL's calls get slower in longer graphs (10 us each in one of 20, 25 in one of 187, on two H200s)."""
+"""What a timed graph should take, so that the events around it cost little in comparison."""
+HOPELESS = 1.25
+"""A candidate that is so many times slower in a round than the best of its backend is not timed again."""
 
 
 class Ranks(Protocol):
@@ -65,14 +66,14 @@ class Measurement:
     def run(self, size: Size) -> None:
         """Measure one size. Raises Stopped."""
         size.captured = not (self._request.emulated or self._request.eager)
-        self._watcher.size(size, len(size.cells) * (self._request.repeat + 1))
+        self._watcher.size(size, len(size.cells) * self._request.repeat + 1)
         self._open(size)
         size.calls = self._pilot(size)
-        for cell in _live(size):
-            self._prepare(size, cell)
+        self._prepare_all(size)
+        hopeless: set[CellKey] = set()
         for _ in range(self._request.repeat):
             self._restore(size)
-            order = _live(size)
+            order = [cell for cell in _live(size) if cell.key not in hopeless]
             self._random.shuffle(order)
             for cell in order:
                 if self._lost:
@@ -81,10 +82,12 @@ class Measurement:
                     times = self._measure(size, cell)
                     if times is not None:
                         cell.rounds.append(times)
+            if self._request.tune:
+                hopeless |= _hopeless(order)
 
     def _open(self, size: Size) -> None:
-        layout = size.layout
-        payload = {"size": layout.size, "input": layout.input, "output": layout.output}
+        request = self._request
+        payload = {"op": request.op, "dtype": request.dtype, **dataclasses.asdict(size.layout)}
         self._lost = False
         try:
             self._call("open_size", payload, PREPARE_DEADLINE)
@@ -93,26 +96,30 @@ class Measurement:
                 cell.fault, cell.detail = FAILED, str(failure)
 
     def _pilot(self, size: Size) -> int:
-        """Time every cell with few calls; the number of calls at which the fastest one takes long enough.
+        """How many calls take long enough, by the first cell that runs: few calls of it, not captured."""
+        most = self._request.most_calls()
+        if self._request.emulated:
+            return 1
+        captured, size.captured = size.captured, False
+        size.calls = min(most, PILOT_CALLS)
+        seconds = math.inf
+        for cell in _live(size):
+            self._prepare(size, cell)
+            if cell.fault is None:
+                seconds = max(self._measure(size, cell) or [math.inf])
+            if 0 < seconds < math.inf:
+                break
+        size.captured = captured
+        return max(1, min(most, math.ceil(GRAPH_SECONDS / seconds)))
 
-        Where a backend cannot be captured, all of them run eagerly: what is compared is timed in the same way.
-        """
-        size.calls = 1 if self._request.emulated else PILOT_CALLS
-        fastest = math.inf
-        again = True
-        while again:
-            again = False
-            for cell in _live(size):
-                refusal = self._prepare(size, cell)
-                if refusal is not None:
-                    size.captured, size.note = False, f"not captured, since {cell.key} cannot be: {refusal}"
-                    fastest, again = math.inf, True
-                    break
-                if cell.fault is None:
-                    fastest = min(fastest, max(self._measure(size, cell) or [math.inf]))
-        if self._request.emulated or not 0 < fastest < math.inf:
-            return size.calls
-        return max(1, min(MOST_CALLS, math.ceil(GRAPH_SECONDS / fastest)))
+    def _prepare_all(self, size: Size) -> None:
+        """Where a backend cannot be captured, all of them run eagerly: what is compared is timed in the same way."""
+        for cell in _live(size):
+            refusal = self._prepare(size, cell)
+            if refusal is not None:
+                size.captured, size.note = False, f"not captured, since {cell.key} cannot be: {refusal}"
+                self._prepare_all(size)
+                return
 
     def _prepare(self, size: Size, cell: Cell) -> str | None:
         """Compile, warm up and capture a cell. A text: it cannot be captured."""
@@ -132,14 +139,14 @@ class Measurement:
                     break  # it failed as well, and the ranks are lost again
 
     def _ask_to_prepare(self, size: Size, cell: Cell) -> list[Any]:
-        payload = {"cell": (cell.key.backend, cell.key.cus), "calls": size.calls, "captured": size.captured}
+        payload = {"cell": dataclasses.astuple(cell.key), "calls": size.calls, "captured": size.captured}
         return self._attempt(cell, "prepare", payload, PREPARE_DEADLINE)
 
     def _measure(self, size: Size, cell: Cell) -> list[float] | None:
         """Seconds per call of each rank; None if it was wrong or failed, which is then noted."""
         self._watcher.step(cell.key)
         self._generation += 1
-        payload = {"cell": (cell.key.backend, cell.key.cus), "generation": self._generation}
+        payload = {"cell": dataclasses.astuple(cell.key), "generation": self._generation}
         answers = self._attempt(cell, "measure", payload, MEASURE_DEADLINE)
         if not answers:
             return None
@@ -167,3 +174,12 @@ class Measurement:
 
 def _live(size: Size) -> list[Cell]:
     return [cell for cell in size.cells if cell.fault is None]
+
+
+def _hopeless(order: list[Cell]) -> set[CellKey]:
+    """Those of a round's cells that are far from the best of their backend."""
+    times = {cell.key: cell.times[-1] for cell in order if cell.times}
+    best: dict[str, float] = {}
+    for key, seconds in times.items():
+        best[key.backend] = min(seconds, best.get(key.backend, math.inf))
+    return {key for key, seconds in times.items() if seconds > HOPELESS * best[key.backend]}

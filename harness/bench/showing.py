@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from harness.bench.plan import THEIRS, TORCH, CellKey, size_text
+from harness.bench.ops import OURS
+from harness.bench.plan import AUTO, TORCH, CellKey, Request, size_text
 from harness.bench.results import EMULATED, SEMANTICS, Cell, Results, Size
 
 AIM = 1.0
@@ -25,7 +26,7 @@ class Showing:
         self._interval = interval
         self._clock = clock
         self._started = self._told = clock()
-        self._at, self._steps, self._done = "", 0, 0
+        self._op, self._at, self._steps, self._done = "", "", 0, 0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
@@ -41,9 +42,13 @@ class Showing:
             )
             self._task = self._bar.add_task("starting", total=None, current="")
 
+    def op(self, request: Request) -> None:
+        """An op begins."""
+        self._op = f"{request.op} {request.dtype}, "
+
     def size(self, size: Size, steps: int) -> None:
         """A size begins."""
-        self._at, self._steps, self._done = size_text(size.asked), steps, 0
+        self._at, self._steps, self._done = f"{self._op}{size_text(size.asked)}", steps, 0
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=steps, description=self._at, current="")
         else:
@@ -75,7 +80,7 @@ class Showing:
 
 
 def print_results(results: Results, console: Console) -> None:
-    """The table of each size's best cells, then what was wrong, then what a time means."""
+    """The table of each size's best cells, then what was wrong."""
     request = results.request
     title = f"{request.op}, {request.ranks} ranks, {request.dtype}: times in us per call, bandwidths in GB/s"
     table = Table(title=title, title_justify="left", title_style="bold", box=None)
@@ -94,6 +99,11 @@ def print_results(results: Results, console: Console) -> None:
     for size, cell in results.bad():
         line = f"{cell.status}: {cell.key} at {size_text(size.asked)}: {cell.detail.splitlines()[0]}"
         console.print(line, markup=False, style="bold red", soft_wrap=True)
+
+
+def print_meaning(results: Results, console: Console) -> None:
+    """What a time means."""
+    request = results.request
     if TORCH in request.backends:
         console.print(f"nccl: {results.label(TORCH)}", markup=False, style="dim", soft_wrap=True)
     console.print(EMULATED if request.emulated else SEMANTICS, markup=False, style="dim", soft_wrap=True)
@@ -112,9 +122,16 @@ def _figures(results: Results, size: Size, backend: str) -> list[str]:
         _short(results.algorithm_bandwidth(size, median)),
         _short(results.bus_bandwidth(size, median)),
         "" if ratio is None else f"{ratio:.2f}",
-        "" if cell.key.cus is None else str(cell.key.cus),
+        _configured(cell.key),
         _aim(cell, ratio, results),
     ]
+
+
+def _configured(key: CellKey) -> str:
+    """The fields without their names, which are the same in every row."""
+    if key.cus is None:
+        return AUTO if key.backend in OURS else ""
+    return " ".join(str(value) for value in (key.cus, *dict(key.fields).values()))
 
 
 def _short(value: float) -> str:
@@ -122,6 +139,6 @@ def _short(value: float) -> str:
 
 
 def _aim(cell: Cell, ratio: float | None, results: Results) -> str:
-    if ratio is None or cell.key.backend in THEIRS or results.request.emulated:
+    if ratio is None or cell.key.backend not in OURS or results.request.emulated:
         return ""
     return "[green]yes[/green]" if ratio >= AIM else "[yellow]no[/yellow]"

@@ -10,14 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.bench.plan import THEIRS, size_text
+from harness.bench.ops import OURS
+from harness.bench.plan import size_text
 from harness.bench.results import EMULATED, SCHEMA, SEMANTICS, Cell, Results, Size
 
 JSON, CSV, EARLIER = "bench.json", "bench.csv", "earlier"
 
 COLUMNS = (
-    "op", "device", "arch", "ranks", "dtype", "bytes", "backend", "cus", "status", "calls", "captured", "rounds",
-    "median_us", "p10_us", "p90_us", "algbw_gbs", "busbw_gbs", "ratio_to_nccl",
+    "op", "device", "arch", "ranks", "dtype", "bytes", "backend", "cus", "config", "status", "calls", "captured",
+    "rounds", "median_us", "p10_us", "p90_us", "algbw_gbs", "busbw_gbs", "ratio_to_nccl",
 )  # fmt: skip
 
 
@@ -92,10 +93,12 @@ def _size(results: Results, size: Size) -> dict[str, Any]:
         "text": size_text(size.asked),
         "input": size.layout.input,
         "output": size.layout.output,
+        "their_input": size.layout.their_input,
+        "their_output": size.layout.their_output,
         "calls": size.calls,
         "captured": size.captured,
         "note": size.note,
-        "best_cus": {name: cell.key.cus for name, cell in best.items() if cell is not None and name not in THEIRS},
+        "best_cus": {name: cell.key.cus for name, cell in best.items() if cell is not None and name in OURS},
         "cells": [_cell(results, size, cell) for cell in size.cells],
     }
 
@@ -104,6 +107,7 @@ def _cell(results: Results, size: Size, cell: Cell) -> dict[str, Any]:
     return {
         "backend": cell.key.backend,
         "cus": cell.key.cus,
+        "config": dict(cell.key.fields),
         "status": cell.status,
         "detail": cell.detail,
         **statistics(results, size, cell),
@@ -123,6 +127,7 @@ def _row(results: Results, size: Size, cell: Cell) -> dict[str, Any]:
         "bytes": size.layout.size,
         "backend": cell.key.backend,
         "cus": cell.key.cus,
+        "config": " ".join(f"{name}={value}" for name, value in cell.key.fields),
         "status": cell.status,
         "calls": size.calls,
         "captured": size.captured,

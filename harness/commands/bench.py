@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,12 @@ from typing import Any
 from rich.console import Console
 
 from harness import devices
-from harness.bench.ops import op_named
-from harness.bench.plan import DEVICE_RESERVE, Request, parse_cus, parse_sizes, size_text
+from harness.bench import tables
+from harness.bench.ops import OPS, op_named
+from harness.bench.plan import DEVICE_RESERVE, HEAP_SLACK, Request, parse_cus, parse_sizes, size_text
 from harness.bench.results import Results
 from harness.bench.run import RANKS_MODULE, Measurement, Stopped
-from harness.bench.showing import Showing, print_results
+from harness.bench.showing import Showing, print_meaning, print_results
 from harness.bench.writing import set_aside, write
 from harness.commands import preflight
 from harness.devices import inventory
@@ -41,11 +43,13 @@ class Defaults:
     repeat: int
 
 
-GPU = Defaults("2MiB:512MiB", "4:128", 20)
-EMULATED = Defaults("4KiB:16KiB", "1:2", 3)
+GPU = Defaults("8KiB:512MiB", "auto", 20)
+TUNE = Defaults("8KiB:512MiB:x4", "auto", 5)
+EMULATED = Defaults("4KiB:16KiB", "auto", 3)
+ALL = "all"
 
 
-def check_request(
+def check_requests(
     op: str,
     *,
     device: str | None,
@@ -58,40 +62,53 @@ def check_request(
     repeat: int | None,
     seed: int,
     eager: bool,
+    tune: Path | None,
     implementation: str,
-) -> Request:
-    """The request, with what the machine has where something is not named. UsageError that says what to do.
+) -> list[Request]:
+    """One request per op and element type, with what the machine has where something is not named. UsageError that says
+    what to do.
 
     Device: cuda or rocm where torch sees such a GPU, else emulated. Ranks: all visible GPUs; 2 emulated ones.
     """
-    op_named(op)
+    ops = _words("op", ",".join(OPS) if op == ALL else op)
+    for name in ops:
+        op_named(name)
     device = device or _device_here()
     asked = preflight.check_request(device, arch, None, "gate", implementation)
-    defaults = EMULATED if device == "emulated" else GPU
+    defaults = EMULATED if device == "emulated" else GPU if tune is None else TUNE
     if ranks is None:
         ranks = EMULATED_RANKS if device == "emulated" else len(inventory.visible(device))
     if not 1 <= ranks <= preflight.MOST_RANKS:
         raise UsageError(f"{ranks} is no rank count: use 1 to {preflight.MOST_RANKS}")
-    request = Request(
-        op=op,
-        device=asked.device,
-        arch=asked.arch,
-        ranks=ranks,
-        sizes=parse_sizes(sizes if sizes is not None else defaults.sizes),
-        cus=parse_cus(cus if cus is not None else defaults.cus),
-        backends=tuple(name.strip() for name in backends.split(",")),
-        dtype=dtype,
-        repeat=repeat if repeat is not None else defaults.repeat,
-        seed=seed,
-        eager=eager,
-        implementation=implementation,
-    )
-    preflight.check_software(request.device, request.arch, (request.ranks,))
-    return request
+    if tune is not None:
+        if cus is not None:
+            raise UsageError("--tune tries CU counts of its own: leave --cus out")
+        tables.check(tune)
+    requests = [
+        Request(
+            op=op,
+            device=asked.device,
+            arch=asked.arch,
+            ranks=ranks,
+            sizes=parse_sizes(sizes if sizes is not None else defaults.sizes),
+            cus=parse_cus(cus if cus is not None else defaults.cus),
+            backends=tuple(name.strip() for name in backends.split(",")),
+            dtype=dtype,
+            repeat=repeat if repeat is not None else defaults.repeat,
+            seed=seed,
+            eager=eager,
+            tune=tune is not None,
+            implementation=implementation,
+        )
+        for op, dtype in itertools.product(ops, _words("dtype", dtype))
+    ]
+    preflight.check_software(asked.device, asked.arch, (ranks,))
+    return requests
 
 
-def check_memory(request: Request, memory: int) -> None:
+def check_memory(requests: Sequence[Request], memory: int) -> None:
     """UsageError if a rank needs more than ``memory`` bytes: of its GPU, or its share of the machine's."""
+    request = max(requests, key=Request.memory_bytes)
     needed = request.memory_bytes()
     if needed > memory:
         what = "the emulated ranks' share of this machine's memory" if request.emulated else "the GPU's memory"
@@ -102,55 +119,84 @@ def check_memory(request: Request, memory: int) -> None:
         )
 
 
-def run(request: Request, output: Path, console: Console) -> Results:
-    """Measure everything that is asked for, with the results so far in ``output`` after each size.
+def folders(requests: Sequence[Request], output: Path) -> list[Path]:
+    """Where the files of each request go: ``output`` itself, or a folder per request below it."""
+    if len(requests) == 1:
+        return [output]
+    return [output / f"{request.op}-{request.dtype}" for request in requests]
+
+
+def run(requests: Sequence[Request], output: Path, console: Console, tune: Path | None = None) -> list[Results]:
+    """Measure everything that is asked for, on the same ranks, with the results so far in ``folders`` after each size,
+    and the best configurations in ``tune``.
 
     UsageError before anything starts: too few or unfit GPUs, too little memory. SIGINT and SIGTERM end it between two
     timings; a second one at once.
     """
-    gpus = _gpus(request)
+    gpus = _gpus(requests)
+    implementation = requests[0].implementation
     environment = {
         **capture_environment(),
-        "implementation": {"name": request.implementation, "commit": commit_of(request.implementation)},
+        "implementation": {"name": implementation, "commit": commit_of(implementation)},
         "harness": commit_of("harness"),
     }
-    results = Results.planned(request, environment, _now())
-    set_aside(output)
-    with _held(request, gpus, console) as (group, used), _stop_signals() as stop:
+    places = folders(requests, output)
+    planned = [Results.planned(request, environment, _now()) for request in requests]
+    for folder in places:
+        folder.mkdir(parents=True, exist_ok=True)
+        set_aside(folder)
+    with _held(requests, gpus, console) as (group, used), _stop_signals() as stop:
+        stopped: str | None = None
         try:
-            results.rig = {**_start(group), "gpus": inventory.to_plain(used)}
+            rig = {**_start(group), "gpus": inventory.to_plain(used)}
             with Showing(console) as showing:
-                measurement = Measurement(results, group, showing, lambda: bool(stop))
-                for size in results.sizes:
-                    measurement.run(size)
-                    write(results, output)
-            results.finished = _now()
+                for results, folder in zip(planned, places, strict=True):
+                    results.rig, results.started = rig, _now()
+                    showing.op(results.request)
+                    measurement = Measurement(results, group, showing, lambda: bool(stop))
+                    for size in results.sizes:
+                        measurement.run(size)
+                        write(results, folder)
+                        if tune is not None:
+                            tables.merge(tune, tables.found(results, size))
+                    results.finished = _now()
         except (Stopped, KeyboardInterrupt):
-            results.stopped = stop[0]
+            stopped = stop[0]
         except CaseFailed as failure:
-            results.stopped = f"the ranks could not be set up: {failure}"
+            stopped = f"the ranks could not be set up: {failure}"
         except HarnessError as error:
-            results.stopped = f"an error of the harness: {error}"
+            stopped = f"an error of the harness: {error}"
             raise
         finally:
-            write(results, output)  # before the ranks are ended and their GPUs given back, which may fail too
-    return results
+            # Before the ranks are ended and their GPUs given back, which may fail too.
+            for results, folder in zip(planned, places, strict=True):
+                if results.finished is None:
+                    results.stopped = stopped
+                write(results, folder)
+    return planned
 
 
-def conclude(results: Results, output: Path, console: Console) -> int:
-    """Print the table, draw the plots, give the exit status: 0 only if every cell ran and every output was right."""
+def conclude(found: Sequence[Results], output: Path, console: Console, tune: Path | None = None) -> int:
+    """Print the tables, draw the plots, give the exit status: 0 only if every cell ran and every output was right."""
     from harness.bench.plots import draw
 
-    print_results(results, console)
-    drawn = draw(results, output)
-    plots = f" and {len(drawn)} plots" if drawn else ""
+    drawn = 0
+    places = folders([results.request for results in found], output)
+    for results, folder in zip(found, places, strict=True):
+        print_results(results, console)
+        drawn += len(draw(results, folder))
+    print_meaning(found[0], console)
+    plots = f" and {drawn} plots" if drawn else ""
     console.print(f"\nResults{plots}: {output.resolve()}", markup=False, soft_wrap=True)
-    if results.stopped is not None and results.stopped in signal.Signals.__members__:
+    if tune is not None and tune.exists():
+        console.print(f"Configurations: {tune.resolve()}", markup=False, soft_wrap=True)
+    [stopped] = {results.stopped for results in found if results.finished is None} or {None}
+    if stopped is not None and stopped in signal.Signals.__members__:
         console.print("Stopped before the end; what was measured is kept.", style="yellow")
-        return 128 + signal.Signals[results.stopped]
-    if results.stopped is not None:
-        console.print(results.stopped, markup=False, style="bold red", soft_wrap=True)
-    return 0 if results.good else 1
+        return 128 + signal.Signals[stopped]
+    if stopped is not None:
+        console.print(stopped, markup=False, style="bold red", soft_wrap=True)
+    return 0 if all(results.good for results in found) else 1
 
 
 def _start(group: RankGroup) -> dict[str, Any]:
@@ -158,14 +204,14 @@ def _start(group: RankGroup) -> dict[str, Any]:
     return described
 
 
-def _gpus(request: Request) -> Sequence[GpuInfo]:
-    if request.emulated:
+def _gpus(requests: Sequence[Request]) -> Sequence[GpuInfo]:
+    if requests[0].emulated:
         import psutil
 
-        check_memory(request, psutil.virtual_memory().available // request.ranks)
+        check_memory(requests, psutil.virtual_memory().available // requests[0].ranks)
         return ()
-    gpus = inventory.visible(request.device)
-    check_memory(request, min(gpu.memory for gpu in gpus))
+    gpus = inventory.visible(requests[0].device)
+    check_memory(requests, min(gpu.memory for gpu in gpus))
     return gpus
 
 
@@ -177,21 +223,22 @@ def _device_here() -> str:
 
 
 @contextlib.contextmanager
-def _held(request: Request, gpus: Sequence[GpuInfo], console: Console) -> Iterator[tuple[RankGroup, Sequence[GpuInfo]]]:
+def _held(
+    requests: Sequence[Request], gpus: Sequence[GpuInfo], console: Console
+) -> Iterator[tuple[RankGroup, Sequence[GpuInfo]]]:
     """The rank group and its GPUs, which nobody else takes meanwhile."""
+    request = requests[0]
     device = devices.known(request.device, request.arch)
-    largest = max(request.layouts(), key=lambda layout: layout.size)
+    outputs, inputs = zip(*(request.buffer_bytes() for request in requests), strict=True)
     options = {
         "backend": device.backend,
         "device": request.device,
         "arch": request.arch,
         "implementation": request.implementation,
         "plan": {
-            "op": request.op,
-            "dtype": request.dtype,
-            "heap_bytes": request.heap_bytes(),
-            "input_bytes": largest.input_bytes,
-            "output_bytes": largest.size,
+            "heap_bytes": max(outputs) + max(inputs) + HEAP_SLACK,
+            "input_bytes": max(inputs),
+            "output_bytes": max(outputs),
         },
     }
     arguments: dict[str, Any] = {
@@ -230,6 +277,13 @@ def _stop_signals() -> Iterator[list[str]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _words(what: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if len(set(words)) < len(words):
+        raise UsageError(f"{text!r} names an {what} twice" if what == "op" else f"{text!r} names a {what} twice")
+    return words
 
 
 def _now() -> str:

@@ -1,0 +1,66 @@
+"""What ``--tune`` tries. The one place where candidates stand: add a line, and the next table may have it.
+
+A candidate is a number of programs and fields of ``Config``. Few per size, since each costs its compilation and its
+timings: what suits a size is known roughly, and what is not near that is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Fields = tuple[tuple[str, "int | str"], ...]
+Candidate = tuple[int, Fields]
+_Row = TypeVar("_Row")
+
+_TILE_COLUMNS = 256
+_KIB, _MIB = 1 << 10, 1 << 20
+
+SHAPES = (
+    # up to this size: (bytes of a tile, warps, programs at most)
+    (64 * _KIB, ((2048, 4, 16), (4096, 4, 32), (4096, 8, 16), (8192, 8, 16), (8192, 8, 64))),
+    (1 * _MIB, ((4096, 4, 64), (4096, 8, 64), (4096, 8, 128), (8192, 8, 32), (8192, 8, 128))),
+    (16 * _MIB, ((4096, 8, 128), (8192, 8, 64), (8192, 8, 128), (16384, 16, 64), (16384, 16, 128))),
+    (1 << 60, ((8192, 8, 64), (8192, 8, 128), (16384, 16, 64), (16384, 16, 128), (8192, 8, 256))),
+)
+
+ALL_TO_ALL = (
+    # Its tiles do not reach over the end of a row, and small tensors have few rows.
+    (64 * _KIB, ((1024, 2, 64), (2048, 4, 16), (2048, 4, 64), (4096, 8, 64))),
+    *SHAPES[1:],
+)
+
+REDUCE_SCATTER = (
+    # Its tile says which part of the sum a rank has, and is no choice: (warps, programs at most)
+    (64 * _KIB, ((4, 16), (8, 16), (8, 64))),
+    (1 * _MIB, ((4, 32), (4, 128), (8, 32), (8, 128))),
+    (16 * _MIB, ((4, 128), (8, 64), (8, 128), (8, 256))),
+    (1 << 60, ((4, 256), (8, 64), (8, 128), (8, 256), (8, 512))),
+)
+
+ALL_REDUCE_VARIANTS = ((256 * _KIB, ("one_shot",)), (2 * _MIB, ("one_shot", "two_shot")), (1 << 60, ("two_shot",)))
+"""Every rank reads everything, W times the size: for small sizes only."""
+
+
+def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:
+    """Of an op at ``size`` bytes: programs, and the other fields."""
+    if op == "reduce_scatter":
+        return tuple((programs, (("num_warps", warps),)) for warps, programs in _at(REDUCE_SCATTER, size))
+    found: list[Candidate] = []
+    shapes = ALL_TO_ALL if op == "all_to_all" else SHAPES
+    for variant in _variants(op, size):
+        for tile, warps, programs in _at(shapes, size):
+            rows = max(1, tile // (_TILE_COLUMNS * itemsize))
+            fields: Fields = (("block_size_m", rows), ("block_size_n", _TILE_COLUMNS), ("num_warps", warps), *variant)
+            found.append((programs, fields))
+    return tuple(found)
+
+
+def _variants(op: str, size: int) -> tuple[Fields, ...]:
+    if op != "all_reduce":
+        return ((),)
+    return tuple((("all_reduce_variant", name),) for name in _at(ALL_REDUCE_VARIANTS, size))
+
+
+def _at(table: Sequence[tuple[int, _Row]], size: int) -> _Row:
+    return next(row for limit, row in table if size <= limit)

@@ -1,0 +1,94 @@
+"""The table that ``--tune`` writes: for each size the fastest configuration, as the library under test reads it.
+
+    {"schema": 1, "entries": [{"arch": "sm_90", "op": "all_reduce", "use_gluon": false, "element_size": 2,
+     "world_size": 8, "bytes": 8192, "config": {"comm_sms": 16, ...}, "measured": "..."}]}
+
+``config`` are fields of the library's Config; ``measured`` is for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.bench.ops import ITEM_SIZES, OURS
+from harness.bench.plan import THEIRS, TORCH
+from harness.bench.results import Results, Size
+from harness.errors import UsageError
+
+SCHEMA = 1
+KEYS = ("arch", "op", "use_gluon", "element_size", "world_size", "bytes")
+"""Two entries that are the same in these are for the same purpose."""
+
+Entry = dict[str, Any]
+
+
+def check(path: Path) -> None:
+    """UsageError unless ``path`` is a table or can become one."""
+    _read(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"--tune {path}: cannot write there ({error.strerror or error})") from error
+
+
+def found(results: Results, size: Size) -> list[Entry]:
+    """An entry for each of the library's backends that was right at that size."""
+    entries = []
+    for backend in OURS:
+        cell = size.best(backend)
+        if cell is not None and cell.key.fields:
+            entry = {
+                "arch": results.request.arch,
+                "op": results.request.op,
+                "use_gluon": backend == "gluon",
+                "element_size": ITEM_SIZES[results.request.dtype],
+                "world_size": results.request.ranks,
+                "bytes": size.layout.size,
+                "config": {"comm_sms": cell.key.cus, **dict(cell.key.fields)},
+                "measured": _measured(results, size, cell.time()),
+            }
+            entries.append(entry)
+    return entries
+
+
+def merge(path: Path, entries: list[Entry]) -> None:
+    """Write ``entries`` into the table, each in place of the one that was for the same purpose."""
+    kept = {_key(entry): entry for entry in (*_read(path), *entries)}
+    lines = ",\n  ".join(json.dumps(kept[key]) for key in sorted(kept))
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(f'{{\n "schema": {SCHEMA},\n "entries": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    os.replace(part, path)
+
+
+def _read(path: Path) -> list[Entry]:
+    if not path.exists():
+        return []
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--tune {path}: it exists, and is no table of configurations ({error})") from error
+    entries: Any = plain.get("entries") if isinstance(plain, dict) and plain.get("schema") == SCHEMA else None
+    fine = isinstance(entries, list) and all(isinstance(entry, dict) and set(KEYS) <= set(entry) for entry in entries)
+    if not fine:
+        raise UsageError(f"--tune {path}: it exists, and is no table of configurations; name another file")
+    return list(entries)
+
+
+def _key(entry: Entry) -> tuple[Any, ...]:
+    return tuple(entry[name] for name in KEYS)
+
+
+def _measured(results: Results, size: Size, seconds: float) -> str:
+    request = results.request
+    where = "emulated ranks, whose times say nothing" if request.emulated else str(results.rig.get("gpu", request.arch))
+    text = f"{request.ranks} x {where}, {request.dtype}, {time.strftime('%Y-%m-%d', time.gmtime())}: "
+    text += f"{seconds * 1e6:.1f} us"
+    theirs = [cell.time() for cell in map(size.best, THEIRS) if cell is not None]
+    return f"{text}, {results.label(TORCH)} {min(theirs) * 1e6:.1f} us" if theirs else text
