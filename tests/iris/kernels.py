@@ -13,6 +13,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from harness.isa import Fingerprint, fingerprint
 from iris_under_test.ccl.gluon.move import move
 from iris_under_test.gluon import IrisDeviceCtx
+from tests.isa.compile_only import target
 
 ITEM_SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 _ALIGNED = [["tt.divisibility", 16]]
@@ -110,8 +111,13 @@ def atomic(op: str, dtype: str, sem: str | None = None, scope: str | None = None
     return fingerprint(compile_for_gfx942(atomic_kernel, types, constants, ("n",)))
 
 
-@functools.cache
 def all_gather(dtype: str, aligned: bool = True, contiguous: bool = True) -> Fingerprint:
+    """See ``all_gather_listing``."""
+    return fingerprint(all_gather_listing(dtype, aligned, contiguous))
+
+
+@functools.cache
+def all_gather_listing(dtype: str, aligned: bool = True, contiguous: bool = True) -> str:
     """Four ranks, the default tile; ``aligned``: N and the row strides are known to be multiples of 16."""
     constants = {
         "FROM": "own", "TO": "all", "OP": 0, "SHARED": "none", "STRIDING": False, "IN_PLACE": False, "SIZE": 4,
@@ -123,4 +129,6 @@ def all_gather(dtype: str, aligned: bool = True, contiguous: bool = True) -> Fin
     types = dict.fromkeys(move.arg_names, "i32")
     types |= {"context": "*i64", "pads": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
     known = ("N", "in_m", "out_m", "out_step") if aligned else ()
-    return fingerprint(compile_for_gfx942(move, types, constants, known))
+    # Signals are written in the target's own instructions, and ask the driver for it.
+    with target("hip", "gfx942"):
+        return compile_for_gfx942(move, types, constants, known)

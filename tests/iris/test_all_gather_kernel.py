@@ -21,11 +21,14 @@ def test_default_tile_of_bytes_is_stored_8_wide():
 
 @pytest.mark.parametrize(("aligned", "contiguous"), [(False, True), (True, False), (False, False)])
 def test_other_shapes_and_strides_compile(aligned, contiguous):
-    assert set(remote_widths(kernels.all_gather("fp16", aligned, contiguous), "store")) == {2}
+    widths = remote_widths(kernels.all_gather("fp16", aligned, contiguous), "store")
+    # Where nothing is masked LLVM joins neighbours, which this GPU need not have aligned.
+    assert set(widths) == ({2, 16} if contiguous else {2})
 
 
-def test_heap_bases_are_not_loaded_inside_the_tile_loop():
-    """Loads of peer addresses behind a remote store would wait for it: AMD counts both with one counter."""
-    vector_loads = sum(remote_widths(kernels.all_gather("fp16"), "load").values())
-    local_loads = kernels.all_gather("fp16").widths("local", "load")
-    assert (vector_loads, local_loads) == (0, {16: 1})
+def test_nothing_is_loaded_between_the_stores_of_a_tile():
+    """A load behind a remote store, as of a peer's address, would wait for it: AMD counts both with one counter."""
+    words = (line.split()[:1] for line in kernels.all_gather_listing("fp16").splitlines())
+    memory = [word for line in words for word in line if word.startswith("global_")]
+    first = memory.index("global_store_dwordx4")
+    assert memory[first - 1 : first + 4] == ["global_load_dwordx4", *["global_store_dwordx4"] * 4]

@@ -143,14 +143,19 @@ def _move_tile(
             for other in tl.static_range(SIZE - 1):
                 data = _combined(data, _widened(loaded[other + 1]), OP)
             data = data.to(targets[0].dtype.element_ty)
-        else:
+        elif FROM == "root":
             data = tl.load(sources[0] + in_offsets, mask=mask)  # remote
+        else:
+            data = tl.load(sources[0] + in_offsets, mask=mask)
         if IN_PLACE:
             # My input, which the tile lies in as well, is what others read.
             signal(pads, member, SIZE, pid, turn)
             wait(pads, member, SIZE, pid, turn)
-        for other in tl.static_range(len(targets)):
-            tl.store(targets[other] + own * out_step + out_offsets, data, mask=mask)  # remote
+        if TO == "own":
+            tl.store(targets[0] + out_offsets, data, mask=mask)
+        else:
+            for other in tl.static_range(len(targets)):
+                tl.store(targets[other] + own * out_step + out_offsets, data, mask=mask)  # remote
 
 
 @triton.jit
