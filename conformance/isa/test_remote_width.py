@@ -18,12 +18,11 @@ import importlib
 from dataclasses import replace
 from functools import partial
 
-from conformance.collectives import test_all_gather as collective
-from conformance.collectives.gather import expect, prepare
+from conformance.collectives.calls import judge, perform, prepare
 from conformance.isa.listing import expect_width
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ALL, SOME, GatherCase, TransferCase, size_of, vector_of
+from harness.cases import ALL, SOME, CollectiveCase, TransferCase, size_of, vector_of
 
 REMOTE = {"put": ("store",), "store": ("store",), "get": ("load",), "load": ("load",), "copy": ("store", "load")}
 
@@ -103,21 +102,21 @@ def test_width_by_function(check, case, op):
 
 
 def run_gather(env, case):
-    (call,), group = prepare(env, case, 0)
+    calls = prepare(env, case)
     env.settle()
-    with env.acting():
-        env.iris.ccl.all_gather(call.output, call.input, group=group, config=collective._config(env, case))
+    outputs = perform(env, case, calls)
     env.settle()
-    expect(env, call, case)
     found = Findings(env.rank)
     moved = env.world_size * case.m * case.n * size_of(case.dtype)
     expect_width(found, env.launched(), "store", moved, counts(env))
-    return env.image.difference() or found.first
+    return judge(env, case, calls, outputs) or found.first
 
 
 def gather_cases(ranks):
     return [
-        GatherCase(dtype=dtype, m=m, n=n, block_m=32, block_n=64, warps=4, in_pad=pad, out_pad=pad, default=default)
+        CollectiveCase(
+            dtype=dtype, m=m, n=n, block_m=32, block_n=64, warps=4, in_pad=pad, out_pad=pad, default=default, gluon=True
+        )
         for dtype in ("fp16", "bf16", "fp32", "int16", "int32")
         for m, n, pad, default in ((8, 256, 0, True), (5, 48, 16, False))
     ]

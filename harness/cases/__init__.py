@@ -4,11 +4,20 @@
     record = to_json(case)
 
 The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies`` and
-``harness.cases.tensor_strategies``, which only the controller imports.
+``harness.cases.tensor_strategies`` and ``collective_strategies``, which only the controller imports.
 """
 
 from harness.cases.atomic import AtomicCase
-from harness.cases.collective import GatherCase, chunks_of, members_of
+from harness.cases.collective import (
+    COLLECTIVES,
+    REDUCTIONS,
+    ROOTED,
+    CollectiveCase,
+    chunks_of,
+    members_of,
+    shapes_of,
+)
+from harness.cases.contribution import REDUCE_OPS, contribution, reduce_ops, rough
 from harness.cases.dtypes import ALL, FLOATS, INTEGERS, SOME, converted, of_name, size_of, vector_of
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
@@ -18,7 +27,8 @@ from harness.cases.tracing import TraceCase
 from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
-    "ALL", "FLOATS", "FORMS", "INTEGERS", "MASKS", "SOME", "AtomicCase", "GatherCase", "HostCase", "IsaCase",
-    "MessageCase", "TensorCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "converted", "digits",
-    "from_json", "kept_lanes", "members_of", "of_name", "payload", "rounds_needed", "size_of", "to_json", "vector_of",
+    "ALL", "COLLECTIVES", "FLOATS", "FORMS", "INTEGERS", "MASKS", "REDUCE_OPS", "REDUCTIONS", "ROOTED", "SOME",
+    "AtomicCase", "CollectiveCase", "HostCase", "IsaCase", "MessageCase", "TensorCase", "TraceCase", "TransferCase",
+    "case_type", "chunks_of", "contribution", "converted", "digits", "from_json", "kept_lanes", "members_of", "of_name",
+    "payload", "reduce_ops", "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

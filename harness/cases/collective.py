@@ -6,21 +6,39 @@ from dataclasses import dataclass
 
 from harness.cases.registry import case_type
 
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+"""Collectives that combine what the members give."""
+
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+"""Collectives with a member that is unlike the others."""
+
+COLLECTIVES = ("all_gather", "all_to_all", "all_reduce", "reduce_scatter", "broadcast", "reduce", "scatter", "gather")
+
+GROUPS = ("world", "halves", "stride", "reversed", "uneven")
+
 
 @case_type
 @dataclass(frozen=True)
-class GatherCase:
-    """``calls`` all_gathers of an (m, n) tensor. ``group``: "world", "halves" (consecutive), "stride" (every second
-    rank).
+class CollectiveCase:
+    """``calls`` calls of ``op``, of whose input and output (m, n) is the smaller: see ``shapes_of``.
 
-    ``in_pad`` and ``out_pad`` are elements between the rows of input and output. ``skewed`` delays that rank (-1:
-    none) for ``skew_ms`` before each call. ``default``: no Config is passed, so block size and the like are the
-    library's. ``reuse``: all calls use the same tensors, with a barrier of the caller between them; else each has
-    its own and nothing stands between the calls. ``comm_sms`` work-groups (per member of the group where the variant
-    is "partitioned"), ``warps`` wavefronts each. ``gluon``: the Gluon kernel, which is persistent, else Triton's.
+    ``reduce``: "sum" and so on, of a reduction. ``variant``, ``distribution``, ``rings``: the fields of Config that the
+    op has; an empty variant is Config's own. ``group``: of ``GROUPS``; ``root``: a place in it, modulo its size.
+
+    ``in_pad`` and ``out_pad`` are elements between the rows of input and output, ``shift`` those by which both start
+    beside a multiple of 1024 bytes. ``turned`` is "", "in", "out" or
+    "both": which of them are transposed, so that it is the columns that are apart. ``in_place``: the output is the
+    input. ``reuse``: all calls use the same tensors, and the next input is enqueued behind the call that reads the last
+    one; else each call has its own. Nothing waits between the calls, unless ``async_op`` is false.
+
+    ``skewed`` delays that rank (-1: none) for ``skew_ms`` before each call. ``default``: no Config is passed, so block
+    size and the like are the library's. ``comm_sms`` work-groups (per member of the group where the variant is
+    "partitioned"), ``warps`` wavefronts each. ``gluon``: the Gluon kernel, else Triton's.
     """
 
+    op: str = "all_gather"
     dtype: str = "fp32"
+    reduce: str = "sum"
     m: int = 1
     n: int = 1
     block_m: int = 8
@@ -30,27 +48,56 @@ class GatherCase:
     swizzle: int = 4
     in_pad: int = 0
     out_pad: int = 0
+    shift: int = 0
+    turned: str = ""
+    in_place: bool = False
     group: str = "world"
+    root: int = 0
     calls: int = 1
-    async_op: bool = False
     reuse: bool = False
+    async_op: bool = False
     skewed: int = -1
     skew_ms: int = 0
     default: bool = False
-    gluon: bool = True
-    variant: str = "persistent"
+    gluon: bool = False
+    variant: str = ""
+    distribution: int = 1
+    rings: int = 1
+
+
+def shapes_of(op: str, m: int, n: int, members: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The shapes of input and output among so many members."""
+    many_rows, many_columns = (members * m, n), (m, members * n)
+    return {
+        "all_gather": ((m, n), many_rows),
+        "gather": ((m, n), many_rows),
+        "scatter": (many_rows, (m, n)),
+        "all_to_all": (many_columns, many_columns),
+    }.get(op, ((m, n), (m, n)))
 
 
 def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:
-    """The global ranks of the group that ``rank`` is in. Every rank is in one, since collectives are matched by all."""
-    if group == "halves" and ranks > 1:
+    """The global ranks of the group that ``rank`` is in, in the group's order; of "uneven", every third is in none.
+
+    "halves" are consecutive, "stride" is every second rank, "reversed" is all of them, and "uneven" begins with its
+    highest rank.
+    """
+    everyone = tuple(range(ranks))
+    if ranks == 1:
+        return everyone
+    if group == "halves":
         half = ranks // 2
-        return tuple(range(half)) if rank < half else tuple(range(half, ranks))
-    if group == "stride" and ranks > 1:
-        return tuple(range(rank % 2, ranks, 2))
-    return tuple(range(ranks))
+        return everyone[:half] if rank < half else everyone[half:]
+    if group == "stride":
+        return everyone[rank % 2 :: 2]
+    if group == "reversed":
+        return everyone[::-1]
+    if group == "uneven":
+        *first, last = (one for one in everyone if one % 3 != 2)
+        return (last, *first) if rank % 3 != 2 else ()
+    return everyone
 
 
 def chunks_of(group: str, ranks: int) -> tuple[tuple[int, ...], ...]:
     """All groups of that kind, in order of their first rank: what every rank creates, in the same order."""
-    return tuple(sorted({members_of(group, rank, ranks) for rank in range(ranks)}))
+    return tuple(sorted({members_of(group, rank, ranks) for rank in range(ranks)} - {()}))

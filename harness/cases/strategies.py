@@ -12,7 +12,6 @@ import math
 from hypothesis import strategies as st
 
 from harness.cases.atomic import AtomicCase
-from harness.cases.collective import GatherCase
 from harness.cases.dtypes import size_of, vector_of
 from harness.cases.simple import MessageCase
 from harness.cases.tracing import TraceCase
@@ -162,54 +161,6 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon
         offset=draw(st.integers(0, 32)),
         high=draw(st.booleans()) if dtype.startswith("int") else False,
         form=form,
-    )
-
-
-@st.composite
-def gathers(draw: st.DrawFn, ranks: int, dtype: str) -> GatherCase:
-    """Cases of all_gather: ragged and whole tiles, single rows and columns, padding, groups, several calls, a late
-    rank."""
-    block_m, block_n, warps = draw(st.sampled_from([(8, 64, 1), (32, 64, 4), (8, 128, 4)]))
-    tile_m, tile_n = (8, 256) if (block_m, block_n) == (32, 64) else (block_m, block_n)
-    edge = st.sampled_from([-1, 0, 1])
-
-    def extent(tile: int, most: int) -> int:
-        kind = draw(st.sampled_from(["few", "whole", "edge", "any"]))
-        if kind == "few":
-            return draw(st.integers(1, 4))
-        if kind == "whole":
-            return min(most, tile * draw(st.integers(1, 3)))
-        if kind == "edge":
-            return max(1, min(most, tile * draw(st.integers(1, 2)) + draw(edge)))
-        return draw(st.integers(1, most))
-
-    m, n = extent(tile_m, 40), extent(tile_n, 272)
-    room = 2048 // size_of(dtype) * 8 // max(1, ranks // 2)
-    if m * n > room:
-        m = max(1, room // n)
-    calls = draw(st.sampled_from([1, 1, 3]))
-    late = draw(st.sampled_from([False, False, True]))
-    gluon = draw(st.booleans())
-    return GatherCase(
-        dtype=dtype,
-        m=m,
-        n=n,
-        block_m=block_m,
-        block_n=block_n,
-        warps=warps,
-        comm_sms=draw(st.sampled_from([2, 1, 5])),
-        swizzle=draw(st.sampled_from([4, 1])),
-        in_pad=draw(st.sampled_from([0, 0, 8, 3])),
-        out_pad=draw(st.sampled_from([0, 0, 8, 5])),
-        group=draw(st.sampled_from(["world", "world", "stride", "halves"])) if ranks > 1 else "world",
-        calls=calls,
-        async_op=draw(st.booleans()),
-        reuse=draw(st.booleans()) if calls > 1 else False,
-        skewed=draw(st.integers(0, ranks - 1)) if late else -1,
-        skew_ms=draw(st.integers(1, 8)) if late else 0,
-        default=(block_m, block_n) == (32, 64) and draw(st.booleans()),
-        gluon=gluon,
-        variant="persistent" if gluon else draw(st.sampled_from(["persistent", "partitioned"])),
     )
 
 

@@ -12,9 +12,9 @@ Everything compares bits. A ``Difference`` here is plain data: what, rank, index
 from harness.oracles.differences import difference, first_difference
 from harness.oracles.heap import GUARD, HeapImage, Region
 from harness.oracles.linearise import AtomicHistory, explain, inputs_of
-from harness.oracles.reference import bool_all, exchange, gathered, meet, reduced
+from harness.oracles.reference import bool_all, broadcast, exchange, gathered, meet, reduced, scattered, swapped
 
 __all__ = [
-    "GUARD", "AtomicHistory", "HeapImage", "Region", "bool_all", "difference", "exchange", "explain",
-    "first_difference", "gathered", "inputs_of", "meet", "reduced",
+    "GUARD", "AtomicHistory", "HeapImage", "Region", "bool_all", "broadcast", "difference", "exchange", "explain",
+    "first_difference", "gathered", "inputs_of", "meet", "reduced", "scattered", "swapped",
 ]  # fmt: skip

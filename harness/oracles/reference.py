@@ -1,8 +1,9 @@
 """What torch.distributed makes of the same inputs.
 
-Every function is a collective of the world: all ranks call it in the same order. ``exchange``, ``reduced`` and
-``gathered`` also order the ranks: none returns before all have entered and done what they had enqueued on their current
-stream, so a case uses its reference as the barrier between preparing memory and acting on it.
+Every function is a collective, of the world unless it is given a group: its ranks call it in the same order.
+``exchange``, ``reduced``, ``gathered`` and ``swapped`` also order the ranks: none returns before all have entered and
+done what they had enqueued on their current stream, so a case uses its reference as the barrier between preparing
+memory and acting on it.
 
 Where the default process group has a backend for GPUs (nccl; RCCL on ROCm) it is that one that is asked, with tensors
 on the current GPU; else gloo. Arguments may lie anywhere, results lie on the CPU.
@@ -57,32 +58,72 @@ def exchange(
     return found
 
 
-def reduced(values: torch.Tensor, op: str) -> torch.Tensor:
-    """all_reduce of ``values`` (unchanged) with ``op``: sum, min, max, band, bor, bxor.
+def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | None = None) -> torch.Tensor:
+    """all_reduce of ``values`` (unchanged) over ``group`` with ``op``: sum, product, min, max, band, bor, bxor.
 
-    nccl reduces neither bitwise nor 16-bit integers: there everybody's values are gathered and folded here.
+    gloo and nccl do not reduce 16-bit integers, and nccl nothing bitwise: there everybody's values are gathered and
+    folded here.
     """
     device = _device()
-    if device.type != "cpu" and (op in _BITWISE or values.dtype == torch.int16):
-        folded, *others = gathered(values.unsqueeze(0)).unbind()
+    if (device.type != "cpu" and op in _BITWISE) or values.dtype == torch.int16:
+        folded, *others = gathered(values.unsqueeze(0), group, members).unbind()
         for other in others:
             folded = _FOLDS[op](folded, other)
         return folded
-    result = values.to(device, copy=True)
-    dist.all_reduce(result, op=_OPS[op])
+    result = values.contiguous().to(device, copy=True)
+    dist.all_reduce(result, op=_OPS[op], group=group)
     return result.cpu()
 
 
 def gathered(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
-    """all_gather_into_tensor of a contiguous tensor along its first dimension, over ``group`` (default: the world).
+    """all_gather_into_tensor of a tensor along its first dimension, over ``group`` (default: the world).
 
     With a group it orders only that group.
     """
     members = members or dist.get_world_size(group)
-    flat = values.contiguous().flatten().view(torch.uint8).to(_device())
+    flat = _bytes(values)
     result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=flat.device)
     dist.all_gather_into_tensor(result, flat, group=group)
-    return result.cpu().view(values.dtype).reshape(members * values.shape[0], *values.shape[1:])
+    return _of_bytes(result, values.dtype, (members * values.shape[0], *values.shape[1:]))
+
+
+def swapped(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
+    """all_to_all_single of the columns of a matrix: block j of member i becomes block i of member j."""
+    members = members or dist.get_world_size(group)
+    rows, columns = values.shape
+    blocks = values.view(rows, members, columns // members).transpose(0, 1)
+    sent = _bytes(blocks)
+    result = torch.empty_like(sent)
+    dist.all_to_all_single(result, sent, group=group)
+    return _of_bytes(result, values.dtype, tuple(blocks.shape)).transpose(0, 1).reshape(rows, columns)
+
+
+def broadcast(values: torch.Tensor, source: int, group: Any = None) -> torch.Tensor:
+    """broadcast of the global rank ``source``'s values; everybody's have its shape."""
+    result = _bytes(values).clone()
+    dist.broadcast(result, source, group=group)
+    return _of_bytes(result, values.dtype, tuple(values.shape))
+
+
+def scattered(values: torch.Tensor, source: int, group: Any = None, members: int | None = None) -> torch.Tensor:
+    """scatter of the rows of the global rank ``source``'s values, which have the shape of everybody's."""
+    members = members or dist.get_world_size(group)
+    part = (values.shape[0] // members, *values.shape[1:])
+    flat = _bytes(values)
+    result = torch.empty(flat.numel() // members, dtype=torch.uint8, device=flat.device)
+    pieces = list(flat.chunk(members)) if dist.get_rank() == source and flat.numel() else None
+    if flat.numel():
+        dist.scatter(result, pieces, source, group=group)
+    return _of_bytes(result, values.dtype, part)
+
+
+def _bytes(values: torch.Tensor) -> torch.Tensor:
+    """The elements in order, where the reference computes."""
+    return values.contiguous().flatten().view(torch.uint8).to(_device())
+
+
+def _of_bytes(flat: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return flat.cpu().view(dtype).reshape(shape)
 
 
 def bool_all(value: bool) -> bool:
@@ -107,11 +148,11 @@ def _device() -> torch.device:
 
 
 _OPS = {
-    "sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+    "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
     "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
 }  # fmt: skip
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "sum": torch.add, "min": torch.minimum, "max": torch.maximum,
+    "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
     "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
 }  # fmt: skip
 _BITWISE = ("band", "bor", "bxor")

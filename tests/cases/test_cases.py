@@ -15,7 +15,6 @@ from conformance.host.test_drawn_tensors import wanted as torch_s_tensor
 from conformance.rma.transfer import SLOT_STRIDE
 from harness.cases import (
     ALL,
-    GatherCase,
     TensorCase,
     TransferCase,
     from_json,
@@ -25,7 +24,7 @@ from harness.cases import (
     size_of,
     to_json,
 )
-from harness.cases.strategies import atomics, contributions_per_cell, gathers, messages, rank_patterns, transfers
+from harness.cases.strategies import atomics, contributions_per_cell, messages, rank_patterns, transfers
 from harness.cases.tensor_strategies import tensors
 from harness.cases.transfer import REGION
 from harness.errors import HarnessError, UsageError
@@ -38,7 +37,6 @@ SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=T
     st.one_of(
         transfers(4, "fp16", other=True, volatile=True, direction=True),
         atomics(4, "add", "int32"),
-        gathers(4, "int8"),
         messages("int32", "ring"),
         tensors("arange"),
         tensors("empty"),
@@ -168,13 +166,3 @@ def test_masks_differ_between_ranks() -> None:
         "a mask of another rank must show"
     )
     assert kept_lanes("holes", 64, 0).any() and not kept_lanes("holes", 64, 0).all(), "some lanes on, some off"
-
-
-def test_gathers_fit_the_heap() -> None:
-    @SETTINGS
-    @given(gathers(8, "fp64"))
-    def fits(case: GatherCase) -> None:
-        one = 8 * (case.m * (case.n + case.in_pad) + 8 * case.m * (case.n + case.out_pad)) + 4096
-        assert one * case.calls < 800 * 1024, f"{case} needs {one * case.calls} bytes"
-
-    fits()

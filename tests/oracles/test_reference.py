@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from harness.cases import payload
-from harness.oracles import exchange, gathered, reduced
+from harness.oracles import broadcast, exchange, gathered, reduced, scattered, swapped
 from harness.ranks import RankGroup
 
 RANKS = 3
@@ -40,9 +42,32 @@ def ordered(env: dict, kind: str) -> float:
         exchange(value, set(), rank=env["rank"], ranks=RANKS)
     elif kind == "reduced":
         reduced(value, "sum")
+    elif kind == "swapped":
+        swapped(value.repeat(RANKS).view(1, RANKS))
     else:
         gathered(value)
     return time.monotonic() - started
+
+
+def in_a_group(env: dict, _: None) -> dict[str, list]:
+    """Each reference over ranks 2 and 0, in that order if torch can; rank 1 has no part in it."""
+    if "handle" not in env:
+        ordered = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
+        env["handle"] = dist.new_group([2, 0], **ordered)
+    handle, rank = env["handle"], env["rank"]
+    if rank == 1:
+        return {}
+    members = dist.get_process_group_ranks(handle)
+    mine = torch.tensor([[10 * rank + 1, 10 * rank + 2], [10 * rank + 3, 10 * rank + 4]], dtype=torch.int16)
+    return {
+        "members": members,
+        "gathered": gathered(mine, handle, 2).tolist(),
+        "swapped": swapped(mine, handle, 2).tolist(),
+        "broadcast": broadcast(mine, 2, handle).tolist(),
+        "scattered": scattered(mine, 0, handle, 2).tolist(),
+        **{op: reduced(mine[:1], op, handle, 2).tolist() for op in ("sum", "product", "min", "band", "bxor")},
+        "wide": reduced(mine[:1].float(), "product", handle, 2).tolist(),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +92,23 @@ def test_exchange_takes_a_payload_per_receiver(group: RankGroup) -> None:
     assert group.call(f"{__name__}:several") == [{2: [20, 20]}, {0: [1, 1]}, {0: [2, 2]}], "each receiver its own"
 
 
-@pytest.mark.parametrize("kind", ["exchange", "reduced", "gathered"])
+def test_references_of_a_group(group: RankGroup) -> None:
+    first, outside, last = group.call(f"{__name__}:in_a_group")
+    assert outside == {}
+    order = first["members"]
+    rows = {0: [[1, 2], [3, 4]], 2: [[21, 22], [23, 24]]}
+    for rank, got in ((0, first), (2, last)):
+        place = order.index(rank)
+        assert got["members"] == order
+        assert got["gathered"] == [row for member in order for row in rows[member]]
+        assert got["swapped"] == [[rows[member][row][place] for member in order] for row in range(2)]
+        assert got["broadcast"] == rows[2]
+        assert got["scattered"] == [rows[0][place]]
+        assert (got["sum"], got["product"], got["min"]) == ([[22, 24]], [[21, 44]], [[1, 2]])
+        assert (got["band"], got["bxor"], got["wide"]) == ([[1 & 21, 2 & 22]], [[1 ^ 21, 2 ^ 22]], [[21.0, 44.0]])
+
+
+@pytest.mark.parametrize("kind", ["exchange", "reduced", "gathered", "swapped"])
 def test_references_order_the_ranks(group: RankGroup, kind: str) -> None:
     seconds = group.call(f"{__name__}:ordered", kind)
     assert min(seconds[1:]) > 0.15, f"{kind} returned before rank 0 had entered: {seconds}"

@@ -1,0 +1,20 @@
+"""all_to_all(output (M, W*N), input (M, W*N), group, async_op, config): column block j of member i becomes column block
+i of member j.
+
+Each call gives what torch.distributed's all_to_all_single gives for the blocks, and changes nothing else.
+"""
+
+from conformance.collectives.calls import run
+from fixtures.requirement import requirement
+from harness.cases import ALL
+
+
+def cases(ranks, dtype):
+    from harness.cases.collective_strategies import collectives
+
+    return collectives(ranks, "all_to_all", dtype)
+
+
+@requirement("CCL-ALLTOALL-001", cases=cases, weight=0.5, dtype=("bf16", *(name for name in ALL if name != "bf16")))
+def test_all_to_all(check, case):
+    check(run, case)

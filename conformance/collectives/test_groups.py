@@ -1,0 +1,105 @@
+"""Groups: a call needs its group's members and nobody else.
+
+001  Where a rank outside the group is held up until every member has returned, the members return, with their result;
+     with async_op and without.
+002  Groups that share ranks take turns on their own tensors, call after call, with nothing in between.
+"""
+
+import time
+from dataclasses import replace
+
+import torch
+
+from conformance.collectives.calls import Party, config, invoke, judge, prepare
+from conformance.rma.test_load import read_word
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import COLLECTIVES, CollectiveCase, members_of
+
+MARK = 800 * 1024
+PATIENCE = 10.0
+"""Seconds after which a rank outside gives the members up: what they return is then too late."""
+
+
+def run_alone(env, case):
+    """The ranks outside look for the members' marks, which are set when their calls have returned."""
+    found = Findings(env.rank)
+    calls = prepare(env, case)
+    mark = env.image.claim("mark", MARK, 1, torch.int32)
+    env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
+    env.settle()
+    outputs = []
+    with env.acting():
+        for call in calls:
+            handle = invoke(env, case, call, config(env, case, call.party.size))
+            if case.async_op:
+                handle.synchronize()
+            outputs.append(None if call.output is None else call.output.clone())
+        env.image.fill(mark, torch.ones(1, dtype=torch.int32))
+        if not calls:
+            members = members_of(case.group, 0, env.world_size)
+            env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
+            limit = time.monotonic() + PATIENCE
+            while (seen := [read_word(env, rank, MARK) for rank in members]) != [1] * len(members):
+                if time.monotonic() > limit:
+                    break
+                time.sleep(0.002)
+            found.equal("calls of the members that returned without this rank", seen, [1] * len(members))
+    env.settle()
+    return judge(env, case, calls, outputs, found)
+
+
+def alone_cases(ranks, op):
+    return [
+        CollectiveCase(op=op, dtype="int32", m=5, n=70, in_place=op == "broadcast", group="uneven", async_op=late)
+        for late in (False, True)
+    ]
+
+
+@requirement("CCL-GROUP-001", cases=alone_cases, ranks=3, op=COLLECTIVES)
+def test_only_members_are_needed(check, case):
+    check(run_alone, case)
+
+
+def run_overlapping(env, case):
+    """Two groups that share all ranks but two; who is in both makes the calls of both, in the same order."""
+    everyone = tuple(range(env.world_size))
+    groups = (everyone[:-1], everyone[1:][::-1])
+    handles = [env.group(group, groups) for group in groups]
+    found = Findings(env.rank)
+    # The world's group gives the tensors; of each call's, the group's first rows are used.
+    calls = prepare(env, replace(case, group="world"))
+    made = []
+    for k, call in enumerate(calls):
+        members = groups[k % 2]
+        if env.rank in members:
+            party = Party(members, handles[k % 2], members[case.root % len(members)], members.index(env.rank))
+            rows = len(members) * case.m
+            made.append((k, replace(call, party=party, output=call.output[:rows])))
+    env.settle()
+    held = []
+    with env.acting():
+        settings = config(env, case, len(groups[0]))
+        for k, call in made:
+            env.late((case.skewed + k) % env.world_size, case.skew_ms)
+            invoke(env, case, call, settings)
+            held.append(call.output.clone())
+    env.settle()
+    if env.fault is None:
+        for (k, call), output in zip(made, held, strict=True):
+            blocks = calls[k].wanted.view(env.world_size, case.m, case.n)
+            wanted = torch.cat([blocks[rank] for rank in call.party.members])
+            found.same(f"output of call {k}, of group {call.party.members}", output, wanted)
+    return found.first
+
+
+def overlapping_cases(ranks):
+    return [
+        CollectiveCase(op="all_gather", dtype="int32", m=5, n=70, calls=8, async_op=True, skewed=late, skew_ms=15)
+        for late in range(2)
+    ]
+
+
+@requirement("CCL-GROUP-002", cases=overlapping_cases, ranks=3)
+def test_overlapping_groups(check, case):
+    check(run_overlapping, case)

@@ -1,0 +1,200 @@
+"""What collectives refuse, on every rank, before anything moves; behind it a right call gives its result.
+
+001  Tensors that are not matrices, or whose shapes or element types do not fit one another or the group; tensors off
+     the heap; outputs whose elements share memory; roots that are not in the group, and a root without its tensor;
+     reductions that are none, or that the element type does not have; tiles that the kernel cannot have, and variants
+     that there are not. ValueError, with async_op and without.
+002  Where one member alone is wrong, it is told what, the others that it failed and none waits. Who is not in the group
+     has no part in it. RuntimeError for who is not in the group and calls.
+003  Members that do not pass the same are all told what each of them passed. ValueError.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from conformance.collectives.calls import config, invoke, judge, party_of, perform, prepare
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import COLLECTIVES, REDUCTIONS, ROOTED, CollectiveCase, chunks_of, members_of
+
+FLOAT_SUM = {"dtype": "fp32", "m": 8, "n": 64}
+
+
+def run_refused(env, case):
+    found = Findings(env.rank)
+    calls = prepare(env, case)
+    (call,) = calls
+    env.settle()
+    right = config(env, case, call.party.size)
+    for what, wrong_call, settings in [*_wrong_tensors(case, call), *_wrong_settings(env, case, call)]:
+        for asynchronous in (False, True):
+            attempt = replace(case, async_op=asynchronous)
+            found.raises(
+                f"{what}{' with async_op' * asynchronous}",
+                ValueError,
+                lambda a=attempt, c=wrong_call, s=settings: invoke(env, a, c, s or right),
+            )
+    if env.world_size > 1:
+        others = env.group(members_of("stride", 1 - env.rank % 2, env.world_size), chunks_of("stride", env.world_size))
+        elsewhere = replace(call, party=replace(call.party, handle=others))
+        found.raises("a group without this rank", RuntimeError, lambda: invoke(env, case, elsewhere, right))
+    for what, op in _wrong_reductions(env, case):
+        found.raises(what, ValueError, lambda op=op: _reduced_with(env, case, call, right, op))
+    return _and_then(env, case, calls, found)
+
+
+def _wrong_tensors(case, call):
+    """(what, the call with it, None) where members would reach for what they should not."""
+    one = call.output if call.output is not None else call.input
+    lone = torch.empty(one.shape, dtype=one.dtype, device=one.device)
+    yield "one dimension", _with(call, lambda tensor: tensor.flatten()), None
+    yield "three dimensions", _with(call, lambda tensor: tensor[None]), None
+    if case.op not in ("scatter", "gather") or call.party.members[call.party.place] == call.party.root:
+        yield "tensors off the heap", _with(call, lambda tensor: torch.empty_like(tensor, device=lone.device)), None
+    if call.output is not None:
+        shared = call.output.as_strided(call.output.shape, (0, 1))
+        if call.wanted is not None:
+            both = {"input": shared, "given": None} if case.op == "broadcast" else {}
+            yield "an output whose rows are one", replace(call, output=shared, **both), None
+    if call.output is not None and call.input is not None and case.op != "broadcast":
+        yield "rows short of one", replace(call, output=call.output[:-1]), None
+        yield "columns short of one", replace(call, output=call.output[:, :-1]), None
+        yield "another element type", replace(call, output=call.output.view(torch.int32)), None
+    if case.op == "all_to_all" and call.party.size > 1:
+        yield "columns that do not divide", _with(call, lambda tensor: tensor[:, :-1]), None
+    if case.op in ROOTED:
+        for root in (-1, 1 << 20, 1 << 40):
+            yield f"root {root}", replace(call, party=replace(call.party, root=root)), None
+    if case.op == "scatter" and call.input is not None:
+        yield "a root without its input", replace(call, input=None), None
+    if case.op == "gather" and call.output is not None:
+        yield "a root without its output", replace(call, output=None), None
+
+
+def _wrong_settings(env, case, call):
+    """(what, the call, its Config)."""
+    size, make = call.party.size, env.under_test.config
+    for language in (False, True):
+        odd = make(block_size_m=3, block_size_n=64, use_gluon=language)
+        yield f"{3 * 64} elements in a tile, {'Gluon' if language else 'Triton'}", call, odd
+    yield "a tile smaller than the work-group", call, make(block_size_m=1, block_size_n=64, use_gluon=True)
+    if case.op in ("all_gather", "all_reduce"):
+        changed = make()
+        setattr(changed, f"{case.op}_variant", "tree")
+        yield "a variant that was assigned later", call, changed
+    if case.op == "all_gather" and size > 1:
+        yield "programs that do not divide", call, make(all_gather_variant="partitioned", comm_sms=size * 4 + 1)
+
+
+def _wrong_reductions(env, case):
+    if case.op in REDUCTIONS:
+        operations = env.under_test.module.ccl.ReduceOp
+        for op in ("BAND", "BOR", "BXOR"):
+            yield f"{op} of {case.dtype}", getattr(operations, op)
+        for op in (7, -1, "sum", None):
+            yield f"op={op!r}", op
+
+
+def _reduced_with(env, case, call, settings, op):
+    more = {"dst": call.party.root} if case.op == "reduce" else {}
+    function = getattr(env.iris.ccl, case.op)
+    return function(call.output, call.input, op=op, group=call.party.handle, config=settings, **more)
+
+
+def _with(call, change):
+    return replace(
+        call,
+        input=None if call.input is None else change(call.input),
+        output=None if call.output is None else change(call.output),
+    )
+
+
+def _and_then(env, case, calls, found):
+    """The heap is as it was, and a right call gives its result."""
+    env.settle()
+    outputs = perform(env, case, calls)
+    env.settle()
+    return judge(env, case, calls, outputs, found)
+
+
+def refused_cases(ranks, op):
+    return [CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", root=ranks - 1)]
+
+
+@requirement("CCL-REFUSE-001", cases=refused_cases, op=COLLECTIVES)
+def test_refused(check, case):
+    check(run_refused, case)
+
+
+def run_alone(env, case):
+    """The highest member is wrong, the others are right."""
+    found, party = Findings(env.rank), party_of(env, case)
+    calls = prepare(env, case)
+    env.settle()
+    if party.members:
+        (call,) = calls
+        settings = config(env, case, party.size)
+        if env.rank == max(party.members):
+            wrong = _with(call, lambda tensor: tensor.flatten())
+            found.raises("one dimension, here alone", ValueError, lambda: invoke(env, case, wrong, settings))
+        else:
+            found.raises(
+                "the right call beside it",
+                RuntimeError,
+                lambda: invoke(env, case, call, settings),
+                says=str(max(party.members)),
+            )
+    return _and_then(env, case, calls, found)
+
+
+def alone_cases(ranks, op):
+    return [
+        CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", group=group) for group in ("world", "uneven")
+    ]
+
+
+@requirement("CCL-REFUSE-002", cases=alone_cases, ranks=2, op=COLLECTIVES)
+def test_one_alone_is_refused(check, case):
+    check(run_alone, case)
+
+
+def run_differing(env, case):
+    """In each attempt the highest rank passes something else that would be right if all did."""
+    found = Findings(env.rank)
+    calls = prepare(env, case)
+    (call,) = calls
+    env.settle()
+    other = env.rank == env.world_size - 1
+    right = config(env, case, call.party.size)
+    attempts = [
+        ("shapes", case, _with(call, lambda tensor: tensor[:, : tensor.shape[1] // 2]), right),
+        ("element types", case, _with(call, lambda tensor: tensor.view(torch.int32)), right),
+        ("numbers of programs", case, call, config(env, replace(case, comm_sms=3), call.party.size)),
+        ("tiles", case, call, config(env, replace(case, block_m=4, block_n=128), call.party.size)),
+        ("languages", case, call, config(env, replace(case, gluon=True), call.party.size)),
+        ("collectives", replace(case, op="all_gather" if case.op == "gather" else "gather"), call, right),
+    ]
+    if case.op in ROOTED:
+        attempts.append(("roots", case, replace(call, party=replace(call.party, root=0)), right))
+    if case.op in REDUCTIONS:
+        attempts.append(("reductions", replace(case, reduce="max"), call, right))
+    for what, one_case, one_call, settings in attempts:
+        if not other:
+            one_case, one_call, settings = case, call, right
+        found.raises(
+            f"other {what} on the highest rank",
+            (ValueError, RuntimeError) if what == "collectives" else ValueError,
+            lambda k=one_case, c=one_call, s=settings: invoke(env, k, c, s),
+        )
+        env.settle()
+    return _and_then(env, case, calls, found)
+
+
+def differing_cases(ranks, op):
+    return [CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", root=1)]
+
+
+@requirement("CCL-REFUSE-003", cases=differing_cases, ranks=2, op=("all_reduce", "broadcast", "all_gather"))
+def test_members_that_differ_are_refused(check, case):
+    check(run_differing, case)

@@ -1,0 +1,62 @@
+"""The same floats give the same bits, however often they are reduced, where the operation promises it.
+
+Values with full significands, whose sum depends on the order in which they are added: a second call gives the bits of
+the first one, every member of an all_reduce has the same, and each is as close to the sum as rounding leaves it.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from conformance.collectives.calls import fill, perform, prepare
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import CollectiveCase, of_name, rough
+from harness.oracles import bool_all, gathered
+
+TIMES = 3
+
+
+def run(env, case):
+    found = Findings(env.rank)
+    calls = prepare(env, case)
+    count = case.m * case.n
+    mine = rough(case.dtype, count, member=env.rank).view(case.m, case.n)
+    zeros = None if case.op != "reduce_scatter" else torch.zeros_like(mine)
+    calls = [replace(call, given=mine, before=zeros) for call in calls]
+    everybody = gathered(mine.unsqueeze(0)).double()
+    wanted, reach = everybody.sum(0), everybody.abs().sum(0)
+    fill(calls[0])
+    env.settle()
+    outputs = perform(env, case, calls)
+    env.settle()
+    if not bool_all(env.fault is None):
+        return None
+    first = outputs[0]
+    for again, output in enumerate(outputs[1:]):
+        found.same(f"output of call {again + 1}, with the input of call 0", output, first.cpu())
+    if case.op == "all_reduce":
+        for rank, output in enumerate(gathered(first.unsqueeze(0))):
+            found.same(f"output, beside that of rank {rank}", first.cpu(), output)
+    if calls[0].wanted is not None and case.op != "reduce_scatter":
+        # Each of W additions rounds by at most half a unit, as does the step back from float32.
+        unit = torch.finfo(of_name(case.dtype)).eps
+        error = (first.cpu().double() - wanted).abs()
+        worst = (error / (reach * unit * env.world_size)).max().item()
+        found.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
+    return found.first
+
+
+def cases(ranks, op):
+    shape = {"dtype": "bf16", "m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3}
+    variants = ("one_shot", "two_shot") if op == "all_reduce" else ("",)
+    return [
+        CollectiveCase(op=op, **{**shape, "dtype": dtype}, variant=variant, root=1, gluon=dtype == "fp32")
+        for dtype in ("bf16", "fp32")
+        for variant in variants
+    ]
+
+
+@requirement("CCL-REPEAT-001", cases=cases, ranks=2, op=("all_reduce", "reduce", "reduce_scatter"))
+def test_repeat(check, case):
+    check(run, case)

@@ -1,0 +1,20 @@
+"""scatter(output (M, N), input (W*M, N), src, group, async_op, config): the i-th M rows of global rank ``src`` become
+member i's output. The other members pass None as input.
+
+Each call gives what torch.distributed's scatter gives, and changes nothing else.
+"""
+
+from conformance.collectives.calls import run
+from fixtures.requirement import requirement
+from harness.cases import ALL
+
+
+def cases(ranks, dtype):
+    from harness.cases.collective_strategies import collectives
+
+    return collectives(ranks, "scatter", dtype)
+
+
+@requirement("CCL-SCATTER-001", cases=cases, weight=0.5, dtype=("int32", *(name for name in ALL if name != "int32")))
+def test_scatter(check, case):
+    check(run, case)

@@ -1,0 +1,109 @@
+"""What ranks give to a reduction: values whose result is exact, and so the same in any order.
+
+A function of (call, member, element) that looks random, so that a missing, doubled or misplaced contribution shows.
+Integers use all their bits and wrap. Floats: a *sum* adds multiples of one power of two whose total fits the
+significand; in a *product* one member, another one for each element, gives a full significand and the others powers of
+two, so few that it neither overflows nor becomes subnormal; *min* and *max* compare normal numbers other than zero.
+Signs vary in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.cases.dtypes import FLOATS, of_name, size_of
+
+SUMS = ("sum", "product", "min", "max")
+BITWISE = ("band", "bor", "bxor")
+REDUCE_OPS = (*SUMS, *BITWISE)
+
+_SIGNIFICAND = {"fp16": 11, "bf16": 8, "fp32": 24, "fp64": 53}
+_LOWEST, _HIGHEST = -4, 3
+_PRODUCT_EXPONENTS = 12
+"""How far the exponents of all members together may go from 0: fp16 has 14 to that side."""
+
+
+def reduce_ops(dtype: str) -> tuple[str, ...]:
+    """The reductions that element type has."""
+    return SUMS if dtype in FLOATS else REDUCE_OPS
+
+
+def contribution(op: str, dtype: str, count: int, *, member: int, members: int, repetition: int = 0) -> torch.Tensor:
+    """``count`` elements that ``member`` of ``members`` gives to a reduction with ``op`` in call ``repetition``."""
+    places = np.arange(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        own = _mixed(places, 1 + member + members * repetition)
+        if dtype not in FLOATS:
+            whole = _whole(op, own).astype(f"uint{8 * size_of(dtype)}")
+            return torch.from_numpy(whole.view(np.uint8)).view(of_name(dtype))
+        common = _mixed(places, np.uint64(0x5DEECE66D) + np.uint64(repetition))
+        values = _FLOATS[op](own, common, _SIGNIFICAND[dtype], member, members)
+    return torch.from_numpy(values).to(of_name(dtype))
+
+
+def rough(dtype: str, count: int, *, member: int) -> torch.Tensor:
+    """Floats between -2 and 2 with full significands: their sum is rounded, and how depends on the order."""
+    bits = _mixed(np.arange(count, dtype=np.uint64), 77 + member)
+    return torch.from_numpy(_between(bits, -2.0, 2.0)).to(of_name(dtype))
+
+
+def _mixed(places: NDArray[np.uint64], seed: int | np.uint64) -> NDArray[np.uint64]:
+    """64 bits for each place: splitmix64."""
+    with np.errstate(over="ignore"):
+        state = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        state = state + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def _whole(op: str, bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Bits of an integer. For "band" most are set and for "bor" few, so that the result is neither 0 nor all ones."""
+    if op in ("band", "bor"):
+        one, two = _mixed(bits, 2), _mixed(bits, 3)
+        return bits | one | two if op == "band" else bits & one & two
+    return bits
+
+
+def _between(bits: NDArray[np.uint64], low: float, high: float) -> NDArray[np.float64]:
+    return low + (high - low) * (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _signs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return 1.0 - 2.0 * (bits >> np.uint64(63)).astype(np.float64)
+
+
+def _significands(bits: NDArray[np.uint64], digits: int) -> NDArray[np.float64]:
+    """From 1 to just below 2, with that many binary digits."""
+    return 1.0 + (bits % np.uint64(1 << (digits - 1))).astype(np.float64) * 2.0 ** (1 - digits)
+
+
+def _exponents(bits: NDArray[np.uint64], low: int, high: int) -> NDArray[np.float64]:
+    return low + ((bits >> np.uint64(54)) % np.uint64(high - low + 1)).astype(np.float64)
+
+
+def _addend(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
+    most = (1 << digits) // members
+    whole = (own % np.uint64(2 * most + 1)).astype(np.int64) - most
+    return whole.astype(np.float64) * 2.0 ** _exponents(common, _LOWEST, _HIGHEST)
+
+
+def _factor(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
+    reach = _PRODUCT_EXPONENTS // members
+    powers = 2.0 ** _exponents(own, -reach, reach)
+    full = common % np.uint64(members) == member
+    return _signs(own) * powers * np.where(full, _significands(own, digits), 1.0)
+
+
+def _compared(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
+    return _signs(own) * _significands(own, digits) * 2.0 ** _exponents(own, -6, 6)
+
+
+_FLOATS: dict[str, Callable[..., NDArray[np.float64]]] = {
+    "sum": _addend, "product": _factor, "min": _compared, "max": _compared,
+}  # fmt: skip

@@ -1,0 +1,155 @@
+"""Cases of collectives fit the heap and vary what they should; contributions have exact reductions in any order."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import find, given, settings
+
+from conformance.collectives.calls import _counts
+from fixtures.worker import ARENA_BYTES
+from harness.cases import (
+    ALL,
+    COLLECTIVES,
+    FLOATS,
+    REDUCE_OPS,
+    CollectiveCase,
+    chunks_of,
+    contribution,
+    from_json,
+    members_of,
+    of_name,
+    reduce_ops,
+    rough,
+    shapes_of,
+    to_json,
+)
+from harness.cases.collective import GROUPS
+from harness.cases.collective_strategies import collectives
+from harness.oracles.heap import starts
+
+SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+FOLDS = {
+    "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
+    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", COLLECTIVES)
+@pytest.mark.parametrize("ranks", [1, 4, 8])
+def test_cases_fit_the_heap_and_survive_json(op: str, ranks: int) -> None:
+    @SETTINGS
+    @given(collectives(ranks, op, "fp64"))
+    def fits(case: CollectiveCase) -> None:
+        assert from_json(json.loads(json.dumps(to_json(case)))) == case, "a case is what its JSON says"
+        most = max(map(len, chunks_of(case.group, ranks)))
+        sizes = [8 * count for count in _counts(case, most)] * (1 if case.reuse else case.calls)
+        assert starts(1024, [*sizes, 0])[-1] + 8 * case.shift < ARENA_BYTES - 1024, f"{case} needs {sizes}"
+
+    fits()
+
+
+def test_cases_vary() -> None:
+    wanted = {
+        "a row of nothing": lambda case: case.m == 0,
+        "one element": lambda case: case.m == case.n == 1,
+        "tall": lambda case: case.m > 8 and case.n == 1,
+        "flat": lambda case: case.m == 1 and case.n > 256,
+        "columns apart": lambda case: case.turned == "both" and case.in_pad > 0,
+        "off alignment": lambda case: case.shift == 1,
+        "in place": lambda case: case.in_place and case.group == "uneven",
+        "the same tensors again": lambda case: case.reuse and case.skewed >= 0,
+        "each reduction": lambda case: case.reduce == "bxor",
+        "a share by striding": lambda case: case.distribution == 0 and not case.default,
+        "another root's language": lambda case: case.gluon,
+    }
+    drawn: list[CollectiveCase] = []
+
+    @settings(max_examples=500, deadline=None, database=None, derandomize=True)
+    @given(collectives(4, "reduce_scatter", "int8"))
+    def draw(case: CollectiveCase) -> None:
+        drawn.append(case)
+
+    draw()
+    missing = [what for what, condition in wanted.items() if not any(map(condition, drawn))]
+    assert not missing, f"none of {len(drawn)} cases has {missing}"
+
+
+def test_the_simplest_case_is_one_call_of_one_element_among_all() -> None:
+    simplest = find(collectives(4, "all_reduce", "fp16"), lambda case: True, settings=settings(database=None))
+    assert simplest == CollectiveCase(op="all_reduce", dtype="fp16", variant="two_shot"), simplest
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("ranks", [1, 2, 4, 5, 8])
+def test_groups_are_disjoint_and_known_to_all(group: str, ranks: int) -> None:
+    chunks = chunks_of(group, ranks)
+    ranks_in_one = [rank for chunk in chunks for rank in chunk]
+    assert len(set(ranks_in_one)) == len(ranks_in_one), f"{chunks} share a rank"
+    for rank in range(ranks):
+        members = members_of(group, rank, ranks)
+        assert (rank in members and members in chunks) or (members == () and rank not in ranks_in_one), (rank, members)
+
+
+def test_an_uneven_group_is_neither_in_order_nor_uniformly_spaced() -> None:
+    assert chunks_of("uneven", 4) == ((3, 0, 1),)
+    assert chunks_of("uneven", 8) == ((7, 0, 1, 3, 4, 6),)
+
+
+@pytest.mark.parametrize(("dtype", "op"), [(dtype, op) for dtype in ALL for op in reduce_ops(dtype)])
+def test_reductions_are_exact_in_any_order(dtype: str, op: str) -> None:
+    """One after the other from either end, in pairs, and in float64 or with Python's integers."""
+    for members in (1, 2, 3, 8):
+        parts = [contribution(op, dtype, 300, member=member, members=members) for member in range(members)]
+        fold = FOLDS[op]
+        results = [functools.reduce(fold, parts), functools.reduce(fold, parts[::-1]), _in_pairs(fold, parts)]
+        if dtype in FLOATS:
+            results.append(functools.reduce(fold, [part.double() for part in parts]).to(of_name(dtype)))
+            assert torch.isfinite(results[0]).all(), f"{op} of {members} overflows"
+        for result in results[1:]:
+            assert torch.equal(result, results[0]), f"{op} of {members} members depends on the order"
+        if members > 1:
+            for left_out in range(members):
+                rest = functools.reduce(fold, parts[:left_out] + parts[left_out + 1 :])
+                assert not torch.equal(rest, results[0]), f"nobody would miss member {left_out} in {op}"
+
+
+def _in_pairs(fold, parts):  # type: ignore[no-untyped-def]
+    while len(parts) > 1:
+        parts = [
+            one if other is None else fold(one, other) for one, other in itertools.zip_longest(parts[::2], parts[1::2])
+        ]
+    return parts[0]
+
+
+@pytest.mark.parametrize("op", REDUCE_OPS)
+def test_contributions_differ_by_member_call_and_place(op: str) -> None:
+    drawn = [
+        contribution(op, "int64", 200, member=member, members=3, repetition=call)
+        for member in range(3)
+        for call in range(4)
+    ]
+    different = len(np.unique(torch.stack(drawn).numpy()))
+    assert different >= 12 * 200 - 2, f"only {different} of 2400 values differ for {op}"  # Most bits are set in band.
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rough_values_depend_on_the_order(dtype: str) -> None:
+    parts = [rough(dtype, 400, member=member) for member in range(4)]
+    one, other = functools.reduce(torch.add, parts), functools.reduce(torch.add, parts[::-1])
+    assert not torch.equal(one, other), "a sum in another order must show"
+
+
+def test_shapes() -> None:
+    assert shapes_of("all_gather", 2, 3, 4) == ((2, 3), (8, 3))
+    assert shapes_of("gather", 2, 3, 4) == ((2, 3), (8, 3))
+    assert shapes_of("scatter", 2, 3, 4) == ((8, 3), (2, 3))
+    assert shapes_of("all_to_all", 2, 3, 4) == ((2, 12), (2, 12))
+    assert {shapes_of(op, 2, 3, 4) for op in ("all_reduce", "reduce", "reduce_scatter", "broadcast")} == {
+        ((2, 3), (2, 3))
+    }
