@@ -203,8 +203,9 @@ class AllReduce(Op):
         """Sums grow by a factor of W with each call: by their exponent if W is a power of two, else in their digits."""
         if ranks == 1:
             return MOST_CALLS
-        digits = _digits(dtype)
-        room = _OCTAVES.get(dtype, digits) if ranks & (ranks - 1) == 0 else digits
+        room = digits = _digits(dtype)
+        if ranks & (ranks - 1) == 0 and addend_bits(ranks, dtype) + 2 * math.log2(ranks) <= digits:
+            room = _OCTAVES.get(dtype, digits)
         return max(1, min(MOST_CALLS, int((room - addend_bits(ranks, dtype)) / math.log2(ranks) + 1e-9)))
 
     def in_place(self, theirs: bool) -> bool:
@@ -342,8 +343,8 @@ def op_named(name: str) -> Op:
 
 
 def addend_bits(ranks: int, dtype: str) -> int:
-    """Bits of the numbers that are added up, so that W of them have a sum that the dtype holds."""
-    return max(1, min(_ADDEND_BITS, _digits(dtype) - (ranks - 1).bit_length()))
+    """Bits of the numbers that are added up: so few that the dtype holds any part of a sum of sums, if it can."""
+    return max(1, min(_ADDEND_BITS, _digits(dtype) - 2 * (ranks - 1).bit_length()))
 
 
 def _digits(dtype: str) -> int:

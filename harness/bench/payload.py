@@ -39,7 +39,7 @@ def sums(tensor: torch.Tensor, bits: int, first: int, ranks: int, generation: in
     total = _addends(tensor, bits, 0, generation, first)
     for rank in range(1, ranks):
         total += _addends(tensor, bits, rank, generation, first)
-    _repeat(tensor, total * factor, first)
+    _repeat(tensor, total * (float(factor) if total.dtype.is_floating_point else factor), first)
 
 
 def _addends(tensor: torch.Tensor, bits: int, rank: int, generation: int, first: int) -> torch.Tensor:

@@ -19,7 +19,8 @@ def results(**changes):
 
 
 class Ranks:
-    """``seconds(cell)`` per call; ``refuses``, ``crashes``, ``errs``: cells that do so (a crash when timed).
+    """``seconds(cell)`` per call; ``refuses``, ``crashes``, ``errs``: cells that do so (a crash when timed). A cell is
+    (backend, CU count) and, where it has fields, those.
 
     Like real ranks they know only the cells that were prepared since they started.
     """
@@ -38,9 +39,13 @@ class Ranks:
         assert module == "fixtures.bench"
         assert deadline > 0
         self.calls.append((name, payload))
+        if "cell" in payload:
+            backend, cus, fields = payload["cell"]
+            payload = {**payload, "cell": (backend, cus, *fields)}
         return getattr(self, name)(**payload)
 
-    def open_size(self, size, input, output):  # noqa: A002 - the payload's name
+    def open_size(self, size, **rest):
+        assert {"op", "dtype", "input", "output", "their_input", "their_output"} == set(rest)
         self.size = size
         self.prepared.clear()
         return [None] * self.ranks

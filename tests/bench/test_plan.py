@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.bench import ops, plan
+from harness.bench import plan
 from harness.bench.ops import OPS, op_named
 from harness.bench.plan import CellKey, parse_cus, parse_sizes, size_text
 from harness.cases import dtypes
@@ -42,16 +42,25 @@ def test_bad_sizes(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "cus"), [("4:128", [4, 8, 16, 32, 64, 128]), ("8,24", [8, 24]), ("1:64:x8", [1, 8, 64]), ("132", [132])]
-)
+    ("text", "cus"),
+    [
+        ("4:128", [4, 8, 16, 32, 64, 128]), ("8,24", [8, 24]), ("1:64:x8", [1, 8, 64]), ("132", [132]),
+        ("auto", [None]), ("8, auto,4", [None, 4, 8]),
+    ],
+)  # fmt: skip
 def test_cus(text, cus):
     assert parse_cus(text) == tuple(cus)
 
 
-@pytest.mark.parametrize("text", ["", "0", "4KiB", "four", "8:4", "4,4", "1025", "4:8:2", "-4"])
+@pytest.mark.parametrize("text", ["", "0", "4KiB", "four", "8:4", "4,4", "1025", "4:8:2", "-4", "auto,", "auto:8"])
 def test_bad_cus(text):
     with pytest.raises(UsageError, match="CU count"):
         parse_cus(text)
+
+
+def test_auto_once():
+    with pytest.raises(UsageError, match="auto twice"):
+        parse_cus("auto,4,auto")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +71,10 @@ def test_bad_cus(text):
         ({"backends": ()}, "at most once"),
         ({"dtype": "fp8"}, "'fp8'"),
         ({"repeat": 0}, "--repeat 0"),
-        ({"op": "all_reduce"}, "choose one of all_gather"),
+        ({"op": "all_shuffle"}, "choose among all_gather, reduce_scatter, all_to_all, all_reduce, broadcast"),
+        ({"backends": ("nccl-ctas",), "device": "emulated", "sizes": (4096,)}, "the emulated device has not"),
+        ({"backends": ("nccl-ctas",), "cus": (None,)}, "needs CU counts"),
+        ({"backends": ("nccl-ctas",), "tune": True}, "needs CU counts"),
         ({"sizes": (64,)}, "8 ranks need 128"),
         ({"sizes": (128, 200)}, "the same once rounded"),
         ({"device": "emulated", "sizes": (512 * MIB,)}, "far too long"),
@@ -74,61 +86,82 @@ def test_bad_requests(changes, what):
 
 
 def test_cells_are_those_of_the_backends():
-    asked = request(backends=("nccl", "gluon", "triton"), cus=(4, 8))
-    assert asked.cells() == (
-        CellKey("nccl"), CellKey("nccl queued"),
-        CellKey("gluon", 4), CellKey("gluon", 8), CellKey("triton", 4), CellKey("triton", 8),
+    asked = request(backends=("nccl", "gluon", "triton", "nccl-ctas"), cus=(None, 4))
+    cells = asked.cells(MIB)
+    assert cells == (
+        CellKey("nccl"), CellKey("nccl queued"), CellKey("gluon"), CellKey("gluon", 4), CellKey("triton"),
+        CellKey("triton", 4), CellKey("nccl-ctas", 4),
     )  # fmt: skip
-    assert list(map(str, asked.cells()[1:3])) == ["nccl queued", "gluon with 4 CUs"]
+    assert list(map(str, cells[1:4])) == ["nccl queued", "gluon", "gluon with 4 CUs"]
 
 
-def test_a_size_is_the_output_of_one_rank():
-    [layout] = request(sizes=(2 * MIB,), dtype="fp16").layouts()
-    assert layout.size == 2 * MIB
-    assert layout.input == (128, 1024)
-    assert layout.output == (1024, 1024)
-    assert layout.input_bytes == 256 * KIB
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("size", [8 * KIB, MIB, 512 * MIB])
+@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp64"])
+def test_candidates_are_few_different_and_possible(op, size, dtype):
+    """A tile has work for every lane of 32 or 64, in Gluon too; more than 1024 programs cannot signal."""
+    asked = request(op=op, sizes=(size,), tune=True, backends=("nccl", "gluon"), dtype=dtype)
+    cells = [cell for cell in asked.cells(size) if cell.backend == "gluon"]
+    assert 3 <= len(cells) <= 12
+    assert len(set(cells)) == len(cells)
+    for cell in cells:
+        fields = dict(cell.fields)
+        assert 16 <= cell.cus <= 1024, "fewer would be another kernel, since chunk_size follows from it"
+        if op == "reduce_scatter":
+            assert set(fields) == {"num_warps"}, "the tile says who owns what"
+        else:
+            elements = fields["block_size_m"] * fields["block_size_n"]
+            assert elements % (32 * fields["num_warps"]) == 0
+    variants = {dict(cell.fields).get("all_reduce_variant") for cell in cells}
+    assert variants == ({None} if op != "all_reduce" else {"one_shot"} if size == 8 * KIB else variants - {None})
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(3, 1000), (6, 2 * MIB), (7, 999_999), (1, 16), (64, 1024), (5, 5 * 48)])
-@pytest.mark.parametrize("dtype", plan.ITEM_SIZES)
-def test_sizes_are_rounded_down_to_16_bytes_per_rank(ranks, size, dtype):
-    layout = op_named("all_gather").layout(size, ranks, plan.ITEM_SIZES[dtype])
-    assert size - 16 * ranks < layout.size <= size
-    assert layout.size % (16 * ranks) == 0
-    for shape, bytes_ in ((layout.input, layout.input_bytes), (layout.output, layout.size)):
-        assert shape[0] * shape[1] * plan.ITEM_SIZES[dtype] == bytes_
-    assert layout.output == (layout.input[0] * ranks, layout.input[1])
-    assert layout.size == layout.input_bytes * ranks
+def test_a_candidate_is_named_with_its_fields():
+    key = CellKey("triton", 16, (("num_warps", 8), ("all_reduce_variant", "one_shot")))
+    assert str(key) == "triton with 16 CUs, num_warps 8, all_reduce_variant one_shot"
 
 
-def test_bus_bandwidth_counts_what_travels():
-    assert op_named("all_gather").bus_factor(8) == 7 / 8
-    assert op_named("all_gather").bus_factor(1) == 0
+def test_a_size_is_the_larger_of_input_and_output():
+    shapes = {
+        "all_gather": ((128, 1024), (1024, 1024), (128, 1024), (1024, 1024)),
+        "reduce_scatter": ((1024, 1024), (1024, 1024), (1024, 1024), (128, 1024)),
+        "all_to_all": ((128, 8192), (128, 8192), (8, 131072), (8, 131072)),
+        "all_reduce": ((1024, 1024), (1024, 1024), (0, 0), (1024, 1024)),
+        "broadcast": ((0, 0), (1024, 1024), (0, 0), (1024, 1024)),
+    }
+    assert set(shapes) == set(OPS)
+    for op, expected in shapes.items():
+        [layout] = request(op=op, sizes=(2 * MIB,), dtype="fp16").layouts()
+        assert layout.size == 2 * MIB
+        assert (layout.input, layout.output, layout.their_input, layout.their_output) == expected
+        assert 2 * max(layout.elements()) == layout.size
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)
-@pytest.mark.parametrize("dtype", ["int8", "fp16", "fp64"])
-def test_inputs_differ_everywhere(op, dtype, monkeypatch):
-    """Within an output no 32-bit word comes twice, and from one generation to the next every one changes."""
-    import torch
+@pytest.mark.parametrize(("ranks", "size"), [(3, 1000), (6, 2 * MIB), (7, 999_999), (1, 16), (64, 1024), (5, 5 * 48)])
+@pytest.mark.parametrize("dtype", plan.ITEM_SIZES)
+def test_sizes_are_rounded_down(op, ranks, size, dtype):
+    """To 16 bytes per rank; reduce_scatter's to a row of 64 elements."""
+    itemsize = plan.ITEM_SIZES[dtype]
+    step = ranks * (64 * itemsize if op.name == "reduce_scatter" else 16)
+    if size < step:
+        with pytest.raises(UsageError, match=f"{ranks} ranks need {step} or more"):
+            op.layout(size, ranks, itemsize)
+        return
+    layout = op.layout(size, ranks, itemsize)
+    assert size - step < layout.size <= size
+    assert layout.size % step == 0
+    assert max(layout.elements()) * itemsize == layout.size
+    for rows, columns in (layout.input, layout.output, layout.their_input, layout.their_output):
+        assert rows * columns * itemsize in (0, layout.size, layout.size // ranks)
+        assert columns * itemsize % 4 == 0
 
-    monkeypatch.setattr(ops, "_PIECE", 100)
-    layout = op.layout(5 * 1000, 5, plan.ITEM_SIZES[dtype])
-    expected = []
-    for generation in (1, 2, 3):
-        output = torch.zeros(layout.output, dtype=dtypes.of_name(dtype))
-        op.reference(output, 5, generation)
-        words = output.view(-1).view(torch.int32)
-        assert len(words.unique()) == len(words)
-        expected.append(words)
-        for rank in range(5):
-            source = torch.zeros(layout.input, dtype=dtypes.of_name(dtype))
-            op.fill(source, rank, 5, generation)
-            share = words[rank * len(words) // 5 : (rank + 1) * len(words) // 5]
-            assert torch.equal(source.view(-1).view(torch.int32), share)
-    assert not (expected[0] == expected[1]).any()
-    assert not (expected[1] == expected[2]).any()
+
+def test_bus_bandwidth_counts_what_travels():
+    """nccl-tests, PERFORMANCE.md."""
+    factors = {"all_gather": 7 / 8, "reduce_scatter": 7 / 8, "all_to_all": 7 / 8, "all_reduce": 14 / 8, "broadcast": 1}
+    assert {name: op.bus_factor(8) for name, op in OPS.items()} == factors
+    assert op_named("all_gather").bus_factor(1) == 0
 
 
 def test_dtypes_are_those_of_the_cases():
@@ -137,12 +170,12 @@ def test_dtypes_are_those_of_the_cases():
 
 def test_memory_is_known_before_anything_starts():
     asked = request(sizes=(8 * GIB,))
-    heap = 8 * GIB + GIB + MIB
+    heap = 8 * GIB + GIB + plan.HEAP_SLACK
     assert asked.heap_bytes() == heap
     assert asked.memory_bytes() > 2 * heap + 8 * GIB
-    check_memory(asked, 141 * GIB)
+    check_memory([asked], 141 * GIB)
     with pytest.raises(UsageError, match=r"8 GiB needs .* per rank \(heap 9 GiB.*the GPU's memory is 24 GiB") as caught:
-        check_memory(asked, 24 * GIB)
+        check_memory([request(), asked], 24 * GIB)
     assert "\n" not in str(caught.value)
 
 
