@@ -14,7 +14,8 @@ PERIOD = 1_048_573
 SMALLEST = -14
 """Floating-point numbers are multiples of 2**-14, fp16's smallest normal one: their sums can be summed again."""
 
-_SPREAD, _STEP, _RANK_STEP = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
+_SPREAD, _STEP, _RANK_STEP, _STIR = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35, 0x2C1B3C6D
+_MASK = (1 << 32) - 1
 
 
 def number(tensor: torch.Tensor, first: int, generation: int) -> None:
@@ -46,8 +47,12 @@ def _addends(tensor: torch.Tensor, bits: int, rank: int, generation: int, first:
     """float64 or int64, one period, or its start where that is all that the tensor takes."""
     count = PERIOD if first else min(PERIOD, tensor.numel())
     found = torch.arange(count, dtype=torch.int64, device=tensor.device)
-    found.mul_(_SPREAD).add_(rank * _RANK_STEP + generation * _STEP).bitwise_and_((1 << 32) - 1)
-    found = found.bitwise_right_shift_(32 - bits)
+    found.mul_(_SPREAD).add_(rank * _RANK_STEP + generation * _STEP).bitwise_and_(_MASK)
+    # Stirred: without this, ranks whose offsets happen to be near each other would have nearly the same numbers.
+    found ^= found >> 15
+    found.mul_(_STIR).bitwise_and_(_MASK)
+    found ^= found >> 12
+    found &= (1 << bits) - 1
     return found.to(torch.float64) * 2.0**SMALLEST if tensor.dtype.is_floating_point else found
 
 

@@ -108,7 +108,7 @@ def test_sums_of_sums_are_exact_for_as_many_calls_as_there_may_be(dtype, ranks):
     op = OPS["all_reduce"]
     calls = op.most_calls(ranks, dtype)
     assert 1 <= calls <= MOST_CALLS
-    found = tensors(op, "nccl", dtype=dtype, calls=calls, size=1 << 15, ranks=ranks)
+    found = tensors(op, "nccl", dtype=dtype, calls=calls, size=1 << 13, ranks=ranks)
     held = [source for source, _ in found]
     for _ in range(calls):
         total = held[0].clone()
@@ -141,9 +141,9 @@ def test_addends_tell_places_ranks_and_generations_apart(dtype):
     same = 2.0 ** -addend_bits(W, dtype)
     for key, one in made.items():
         for other, two in made.items():
-            assert key == other or (one == two).float().mean() < 3 * same
-        assert (one[:-1] == one[1:]).float().mean() < 3 * same, "rows"
-        assert (one[:, :128] == one[:, 128:]).float().mean() < 3 * same, "tiles"
+            assert key == other or (one == two).float().mean() < 1.2 * same
+        assert (one[:-1] == one[1:]).float().mean() < 1.2 * same, "rows"
+        assert (one[:, :128] == one[:, 128:]).float().mean() < 1.2 * same, "tiles"
 
 
 @pytest.mark.parametrize(
