@@ -20,6 +20,7 @@ What they share:
 """
 
 from .all_gather import all_gather
+from .all_reduce import all_reduce, all_reduce_preamble
 from .all_to_all import all_to_all
 from .config import Config
 from .reduce_op import ReduceOp
@@ -27,12 +28,16 @@ from .reduce_scatter import reduce_scatter
 from .rooted import barrier, broadcast, gather, reduce, scatter
 from .tuning import tuned_config
 from .work import Work
+from .workspace import AllReduceWorkspace
 
 __all__ = [
+    "AllReduceWorkspace",
     "Config",
     "ReduceOp",
     "Work",
     "all_gather",
+    "all_reduce",
+    "all_reduce_preamble",
     "all_to_all",
     "barrier",
     "broadcast",

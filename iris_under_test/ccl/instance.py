@@ -7,7 +7,18 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import all_gather, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scatter
+from . import (
+    all_gather,
+    all_reduce,
+    all_reduce_preamble,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
 
 if TYPE_CHECKING:
     from iris_under_test.host.iris import Iris
@@ -42,6 +53,8 @@ class InstanceCollectives:
         self._instance = instance
 
     all_gather = _bound(all_gather)
+    all_reduce = _bound(all_reduce)
+    all_reduce_preamble = _bound(all_reduce_preamble)
     all_to_all = _bound(all_to_all)
     reduce_scatter = _bound(reduce_scatter)
     broadcast = _bound(broadcast)

@@ -19,14 +19,15 @@ from .distributed import host_barrier
 from .distributed.helpers import exchange
 
 if TYPE_CHECKING:
-    from .platform import Platform
+    from .platform import Platform, SymmetricMemory
 
-__all__ = ["MOST_GROUPS", "Groups", "Members"]
+__all__ = ["MOST_GROUPS", "Groups", "Members", "Scratch"]
 
 MOST_GROUPS = 64
 """Groups, the world among them, that one instance can have."""
 
 _ROWS = MOST_PROGRAMS.value + 1
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,19 @@ class Members:
         return self.ranks.index(rank)
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """Memory of a group beside the heap, which each member has some of and every member reaches.
+
+    Attributes:
+        own: uint8, this rank's.
+        bases: int64 (size,): where each member's is mapped here.
+    """
+
+    own: torch.Tensor
+    bases: torch.Tensor
+
+
 class Groups:
     """The groups of one instance. Construction is collective over the world; all signal words are zero after it.
 
@@ -81,6 +95,9 @@ class Groups:
         host_barrier()
         self._slots: dict[tuple[int, ...], int] = {}
         self._members: dict[tuple[int, ...], Members] = {}
+        self._platform = platform
+        self._scratch: dict[tuple[tuple[int, ...], str], Scratch] = {}
+        self._scratch_memory: list[SymmetricMemory] = []
         self.barrier_words: dict[tuple[int, ...] | None, torch.Tensor] = {}
         self._enter(tuple(range(num_ranks)), None, 0)
 
@@ -107,9 +124,41 @@ class Groups:
             self._enter(ranks, group, self._free_slot(group))
         return self._members[ranks]
 
+    def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
+        """At least ``num_bytes`` of scratch memory for ``use``, zero at first: the same with each call while it is
+        large enough. Collective over the group on the host if it is not, else no member waits.
+
+        Outgrown memory stays mapped until the instance is closed, since a device graph may refer to it; as it at least
+        doubles, that is less than what is in use.
+
+        Raises:
+            RuntimeError: memory is needed while a graph is captured.
+            ValueError: the memory cannot be had, on some member.
+        """
+        kept = self._scratch.get((members.ranks, use))
+        if kept is not None and kept.own.numel() >= num_bytes:
+            return kept
+        if self._words.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"{use} needs {num_bytes} bytes that every member maps: prepare them before capturing a graph"
+            )
+        grown = max(num_bytes, 2 * kept.own.numel() if kept is not None else 0)
+        size = -(-grown // _PAGE) * _PAGE
+        memory = self._platform.map_symmetric_memory(size, members.rank, members.size, members.group)
+        self._scratch_memory.append(memory)
+        own = memory.pool[:size].zero_()
+        self._platform.synchronize()
+        host_barrier(members.group)
+        kept = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
+        self._scratch[members.ranks, use] = kept
+        return kept
+
     def close(self) -> None:
         """Gives the memory back. Idempotent, not collective."""
         self._closed = True
+        self._scratch.clear()
+        while self._scratch_memory:
+            self._scratch_memory.pop().close()
         self._members.clear()
         self.barrier_words.clear()
         self._words = self._words[:0].clone()

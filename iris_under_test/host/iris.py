@@ -20,7 +20,7 @@ from .tensor_methods import TensorMethods
 if TYPE_CHECKING:
     from iris_under_test.ccl.instance import InstanceCollectives
 
-    from .groups import Members
+    from .groups import Members, Scratch
 
 __all__ = ["Iris", "iris"]
 
@@ -212,6 +212,10 @@ class Iris(TensorMethods):
         """What kernels need to work on a group, any list of ranks. The first use of a group is collective over its
         members, on the host; see ``Groups.members``."""
         return self._groups.members(group)
+
+    def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
+        """Memory beside the heap that a group's members share; see ``Groups.scratch``."""
+        return self._groups.scratch(members, use, num_bytes)
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """Sends ``value`` from rank ``src`` to every rank; works with any backend. See ``broadcast_value``."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 __all__ = ["Platform", "SharedMemory", "SymmetricMemory", "VirtualMemory", "warp_size", "xcd_count"]
 
@@ -94,8 +95,11 @@ class Platform(Protocol):
     def make_current(self, rank: int) -> None:
         """Makes ``rank``'s device this process's current one, which is where collectives and launches look."""
 
-    def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
-        """Collective: allocates ``size`` bytes on each rank and maps every rank's memory into every process."""
+    def map_symmetric_memory(
+        self, size: int, rank: int, num_ranks: int, group: dist.ProcessGroup | None = None
+    ) -> SymmetricMemory:
+        """Allocates ``size`` bytes on each rank and maps every rank's memory into every process. Collective over
+        ``group`` (default: the world); ``rank`` and ``num_ranks`` are this rank's place in it and its size."""
 
     def virtual_memory(self, rank: int, num_ranks: int) -> VirtualMemory:
         """The memory of ``rank``'s device. Raises RuntimeError where it cannot be managed."""

@@ -15,6 +15,7 @@ import weakref
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from iris_under_test.host.distributed.helpers import agree, exchange
 
@@ -39,8 +40,10 @@ class EmulatedPlatform:
     def make_current(self, rank: int) -> None:
         """Nothing to do: a process has one emulated device."""
 
-    def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> EmulatedMemory:
-        return EmulatedMemory(size, rank, num_ranks, self._driver)
+    def map_symmetric_memory(
+        self, size: int, rank: int, num_ranks: int, group: dist.ProcessGroup | None = None
+    ) -> EmulatedMemory:
+        return EmulatedMemory(size, rank, num_ranks, self._driver, group)
 
     def virtual_memory(self, rank: int, num_ranks: int) -> EmulatedVirtualMemory:
         return EmulatedVirtualMemory(rank, num_ranks, self._driver)
@@ -59,7 +62,10 @@ class EmulatedMemory:
     pool: torch.Tensor
     bases: list[int]
 
-    def __init__(self, size: int, rank: int, num_ranks: int, driver: Any) -> None:
+    def __init__(
+        self, size: int, rank: int, num_ranks: int, driver: Any, group: dist.ProcessGroup | None = None
+    ) -> None:
+        ranks = range(num_ranks) if group is None else dist.get_process_group_ranks(group)
         self.bases = []
         mapped: dict[int, int] = {}
         announced: list[int] = []
@@ -71,17 +77,17 @@ class EmulatedMemory:
                 descriptor = mappings.memory_file(size, rank)
             except (OSError, OverflowError) as failure:
                 error = ValueError(f"cannot allocate a heap of {size} bytes: {failure}")
-            agree(error, f"allocating a heap of {size} bytes")
+            agree(error, f"allocating a heap of {size} bytes", group)
 
             inode = os.fstat(descriptor).st_ino
-            peers = exchange([os.getpid(), descriptor, inode], doing="telling where heaps are")
+            peers = exchange([os.getpid(), descriptor, inode], group, "telling where heaps are")
             try:
                 for owner in range(num_ranks):
                     mapped[owner] = _map_peer(*peers[owner], size=size, viewer=rank, owner=owner, num_ranks=num_ranks)
             except OSError as failure:
                 error = ValueError(f"cannot map heaps of {size} bytes: {failure}")
             # Also the point after which no peer needs our descriptor any more.
-            agree(error, "mapping the peers' heaps")
+            agree(error, "mapping the peers' heaps", group)
         except BaseException:
             self._finalizer()
             raise
@@ -94,8 +100,8 @@ class EmulatedMemory:
         self.pool = mappings.tensor_over(own, size, mappings.Mapping(own, size))
         if hasattr(driver, "register_memory"):
             for owner, base in enumerate(self.bases):
-                peer = None if owner == rank else owner
-                driver.register_memory(base, size, f"symmetric heap of rank {owner}", peer=peer)
+                peer = None if owner == rank else ranks[owner]
+                driver.register_memory(base, size, f"symmetric heap of rank {ranks[owner]}", peer=peer)
                 announced.append(base)
 
     def close(self) -> None:

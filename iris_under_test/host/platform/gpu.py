@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from iris_under_test.host.distributed.helpers import exchange
 
@@ -37,16 +38,19 @@ class GpuPlatform:
     def make_current(self, rank: int) -> None:
         torch.cuda.set_device(self.device_id(rank))
 
-    def map_symmetric_memory(self, size: int, rank: int, num_ranks: int) -> SymmetricMemory:
-        self.make_current(rank)
-        _check_provider(self.provider)
+    def map_symmetric_memory(
+        self, size: int, rank: int, num_ranks: int, group: dist.ProcessGroup | None = None
+    ) -> SymmetricMemory:
+        world_rank = rank if group is None else dist.get_rank()
+        self.make_current(world_rank)
+        _check_provider(self.provider, group)
         if self.provider == "ipc":
             from .ipc import IpcMemory
 
-            return IpcMemory(size, rank, num_ranks, self.device(rank))
+            return IpcMemory(size, rank, num_ranks, self.device(world_rank), group)
         from .symmetric_memory import TorchSymmetricMemory
 
-        return TorchSymmetricMemory(size, rank, num_ranks, self.device(rank))
+        return TorchSymmetricMemory(size, rank, num_ranks, self.device(world_rank), group)
 
     def virtual_memory(self, rank: int, num_ranks: int) -> VirtualMemory:
         from .gpu_vmem import open_gpu
@@ -60,10 +64,10 @@ class GpuPlatform:
             stream.synchronize()
 
 
-def _check_provider(provider: str) -> None:
-    known = provider in PROVIDERS
-    told = [index for (index,) in exchange([PROVIDERS.index(provider) if known else -1], doing="choosing a provider")]
-    if not known:
+def _check_provider(provider: str, group: dist.ProcessGroup | None) -> None:
+    mine = PROVIDERS.index(provider) if provider in PROVIDERS else -1
+    told = [index for (index,) in exchange([mine], group, "choosing a provider")]
+    if mine < 0:
         raise ValueError(f"there is no heap provider {provider!r}: use one of {', '.join(PROVIDERS)}")
     if len(set(told)) > 1:
         named = {rank: PROVIDERS[index] if index >= 0 else "none such" for rank, index in enumerate(told)}

@@ -24,7 +24,9 @@ class IpcMemory:
     pool: torch.Tensor
     bases: list[int]
 
-    def __init__(self, size: int, rank: int, num_ranks: int, device: torch.device) -> None:
+    def __init__(
+        self, size: int, rank: int, num_ranks: int, device: torch.device, group: dist.ProcessGroup | None = None
+    ) -> None:
         # torch keeps shared memory until its receivers have let go of it and somebody asks.
         torch.cuda.ipc_collect()
         whole = allocate(size, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device))
@@ -40,10 +42,10 @@ class IpcMemory:
             own = whole.untyped_storage()._share_cuda_()
         except RuntimeError as failure:
             error = ValueError(f"this process cannot share a heap of {size} bytes: {failure}")
-        agree(error, "sharing the heap")
+        agree(error, "sharing the heap", group)
         handles: list[Any] = [None] * num_ranks
-        dist.all_gather_object(handles, own)
-        starts = [start for (start,) in exchange([start], doing="telling where heaps are")]
+        dist.all_gather_object(handles, own, group=group)
+        starts = [start for (start,) in exchange([start], group, "telling where heaps are")]
         bases = []
         try:
             for peer, handle in enumerate(handles):
@@ -57,7 +59,7 @@ class IpcMemory:
                 bases.append(storage.data_ptr() + starts[peer])
         except RuntimeError as failure:
             error = ValueError(f"cannot map the peers' heaps of {size} bytes: {failure}")
-        agree(error, "mapping the peers' heaps")
+        agree(error, "mapping the peers' heaps", group)
         self.bases = bases
 
     def close(self) -> None:

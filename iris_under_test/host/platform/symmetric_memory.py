@@ -24,7 +24,9 @@ class TorchSymmetricMemory:
     pool: torch.Tensor
     bases: list[int]
 
-    def __init__(self, size: int, rank: int, num_ranks: int, device: torch.device) -> None:
+    def __init__(
+        self, size: int, rank: int, num_ranks: int, device: torch.device, group: dist.ProcessGroup | None = None
+    ) -> None:
         import torch.distributed._symmetric_memory as symmetric_memory
 
         self.pool = allocate(size, lambda: symmetric_memory.empty(size, dtype=torch.uint8, device=device))
@@ -35,12 +37,12 @@ class TorchSymmetricMemory:
             return
         error: Exception | None = None
         try:
-            self._handle = symmetric_memory.rendezvous(self.pool, dist.group.WORLD)
+            self._handle = symmetric_memory.rendezvous(self.pool, group or dist.group.WORLD)
         except RuntimeError as failure:
             error = ValueError(f"cannot map the peers' heaps of {size} bytes: {failure}")
-        agree(error, "mapping the peers' heaps")
+        agree(error, "mapping the peers' heaps", group)
         starts = list(self._handle.buffer_ptrs)
-        offsets = [offset for (offset,) in exchange([own - starts[rank]], doing="telling where heaps are")]
+        offsets = [offset for (offset,) in exchange([own - starts[rank]], group, "telling where heaps are")]
         self.bases = [start + offset for start, offset in zip(starts, offsets, strict=True)]
 
     def close(self) -> None:
