@@ -123,6 +123,7 @@ def prepare_move(
     told.append(repr(config))
     output, source = _as_words(output, plan), _as_words(source, plan)
     in_place = plan.op == "all_reduce" and plan.target == "own" and _overlap(output, source)
+    told.append("in place" * in_place)
 
     def launch() -> None:
         if rows * columns and not (plan.target == "others" and members.size == 1):
@@ -241,15 +242,21 @@ def _launch(
     # A tensor that this member has no use for is never touched: its tiles are others'.
     source, output = source if source is not None else given, output if output is not None else given
     strides = (*source.stride(), *output.stride())
-    if plan.flat and source.is_contiguous() and output.is_contiguous():
+    # All members must launch the same number of programs: it follows from what they reach, which is alike on all. The
+    # strides of a tensor that only one member uses are its own affair: that one may have other tiles for them.
+    reached = [tensor for tensor, by in ((source, plan.reads_members), (output, plan.writes_members)) if by]
+    runs = plan.flat and all(tensor.is_contiguous() for tensor in reached)
+    tiles_m, tiles_n = -(-rows // tile[0]), -(-columns // tile[1])
+    tiles = -(-rows * columns // (tile[0] * tile[1])) if runs else tiles_m * tiles_n
+    if runs and source.is_contiguous() and output.is_contiguous():
         rows, columns = 1, rows * columns
         tile = (1, tile[0] * tile[1])
         strides = (columns, 1, columns, 1)
-    tiles_m, tiles_n = -(-rows // tile[0]), -(-columns // tile[1])
+        tiles_m, tiles_n = 1, tiles
     sharers = {"all": members.size, "others": members.size - 1}.get(plan.shared, 1)
     lanes = members.size if plan.target == "one" else 1
-    # Programs beyond the number of tiles would have nothing to do. The same number on every member.
-    programs = min(config.comm_sms // lanes, -(-tiles_m * tiles_n // sharers), MOST_PROGRAMS.value // lanes) * lanes
+    # Programs beyond the number of tiles would have nothing to do.
+    programs = min(config.comm_sms // lanes, -(-tiles // sharers), MOST_PROGRAMS.value // lanes) * lanes
     launch_move(
         plan,
         (programs,),
