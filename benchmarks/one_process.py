@@ -1,0 +1,102 @@
+"""All ranks of a world in one process, for kernels that are counted or compiled and not timed.
+
+    world = World(8, heap_size=1 << 20)
+    outputs = world.tensors((8 * 64, 256), torch.float16)
+    inputs = world.tensors((64, 256), torch.float16)
+    world.run(lambda rank: rank.ccl.all_gather(outputs[rank.cur_rank], inputs[rank.cur_rank], async_op=True))
+
+On the emulated device the kernels of all ranks run under one scheduler, so every run is the same. On a driver that only
+compiles (``tests.isa.compile_only``) rank 0's are compiled, and nothing runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from triton.runtime import driver as triton_driver
+
+from harness import emulator
+from harness.emulator.driver import EmulatedDriver
+from iris_under_test.ccl.instance import InstanceCollectives
+from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.host.groups import Members
+
+_ALIGNMENT = 64
+_TRACING_ENTRIES = 17
+
+
+class World:
+    """``size`` heaps of ``heap_size`` bytes; an allocation has one offset in all of them."""
+
+    def __init__(self, size: int, heap_size: int) -> None:
+        self.size = size
+        self.heap_size = -(-heap_size // _ALIGNMENT) * _ALIGNMENT
+        # Storages of their own: a launch may access the whole storage of each of its arguments.
+        self._heaps = [torch.zeros(self.heap_size, dtype=torch.uint8) for _ in range(size)]
+        self._used = 0
+        self.bases = [heap.data_ptr() for heap in self._heaps]
+        words = self.tensors((MOST_PROGRAMS.value + 1, size), torch.int32)
+        self.ranks = [Rank(self, rank, words) for rank in range(size)]
+
+    def tensors(self, shape: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
+        """A tensor of zeros on each heap, at the same offset."""
+        count = dtype.itemsize * int(torch.Size(shape).numel())
+        start, self._used = self._used, self._used + -(-count // _ALIGNMENT) * _ALIGNMENT
+        if self._used > self.heap_size:
+            raise MemoryError(f"{tuple(shape)} of {dtype} wants {count} bytes, {self.heap_size - start} are left")
+        return [heap[start : start + count].view(dtype).view(tuple(shape)) for heap in self._heaps]
+
+    def run(self, call: Callable[[Rank], Any]) -> None:
+        """``call(rank)`` for each rank, whose kernels then run side by side; for rank 0 alone where nothing runs."""
+        driver = triton_driver.active
+        if not isinstance(driver, EmulatedDriver):
+            call(self.ranks[0])
+            return
+        with self._registered(driver), emulator.together(driver) as ranks:
+            for rank in self.ranks:
+                with ranks.rank(rank.cur_rank):
+                    call(rank)
+
+    @contextlib.contextmanager
+    def _registered(self, driver: EmulatedDriver) -> Iterator[None]:
+        for rank, base in enumerate(self.bases):
+            driver.register_memory(base, self.heap_size, f"heap of rank {rank}", peer=rank)
+        try:
+            yield
+        finally:
+            for base in self.bases:
+                driver.unregister_memory(base)
+
+
+class Rank:
+    """What a collective asks of an ``Iris`` and its heap, for one rank of a ``World``."""
+
+    def __init__(self, world: World, rank: int, words: list[torch.Tensor]) -> None:
+        self.cur_rank = rank
+        self.num_ranks = world.size
+        self.heap = self
+        self.ccl = InstanceCollectives(self)  # type: ignore[arg-type]
+        self._bases, self._end = torch.tensor(world.bases), world.bases[rank] + world.heap_size
+        entries = [world.heap_size, 0, rank, world.size, *world.bases, *[0] * _TRACING_ENTRIES]
+        self._context = torch.tensor(entries)[2:]  # behind what only the debug build reads
+        pads = torch.tensor([word.data_ptr() for word in words])
+        self._members = Members(tuple(range(world.size)), rank, self._context, pads, words[rank], None)
+
+    def get_device_context(self) -> torch.Tensor:
+        return self._context
+
+    def members(self, group: None) -> Members:
+        return self._members
+
+    def get_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_heap_bases(self) -> torch.Tensor:
+        return self._bases
+
+    def is_symmetric(self, tensor: torch.Tensor) -> bool:
+        start = int(self._bases[self.cur_rank])
+        return start <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= self._end

@@ -1,0 +1,105 @@
+"""What collectives execute: docs/collectives-isa.md says what the benchmark says today, and all accesses are wide."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+
+from benchmarks import flat_2d
+from benchmarks.collectives_isa import KERNELS, YARDSTICK, main, selected
+from benchmarks.device_isa import TARGETS
+from benchmarks.one_process import World
+from harness import emulator
+from iris_under_test.ccl import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "collectives-isa.md").read_text(encoding="utf-8")
+# One that pushes, one that pulls.
+FEW = ("flat-2D all_gather", "reduce_scatter")
+
+
+def tables(text: str) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
+    """Target -> (kernel, language) -> column -> cell."""
+    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    for section in text.split("\n## ")[1:]:
+        head, _, *rows = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in section.splitlines()
+            if line.startswith("|")
+        ]
+        cells = [dict(zip(head, row, strict=True)) for row in rows]
+        found[section.split()[0]] = {(row["kernel"], row["language"]): row for row in cells}
+    return found
+
+
+def check(table: dict[tuple[str, str], dict[str, str]]) -> None:
+    """No spills, each access 16 bytes wide, and as many at a tile as the kernel's plan says. On sm_90, ptxas may keep
+    one turn number on the stack while a launch lasts."""
+    for (name, language), row in table.items():
+        kernel, executed = KERNELS[name], "accesses of a tile" in row
+        assert int(row["spills"]) <= (0 if executed else 8), (name, language, row)
+        if executed:
+            loads, stores, _ = row["accesses of a tile"].split(" · ")
+            wanted = (f"{kernel.loads / kernel.programs:g} x 16", f"{kernel.stores / kernel.programs:g} x 16")
+            assert (loads, stores) == wanted, (name, language, row)
+            moved = sum(float(part) for cell in ("loaded B", "stored B") for part in row[cell].split(" · "))
+            wide = (kernel.loads + kernel.stores) * kernel.dtype.itemsize / kernel.count
+            assert moved == pytest.approx(wide, rel=0.01), (name, language, row)
+        else:
+            for kind in ("remote loads", "remote stores"):
+                assert re.fullmatch(r"-|\d+ x 16", row[kind]), (name, language, row)
+
+
+def test_the_page_is_whole_and_every_access_is_16_bytes_wide():
+    found = tables(PAGE)
+    assert list(found) == list(TARGETS)
+    for table in found.values():
+        assert list(table) == [(name, language) for name, language, _ in selected()]
+        check(table)
+        assert float(table[YARDSTICK].get("x yardstick", 1)) == 1
+
+
+def test_the_page_says_what_is_executed_now():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.collectives_isa", "--only", *FEW, "--arch", "gfx942", "sm_90"],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    page, now = tables(PAGE), tables(done.stdout)
+    for arch in ("gfx942", "sm_90"):
+        assert set(now[arch]) == {(name, language) for name, language, _ in selected(FEW)}
+        check(now[arch])
+    if f"with Triton {triton.__version__}." not in PAGE:
+        pytest.skip(f"the page is about another Triton than {triton.__version__}")
+    for arch in ("gfx942", "sm_90"):
+        assert {key: page[arch].get(key) for key in now[arch]} == now[arch]
+
+
+def test_ranks_in_one_process_and_the_yardstick_gather():
+    """The kernel that all others are compared with is right: ragged shape, two tiles for one program."""
+    world = World(2, heap_size=1 << 16)
+    outputs, inputs = world.tensors((2 * 3, 48), torch.int32), world.tensors((3, 48), torch.int32)
+    for rank, values in enumerate(inputs):
+        values.copy_(1000 * rank + torch.arange(3 * 48).view(3, 48))
+    emulator.activate("gfx942")
+    try:
+        config = Config(block_size_m=2, block_size_n=128, comm_sms=1, num_warps=1)
+        world.run(lambda rank: flat_2d.launch(rank, (outputs[rank.cur_rank], inputs[rank.cur_rank]), config))
+    finally:
+        emulator.deactivate()
+    for gathered in outputs:
+        assert torch.equal(gathered, torch.cat(inputs))
+    with pytest.raises(MemoryError, match="are left"):
+        world.tensors((1 << 14,), torch.int32)
+
+
+def test_a_name_that_no_kernel_has_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--only", "nothing"])
+    assert "no kernel has one of ['nothing']" in capsys.readouterr().err
