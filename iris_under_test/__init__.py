@@ -2,10 +2,10 @@
 
 ``iris(heap_size)`` builds the host side, ``iris_under_test.gluon.IrisDeviceCtx`` is what a Gluon kernel uses,
 ``DeviceContext`` or the functions ``load``, ``store`` and so on what a Triton kernel does, ``ctx.ccl`` holds the
-collectives. Importing this package does no work and needs no GPU.
+collectives, ``ctx.ops`` matrix products fused with them. Importing this package does no work and needs no GPU.
 """
 
-from . import bench, ccl, experimental, gluon, x
+from . import bench, ccl, experimental, gluon, ops, x
 from .bench import do_bench
 from .device.triton import (
     DeviceContext,
@@ -68,6 +68,7 @@ __all__ = [
     "load",
     "logger",
     "make_tensor_view",
+    "ops",
     "put",
     "set_logger_level",
     "store",

@@ -19,6 +19,7 @@ from .tensor_methods import TensorMethods
 
 if TYPE_CHECKING:
     from iris_under_test.ccl.instance import InstanceCollectives
+    from iris_under_test.ops.instance import InstanceOps
 
     from .groups import Members, Scratch
 
@@ -42,7 +43,7 @@ class Iris(TensorMethods):
     linspace, rand, randn, randint, uniform.
 
     Not thread-safe. Attributes: ``cur_rank``, ``num_ranks``, ``gpu_id``, ``heap_size``, ``heap``, ``device`` (text),
-    ``heap_bases``, ``ccl``, ``tracing``, ``comm`` (always None).
+    ``heap_bases``, ``ccl``, ``ops``, ``tracing``, ``comm`` (always None).
 
     Raises:
         RuntimeError: torch.distributed is not initialised, or Triton has no active driver.
@@ -113,6 +114,14 @@ class Iris(TensorMethods):
         from iris_under_test.ccl.instance import InstanceCollectives
 
         return InstanceCollectives(self)
+
+    @property
+    def ops(self) -> InstanceOps:
+        """The fused matmuls and collectives bound to this instance: ``ctx.ops.matmul_all_reduce(output, A, B)``."""
+        # Made anew each time, as ``ccl`` is.
+        from iris_under_test.ops.instance import InstanceOps
+
+        return InstanceOps(self)
 
     def close(self) -> None:
         """Gives the heap back: peers are unmapped now, the own memory with its last tensor. Idempotent.
