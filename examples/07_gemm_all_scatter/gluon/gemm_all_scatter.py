@@ -1,0 +1,266 @@
+"""GEMM all-scatter: every rank multiplies A by its columns of B, and all ranks get all of C, in one kernel.
+
+    gemm = GemmAllScatter(ctx, Tiling(block_m=128, block_n=256))
+    gemm(c, a, b)     # c: (M, ranks * n) on the heap; a: (M, K), the same on every rank; b: (K, n), this rank's columns
+
+| a, b | products and sums | c |
+| --- | --- | --- |
+| float16, bfloat16 | exact products, summed in float32 | as a, rounded once |
+| float32 | AMD: float32; Hopper: a and b cut to TF32 (10 bits), summed in float32 | float32 |
+| int8 | exact, summed in int32 | int32 |
+
+Everything that depends on the target is chosen in ``_hopper`` and ``_cdna`` below: the kernel, its layouts, its warps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import triton
+from cdna import cdna_kernel
+from hopper import hopper_kernel
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+import iris_under_test as iris
+from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.gluon import IrisDeviceCtx
+
+__all__ = ["GemmAllScatter", "Tiling"]
+
+# In what is multiplied: its name in Gluon, what is summed, what is written.
+_TYPES = {
+    torch.float16: (gl.float16, torch.float32, torch.float16),
+    torch.bfloat16: (gl.bfloat16, torch.float32, torch.bfloat16),
+    torch.float32: (gl.float32, torch.float32, torch.float32),
+    torch.int8: (gl.int8, torch.int32, torch.int32),
+}
+_CDNA_LDS = {"gfx942": 64 << 10, "gfx950": 160 << 10}
+# What a block of sm_90 may have (CUDA programming guide, compute capability 9.0), less what Triton takes for itself.
+_HOPPER_SHARED = (227 << 10) - 2048
+_XCDS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """How C is cut. Blocks are powers of two, in elements; K is taken ``block_k`` at a time.
+
+    ``group_m``: rows of tiles that are gone down before the next column. ``programs``: at most so many work-groups, and
+    not more than the device has compute units. ``fewest_steps``: tiles that fill no whole round of the programs are
+    split along K into pieces of at least so many blocks; 0: never.
+    """
+
+    block_m: int = 256
+    block_n: int = 64
+    block_k: int = 64
+    group_m: int = 6
+    programs: int = 304
+    fewest_steps: int = 16
+
+    def __post_init__(self) -> None:
+        for name, least in (("block_m", 32), ("block_n", 32), ("block_k", 32)):
+            value = getattr(self, name)
+            if value < least or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, at least {least}, got {value}")
+        for name, least in (("group_m", 1), ("programs", 1), ("fewest_steps", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def schedule(self, rows: int, columns: int, depth: int, units: int) -> tuple[int, int]:
+        """(programs, pieces of a split tile) for a product on a device with ``units`` compute units.
+
+        Example: blocks of 256 x 128 x 64, a product of 8192 x 1152 x 36864, 132 units: 288 tiles are two rounds of 132
+        and 24 tiles, of which each is split into 5 pieces.
+        """
+        programs = min(self.programs, units, MOST_PROGRAMS.value)
+        tiles = triton.cdiv(rows, self.block_m) * triton.cdiv(columns, self.block_n)
+        steps = triton.cdiv(depth, self.block_k)
+        left = tiles % programs
+        pieces = 1
+        if left and self.fewest_steps:
+            pieces = max(1, min(programs // left, steps // self.fewest_steps))
+        return (programs if tiles >= programs else left * pieces), pieces
+
+
+class GemmAllScatter:
+    """The operation on one instance of Iris. Keeps the memory of split tiles from call to call.
+
+    Stream-ordered: a call enqueues one kernel on the current stream. When that kernel has ended on a rank, that rank's
+    ``c`` is complete and no rank reads or writes its tensors any more. Every rank of the world makes the same calls, on
+    one stream or ordered by events. Capturable in a graph after a first call of the same shape.
+    """
+
+    def __init__(self, ctx: iris.Iris, tiling: Tiling | None = None) -> None:
+        self.ctx = ctx
+        self.tiling = tiling or Tiling()
+        self._members = ctx.members(None)
+        self._counters = torch.zeros(MOST_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
+        self._partials: dict[torch.dtype, torch.Tensor] = {}
+
+    def __call__(
+        self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool = False, traced: bool = False
+    ) -> Any:
+        """``c[:, r * n : (r + 1) * n] = a @ b of rank r`` on every rank; returns the compiled kernel.
+
+        ``a``: (M, K). ``b``: (K, n). ``c``: (M, ranks * n), on the heap at the same place on every rank, elements of a
+        row side by side. ``a`` and ``b`` may have any strides; Hopper's TMA wants K contiguous (in ``b`` of two bytes K
+        or n) and rows that begin at multiples of 16 bytes: what is not so is copied first. ``local``: nothing is sent
+        to other ranks, whose columns stay as they are; for measuring. ``traced``: the kernel records when it sends
+        tiles, if ``ctx.tracing`` is enabled.
+
+        Raises:
+            ValueError: shapes that do not fit, another dtype, ``c`` off the heap or with other strides, or blocks that
+                the target's local memory cannot hold. Raised before the launch; the others' devices then wait.
+        """
+        self._check(c, a, b)
+        (rows, depth), columns = a.shape, b.shape[1]
+        if 0 in (rows, columns):
+            return None
+        programs, pieces = self.tiling.schedule(rows, columns, depth, self.ctx.get_cu_count())
+        choose = _hopper if triton.runtime.driver.active.get_current_target().backend == "cuda" else _cdna
+        kernel, operands, constants, warps = choose(self.tiling, c, a, b)
+        return kernel[(programs,)](
+            IrisDeviceCtx,
+            self.ctx.get_device_context(),
+            self._members.pads,
+            *operands[:2],
+            c,
+            self._memory(_TYPES[a.dtype][1], programs if pieces > 1 else 0),
+            self._counters,
+            rows,
+            columns,
+            depth,
+            *operands[2:],
+            c.stride(0),
+            pieces,
+            WORLD_SIZE=self._members.size,
+            BLOCK_M=self.tiling.block_m,
+            BLOCK_N=self.tiling.block_n,
+            BLOCK_K=self.tiling.block_k,
+            GROUP_M=self.tiling.group_m,
+            LOCAL=local,
+            TRACED=traced,
+            **constants,
+            num_warps=warps,
+        )
+
+    def _memory(self, dtype: torch.dtype, tiles: int) -> torch.Tensor:
+        """Room for so many tiles of sums; a word where there is none to keep."""
+        size = max(4, tiles * self.tiling.block_m * self.tiling.block_n)
+        if dtype not in self._partials or self._partials[dtype].numel() < size:
+            self._partials[dtype] = torch.empty(size, dtype=dtype, device=self.ctx.get_device())
+        return self._partials[dtype]
+
+    def _check(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        if a.dtype not in _TYPES or b.dtype != a.dtype or c.dtype != _TYPES[a.dtype][2]:
+            raise ValueError(f"no product of {a.dtype} and {b.dtype} into {c.dtype}: see the table of the module")
+        if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not a.shape[1]:
+            raise ValueError(f"a must be (M, K) and b (K, n) with K > 0, got {tuple(a.shape)} and {tuple(b.shape)}")
+        wanted = (a.shape[0], self._members.size * b.shape[1])
+        if tuple(c.shape) != wanted or c.stride(1) != 1 or c.stride(0) < wanted[1]:
+            raise ValueError(f"c must be {wanted} with rows of neighbours, got {tuple(c.shape)}, strides {c.stride()}")
+        if not self.ctx.is_symmetric(c):
+            raise ValueError(f"c must be on the symmetric heap, got a tensor at {c.data_ptr():#x}")
+
+
+def _hopper(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[Any, list[Any], dict, int]:
+    """The kernel for sm_90, its operands, layouts and the warps that multiply."""
+    m, n, k = tiling.block_m, tiling.block_n, tiling.block_k
+    if m < 64:
+        raise ValueError(f"block_m must be at least 64 on this target, got {m}")
+    size = a.element_size()
+    transposed = size != 2 or b.stride(0) == 1
+    left = _readable_by_tma(a)
+    right = _readable_by_tma(b.T if transposed else b)
+
+    stage, tile = (m + n) * k * size, m * n * c.element_size()
+    tiles_of_c = 2 if (_HOPPER_SHARED - 2 * tile) // stage >= 4 else 1
+    stages = min((_HOPPER_SHARED - tiles_of_c * tile) // stage, 8)
+    if stages < 2:
+        raise ValueError(f"blocks of {m} x {n} x {k} need {2 * stage + tile:,} bytes, there are {_HOPPER_SHARED:,}")
+
+    warps = 8 if m >= 128 else 4
+    width = 16 // c.element_size()
+    constants = {
+        "B_TRANSPOSED": transposed,
+        "STAGES": stages,
+        "C_TILES": tiles_of_c,
+        "ROWS": 8,
+        # Hopper's instruction: 64 rows by four warps, as many columns as there are, 32 bytes of K.
+        "SUMS": gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, min(n, 256), 32 // size]),
+        "C_SHARED": gl.SwizzledSharedLayout(width, 1, min(8, n // width), [1, 0]),
+        "SENT": _rows_of_16_bytes(n, width, lanes=32, warps=2),
+    }
+    descriptors = [_descriptor(left, [m, k]), _descriptor(right, [n, k] if transposed else [k, n])]
+    return hopper_kernel, descriptors, constants, warps
+
+
+def _readable_by_tma(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or a copy of it whose rows are contiguous and begin at multiples of 16 bytes."""
+    size = tensor.element_size()
+    if tensor.stride(1) == 1 and tensor.stride(0) * size % 16 == 0 and tensor.data_ptr() % 16 == 0:
+        return tensor
+    rows, columns = tensor.shape
+    padded = tensor.new_empty((rows, triton.cdiv(columns * size, 16) * 16 // size))
+    return padded[:, :columns].copy_(tensor)
+
+
+def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
+    layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[tensor.dtype][0])
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+
+
+def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[Any, list[Any], dict, int]:
+    """The kernel for gfx942 and gfx950, its operands, layouts and warps."""
+    arch = triton.runtime.driver.active.get_current_target().arch
+    m, n, k = tiling.block_m, tiling.block_n, tiling.block_k
+    size = a.element_size()
+    if (m + n) * k * size > _CDNA_LDS[arch]:
+        raise ValueError(f"blocks of {m} x {n} x {k} need {(m + n) * k * size:,} bytes, {arch} has {_CDNA_LDS[arch]:,}")
+    warps = 8 if m * n > 256 * 128 else 4
+    over_m = over_n = 1
+    while over_m * over_n < warps:
+        if m // over_m >= n // over_n:
+            over_m *= 2
+        else:
+            over_n *= 2
+    # 16 x 16 sums by an instruction; gfx950 has instructions of twice gfx942's K, except for float32.
+    deep = 4 if size == 4 else (16 if arch == "gfx942" else 32) * 2 // size
+    width = 16 // size
+    sent = 16 // c.element_size()
+    a_order = [1, 0] if a.stride(1) == 1 else [0, 1]
+    b_order = [0, 1] if b.stride(0) == 1 else [1, 0]
+    constants = {
+        "NUM_XCDS": _XCDS,
+        "SUMS": gl.amd.AMDMFMALayout(3 if arch == "gfx942" else 4, [16, 16, deep], True, [over_m, over_n]),
+        # What a lane reads of local memory at a time: 16 bytes of K.
+        "WIDTH": width,
+        "A_LOADED": _ordered(m, k, width, a_order, 64, warps),
+        "A_SHARED": _swizzled(m, k, width, a_order),
+        "B_LOADED": _ordered(k, n, width, b_order, 64, warps),
+        "B_SHARED": _swizzled(k, n, width, b_order),
+        "SENT": _rows_of_16_bytes(n, sent, lanes=64, warps=warps),
+        "ROWS": min(m, max(1, 64 * warps * sent // n)),
+    }
+    return cdna_kernel, [a, b, *a.stride(), *b.stride()], constants, warps
+
+
+def _ordered(rows: int, columns: int, width: int, order: list[int], lanes: int, warps: int) -> gl.BlockedLayout:
+    """``width`` elements per lane along the dimension ``order[0]``, neighbouring lanes along it too."""
+    if order[0] == 1:
+        return _rows_of_16_bytes(columns, width, lanes, warps)
+    across = _rows_of_16_bytes(rows, width, lanes, warps)
+    return gl.BlockedLayout(across.size_per_thread[::-1], across.threads_per_warp[::-1], [1, warps], order)
+
+
+def _rows_of_16_bytes(columns: int, width: int, lanes: int, warps: int) -> gl.BlockedLayout:
+    along = min(lanes, max(1, columns // width))
+    return gl.BlockedLayout([1, min(width, columns)], [lanes // along, along], [warps, 1], [1, 0])
+
+
+def _swizzled(rows: int, columns: int, width: int, order: list[int]) -> gl.SwizzledSharedLayout:
+    """Vectors of a row change places from row to row, so that lanes that read a column meet different banks."""
+    vectors = (columns if order[0] == 1 else rows) // width
+    return gl.SwizzledSharedLayout(width, max(1, 8 // vectors), max(1, min(8, vectors)), order)
