@@ -26,6 +26,7 @@ from .config import Config
 from .reduce_op import ReduceOp
 from .reduce_scatter import reduce_scatter
 from .rooted import barrier, broadcast, gather, reduce, scatter
+from .send_recv import recv, send, sendrecv
 from .tuning import tuned_config
 from .work import Work
 from .workspace import AllReduceWorkspace
@@ -42,8 +43,11 @@ __all__ = [
     "barrier",
     "broadcast",
     "gather",
+    "recv",
     "reduce",
     "reduce_scatter",
     "scatter",
+    "send",
+    "sendrecv",
     "tuned_config",
 ]

@@ -15,9 +15,12 @@ from . import (
     barrier,
     broadcast,
     gather,
+    recv,
     reduce,
     reduce_scatter,
     scatter,
+    send,
+    sendrecv,
 )
 
 if TYPE_CHECKING:
@@ -62,3 +65,6 @@ class InstanceCollectives:
     scatter = _bound(scatter)
     gather = _bound(gather)
     barrier = _bound(barrier)
+    send = _bound(send)
+    recv = _bound(recv)
+    sendrecv = _bound(sendrecv)

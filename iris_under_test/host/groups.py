@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 from iris_under_test.device.signals import MOST_PROGRAMS
 
 from .distributed import host_barrier
@@ -89,8 +90,13 @@ class Groups:
         self._context_of = context_of
         self._closed = False
         words = MOST_GROUPS * _ROWS * num_ranks
-        self._memory = platform.map_symmetric_memory(words * 4, rank, num_ranks)
-        self._words = self._memory.pool[: words * 4].view(torch.int32).zero_().view(MOST_GROUPS, _ROWS * num_ranks)
+        boxes = -(-words * 4 // _PAGE) * _PAGE
+        size = boxes + num_ranks * MOST_TAGS.value * BOX_WORDS.value * 8
+        self._memory = platform.map_symmetric_memory(size, rank, num_ranks)
+        self._memory.pool[:size].zero_()
+        self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, _ROWS * num_ranks)
+        starts = [base + boxes for base in self._memory.bases]
+        self._boxes = torch.tensor(starts, dtype=torch.int64, device=self._words.device)
         platform.synchronize()
         host_barrier()
         self._slots: dict[tuple[int, ...], int] = {}
@@ -123,6 +129,12 @@ class Groups:
                 )
             self._enter(ranks, group, self._free_slot(group))
         return self._members[ranks]
+
+    def boxes(self) -> torch.Tensor:
+        """int64 (num_ranks,): where each rank's mailboxes are mapped here; see ``device.mailboxes``."""
+        if self._closed:
+            raise RuntimeError("the instance is closed")
+        return self._boxes
 
     def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
         """At least ``num_bytes`` of scratch memory for ``use``, zero at first: the same with each call while it is

@@ -222,6 +222,10 @@ class Iris(TensorMethods):
         members, on the host; see ``Groups.members``."""
         return self._groups.members(group)
 
+    def mailboxes(self) -> torch.Tensor:
+        """Where ranks meet to exchange messages; see ``Groups.boxes``."""
+        return self._groups.boxes()
+
     def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
         """Memory beside the heap that a group's members share; see ``Groups.scratch``."""
         return self._groups.scratch(members, use, num_bytes)
