@@ -114,6 +114,12 @@ PAGES = [
         ("device.triton.context", "device.triton.ops", "device.triton.tracing"),
     ),
     Page(
+        "triton/tile-collectives.md",
+        "Tile-level collectives",
+        "`iris_under_test.x`: tiles, views, and what a kernel does with them on all ranks",
+        ("device.triton.tiles", "device.triton.tile_collectives", "x"),
+    ),
+    Page(
         "device-utils.md",
         "Device utilities",
         "clock, compute unit and die, in Triton and Gluon kernels",

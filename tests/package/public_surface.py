@@ -18,6 +18,7 @@ PACKAGE = "iris_under_test"
 MODULES = (
     "",
     "gluon",
+    "x",
     "ccl",
     "ccl.all_gather",
     "ccl.utils",

@@ -25,11 +25,13 @@ The last parameter is the ``DeviceContext``, whose methods of the same names the
 import triton
 import triton.language as tl
 from triton.language.core import _aggregate as aggregate
-from triton.language.target_info import is_hip
 
 from iris_under_test.device.cache_key import SourceHash
-from iris_under_test.device.fences import acquired, released
+from iris_under_test.device.debug import check
+from iris_under_test.device.fences import observe, pause, peek, poke, publish
 from iris_under_test.device.signals import POLL_LIMIT
+
+from .address import translate
 
 __all__ = [
     "ATOMIC", "ONE_SHOT", "RING", "SPINLOCK", "TWO_SHOT", "AllReduceConfig", "all_gather", "all_reduce",
@@ -43,8 +45,11 @@ ATOMIC, RING, TWO_SHOT, ONE_SHOT, SPINLOCK = (tl.constexpr(code) for code in ran
 
 @aggregate
 class AllReduceConfig:
-    """How ``all_reduce`` does it: ``variant_code``, constexpr, is ATOMIC or another of the five; ``locks_ptr`` is the
-    tensor that one-shot, two-shot and spinlock need; the others ignore it."""
+    """How ``all_reduce`` does it.
+
+    ``variant_code``: constexpr, one of ATOMIC, RING, TWO_SHOT, ONE_SHOT and SPINLOCK. ``locks_ptr``: the tensor that
+    the last three need; the others ignore it.
+    """
 
     variant_code: tl.constexpr
     locks_ptr: tl.tensor
@@ -108,8 +113,8 @@ def set_ready(tile, view, locks, ctx):
     ``view``: the one whose tiles are counted. Not part of the published surface, whose users write an exchange with
     release order there; that does not cover what other wavefronts stored (see ``device.fences``).
     """
-    released()
-    ctx.atomic_xchg(locks + _tile_id(tile, view), 1, ctx.rank, sem="release", scope="sys")
+    publish()
+    poke(locks + _tile_id(tile, view), 1)
 
 
 @triton.jit
@@ -156,12 +161,12 @@ def all_reduce_spinlock(tile, dst_view, locks, ctx):
     lock = locks + _tile_id(tile, dst_view)
     for step in range(ctx.world_size):
         to_rank = (ctx.rank + step) % ctx.world_size
-        _poll(lock, to_rank, True, ctx)
-        acquired()
+        there = _moved(lock, to_rank, ctx)
+        _take(there)
         held = ctx.load(pointers, to_rank, mask=mask, other=0)
         ctx.store(pointers, _widened(held) + _widened(tile.data), to_rank, mask=mask)
-        released()
-        ctx.atomic_xchg(lock, 0, to_rank, sem="release", scope="sys")
+        publish()
+        poke(there, 0)
 
 
 @triton.jit
@@ -259,24 +264,30 @@ def _tile_id(tile, view):
 
 @triton.jit
 def _wait_for_all(flag, ctx):
-    """Until ``flag`` is 1 on every rank; then what they did before is seen by all wavefronts."""
+    """Until ``flag`` is 1 on every rank; what they did before is seen then."""
     for step in range(ctx.world_size):
-        _poll(flag, (ctx.rank + step) % ctx.world_size, False, ctx)
-    acquired()
+        there = _moved(flag, (ctx.rank + step) % ctx.world_size, ctx)
+        polls = 0
+        while peek(there) != 1:
+            pause()
+            polls += 1
+            tl.device_assert(polls < POLL_LIMIT, "a rank has not set its tile ready")
+    observe()
 
 
 @triton.jit
-def _poll(word, rank, LOCK: tl.constexpr, ctx):
-    """Until ``rank``'s ``word`` is 1; with LOCK, until it was 0 and is now 1. Acquires at system scope."""
+def _take(lock):
+    """Until ``lock``, an int32 of any rank, was 0 and is now 1; what its last holder did is seen then."""
     polls = 0
-    missing = 1
-    while missing != 0:
-        if LOCK:
-            missing = ctx.atomic_xchg(word, 1, rank, sem="acquire", scope="sys")
-        else:
-            missing = ctx.atomic_add(word, 0, rank, sem="acquire", scope="sys") - 1
-        if is_hip() and missing != 0:
-            # 64 clocks without a poll: the link and the wavefronts beside this one have better things to do.
-            missing = tl.inline_asm_elementwise("s_sleep 1", "=v,0", [missing], dtype=tl.int32, is_pure=False, pack=1)
+    while tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys") != 0:  # remote
+        pause()
         polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "a tile of another rank is not ready, or its lock is never given back")
+        tl.device_assert(polls < POLL_LIMIT, "a rank holds the tile's lock for ever")
+    observe()
+
+
+@triton.jit
+def _moved(word, rank, ctx):
+    """``rank``'s ``word``, an int32 of ``locks``."""
+    check(word, ctx.heap_bases, ctx.rank, rank, None, "atomic_xchg")
+    return translate(word, ctx.heap_bases, ctx.rank, rank)

@@ -156,7 +156,8 @@ class TensorView:
     def offset(self, offset_m, offset_n):
         """The view of what is left behind so many rows and columns."""
         ptr = offset_ptr(self.ptr, self.stride_m, self.stride_n, offset_m, offset_n)
-        return TensorView(ptr, self.M - offset_m, self.N - offset_n, self.stride_m, self.stride_n)
+        M, N = tl.cast(self.M, tl.int64) - offset_m, tl.cast(self.N, tl.int64) - offset_n
+        return TensorView(ptr, M, N, self.stride_m, self.stride_n)
 
     @triton.jit
     def number_of_tiles(self, block_m, block_n):
