@@ -15,7 +15,8 @@ row is polled, so that waiting crosses no link.
 The next kernel goes on where this one ended: the turns live on the devices, so a graph of such kernels can be replayed.
 All members must launch the same number of programs, at most ``MOST_PROGRAMS``, and take the same number of turns in
 each; the kernels of one group follow one another on each rank. No program need be resident together with another one of
-its own kernel: of the unfinished programs the lowest is running on every member, or done there.
+its own kernel: of the unfinished programs the lowest is running on every member, or done there. A group has at most 32
+members (the lanes of a warp).
 
 Turns may wrap: of two numbers the later one is that which is less than 2^31 ahead. No member is ever more than one turn
 ahead of another.
@@ -29,6 +30,7 @@ own row are at least 7.
 
 import triton
 import triton.language as tl
+from triton.language.target_info import is_hip
 
 from .fences import observe, pause, peek, poke, publish
 
@@ -48,36 +50,83 @@ def first_turn(pads, member, SIZE: tl.constexpr, program):
 
 @triton.jit
 def signal(pads, member, SIZE: tl.constexpr, program, turn):
-    """Tells every member that this program has reached ``turn``.
-
-    Whatever any wavefront of the program, or an earlier kernel in its stream, did before is visible to who has waited
-    for the turn: each wavefront waits until its own stores have reached memory, then all meet, then one writes the
-    words. (AMD: an s_barrier waits for no store, and a write-back covers the own wavefront's: LLVM's memory model of
-    gfx942. NVIDIA: a fence of system scope is cumulative over the barrier of the block.)
-    """
-    # Addresses first: AMD GPUs count loads and stores together, so a load behind a store would wait for its peer.
-    words = ()
-    for step in tl.static_range(SIZE):
-        words += (_row(pads, (member + step) % SIZE, SIZE, program) + member,)
-    publish()
-    for step in tl.static_range(SIZE):
-        poke(words[step], turn)
+    """Tells every member that this program has reached ``turn``. All that any wavefront of the program, or an earlier
+    kernel in its stream, did before is visible to who has waited for the turn."""
+    if is_hip():
+        # Addresses first: AMD GPUs count loads and stores together, so a load behind a store would wait for its peer.
+        words = ()
+        for step in tl.static_range(SIZE):
+            words += (_row(pads, (member + step) % SIZE, SIZE, program) + member,)
+        publish()
+        for step in tl.static_range(SIZE):
+            poke(words[step], turn)  # remote
+    else:
+        # Lane i of the first warp writes to member i, behind a fence of that warp's alone: it is cumulative over the
+        # barrier of the block, and one for each warp would be waited for one after the other.
+        tl.debug_barrier()
+        word = (program * SIZE + member).to(tl.int64) * 4
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred beyond; .reg .u32 lane; .reg .u64 word;
+            mov.u32 $0, 0;
+            mov.u32 lane, %tid.x;
+            setp.ge.u32 beyond, lane, $4;
+            @beyond bra done;
+            mad.wide.u32 word, lane, 8, $1;
+            ld.global.u64 word, [word];
+            add.u64 word, word, $2;
+            fence.acq_rel.sys;
+            st.relaxed.sys.global.u32 [word], $3;
+            done:
+            }""",
+            "=&r,l,l,r,r,~{memory}",
+            [pads.to(tl.int64), word, turn, tl.cast(SIZE, tl.int32)],
+            tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit
 def wait(pads, member, SIZE: tl.constexpr, program, turn):
     """Returns when every member's same program has signalled ``turn``; what they did before is visible then."""
     row = _row(pads, member, SIZE, program)
-    late, polls = 1, 0
-    while late > 0:
-        late = 0
-        for other in tl.static_range(SIZE):
-            late += (peek(row + other) - turn < 0).to(tl.int32)
-        if late > 0:
-            pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "a member of the group has not arrived")
-    observe()
+    if is_hip():
+        late, polls = 1, 0
+        while late > 0:
+            late = 0
+            for other in tl.static_range(SIZE):
+                late += (peek(row + other) - turn < 0).to(tl.int32)
+            if late > 0:
+                pause()
+            polls += 1
+            tl.device_assert(polls < POLL_LIMIT, "a member of the group has not arrived")
+        observe()
+    else:
+        # Lane i of the first warp waits for member i; the others wait for that warp.
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred beyond, late; .reg .u32 lane, seen; .reg .u64 word;
+            mov.u32 $0, 0;
+            mov.u32 lane, %tid.x;
+            setp.ge.u32 beyond, lane, $3;
+            @beyond bra done;
+            mad.wide.u32 word, lane, 4, $1;
+            again:
+            ld.relaxed.sys.global.u32 seen, [word];
+            sub.u32 seen, seen, $2;
+            setp.lt.s32 late, seen, 0;
+            @late bra again;
+            fence.acq_rel.sys;
+            done:
+            }""",
+            "=&r,l,r,r,~{memory}",
+            [row.to(tl.int64), turn, tl.cast(SIZE, tl.int32)],
+            tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+        tl.debug_barrier()
 
 
 @triton.jit

@@ -109,15 +109,21 @@ def _move_tile(
     SIZE: gl.constexpr,
 ):  # fmt: skip
     own = member.to(gl.int64)
-    if FROM == "each" or TO == "each":
+    if FROM == "each":
+        # All loads before the first store: a load behind a store would wait for it.
+        loaded = ()
+        for other in gl.static_range(SIZE):
+            loaded += (gl.load(sources[other] + in_offsets, mask=mask),)  # remote
         for other in gl.static_range(SIZE):
             peer = ((member + other) % SIZE).to(gl.int64)
-            if FROM == "each":
-                data = gl.load(sources[other] + in_offsets, mask=mask)  # remote
-                gl.store(targets[0] + peer * out_step + out_offsets, data, mask=mask)
-            else:
-                data = gl.load(sources[0] + peer * in_step + in_offsets, mask=mask)
-                gl.store(targets[other] + own * out_step + out_offsets, data, mask=mask)  # remote
+            gl.store(targets[0] + peer * out_step + out_offsets, loaded[other], mask=mask)
+    elif TO == "each":
+        loaded = ()
+        for other in gl.static_range(SIZE):
+            peer = ((member + other) % SIZE).to(gl.int64)
+            loaded += (gl.load(sources[0] + peer * in_step + in_offsets, mask=mask),)
+        for other in gl.static_range(SIZE):
+            gl.store(targets[other] + own * out_step + out_offsets, loaded[other], mask=mask)  # remote
     else:
         if FROM == "all":
             loaded = ()

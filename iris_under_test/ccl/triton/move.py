@@ -125,15 +125,21 @@ def _move_tile(
     SIZE: tl.constexpr,
 ):  # fmt: skip
     own = member.to(tl.int64)
-    if FROM == "each" or TO == "each":
+    if FROM == "each":
+        # All loads before the first store: a load behind a store would wait for it.
+        loaded = ()
+        for other in tl.static_range(SIZE):
+            loaded += (tl.load(sources[other] + in_offsets, mask=mask),)  # remote
         for other in tl.static_range(SIZE):
             peer = ((member + other) % SIZE).to(tl.int64)
-            if FROM == "each":
-                data = tl.load(sources[other] + in_offsets, mask=mask)  # remote
-                tl.store(targets[0] + peer * out_step + out_offsets, data, mask=mask)
-            else:
-                data = tl.load(sources[0] + peer * in_step + in_offsets, mask=mask)
-                tl.store(targets[other] + own * out_step + out_offsets, data, mask=mask)  # remote
+            tl.store(targets[0] + peer * out_step + out_offsets, loaded[other], mask=mask)
+    elif TO == "each":
+        loaded = ()
+        for other in tl.static_range(SIZE):
+            peer = ((member + other) % SIZE).to(tl.int64)
+            loaded += (tl.load(sources[0] + peer * in_step + in_offsets, mask=mask),)
+        for other in tl.static_range(SIZE):
+            tl.store(targets[other] + own * out_step + out_offsets, loaded[other], mask=mask)  # remote
     else:
         if FROM == "all":
             loaded = ()
