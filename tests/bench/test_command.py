@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -17,7 +16,9 @@ from rich.console import Console
 
 from fixtures import bench as rank_side
 from fixtures import implementation
+from harness.bench import candidates
 from harness.bench import run as loop
+from harness.bench.ops import OPS
 from harness.bench.plan import Request
 from harness.commands import bench as bench_command
 from iris_under_test import ccl
@@ -25,6 +26,7 @@ from iris_under_test import ccl
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("all_gather", "--device", "emulated", "--sizes", "16KiB", "--cus", "2:4", "--backends", "nccl,gluon")
 PLANTED = (*SMALL, "--implementation", "planted_iris")
+EMULATED = ("--device", "emulated", "--backends", "triton", "--repeat", "1")
 
 
 def command(*arguments):
@@ -57,9 +59,11 @@ def statuses(plain):
 
 
 def test_a_run_leaves_everything(tmp_path):
+    """Of a library, for once, whose ops return no handle: they are complete behind its device_barrier."""
     from matplotlib import image
 
-    done = run(tmp_path, *PLANTED, "--sizes", "4KiB:16KiB:x4", "--repeat", "2", "--dtype", "bf16", "--seed", "5")
+    asked = ("--sizes", "4KiB:16KiB:x4", "--repeat", "2", "--dtype", "bf16", "--seed", "5")
+    done = run(tmp_path, *PLANTED, *asked, fault="bare")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not a bandwidth of any GPU" in done.stdout
     folder = tmp_path / "out" / "bench"
@@ -94,7 +98,7 @@ def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
     assert done.returncode == 1, done.stdout + done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("wrong: ")]
     assert line.startswith(
-        "wrong: gluon with 4 CUs at 16 KiB: rank 1: 1 of 8,192 elements are wrong; the first (row 0, "
+        "wrong: gluon with 4 CUs at 16 KiB: rank 1: 1 of 8,192 elements are wrong; the first (row 0 of 32, "
     )
     assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "wrong"}
 
@@ -102,7 +106,7 @@ def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
 def test_work_on_old_inputs_is_seen(tmp_path):
     done = run(tmp_path, *PLANTED, "--repeat", "1", fault="stale")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "rank 0: 4,096 of 8,192 elements are wrong; the first (row 4, column 0, of rank 1's share)" in done.stdout
+    assert "rank 0: 4,096 of 8,192 elements are wrong; the first (row 16 of 32, column 0) " in done.stdout
     assert statuses(read(tmp_path))["gluon", 4] == "wrong"
 
 
@@ -133,7 +137,7 @@ def test_a_hang_costs_its_deadline_and_one_cell(tmp_path, monkeypatch):
         repeat=1,
         implementation="planted_iris",
     )
-    found = bench_command.run(request, tmp_path, Console(quiet=True))
+    [found] = bench_command.run([request], tmp_path, Console(quiet=True))
     hung, fine = found.sizes[0].cells
     assert (hung.status, fine.status) == ("failed", "ok")
     assert hung.detail.startswith("no answer from ranks")
@@ -148,11 +152,68 @@ def test_a_library_that_cannot_be_set_up(tmp_path):
     assert set(statuses(read(tmp_path)).values()) == {"not run"}
 
 
-def test_a_library_without_device_barrier_is_refused(tmp_path):
-    done = run(tmp_path, *PLANTED, fault="barrier")
-    assert done.returncode == 2, done.stdout + done.stderr
-    [line] = done.stderr.splitlines()
-    assert "planted_iris has no device_barrier" in line
+def test_a_library_whose_ops_never_say_that_they_are_complete(tmp_path):
+    done = run(tmp_path, *PLANTED, "--cus", "2", "--repeat", "1", fault="barrier")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "all_gather returned no handle, and there is no device_barrier" in done.stdout
+
+
+def test_several_ops_in_one_run_and_what_they_must_not_do(tmp_path):
+    """reduce_scatter's output has elements that are another rank's; broadcast's input is its output."""
+    ops = ("reduce_scatter,broadcast", "--sizes", "4KiB", "--implementation", "planted_iris")
+    done = run(tmp_path, *ops, *EMULATED, fault="early more")
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("wrong: ")]
+    assert lines[0].startswith(
+        "wrong: triton at 4 KiB: rank 1: 1 of 2,048 elements are wrong; the first (row 0 of 32, "
+    )
+    assert lines[1].startswith(
+        "wrong: triton at 4 KiB: rank 1: 2,048 of 2,048 elements are wrong; the first (row 0 of "
+    )
+    folder = tmp_path / "out" / "bench"
+    assert {path.name for path in folder.iterdir()} == {"reduce_scatter-fp16", "broadcast-fp16"}
+    for name in ("reduce_scatter", "broadcast"):
+        [size] = json.loads((folder / f"{name}-fp16" / "bench.json").read_text())["sizes"]
+        assert [cell["status"] for cell in size["cells"]] == ["wrong"]
+
+
+def test_every_op_on_both_sides(tmp_path):
+    backends = ("--backends", "nccl,triton,gluon")
+    done = run(tmp_path, "all", *EMULATED, "--sizes", "4KiB", "--dtype", "bf16", *backends)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for op in OPS:
+        [size] = json.loads((tmp_path / "out" / "bench" / f"{op}-bf16" / "bench.json").read_text())["sizes"]
+        assert {cell["backend"]: cell["status"] for cell in size["cells"]} == dict.fromkeys(
+            ("nccl", "triton", "gluon"), "ok"
+        )
+
+
+def test_a_table_is_tuned_and_used(tmp_path, monkeypatch):
+    """Two candidates, of which one is the library's own choice from then on."""
+    monkeypatch.setattr(candidates, "SHAPES", ((1 << 60, ((2048, 4, 16), (4096, 4, 32))),))
+    asked = {"device": "emulated", "arch": None, "ranks": 2, "sizes": "4KiB", "cus": None, "backends": "triton"}
+    rest = {"dtype": "fp16", "repeat": 1, "seed": 0, "eager": False, "implementation": "iris_under_test"}
+    table = tmp_path / "tables" / "mine.json"
+    requests = bench_command.check_requests("all_gather", tune=table, **asked, **rest)
+    found = bench_command.run(requests, tmp_path, Console(quiet=True), table)
+    assert bench_command.conclude(found, tmp_path, Console(quiet=True), table) == 0
+    [entry] = json.loads(table.read_text())["entries"]
+    assert entry["config"]["comm_sms"] in (16, 32)
+    assert "whose times say nothing" in entry["measured"]
+    done = subprocess.run(
+        command("all_gather", "--sizes", "4KiB", *EMULATED),
+        cwd=tmp_path, env={**environment(), "IRIS_CCL_TUNING": str(table)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    table.write_text("{")
+    done = subprocess.run(
+        command("all_gather", "--sizes", "4KiB", *EMULATED),
+        cwd=tmp_path, env={**environment(), "IRIS_CCL_TUNING": str(table)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, "a bad table is an error of the op"
+    assert "mine.json cannot be read as a table of configurations" in done.stdout
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -195,8 +256,13 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
 @pytest.mark.parametrize(
     ("arguments", "what", "remedy"),
     [
-        (["all_reduce"], "'all_reduce'", "all_gather"),
-        (["all_gather", "--backends", "nccl,mpi"], "'mpi'", "nccl, gluon, triton"),
+        (["all_shuffle"], "'all_shuffle'", "all_gather"),
+        (["all_gather,broadcast,all_gather"], "op twice", "all_gather"),
+        (["all", "--dtype", "fp16,fp16"], "dtype twice", "fp16"),
+        (["all_gather", "--tune", "a-file"], "a-file", "another file"),
+        (["all_gather", "--tune", "t.json", "--cus", "4"], "--tune", "leave --cus out"),
+        (["all_gather", "--backends", "nccl-ctas", "--cus", "4"], "nccl-ctas", "leave it out"),
+        (["all_gather", "--backends", "nccl,mpi"], "'mpi'", "nccl, nccl-ctas, gluon, triton"),
         (["all_gather", "--sizes", "2MB"], "'2MB'", "2MiB:512MiB"),
         (["all_gather", "--sizes", "4MiB:2MiB"], "'4MiB:2MiB'", "smaller"),
         (["all_gather", "--device", "emulated", "--sizes", "2MiB:512MiB"], "512 MiB", "--sizes"),
@@ -229,7 +295,7 @@ def test_bad_input_is_one_line(tmp_path, arguments, what, remedy):
 def test_help_says_what_a_size_and_a_bandwidth_are():
     done = run(ROOT, "--help")
     text = " ".join(done.stdout.split())
-    assert "A size is the output of one rank in bytes" in text
+    assert "A size is the larger of one rank's input and output in bytes" in text
     assert "(ranks - 1) / ranks" in text
     assert "1e9 bytes" in text
 
@@ -237,9 +303,8 @@ def test_help_says_what_a_size_and_a_bandwidth_are():
 # What a rank says of a wrong output
 
 
-def difference(output, expected, ranks=2):
-    bench = SimpleNamespace(dtype=output.dtype, expected=expected, ranks=ranks)
-    return rank_side.Bench._difference(bench, output)
+def difference(output, expected):
+    return rank_side._difference(output, expected)
 
 
 def test_the_first_difference_is_named_with_its_values():
@@ -248,16 +313,14 @@ def test_the_first_difference_is_named_with_its_values():
     output[5, 2] = -2
     output[7, 3] = 0
     said = difference(output, expected)
-    assert said == (
-        "2 of 32 elements are wrong; the first (row 5, column 2, of rank 1's share) holds 0xfffe instead of 0x16"
-    )
+    assert said == ("2 of 32 elements are wrong; the first (row 5 of 8, column 2) holds 0xfffe instead of 0x16")
 
 
 def test_poison_that_is_still_there_is_told():
     expected = torch.arange(8, dtype=torch.int32).reshape(4, 2)
     output = expected.clone()
     output[1:] = expected[1:].bitwise_not()
-    assert difference(output, expected).startswith("6 of 8 elements are wrong; the first (row 1, column 0, of rank 0's")
+    assert difference(output, expected).startswith("6 of 8 elements are wrong; the first (row 1 of 4, column 0)")
     assert difference(output, expected).endswith("was never written")
 
 
@@ -278,14 +341,26 @@ def test_differences_are_found_behind_the_first_piece(monkeypatch):
 # Which Config a cell has
 
 
+def default_config(**changes):
+    asked = {"element_size": 2, "world_size": 4, "nbytes": 1 << 20, "use_gluon": False, "comm_sms": None, **changes}
+    return implementation.load("iris_under_test").default_config("all_gather", **asked)
+
+
+def test_a_library_that_is_asked_for_nothing_chooses_by_itself():
+    assert default_config() is None
+
+
 def test_a_library_tells_what_it_uses_without_a_config(monkeypatch):
-    monkeypatch.setattr(sys.modules["iris_under_test.ccl.all_gather"], "warp_size", lambda: 32)
-    default = ccl.all_gather_config(2)
-    assert (default.num_warps, default.use_gluon) == (8, False)
-    config = implementation.load("iris_under_test").default_config("all_gather", 2, 8)
-    assert config == ccl.Config(**{**vars(default), "comm_sms": 8, "chunk_size": 8 // default.num_xcds})
+    def told(op, *, element_size, world_size, nbytes, use_gluon):
+        assert (op, element_size, world_size, nbytes) == ("all_gather", 2, 4, 1 << 20)
+        return ccl.Config(comm_sms=100, num_warps=8, use_gluon=use_gluon)
+
+    monkeypatch.setattr(ccl, "tuned_config", told)
+    assert default_config(use_gluon=True) == ccl.Config(comm_sms=100, num_warps=8, use_gluon=True)
+    assert default_config(comm_sms=8) == ccl.Config(comm_sms=8, num_warps=8)
 
 
 def test_a_library_that_does_not_has_the_defaults_of_its_config(monkeypatch):
-    monkeypatch.delattr(ccl, "all_gather_config")
-    assert implementation.load("iris_under_test").default_config("all_gather", 2, 24) == ccl.Config(comm_sms=24)
+    monkeypatch.delattr(ccl, "tuned_config")
+    assert default_config(comm_sms=24) == ccl.Config(comm_sms=24)
+    assert default_config(use_gluon=True) == ccl.Config(use_gluon=True)

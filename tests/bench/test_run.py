@@ -9,11 +9,12 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from harness.bench import run, writing
+from harness.bench import writing
+from harness.bench.ops import MOST_CALLS
 from harness.bench.plan import CellKey
 from harness.bench.results import percentile
 from harness.bench.run import Measurement, Stopped
-from harness.bench.showing import Showing, print_results
+from harness.bench.showing import Showing, print_meaning, print_results
 from tests.bench.planted import RIG, Ranks, Silent, results
 
 NCCL, QUEUED, GLUON4, GLUON8 = ("nccl", None), ("nccl queued", None), ("gluon", 4), ("gluon", 8)
@@ -31,6 +32,7 @@ def measured(answering, stop=lambda: False, watcher=None, **changes):
 def shown(found, width=100):
     text = io.StringIO()
     print_results(found, Console(width=width, file=text))
+    print_meaning(found, Console(width=width, file=text))
     return text.getvalue()
 
 
@@ -51,7 +53,7 @@ def test_rounds_are_interleaved_in_an_order_that_the_seed_repeats():
     def orders(seed):
         ranks = Ranks()
         measured(ranks, seed=seed, sizes=(2 << 20,), repeat=6, cus=(4, 8, 16, 32))
-        timed = [cell for cell, _ in ranks.timed][6:]
+        timed = [cell for cell, _ in ranks.timed][1:]  # behind the pilot
         return [timed[start : start + 6] for start in range(0, 36, 6)]
 
     first = orders(1)
@@ -83,13 +85,48 @@ def test_bandwidths_are_those_of_nccl_tests():
     assert found.bus_bandwidth(size, 1e-3) == pytest.approx(2.097152 * 7 / 8)
 
 
-def test_a_replay_takes_a_millisecond_whatever_the_backend():
-    found = measured(Ranks(seconds=lambda cell: 1e-4 if cell == NCCL else 1e-3), sizes=(2 << 20,))
+def test_a_replay_takes_a_millisecond_by_the_first_cell():
+    ranks = Ranks(seconds=lambda cell: 1e-4 if cell == NCCL else 1e-5)
+    found = measured(ranks, sizes=(2 << 20,))
     assert found.sizes[0].calls == math.ceil(1e-3 / (1e-4 * 1.07))
+    prepared = [payload for name, payload in ranks.calls if name == "prepare"]
+    assert [payload["captured"] for payload in prepared] == [False, True, True, True, True], "only the first one twice"
     ranks = Ranks(seconds=lambda cell: 1e-9)
-    assert measured(ranks, sizes=(2 << 20,)).sizes[0].calls == run.MOST_CALLS
-    assert set(ranks.prepared.values()) == {run.MOST_CALLS}
+    assert measured(ranks, sizes=(2 << 20,)).sizes[0].calls == MOST_CALLS
+    assert set(ranks.prepared.values()) == {MOST_CALLS}
     assert measured(Ranks(seconds=lambda cell: 0.5), sizes=(2 << 20,)).sizes[0].calls == 1
+
+
+def test_a_timing_has_no_more_calls_than_can_be_checked():
+    found = measured(Ranks(seconds=lambda cell: 1e-9), sizes=(2 << 20,), op="all_reduce")
+    assert found.sizes[0].calls == found.request.most_calls() == 8
+
+
+def test_a_pilot_that_fails_is_followed_by_another():
+    for faults in ({"crashes": [NCCL]}, {"errs": [NCCL]}):
+        found = measured(Ranks(seconds=lambda cell: 1e-4, **faults), sizes=(2 << 20,))
+        [size] = found.sizes
+        assert size.calls == 10
+        assert [cell.status for cell in size.cells][1:] == ["ok"] * 3
+    gone = measured(Ranks(errs=[NCCL, QUEUED, GLUON4, GLUON8]), sizes=(2 << 20,))
+    assert {cell.status for cell in gone.sizes[0].cells} == {"wrong"}
+
+
+def test_hopeless_candidates_are_not_timed_again():
+    slow = ("gluon", 64)
+
+    def seconds(cell):
+        return {NCCL: 5e-5}.get(cell, 3e-5 if cell[:2] == slow else 1e-5)
+
+    ranks = Ranks(seconds=seconds)
+    found = measured(ranks, tune=True, sizes=(8 << 10,))
+    rounds = {cell.key: len(cell.rounds) for cell in found.sizes[0].cells}
+    assert {count for key, count in rounds.items() if (key.backend, key.cus) == slow} == {1}
+    assert {count for key, count in rounds.items() if (key.backend, key.cus) != slow} == {5}
+    assert found.good
+    assert found.sizes[0].best("gluon").key.cus != 64
+    untuned = measured(Ranks(seconds=seconds), cus=(4, 64))
+    assert {len(cell.rounds) for size in untuned.sizes for cell in size.cells} == {5}
 
 
 def test_no_graphs_where_they_are_not_wanted():
@@ -146,7 +183,7 @@ def test_a_crash_costs_its_cell_and_the_others_are_made_ready_again():
         assert [cell.status for cell in size.cells] == ["ok", "ok", "failed", "ok", "failed"]
         assert [len(cell.times) for cell in size.cells] == [5, 5, 0, 5, 0]
     assert "SIGSEGV" in found.sizes[0].cells[2].detail
-    assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, QUEUED: 12, GLUON8: 12}
+    assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, QUEUED: 10, GLUON8: 10}
 
 
 def test_ranks_that_cannot_come_back_fail_the_size_and_not_for_ever():
@@ -229,6 +266,17 @@ def test_the_table_says_whether_the_aim_is_met():
     assert line.split()[-3:] == ["0.50", "4", "no"]
 
 
+def test_what_the_library_chose_is_said_and_fields_are_shown():
+    found = measured(Ranks(), sizes=(2 << 20,), cus=(None,), backends=("nccl", "triton"))
+    [line] = [line for line in shown(found).splitlines() if "triton" in line]
+    assert line.split()[-2:] == ["auto", "yes"]
+    found = measured(Ranks(), sizes=(8 << 10,), tune=True, op="all_reduce")
+    [line] = [line for line in shown(found, 140).splitlines() if "gluon" in line]
+    key = found.sizes[0].best("gluon").key
+    assert " ".join(map(str, (key.cus, *dict(key.fields).values()))) in line
+    assert "one_shot" in line
+
+
 def test_an_emulated_time_is_labelled_and_has_no_aim():
     found = measured(Ranks(ranks=2), device="emulated", arch="gfx942", ranks=2)
     text = shown(found)
@@ -240,15 +288,16 @@ def test_an_emulated_time_is_labelled_and_has_no_aim():
 def test_progress_without_a_terminal_is_a_line_now_and_then(capsys):
     now = [0.0]
     with Showing(Console(force_terminal=False, width=100), interval=10, clock=lambda: now[0]) as showing:
+        showing.op(results().request)
         showing.size(results().sizes[0], 20)
         for _ in range(20):
             now[0] += 1
             showing.step(CellKey("gluon", 8))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "0 s: 2 MiB: begins",
-        "10 s: 2 MiB: 9/20 timings, gluon with 8 CUs",
-        "20 s: 2 MiB: 19/20 timings, gluon with 8 CUs",
+        "0 s: all_gather fp16, 2 MiB: begins",
+        "10 s: all_gather fp16, 2 MiB: 9/20 timings, gluon with 8 CUs",
+        "20 s: all_gather fp16, 2 MiB: 19/20 timings, gluon with 8 CUs",
     ]
 
 

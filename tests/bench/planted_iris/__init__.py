@@ -2,16 +2,21 @@
 
 On rank 1, in each all_gather of 4 work-groups:
 ``element``: one element of the output is wrong for good
-``late``: one element of the output comes 0.3 s after device_barrier
+``late``: one element of the output comes 0.3 s after the op is said to be complete
 ``stale``: it works on the input of the first call of that shape
 ``raise``, ``exit``, ``sleep``: it does so
-And everywhere, ``setup``: no instance can be made; ``barrier``: there is no device_barrier; ``host``: it waits on the
-host, which no device graph can hold.
+On rank 1, ``early``: its broadcast reads rank 0's tensor when rank 0's is said to be complete; ``more``: its
+reduce_scatter writes one element that rank 0 owns.
+And everywhere, ``setup``: no instance can be made; ``host``: completion waits on the host, which no device graph can
+hold; ``bare``: ops return no handle, and are complete behind device_barrier; ``barrier``: there is none either.
 """
 
+import ctypes
 import os
 import threading
 import time
+
+import torch
 
 import iris_under_test
 from iris_under_test.ccl.instance import InstanceCollectives
@@ -19,10 +24,19 @@ from iris_under_test.ccl.instance import InstanceCollectives
 FAULT = os.environ.get("PLANTED", "")
 
 
+class Handle:
+    def __init__(self, instance, work):
+        self._instance, self._work = instance, work
+
+    def wait(self):
+        self._work.wait()
+        self._instance.complete()
+
+
 class Collectives(InstanceCollectives):
     def all_gather(self, output, source, group=None, async_op=False, config=None):
         assert async_op
-        hit = self._instance.cur_rank == 1 and config.comm_sms == 4
+        hit = self._instance.cur_rank == 1 and config is not None and config.comm_sms == 4
         if hit and FAULT == "raise":
             raise ValueError("planted: no all_gather on rank 1")
         if hit and FAULT == "exit":
@@ -31,9 +45,23 @@ class Collectives(InstanceCollectives):
             time.sleep(600)
         if hit and FAULT == "stale":
             source = self._instance.first.setdefault(source.shape, source.clone())
-        super().all_gather(output, source, group, async_op, config)
+        work = super().all_gather(output, source, group, async_op, config)
         if hit and FAULT in ("element", "late"):
             self._instance.spoil = output.view(-1)
+        return None if FAULT in ("bare", "barrier") else Handle(self._instance, work)
+
+    def broadcast(self, tensor, src=0, group=None, async_op=False, config=None):
+        work = super().broadcast(tensor, src, group, async_op, config)
+        if "early" in FAULT and self._instance.cur_rank == 1:
+            time.sleep(0.05)
+            tensor.copy_(self._instance.seen_by(0, tensor))
+        return work
+
+    def reduce_scatter(self, output, source, group=None, async_op=False, config=None):
+        work = super().reduce_scatter(output, source, group=group, async_op=async_op, config=config)
+        if "more" in FAULT and self._instance.cur_rank == 1:
+            output[0, 3] = 7
+        return work
 
 
 class Iris(iris_under_test.Iris):
@@ -47,11 +75,19 @@ class Iris(iris_under_test.Iris):
     def ccl(self):
         return Collectives(self)
 
+    def seen_by(self, rank, tensor):
+        bases = self.heap.get_heap_bases()
+        address = tensor.data_ptr() - bases[self.cur_rank] + bases[rank]
+        memory = (ctypes.c_char * tensor.nbytes).from_address(address)
+        return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape)
+
     def device_barrier(self, group=None):
+        super().device_barrier(group)
+        self.complete()
+
+    def complete(self):
         if FAULT == "host":
             self.barrier()
-        else:
-            super().device_barrier(group)
         if self.spoil is not None:
             values, self.spoil = self.spoil, None
             right = values[77].clone()
