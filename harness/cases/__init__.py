@@ -3,8 +3,8 @@
     case = from_json(record["case"])        # {"type": "TransferCase", "fields": {...}}
     record = to_json(case)
 
-The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies`` and
-``harness.cases.tensor_strategies`` and ``collective_strategies``, which only the controller imports.
+The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies``,
+``tensor_strategies``, ``collective_strategies`` and ``fused_strategies``, which only the controller imports.
 """
 
 from harness.cases.atomic import AtomicCase
@@ -19,16 +19,19 @@ from harness.cases.collective import (
 )
 from harness.cases.contribution import REDUCE_OPS, contribution, reduce_ops, rough
 from harness.cases.dtypes import ALL, FLOATS, INTEGERS, SOME, converted, of_name, size_of, vector_of
+from harness.cases.fused import FusedCase
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
 from harness.cases.tensor import TensorCase
+from harness.cases.tile import TILE_MOVES, TILE_SUMS, TileCase
 from harness.cases.tracing import TraceCase
 from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "COLLECTIVES", "FLOATS", "FORMS", "INTEGERS", "MASKS", "REDUCE_OPS", "REDUCTIONS", "ROOTED", "SOME",
-    "AtomicCase", "CollectiveCase", "HostCase", "IsaCase", "MessageCase", "TensorCase", "TraceCase", "TransferCase",
-    "case_type", "chunks_of", "contribution", "converted", "digits", "from_json", "kept_lanes", "members_of", "of_name",
-    "payload", "reduce_ops", "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
+    "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HostCase", "IsaCase", "MessageCase",
+    "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "contribution", "converted",
+    "digits", "from_json", "kept_lanes", "members_of", "of_name", "payload", "reduce_ops", "rough", "rounds_needed",
+    "shapes_of", "size_of", "to_json", "vector_of",
 ]  # fmt: skip
