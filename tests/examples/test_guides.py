@@ -1,7 +1,7 @@
 """The guides to the library: their code runs, or is that of an example that runs; names and links lead somewhere.
 
-On docs/context-tensor.md and the overviews the blocks of a page are one program, in which ``ctx`` is an Iris. On
-docs/api-comparison.md every block without an import stands, letter for letter, in a side-by-side program.
+On docs/context-tensor.md, docs/collectives.md and the overviews the blocks of a page are one program, in which ``ctx``
+is an Iris. On docs/api-comparison.md every block without an import stands, letter for letter, in a side-by-side program.
 """
 
 import importlib
@@ -19,8 +19,8 @@ from tests.iris.ranks import run_checks
 from tests.package.public_surface import names_of
 
 DOCS = ROOT / "docs"
-COMPARISON, CONTEXT, NAMES, MEMORY = (
-    DOCS / f"{name}.md" for name in ("api-comparison", "context-tensor", "names", "memory-model")
+COMPARISON, CONTEXT, NAMES, MEMORY, COLLECTIVES = (
+    DOCS / f"{name}.md" for name in ("api-comparison", "context-tensor", "names", "memory-model", "collectives")
 )
 OVERVIEWS = [DOCS / f"reference/{language}/overview.md" for language in ("gluon", "triton")]
 EVERY_PAGE = sorted([*DOCS.rglob("*.md"), ROOT / "examples/README.md"])
@@ -98,6 +98,13 @@ def memory_model(ctx, rank, num_ranks):
     execute(MESSAGE.format(write=write, read=read), ctx)
 
 
+def collectives(ctx, rank, num_ranks):
+    """All but the device graph, which tests/gpu/test_collectives.py has."""
+    shown = [block for block in blocks(COLLECTIVES) if not block.startswith("# on a GPU")]
+    assert len(shown) == len(blocks(COLLECTIVES)) - 1
+    execute("\n\n".join(shown), ctx)
+
+
 def a_wrong_page_is_seen(ctx, rank, num_ranks):
     wrong = "\n\n".join(blocks(CONTEXT)).replace("2 + world + 17", "2 + world + 18")
     with pytest.raises(AssertionError):
@@ -105,7 +112,15 @@ def a_wrong_page_is_seen(ctx, rank, num_ranks):
 
 
 # The tracing that context_tensor enables stays enabled.
-CHECKS = [a_wrong_page_is_seen, overview_of_gluon, overview_of_triton, memory_model, comparison, context_tensor]
+CHECKS = [
+    a_wrong_page_is_seen,
+    overview_of_gluon,
+    overview_of_triton,
+    memory_model,
+    comparison,
+    collectives,
+    context_tensor,
+]
 
 
 @pytest.fixture(scope="module")

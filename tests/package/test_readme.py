@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # test_allocators.py and test_bench.py of tests/iris.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
-    "memory.md", "measuring.md",
+    "memory.md", "measuring.md", "collectives.md",
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE)]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
