@@ -1,7 +1,8 @@
 """The guides to the library: their code runs, or is that of an example that runs; names and links lead somewhere.
 
 On docs/context-tensor.md, docs/collectives.md and the overviews the blocks of a page are one program, in which ``ctx``
-is an Iris. On docs/api-comparison.md every block without an import stands, letter for letter, in a side-by-side program.
+is an Iris. On docs/api-comparison.md every block without an import stands, letter for letter, in a side-by-side
+program.
 """
 
 import importlib
