@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.bench.ops import OPS
+from harness.bench.run import HOPELESS
 from harness.cli import bench
+from harness.commands.bench import check_requests
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/bench.md").read_text(encoding="utf-8")
-SMALL = ["--device", "emulated", "--ranks", "2", "--sizes", "4KiB", "--cus", "2", "--repeat", "1"]
+SMALL = ["--sizes", "4KiB", "--repeat", "1"]  # of an option that is given twice the last one counts
 
 
 def blocks(language):
@@ -39,23 +42,47 @@ def run(arguments, folder):
 
 
 def test_the_guide_has_commands():
-    assert len(COMMANDS) == 2
+    assert len(COMMANDS) == 4
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_and_snippet(command, tmp_path):
+def test_the_emulated_command_and_the_snippet(tmp_path):
+    [command] = [command for command in COMMANDS if "emulated" in command]
     first, *arguments = shlex.split(command)
     assert first == "iris-harness"
-    # Of an option that is given twice the last one counts.
-    shown = run(["-m", "harness", *arguments, *([] if "emulated" in command else SMALL)], tmp_path)
+    shown = run(["-m", "harness", *arguments, *SMALL], tmp_path)
     assert "all_gather" in shown
     [snippet] = blocks("python")
     lines = run(["-c", snippet], tmp_path).splitlines()
-    cells = lines[0].split()
-    assert cells[:2] == ["4", "KiB"]
+    assert lines[0].split()[:2] == ["4", "KiB"]
     assert all(" ok " in line for line in lines)
-    backends = arguments[arguments.index("--backends") + 1].split(",")
-    assert {line.split()[2] for line in lines} == set(backends)
+    assert {line.split()[2] for line in lines} == {"nccl", "gluon"}
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "emulated" not in command])
+def test_the_commands_for_gpus_are_understood(command, tmp_path):
+    """As far as that goes without one: made small and emulated they ask for the cells that the guide tells of."""
+    first, name, *arguments = shlex.split(command)
+    assert (first, name) == ("iris-harness", "bench")
+    asked = bench.make_context(name, list(arguments)).params
+    backends = asked["backends"].replace("nccl-ctas,", "")
+    asked |= {"device": "emulated", "ranks": 2, "sizes": "4KiB", "backends": backends}
+    if asked["tune"]:
+        asked["tune"] = tmp_path / asked["tune"]
+    del asked["output"]
+    requests = check_requests(**asked)
+    assert [request.op for request in requests] == (list(OPS) if "all" in arguments else ["all_gather"])
+    for request in requests:
+        ours = [cell for cell in request.cells(4096) if cell.backend == "gluon"]
+        assert bool(asked["tune"]) == all(cell.fields for cell in ours)
+        assert len(ours) == (12 if asked["cus"] else len(ours))
+
+
+def test_what_the_guide_says_of_calls_and_candidates():
+    assert "(fp16: 13 on 4 ranks, 8 on 8)" in GUIDE
+    assert [OPS["all_reduce"].most_calls(ranks, "fp16") for ranks in (4, 8)] == [13, 8]
+    assert HOPELESS == 1.25
+    for op in OPS:
+        assert f"| `{op}` |" in GUIDE
 
 
 def test_every_option_is_explained():
