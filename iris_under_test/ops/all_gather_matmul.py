@@ -13,7 +13,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .checks import check_matrices, check_operands
 from .config import FusedConfig
-from .launch import Launch, Plan, alignment_of, call, plan_of, prepared
+from .launch import Launch, Plan, alignment_of, call, plan_of, preamble
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -70,8 +70,13 @@ def all_gather_matmul_preamble(
     config: FusedConfig | None = None,
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
-    """The workspace of such calls. Not collective."""
-    return prepared(ctx, _plan(ctx, ctx.members(), output_tensor, A_shard, B, None, config), workspace)
+    """The workspace of such calls, with room for all of A, beside the heap. Collective."""
+    return preamble(
+        "all_gather_matmul",
+        ctx,
+        workspace,
+        lambda members: _plan(ctx, members, output_tensor, A_shard, B, None, config),
+    )
 
 
 def _plan(

@@ -26,7 +26,7 @@ def check_operands(
 
     Raises:
         FusedShapeError: an operand has another shape; dtypes differ, or are none of ``DTYPES``; a tensor is on another
-            device.
+            device; elements of the output, the last operand, lie on each other.
     """
     dtype = shapes[0][1].dtype
     if dtype not in DTYPES:
@@ -41,6 +41,9 @@ def check_operands(
             raise FusedShapeError(f"{op}: {shapes[0][0]} is {dtype}, but {name} is {tensor.dtype}")
         if tensor.device != device:
             raise FusedShapeError(f"{op}: {name} is on {tensor.device}, the heap on {device}")
+    output = shapes[-1][1]
+    if output.numel() and torch._debug_has_internal_overlap(output) == 1:
+        raise FusedShapeError(f"{op}: elements of the output lie on each other: its strides are {output.stride()}")
 
 
 def check_matrices(op: str, **tensors: torch.Tensor) -> None:

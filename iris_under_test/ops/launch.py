@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
     from iris_under_test.host.iris import Iris
 
-__all__ = ["Launch", "Plan", "alignment_of", "call", "plan_of", "prepared"]
+__all__ = ["Launch", "Plan", "alignment_of", "call", "plan_of", "preamble"]
 
 Launch = Callable[[FusedWorkspace], None]
 
@@ -138,17 +138,37 @@ def call(
         _refuse_in_a_capture(operation, ctx, ready)
 
         def launched() -> None:
-            used.append(prepared(ctx, plan, workspace))
+            used.append(_prepared(ctx, plan, workspace))
             if plan.shape[0] and plan.shape[1]:
                 launch(used[0])
 
-        return f"{told}, workspace {'prepared' if ready else 'to be prepared'}", launched
+        return f"{told}, ready {ready}", launched
 
     work = run(operation, ctx, None, async_op, checked)
     return used[0].finished_by(work)
 
 
-def prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
+def preamble(
+    operation: str, ctx: Iris, workspace: FusedWorkspace | None, plan: Callable[[Members], Plan]
+) -> FusedWorkspace:
+    """A workspace that is ready for the calls of ``plan``. Collective: one rank's error is one on all."""
+    made: list[FusedWorkspace] = []
+
+    def checked(members: Members) -> tuple[str, Callable[[], None]]:
+        planned = plan(members)
+        ready = _is_ready(_chosen(ctx, planned, workspace), planned)
+        return planned.told(ready=ready), lambda: made.append(_prepared(ctx, planned, workspace))
+
+    run(f"{operation}_preamble", ctx, None, False, checked)
+    return made[0]
+
+
+def alignment_of(tensor: torch.Tensor) -> int:
+    """Bytes, at most 16, that the tensor's address is a multiple of."""
+    return math.gcd(tensor.data_ptr(), 16)
+
+
+def _prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
     """The workspace, ready for the plan. Collective, on the host, unless it is ready already."""
     workspace = _chosen(ctx, plan, workspace)
     if _is_ready(workspace, plan):
@@ -171,11 +191,6 @@ def prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWo
     workspace.world_size, workspace.variant, workspace.layout = plan.members.size, plan.variant, plan.layout
     workspace.prepared = True
     return workspace
-
-
-def alignment_of(tensor: torch.Tensor) -> int:
-    """Bytes, at most 16, that the tensor's address is a multiple of."""
-    return math.gcd(tensor.data_ptr(), 16)
 
 
 def _chosen(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:

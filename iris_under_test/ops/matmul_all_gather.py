@@ -11,7 +11,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .checks import check_matrices, check_operands
 from .config import FusedConfig
-from .launch import Launch, Plan, alignment_of, call, plan_of, prepared
+from .launch import Launch, Plan, alignment_of, call, plan_of, preamble
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ def matmul_all_gather_preamble(
     config: FusedConfig | None = None,
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
-    """The workspace of such calls: it holds no memory here."""
-    return prepared(ctx, _plan(ctx, ctx.members(), output_tensor, A, B, None, config), workspace)
+    """The workspace of such calls, which holds no memory. Collective."""
+    return preamble(
+        "matmul_all_gather", ctx, workspace, lambda members: _plan(ctx, members, output_tensor, A, B, None, config)
+    )
 
 
 def _plan(

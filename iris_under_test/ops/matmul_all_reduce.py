@@ -56,5 +56,5 @@ def matmul_all_reduce_preamble(
     config: FusedConfig | None = None,
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
-    """The workspace of such calls, on the heap. Collective, unless it is prepared already."""
+    """The workspace of such calls, on the heap. Collective."""
     return prepare_reduction("matmul_all_reduce", ALL_REDUCE, ctx, output_tensor, A, B, config, workspace)

@@ -52,5 +52,5 @@ def matmul_reduce_scatter_preamble(
     config: FusedConfig | None = None,
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
-    """The workspace of such calls, on the heap. Collective, unless it is prepared already."""
+    """The workspace of such calls, on the heap. Collective."""
     return prepare_reduction("matmul_reduce_scatter", REDUCE_SCATTER, ctx, output_tensor, A, B, config, workspace)

@@ -13,7 +13,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .checks import check_matrices, check_operands
 from .config import FusedConfig
-from .launch import Launch, Plan, alignment_of, call, plan_of, prepared
+from .launch import Launch, Plan, alignment_of, call, plan_of, preamble
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ def prepare_reduction(
     config: FusedConfig | None,
     workspace: FusedWorkspace | None,
 ) -> FusedWorkspace:
-    """The workspace of such calls. Collective unless it is prepared already."""
-    plan = _plan(op, variants, ctx, ctx.members(), output_tensor, A, B, None, config)
-    return prepared(ctx, plan, workspace)
+    """The workspace of such calls. Collective."""
+    return preamble(
+        op, ctx, workspace, lambda members: _plan(op, variants, ctx, members, output_tensor, A, B, None, config)
+    )
 
 
 def _plan(
