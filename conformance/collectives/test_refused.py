@@ -30,11 +30,14 @@ def run_refused(env, case):
     for what, wrong_call, settings in [*_wrong_tensors(case, call), *_wrong_settings(env, case, call)]:
         for asynchronous in (False, True):
             attempt = replace(case, async_op=asynchronous)
-            found.raises(
-                f"{what}{' with async_op' * asynchronous}",
-                ValueError,
-                lambda a=attempt, c=wrong_call, s=settings: invoke(env, a, c, s or right),
-            )
+            if wrong_call is not None:
+                found.raises(
+                    f"{what}{' with async_op' * asynchronous}",
+                    ValueError,
+                    lambda a=attempt, c=wrong_call, s=settings: invoke(env, a, c, s or right),
+                )
+            elif not asynchronous:
+                found.raises(f"{what} elsewhere", RuntimeError, lambda a=attempt: invoke(env, a, call, right))
     if env.world_size > 1:
         others = env.group(members_of("stride", 1 - env.rank % 2, env.world_size), chunks_of("stride", env.world_size))
         elsewhere = replace(call, party=replace(call.party, handle=others))
@@ -45,31 +48,36 @@ def run_refused(env, case):
 
 
 def _wrong_tensors(case, call):
-    """(what, the call with it, None) where members would reach for what they should not."""
-    one = call.output if call.output is not None else call.input
-    lone = torch.empty(one.shape, dtype=one.dtype, device=one.device)
-    yield "one dimension", _with(call, lambda tensor: tensor.flatten()), None
-    yield "three dimensions", _with(call, lambda tensor: tensor[None]), None
-    if case.op not in ("scatter", "gather") or call.party.members[call.party.place] == call.party.root:
-        yield "tensors off the heap", _with(call, lambda tensor: torch.empty_like(tensor, device=lone.device)), None
-    if call.output is not None:
-        shared = call.output.as_strided(call.output.shape, (0, 1))
-        if call.wanted is not None:
-            both = {"input": shared, "given": None} if case.op == "broadcast" else {}
-            yield "an output whose rows are one", replace(call, output=shared, **both), None
-    if call.output is not None and call.input is not None and case.op != "broadcast":
-        yield "rows short of one", replace(call, output=call.output[:-1]), None
-        yield "columns short of one", replace(call, output=call.output[:, :-1]), None
-        yield "another element type", replace(call, output=call.output.view(torch.int32)), None
+    """(what, the call with it or None where it is no concern of this rank, None)."""
+    root = call.party.members[call.party.place] == call.party.root
+
+    def one(change, concerned=True):
+        return _with(call, change) if concerned else None
+
+    yield "one dimension", one(lambda tensor: tensor.flatten()), None
+    yield "three dimensions", one(lambda tensor: tensor[None]), None
+    # scatter's root writes to outputs, gather's reads inputs.
+    yield "tensors off the heap", one(torch.empty_like), None
+    writes = root or case.op not in ("reduce", "gather")
+    shared = replace(call, output=call.output.as_strided(call.output.shape, (0, 1))) if writes else None
+    yield "an output whose rows are one", shared, None
+    if case.op != "broadcast":
+        both = root or case.op not in ("scatter", "gather")
+        for what, change in (
+            ("rows short of one", lambda output: output[:-1]),
+            ("columns short of one", lambda output: output[:, :-1]),
+            ("another element type", lambda output: output.view(torch.int32)),
+        ):
+            yield what, replace(call, output=change(call.output)) if both else None, None
     if case.op == "all_to_all" and call.party.size > 1:
-        yield "columns that do not divide", _with(call, lambda tensor: tensor[:, :-1]), None
+        yield "columns that do not divide", one(lambda tensor: tensor[:, :-1]), None
     if case.op in ROOTED:
-        for root in (-1, 1 << 20, 1 << 40):
-            yield f"root {root}", replace(call, party=replace(call.party, root=root)), None
-    if case.op == "scatter" and call.input is not None:
-        yield "a root without its input", replace(call, input=None), None
-    if case.op == "gather" and call.output is not None:
-        yield "a root without its output", replace(call, output=None), None
+        for place in (-1, 1 << 20, 1 << 40):
+            yield f"root {place}", replace(call, party=replace(call.party, root=place)), None
+    if case.op == "scatter":
+        yield "a root without its input", replace(call, input=None) if root else None, None
+    if case.op == "gather":
+        yield "a root without its output", replace(call, output=None) if root else None, None
 
 
 def _wrong_settings(env, case, call):

@@ -6,13 +6,13 @@ costs as much as ten cases; shapes, strides, groups, roots and numbers of calls 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
 from harness.cases.collective import GROUPS, REDUCTIONS, ROOTED, CollectiveCase, members_of, shapes_of
 from harness.cases.contribution import reduce_ops
-from harness.cases.dtypes import size_of
+from harness.cases.dtypes import ALL, INTEGERS, size_of
 
 ROOM = 400 * 1024
 """Bytes of the heap that the tensors of a case take at most, of one rank and without guards."""
@@ -49,6 +49,34 @@ VARIANTS = {
     ),
 }
 """The kernels of ops that have variants; the first one is the simplest."""
+
+
+ACCUMULATING = {
+    "ring": (Kernel(variant="ring"), Kernel(variant="ring", gluon=True), Kernel(4, 128, 4, variant="ring")),
+    "atomic": (Kernel(variant="atomic"), Kernel(variant="atomic", gluon=True, swizzle=1)),
+    "spinlock": (Kernel(variant="spinlock"), Kernel(4, 128, 4, variant="spinlock", gluon=True)),
+}
+"""The kernels of all_reduce that do not read everybody's input."""
+
+
+def atomic_ops(dtype: str) -> tuple[str, ...]:
+    """The reductions that GPUs have an atomic operation for: of 4 and 8 bytes, and the sum of all floats."""
+    if dtype in INTEGERS:
+        return ("sum", "min", "max", "band", "bor", "bxor") if size_of(dtype) >= 4 else ()
+    return ("sum", "min", "max") if size_of(dtype) >= 4 else ("sum",)
+
+
+@st.composite
+def accumulations(draw: st.DrawFn, ranks: int, variant: str) -> CollectiveCase:
+    """Cases of an all_reduce of ``ACCUMULATING``, with any element type that it has."""
+    dtype = draw(st.sampled_from([name for name in ALL if variant != "atomic" or atomic_ops(name)]))
+    case = draw(collectives(ranks, "all_reduce", dtype, ACCUMULATING[variant]))
+    if variant == "atomic":
+        return replace(case, reduce=draw(st.sampled_from(atomic_ops(dtype))))
+    if variant == "ring":
+        rings = draw(st.sampled_from([1, 1, 2]))
+        return replace(case, rings=rings, comm_sms=max(case.comm_sms, rings))
+    return case
 
 
 @st.composite
