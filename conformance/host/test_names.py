@@ -4,7 +4,7 @@ import importlib
 
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
+from harness.cases import COLLECTIVES, HostCase
 
 ATOMICS = tuple(f"atomic_{op}" for op in ("add", "cas", "xchg", "xor", "or", "and", "min", "max"))
 ACCESSES = ("load", "store", "get", "put", "copy")
@@ -15,8 +15,13 @@ NAMES = {
         "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
     ),
     "gluon": ("IrisDeviceCtx", "GluonDeviceTracing"),
-    "ccl": ("Config", "ReduceOp"),
-    "ccl.all_gather": ("all_gather",),
+    "ccl": (
+        "Config", "ReduceOp", "AllReduceWorkspace", "Work", "all_gather", "all_reduce", "all_reduce_preamble",
+        "all_to_all", "barrier", "broadcast", "gather", "recv", "reduce", "reduce_scatter", "scatter", "send",
+        "sendrecv",
+    ),
+    "ccl.all_gather": ("all_gather", "GLUON_AVAILABLE"),
+    "ccl.all_to_all": ("all_to_all", "GLUON_AVAILABLE"),
     "ccl.utils": ("extract_group_info",),
     "bench": ("register", "axis", "power_of_two", "linear_range", "main", "State"),
     "device.triton.context": ("DeviceContext",),
@@ -34,8 +39,11 @@ NAMES = {
     "drivers.fabric.nvidia": (),
     "experimental.iris_gluon": ("iris", "IrisDeviceCtx"),
 }  # fmt: skip
-"""Iris API, section 1, but for what belongs to collectives that are not required yet."""
+"""Iris API, section 1, and the further collectives."""
 
+COLLECTIVE = (
+    *COLLECTIVES, "all_reduce_preamble", "barrier", "send", "recv", "sendrecv",
+)  # fmt: skip
 CONTEXT = ("initialize", *ACCESSES, *ATOMICS, "atomic_sub")
 INSTANCE = (
     "is_symmetric", "barrier", "device_barrier", "zeros", "zeros_like", "ones", "full", "empty", "rand", "randn",
@@ -77,7 +85,8 @@ def _check_objects(env, found, modules):
             found.true(f"{context.__name__}.{method}", hasattr(context, method))
     for member in INSTANCE:
         found.true(f"{member} of the instance", hasattr(env.iris, member))
-    found.true("ccl.all_gather on the instance", callable(env.iris.ccl.all_gather))
+    for collective in COLLECTIVE:
+        found.true(f"ccl.{collective} on the instance", callable(getattr(env.iris.ccl, collective, None)))
     for member in ("allocate", "allocator"):
         found.true(f"{member} of the heap", hasattr(env.iris.heap, member))
     for member in ("owns_tensor", "get_base_address"):
