@@ -22,7 +22,7 @@ from harness import emulator
 from harness.emulator.driver import EmulatedDriver
 from iris_under_test.ccl.instance import InstanceCollectives
 from iris_under_test.device.signals import MOST_PROGRAMS
-from iris_under_test.host.groups import Members
+from iris_under_test.host.groups import Members, Scratch
 
 _ALIGNMENT = 64
 _TRACING_ENTRIES = 17
@@ -40,6 +40,7 @@ class World:
         self.bases = [heap.data_ptr() for heap in self._heaps]
         words = self.tensors((MOST_PROGRAMS.value + 1, size), torch.int32)
         self.ranks = [Rank(self, rank, words) for rank in range(size)]
+        self._scratch: dict[str, list[torch.Tensor]] = {}
 
     def tensors(self, shape: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
         """A tensor of zeros on each heap, at the same offset."""
@@ -48,6 +49,13 @@ class World:
         if self._used > self.heap_size:
             raise MemoryError(f"{tuple(shape)} of {dtype} wants {count} bytes, {self.heap_size - start} are left")
         return [heap[start : start + count].view(dtype).view(tuple(shape)) for heap in self._heaps]
+
+    def scratch(self, use: str, num_bytes: int) -> list[torch.Tensor]:
+        """Bytes on each heap, the same at each call for ``use``; the first call says how many."""
+        if use not in self._scratch:
+            self._scratch[use] = self.tensors((num_bytes,), torch.uint8)
+        assert self._scratch[use][0].numel() >= num_bytes, f"{use} wants {num_bytes} bytes now"  # sanity check
+        return self._scratch[use]
 
     def run(self, call: Callable[[Rank], Any]) -> None:
         """``call(rank)`` for each rank, whose kernels then run side by side; for rank 0 alone where nothing runs."""
@@ -75,6 +83,7 @@ class Rank:
     """What a collective asks of an ``Iris`` and its heap, for one rank of a ``World``."""
 
     def __init__(self, world: World, rank: int, words: list[torch.Tensor]) -> None:
+        self._world = world
         self.cur_rank = rank
         self.num_ranks = world.size
         self.heap = self
@@ -91,8 +100,15 @@ class Rank:
     def members(self, group: None) -> Members:
         return self._members
 
+    def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
+        parts = self._world.scratch(use, num_bytes)
+        return Scratch(parts[self.cur_rank], torch.tensor([part.data_ptr() for part in parts]))
+
     def get_device(self) -> torch.device:
         return torch.device("cpu")
+
+    def get_cu_count(self) -> int:
+        return int(triton_driver.active.utils.get_device_properties(0)["multiprocessor_count"])
 
     def get_heap_bases(self) -> torch.Tensor:
         return self._bases

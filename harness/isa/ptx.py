@@ -105,8 +105,11 @@ def qualifiers(opcode: str) -> tuple[str, ...]:
 
 
 def _copy_form(opcode: str, words: list[str], operands: str) -> AccessForm | None:
-    """``cp.async`` moves the number of bytes that is its third operand; a bulk copy is not a lane's access."""
+    """``cp.async`` moves the number of bytes that is its third operand; a bulk copy is not a lane's access. TMA's loads
+    (``bulk.tensor``, into shared memory) are known to be none; no other bulk copy has been met."""
     if "async" not in words or words[-1] in ("commit_group", "wait_all", "wait_group") or "mbarrier" in words:
+        return None
+    if words[1:3] == ["bulk", "tensor"] and words[4].startswith("shared::"):
         return None
     size = operands.split(",")[2].strip() if operands.count(",") >= 2 else ""
     if "bulk" in words or "global" not in words or not _NUMBER.fullmatch(size):

@@ -55,6 +55,7 @@ def test_an_asynchronous_copy_is_as_wide_as_its_operand_says():
     [
         "ld.param.b64", "ld.shared.v4.b32", "st.shared::cta.b16", "ld.local.b32", "atom.shared.add.u32", "mov.b64",
         "cp.async.commit_group", "cp.async.wait_group", "fence.acq_rel.gpu", "bar.sync", "mbarrier.init.shared.b64",
+        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes",
     ],
 )  # fmt: skip
 def test_what_is_no_access_to_global_memory(opcode):
@@ -62,7 +63,14 @@ def test_what_is_no_access_to_global_memory(opcode):
 
 
 @pytest.mark.parametrize(
-    "opcode", ["ld.global.v3.b32", "st.global", "atom.global.frob.u32", "cp.async.bulk.shared::cluster.global"]
+    "opcode",
+    [
+        "ld.global.v3.b32",
+        "st.global",
+        "atom.global.frob.u32",
+        "cp.async.bulk.shared::cluster.global",
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group",
+    ],
 )
 def test_an_unknown_width_is_an_error_not_a_guess(opcode):
     with pytest.raises(HarnessError, match=opcode):

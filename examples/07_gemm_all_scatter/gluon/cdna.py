@@ -92,15 +92,15 @@ def cdna_kernel(
             number, program, programs, tiles_m, tiles_n, steps, split, GROUP_M
         )
         sums = gl.zeros([BLOCK_M, BLOCK_N], partials.dtype.element_ty, SUMS)
-        left = _load(a, tile_m, first, stride_am, stride_ak, M, K, BLOCK_M, BLOCK_K, A_LOADED)
-        right = _load(b, first, tile_n, stride_bk, stride_bn, K, N, BLOCK_K, BLOCK_N, B_LOADED)
+        left = _load(a, tile_m, first, stride_am, stride_ak, M, K, BLOCK_M, BLOCK_K, A_LOADED, 1)
+        right = _load(b, first, tile_n, stride_bk, stride_bn, K, N, BLOCK_K, BLOCK_N, B_LOADED, 0)
         for step in range(first, end):
             a_tile.store(left)
             b_tile.store(right)
             # Behind the last step lies nothing that is used: all lanes are masked.
             following = gl.where(step + 1 < end, step + 1, steps)
-            left = _load(a, tile_m, following, stride_am, stride_ak, M, K, BLOCK_M, BLOCK_K, A_LOADED)
-            right = _load(b, following, tile_n, stride_bk, stride_bn, K, N, BLOCK_K, BLOCK_N, B_LOADED)
+            left = _load(a, tile_m, following, stride_am, stride_ak, M, K, BLOCK_M, BLOCK_K, A_LOADED, 1)
+            right = _load(b, following, tile_n, stride_bk, stride_bn, K, N, BLOCK_K, BLOCK_N, B_LOADED, 0)
             if sent < DESTINATIONS:
                 _send(ctx, outputs, sent, pending, pending_m, pending_n, M, N, stride_cm, BLOCK_M, BLOCK_N, SENT)
                 sent += 1
@@ -143,13 +143,28 @@ def _load(
     BLOCK_I: gl.constexpr,
     BLOCK_J: gl.constexpr,
     LAYOUT: gl.constexpr,
+    OVER_K: gl.constexpr,
 ):
-    """Block (block_i, block_j) of a tensor, zeros beyond its end: a buffer load out of range returns zero (CDNA3 ISA,
-    "Range checking"). Offsets inside the block are 32-bit, so a block must span less than 2 GiB."""
+    """Block (block_i, block_j) of a tensor of which dimension OVER_K is K: zeros beyond the end of K, anything beyond
+    that of the other dimension.
+
+    A buffer load out of range returns zero (CDNA3 ISA, "Range checking"), and a masked lane is sent out of range. Rows
+    beyond the end repeat the last one where that keeps loads wide: a mask for each would take a pair of SGPRs. Offsets
+    inside the block are 32-bit, so a block must span less than 2 GiB.
+    """
     i = gl.arange(0, BLOCK_I, layout=gl.SliceLayout(1, LAYOUT))
     j = gl.arange(0, BLOCK_J, layout=gl.SliceLayout(0, LAYOUT))
     start = tensor + (block_i.to(gl.int64) * BLOCK_I * stride_i + block_j.to(gl.int64) * BLOCK_J * stride_j)
-    mask = (block_i * BLOCK_I + i < size_i)[:, None] & (block_j * BLOCK_J + j < size_j)[None, :]
+    mask_i = block_i * BLOCK_I + i < size_i
+    mask_j = block_j * BLOCK_J + j < size_j
+    if OVER_K == 1 and LAYOUT.order[0] == 1:
+        i = gl.minimum(i, size_i - 1 - block_i * BLOCK_I)
+        mask = mask_j[None, :]
+    elif OVER_K == 0 and LAYOUT.order[0] == 0:
+        j = gl.minimum(j, size_j - 1 - block_j * BLOCK_J)
+        mask = mask_i[:, None]
+    else:
+        mask = mask_i[:, None] & mask_j[None, :]
     return gl.amd.cdna3.buffer_load(start, i[:, None] * stride_i + j[None, :] * stride_j, mask=mask)
 
 
