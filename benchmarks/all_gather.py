@@ -28,7 +28,11 @@ def all_gather(state, ctx):
     mine = ctx.empty(rows, columns, dtype=dtype)
     gathered = ctx.empty(ranks * rows, columns, dtype=dtype)
     mine.copy_(payload(ctx.get_rank(), rows, columns, dtype, ctx.get_device()))
-    config = ccl.Config(use_gluon=True) if state.use_gluon else None
+    config = None
+    if state.use_gluon:
+        config = ccl.tuned_config(
+            "all_gather", element_size=dtype.itemsize, world_size=ranks, nbytes=gathered.nbytes, use_gluon=True
+        )
 
     def right():
         return all(

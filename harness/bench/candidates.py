@@ -18,16 +18,10 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 SHAPES = (
     # up to this size: (bytes of a tile, warps, programs at most)
-    (64 * _KIB, ((2048, 4, 16), (4096, 4, 32), (4096, 8, 16), (8192, 8, 16), (8192, 8, 64))),
-    (1 * _MIB, ((4096, 4, 64), (4096, 8, 64), (4096, 8, 128), (8192, 8, 32), (8192, 8, 128))),
-    (16 * _MIB, ((4096, 8, 128), (8192, 8, 64), (8192, 8, 128), (16384, 16, 64), (16384, 16, 128))),
-    (1 << 60, ((8192, 8, 64), (8192, 8, 128), (16384, 16, 64), (16384, 16, 128), (8192, 8, 256))),
-)
-
-ALL_TO_ALL = (
-    # Its tiles do not reach over the end of a row, and small tensors have few rows.
-    (64 * _KIB, ((1024, 2, 64), (2048, 4, 16), (2048, 4, 64), (4096, 8, 64))),
-    *SHAPES[1:],
+    (64 * _KIB, ((1024, 2, 64), (2048, 4, 64), (4096, 4, 64), (4096, 8, 64), (8192, 8, 64))),
+    (1 * _MIB, ((2048, 4, 128), (4096, 4, 128), (4096, 8, 64), (4096, 8, 128), (8192, 8, 128))),
+    (16 * _MIB, ((4096, 8, 128), (8192, 8, 64), (8192, 8, 128), (8192, 8, 256), (16384, 16, 128))),
+    (1 << 60, ((8192, 8, 64), (8192, 8, 128), (8192, 8, 256), (16384, 8, 128), (16384, 16, 64), (16384, 16, 128))),
 )
 
 REDUCE_SCATTER = (
@@ -47,9 +41,8 @@ def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:
     if op == "reduce_scatter":
         return tuple((programs, (("num_warps", warps),)) for warps, programs in _at(REDUCE_SCATTER, size))
     found: list[Candidate] = []
-    shapes = ALL_TO_ALL if op == "all_to_all" else SHAPES
     for variant in _variants(op, size):
-        for tile, warps, programs in _at(shapes, size):
+        for tile, warps, programs in _at(SHAPES, size):
             rows = max(1, tile // (_TILE_COLUMNS * itemsize))
             fields: Fields = (("block_size_m", rows), ("block_size_n", _TILE_COLUMNS), ("num_warps", warps), *variant)
             found.append((programs, fields))

@@ -73,7 +73,9 @@ def _read(path: Path) -> list[Entry]:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"--tune {path}: it exists, and is no table of configurations ({error}): name another file") from error
+        raise UsageError(
+            f"--tune {path}: it exists, and is no table of configurations ({error}): name another file"
+        ) from error
     entries: Any = plain.get("entries") if isinstance(plain, dict) and plain.get("schema") == SCHEMA else None
     fine = isinstance(entries, list) and all(isinstance(entry, dict) and set(KEYS) <= set(entry) for entry in entries)
     if not fine:
