@@ -33,6 +33,7 @@ _BASES: dict[str, tuple[Space, Kind]] = {
 _WIDTHS = {
     "U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "S32": 4, "U32": 4, "F32": 4, "F16x2": 4, "BF16x2": 4, "BF16_V2": 4,
     "64": 8, "S64": 8, "U64": 8, "F64": 8, "128": 16,
+    "F16x4": 8, "BF16x4": 8, "F32x2": 8, "F16x8": 16, "BF16x8": 16, "F32x4": 16,
 }  # fmt: skip
 _ORDERS = {"STRONG", "WEAK", "CONSTANT", "MMIO", "PRIVATE", "SM", "CTA", "VC", "GPU", "SYS"}
 _CACHES = {"EF", "EL", "EU", "LU", "NA", "IL", "BYPASS", "LTC64B", "LTC128B", "LTC256B"}

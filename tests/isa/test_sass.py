@@ -27,6 +27,7 @@ disassembles = pytest.mark.skipif(
         ("ATOMG.E.MIN.S64.STRONG.SM", "global", "atomic", 8, ("STRONG", "SM")),
         ("ATOMG.E.ADD.F16x2.RN.STRONG.GPU", "global", "atomic", 4, ("STRONG", "GPU")),
         ("ATOMG.E.CAS.64.STRONG.GPU", "global", "atomic", 8, ("STRONG", "GPU")),
+        ("REDG.E.ADD.F16x8.RN.STRONG.SYS", "global", "atomic", 16, ("STRONG", "SYS")),
         ("REDG.E.XOR.STRONG.GPU", "global", "atomic", 4, ("STRONG", "GPU")),
     ],
 )
