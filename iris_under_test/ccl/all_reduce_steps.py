@@ -13,8 +13,8 @@ import triton.language as tl
 
 from iris_under_test.ccl.reductions import atomically_combine, combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_spread_over_xcds
-from iris_under_test.device.fences import observe, pause, peek, poke, publish
-from iris_under_test.device.signals import POLL_LIMIT, first_turn, signal, wait
+from iris_under_test.device.fences import POLL_LIMIT, await_count, observe, pause, poke, publish
+from iris_under_test.device.signals import first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 __all__ = ["accumulate", "ring"]
@@ -54,7 +54,7 @@ def accumulate(
         signal(pads, member, SIZE, pid, turn)
         wait(pads, member, SIZE, pid, turn)
         turn += 1
-        for other in tl.static_range(1, SIZE):
+        for other in range(1, SIZE):
             peer = (member + other) % SIZE
             pointers = translate(output_ptr, heap_bases, member, peer, ALIGNMENT) + places
             if LOCKED:
@@ -81,6 +81,7 @@ def _take(lock):
         polls += 1
         tl.device_assert(polls < POLL_LIMIT, "a member has not given back a tile's lock")
     observe()
+    tl.debug_barrier()  # NVIDIA: what counts is the fence of the thread that has the atomic
 
 
 @triton.jit
@@ -176,25 +177,14 @@ def _slice(
 
 @triton.jit
 def _send(data, outbox, sent, count, lanes, slot_bytes, SIZE: tl.constexpr):
-    slot = (outbox + count % SIZE * slot_bytes).to(tl.pointer_type(data.dtype))
-    tl.store(_aligned(slot + lanes), data)  # remote
+    slot = tl.multiple_of((outbox + count % SIZE * slot_bytes).to(tl.pointer_type(data.dtype)), 16)
+    tl.store(slot + lanes, data)  # remote
     publish()
     poke(sent, count + 1)
 
 
 @triton.jit
 def _receive(inbox, came, count, lanes, slot_bytes, SIZE: tl.constexpr, DTYPE: tl.constexpr):
-    polls = 0
-    while peek(came) <= count:
-        pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "the member before this one in the ring has sent nothing")
-    observe()
-    slot = (inbox + count % SIZE * slot_bytes).to(tl.pointer_type(DTYPE))
-    return tl.load(_aligned(slot + lanes))
-
-
-@triton.jit
-def _aligned(pointers):
-    """Pointers to a whole slot, which begins at a multiple of 16 bytes: Triton forgets that of an integer's pointer."""
-    return tl.max_contiguous(tl.multiple_of(pointers, 16), 16)
+    await_count(came, count + 1)
+    slot = tl.multiple_of((inbox + count % SIZE * slot_bytes).to(tl.pointer_type(DTYPE)), 16)
+    return tl.load(slot + lanes)

@@ -77,8 +77,8 @@ def _push(
         row = tile // tiles_n * BLOCK_M + lanes // BLOCK_N
         column = tile % tiles_n * BLOCK_N + lanes % BLOCK_N
         mask = (row < rows) & (column < columns)
-        data = tl.load(_aligned(source_ptr + (row * source_step + column), VECTOR), mask=mask)
-        tl.store(_aligned(target_ptr + (row * target_step + column), VECTOR), data, mask=mask)  # remote
+        data = tl.load(_aligned(source_ptr, row * source_step + column, VECTOR), mask=mask)
+        tl.store(_aligned(target_ptr, row * target_step + column, VECTOR), data, mask=mask)  # remote
 
     done = tl.where(wide, tl.where(run, rows * BLOCK_N, columns), 0)
     rows, columns = tl.where(run, 1, M), tl.where(run, M * N, N) - done
@@ -93,5 +93,6 @@ def _push(
 
 
 @triton.jit
-def _aligned(pointers, VECTOR: tl.constexpr):
-    return tl.max_contiguous(tl.multiple_of(pointers, 16), VECTOR)
+def _aligned(pointer, offsets, VECTOR: tl.constexpr):
+    # Added here: a hint about a function's parameter would be lost.
+    return tl.max_contiguous(tl.multiple_of(pointer + offsets, 16), VECTOR)

@@ -1,13 +1,13 @@
 """What a program does around a flag that programs of other devices see.
 
-    store(payload); publish(); poke(flag, 1)                          # the one side
-    while peek(flag) != 1: pause()                                    # the other
-    observe(); load(payload)
+    store(payload); publish(); poke(flag, 1)     # the one side
+    await_count(flag, 1); load(payload)          # the other
 
 A program's wavefronts (warps) all take part in its payload, so all take part in this. ``poke`` is done by one of them
-when all have published; ``peek`` and ``observe`` are done by each for itself. Triton's own release and acquire are done
-by the wavefront that has the atomic, and nothing says that they hold for its siblings: see docs/memory-model.md. Nor do
-they hold for the wavefront itself with Triton 3.6, which does not wait for the write-back of a release (AMD GPUs).
+when all have published. Where ``await_count`` does not fit, ``peek`` and ``observe`` are done by each for itself.
+Triton's own release and acquire are done by the wavefront that has the atomic, and nothing says that they hold for its
+siblings: see docs/memory-model.md. Nor do they hold for the wavefront itself with Triton 3.6, which does not wait for
+the write-back of a release (AMD GPUs).
 
 For Triton and Gluon kernels alike: all values are scalars.
 """
@@ -16,32 +16,78 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_hip
 
-__all__ = ["observe", "pause", "peek", "poke", "publish"]
+__all__ = ["POLL_LIMIT", "await_count", "observe", "pause", "peek", "poke", "publish"]
+
+POLL_LIMIT = tl.constexpr(10**9)
+"""How often a flag is looked at before a debug build stops the kernel."""
 
 
 @triton.jit
 def publish():
-    """All that any wavefront of the program has read and written is done, and visible to every device.
+    """All that any wavefront of the program has read and written is done, and visible to whoever sees the ``poke`` that
+    follows.
 
-    Each wavefront waits until its own stores have reached memory, then all meet. AMD: an s_barrier waits for no store,
-    and a write-back covers the own wavefront's (LLVM, memory model of gfx942). NVIDIA: the fence is each thread's own.
+    AMD: each wavefront waits until its own stores have reached memory, then all meet: an s_barrier waits for no store,
+    and a write-back covers the own wavefront's (LLVM, memory model of gfx942). NVIDIA: all meet, then the first warp,
+    which pokes, fences: that is cumulative over the barrier, and fences of all warps would wait for each other.
     """
     if is_hip():
         tl.inline_asm_elementwise(
             "buffer_wbl2 sc0 sc1\ns_waitcnt vmcnt(0) lgkmcnt(0)\nv_mov_b32 $0, 0",
             "=v,~{memory}", [], tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
+        tl.debug_barrier()
     else:
+        tl.debug_barrier()
         tl.inline_asm_elementwise(
-            "fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1
-        )
-    tl.debug_barrier()
+            """{
+            .reg .pred first; .reg .u32 lane;
+            mov.u32 $0, 0;
+            mov.u32 lane, %tid.x;
+            setp.lt.u32 first, lane, 32;
+            @first fence.acq_rel.sys;
+            }""",
+            "=&r,~{memory}", [], tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
 
 
 @triton.jit
 def poke(word, value):
     """Writes ``value`` into ``word``, which may be another device's. Relaxed: ``publish`` comes before."""
     tl.atomic_xchg(word, value, sem="relaxed", scope="sys")  # remote
+
+
+@triton.jit
+def await_count(word, count):
+    """Returns when the int32 ``word`` is at least ``count``, or less than 2^31 beyond it if counts wrap. What was
+    published before is visible to all wavefronts then."""
+    if is_hip():
+        polls = 0
+        while peek(word) - count < 0:
+            pause()
+            polls += 1
+            tl.device_assert(polls < POLL_LIMIT, "what another device should have told has not come")
+        observe()
+    else:
+        # One thread polls and fences, the others wait for it.
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred other, early; .reg .u32 lane, seen;
+            mov.u32 $0, 0;
+            mov.u32 lane, %tid.x;
+            setp.ne.u32 other, lane, 0;
+            @other bra done;
+            again:
+            ld.relaxed.sys.global.u32 seen, [$1];
+            sub.u32 seen, seen, $2;
+            setp.lt.s32 early, seen, 0;
+            @early bra again;
+            fence.acq_rel.sys;
+            done:
+            }""",
+            "=&r,l,r,~{memory}", [word.to(tl.int64), count], tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+        tl.debug_barrier()
 
 
 @triton.jit

@@ -19,8 +19,7 @@ here. ``kind``: an integer that stands for an element type; -1 for a side that t
 import triton
 import triton.language as tl
 
-from .fences import observe, pause, peek, poke, publish
-from .signals import POLL_LIMIT
+from .fences import await_count, observe, poke, publish
 
 __all__ = ["BOX_WORDS", "MOST_TAGS", "announce", "await_receiver", "await_sender", "last_to_send", "tell_receiver"]
 
@@ -50,7 +49,7 @@ def announce(boxes, rank, src, tag, place, rows, columns, step_m, step_n, kind):
 def await_receiver(boxes, rank, dst, tag):
     """What ``dst`` has announced, once it has: (place, rows, columns, step_m, step_n, kind), all int64."""
     box = _box(boxes, rank, dst, tag)
-    _await(_flag(box, 0))
+    await_count(_flag(box, 0), 1)
     return (
         tl.load(box + 1), tl.load(box + 2), tl.load(box + 3), tl.load(box + 4), tl.load(box + 5), tl.load(box + 6)
     )  # fmt: skip
@@ -84,7 +83,7 @@ def tell_receiver(boxes, rank, dst, tag, rows, columns, kind):
 def await_sender(boxes, rank, src, tag):
     """What ``src`` has sent, once it is there: (rows, columns, kind), all int64."""
     box = _box(boxes, rank, src, tag)
-    _await(_flag(box, _TOLD))
+    await_count(_flag(box, _TOLD), 1)
     told = (tl.load(box + 9), tl.load(box + 10), tl.load(box + 11))
     poke(_flag(box, _TOLD), 0)
     return told
@@ -98,13 +97,3 @@ def _box(boxes, owner, peer, tag):
 @triton.jit
 def _flag(box, word: tl.constexpr):
     return (box + word).to(tl.pointer_type(tl.int32), bitcast=True)
-
-
-@triton.jit
-def _await(flag):
-    polls = 0
-    while peek(flag) == 0:
-        pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "the other side of a message has not come")
-    observe()

@@ -32,14 +32,12 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_hip
 
-from .fences import observe, pause, peek, poke, publish
+from .fences import POLL_LIMIT, observe, pause, peek, poke, publish
 
 __all__ = ["MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
 
 MOST_PROGRAMS = tl.constexpr(1024)
 """Programs of a kernel that signals; row MOST_PROGRAMS of a pad is ``Iris.device_barrier``'s."""
-
-POLL_LIMIT = tl.constexpr(10**9)
 
 
 @triton.jit
