@@ -3,12 +3,14 @@
 001  Where a rank outside the group is held up until every member has returned, the members return, with their result;
      with async_op and without.
 002  Groups that share ranks take turns on their own tensors, call after call, with nothing in between.
+003  A group may be destroyed, and another one made of the same ranks.
 """
 
 import time
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 
 from conformance.collectives.calls import Party, config, invoke, judge, prepare
 from conformance.rma.test_load import read_word
@@ -103,3 +105,34 @@ def overlapping_cases(ranks):
 @requirement("CCL-GROUP-002", cases=overlapping_cases, ranks=3)
 def test_overlapping_groups(check, case):
     check(run_overlapping, case)
+
+
+def run_again(env, case):
+    """Waiting calls, each by a process group that is made for it and destroyed behind it, of the same ranks."""
+    found = Findings(env.rank)
+    calls = prepare(env, case)
+    members = members_of(case.group, 0, env.world_size)
+    env.settle()
+    outputs = []
+    for k in range(case.calls):
+        handle = dist.new_group(sorted(members))
+        if calls:
+            order = tuple(dist.get_process_group_ranks(handle))
+            party = replace(calls[k].party, members=order, handle=handle, place=order.index(env.rank))
+            call = replace(calls[k], party=party)
+            with env.acting():
+                invoke(env, case, call, config(env, case, party.size))
+            outputs.append(call.output.clone())
+        env.settle()
+        if calls:
+            dist.destroy_process_group(handle)
+    return judge(env, case, calls, outputs, found)
+
+
+def again_cases(ranks):
+    return [CollectiveCase(op="all_reduce", dtype="int32", m=5, n=70, group="uneven", calls=3)]
+
+
+@requirement("CCL-GROUP-003", cases=again_cases, ranks=3)
+def test_groups_made_again(check, case):
+    check(run_again, case)

@@ -7,7 +7,7 @@ format of the world's, whose rank, size and heap bases are the group's. Hence an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -128,7 +128,11 @@ class Groups:
                     f"the first use of the group {list(ranks)} asks its members: use it once before capturing a graph"
                 )
             self._enter(ranks, group, self._free_slot(group))
-        return self._members[ranks]
+        known = self._members[ranks]
+        if known.group is not None and known.group is not group:
+            # The process group that was known may have been destroyed since.
+            known = self._members[ranks] = replace(known, group=group)
+        return known
 
     def boxes(self) -> torch.Tensor:
         """int64 (num_ranks,): where each rank's mailboxes are mapped here; see ``device.mailboxes``."""
