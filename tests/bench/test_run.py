@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from harness.bench import writing
+from harness.bench import plots, writing
 from harness.bench.ops import MOST_CALLS
 from harness.bench.plan import CellKey
 from harness.bench.results import percentile
@@ -309,3 +309,24 @@ def test_progress_on_a_terminal_ends_clean():
         assert showing._bar.tasks[0].completed == 1
     assert "2 MiB" in text.getvalue()
     assert text.getvalue().endswith("\x1b[2K")  # the bar is wiped away
+
+
+def test_a_figure_has_what_can_be_swept_and_across_it_what_cannot(tmp_path):
+    found = measured(
+        Ranks(errs=[("triton", 4), ("triton", 8)]), sizes=(2 << 20,), cus=(None, 4, 8),
+        backends=("nccl", "nccl-ctas", "gluon", "triton"),
+    )  # fmt: skip
+    figure = plots._against_cus(found, found.sizes[0])
+    [axes] = figure.axes
+    lines = {line.get_label(): list(line.get_xdata()) for line in axes.get_lines()}
+    assert {name: places for name, places in lines.items() if places == [4, 8]}.keys() == {
+        "gluon", "torch.distributed (NCCL 2.28), CTAs limited",
+    }  # fmt: skip
+    assert {name for name, places in lines.items() if places != [4, 8]} == {
+        "torch.distributed (NCCL 2.28)", "torch.distributed (NCCL 2.28) queued", "gluon, as it configures itself",
+        "triton, as it configures itself",
+    }  # fmt: skip
+    names = [path.name for path in plots.draw(found, tmp_path)]
+    assert names == ["all_gather-2MiB-cus.png", "all_gather-sizes.png"]
+    tuned = measured(Ranks(), sizes=(2 << 20,), tune=True)
+    assert [path.name for path in plots.draw(tuned, tmp_path)] == ["all_gather-sizes.png"], "candidates are no sweep"
