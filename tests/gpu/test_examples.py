@@ -12,9 +12,16 @@ from tests.gpu.rig import device, reason
 REASON = reason(gpus=2)
 pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 
+GEMM = "examples/07_gemm_all_scatter/gluon/benchmark.py"
+TILES = [
+    "--tiles 256x64x64,128x128x64 --fewest_steps 2",
+    *(f"--datatype {name} --tiles 128x64x32,64x64x32 --fewest_steps 2" for name in ("bf16", "fp32", "int8")),
+]
 ANYWHERE = [
     "python examples/06_message_passing/message_passing_gluon.py -p 1048576",
     "python examples/06_message_passing/message_passing_gluon.py -t bf16 -s 100000 -b 256 -p 1048576",
+    *(f"python {GEMM} -m 500 -n 1000 -k 1000 {tile} --heap_size 67108864 -v" for tile in TILES),
+    f"torchrun --standalone --nproc_per_node=2 {GEMM} -m 512 -n 1024 -k 4096 --heap_size 67108864 -v -b",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate --use_gluon",
     "torchrun --standalone --nproc_per_node=2 examples/published_usage.py",

@@ -189,9 +189,8 @@ def _products(
             right = b_ring.index(stage).permute((1, 0)) if B_TRANSPOSED else b_ring.index(stage)
             sums = warpgroup_mma(a_ring.index(stage), right, sums, is_async=True)
             sums = warpgroup_mma_wait(1, deps=(sums,))
-            if step > first:
-                tl.debug_barrier()
-                mbarrier.arrive(free.index((used - 1) % STAGES), count=1)
+            tl.debug_barrier()
+            mbarrier.arrive(free.index((used - 1) % STAGES), count=1, pred=step > first)
             used += 1
         sums = warpgroup_mma_wait(0, deps=(sums,))
         tl.debug_barrier()
