@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import signal
 import time
@@ -178,14 +179,10 @@ def run(requests: Sequence[Request], output: Path, console: Console, tune: Path 
 
 def conclude(found: Sequence[Results], output: Path, console: Console, tune: Path | None = None) -> int:
     """Print the tables, draw the plots, give the exit status: 0 only if every cell ran and every output was right."""
-    from harness.bench.plots import draw
-
-    drawn = 0
-    places = folders([results.request for results in found], output)
-    for results, folder in zip(found, places, strict=True):
+    for results in found:
         print_results(results, console)
-        drawn += len(draw(results, folder))
     print_meaning(found[0], console)
+    drawn = _draw(found, output, console)
     plots = f" and {drawn} plots" if drawn else ""
     console.print(f"\nResults{plots}: {output.resolve()}", markup=False, soft_wrap=True)
     if tune is not None and tune.exists():
@@ -197,6 +194,18 @@ def conclude(found: Sequence[Results], output: Path, console: Console, tune: Pat
     if stopped is not None:
         console.print(stopped, markup=False, style="bold red", soft_wrap=True)
     return 0 if all(results.good for results in found) else 1
+
+
+def _draw(found: Sequence[Results], output: Path, console: Console) -> int:
+    """How many plots were drawn. Where there is nothing to draw with, the figures of an expensive run stay all the
+    same."""
+    if importlib.util.find_spec("matplotlib") is None:
+        console.print("There are no plots: matplotlib is not installed.", style="yellow")
+        return 0
+    from harness.bench.plots import draw
+
+    places = folders([results.request for results in found], output)
+    return sum(len(draw(results, folder)) for results, folder in zip(found, places, strict=True))
 
 
 def _start(group: RankGroup) -> dict[str, Any]:
