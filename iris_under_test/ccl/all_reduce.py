@@ -11,11 +11,10 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.device.signals import MOST_PROGRAMS
-from iris_under_test.host.platform.base import warp_size
 from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import ALL_REDUCE_VARIANTS, Config
-from .launch import compiler_options, run, symmetric_offset
+from .launch import compiler_options, lane_layout, run, symmetric_offset
 from .plans import PLANS, check_output, check_reduction, check_tile, prepare_move
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
@@ -51,18 +50,20 @@ def all_reduce(
 
     float16 and bfloat16 are reduced in float32, all else in its own type. What ``config.all_reduce_variant`` means:
 
-    ========  =========================================  ==============  =============================================
-    variant   what a member does                         on the heap     bits
-    ========  =========================================  ==============  =============================================
-    one_shot  reads everything from everybody            input           always the same, in the members' order
-    two_shot  reduces a share, writes it to everybody    both            the same
-    ring      passes slices on to the next member        neither         always the same, in the ring's order
-    atomic    adds its own to each output, by atomics    output          exact if no order of the sum rounds, else they
-                                                                         may differ from call to call and from member to
-                                                                         member; float16 and bfloat16 are rounded after
-                                                                         each addition
-    spinlock  the same under a lock per tile             output          likewise
-    ========  =========================================  ==============  =============================================
+    =============  =======================================  =============  ===========================================
+    variant        what a member does                       on the heap    bits
+    =============  =======================================  =============  ===========================================
+    one_shot       reads everything from everybody          input          always the same, in the members' order
+    two_shot       reduces a share, writes it to everybody  both           the same
+    two_shot_push  gives each its share to reduce, writes   output         the same
+                   what it has reduced to everybody
+    ring           passes slices on to the next member      neither        always the same, in the ring's order
+    atomic         adds its own to each output, by atomics  output         exact if no order of the sum rounds, else
+                                                                           they may differ from call to call and from
+                                                                           member to member; float16 and bfloat16 are
+                                                                           rounded after each addition
+    spinlock       the same under a lock per tile           output         likewise
+    =============  =======================================  =============  ===========================================
 
     "atomic" has the ops and dtypes that there are atomics for: of 4 and 8 bytes all but PRODUCT, of floats SUM, and
     MIN and MAX of float32 and float64 (-0.0 is below 0.0 then, a NaN beyond the infinity of its sign). The others have
@@ -70,10 +71,10 @@ def all_reduce(
     other at other distances, where there are such, and slices of ``all_reduce_ring_slice_n`` columns; what it adds in
     which order depends on these, the tile, the shape and the group, not on ``comm_sms``.
 
-    Returns the workspace, which is also the handle of the call: ``wait``, ``synchronize``, ``is_completed`` (an op that
-    is not ``async_op`` is complete). Without one "spinlock" and "ring" use memory that the group keeps; the first call
-    that needs more than there is asks the members on the host, so prepare before a graph is captured. For groups,
-    ``async_op``, order and errors see ``ccl``.
+    Returns the workspace, which is also the handle of the call: ``wait``, ``synchronize``, ``is_completed`` (an op
+    that is not ``async_op`` is complete). Without one "spinlock", "ring" and "two_shot_push" use memory that the
+    group keeps; the first call that needs more than there is asks the members on the host, so prepare before a
+    graph is captured. For groups, ``async_op``, order and errors see ``ccl``.
 
     Raises:
         ValueError: shapes, dtypes, ``op`` or tile do not fit; the tensors overlap without being the same; a tensor that
@@ -205,6 +206,9 @@ class _Call:
             most = max(min(most, turns) // rings, 1) * rings
             slot_bytes = -(-block_m * slice_n * max(source.element_size(), _widened_size(source.dtype)) // 16) * 16
             needs = Needs(most, FLAG_BYTES + most * members.size * slot_bytes)
+        elif variant == "two_shot_push":
+            most = min(most, -(-tiles // members.size))
+            needs = Needs(most, most * 2 * members.size * block_m * block_n * source.element_size())
         else:
             most = min(most, tiles)
             if variant == "spinlock":
@@ -228,9 +232,9 @@ class _Call:
             return
         # Not at import: the one needs Gluon, and only its callers should.
         if self.config.use_gluon:
-            from .gluon.all_reduce import accumulate_kernel, ring_kernel
+            from .gluon.all_reduce import accumulate_kernel, push_kernel, ring_kernel
         else:
-            from .triton.all_reduce import accumulate_kernel, ring_kernel  # type: ignore[assignment]
+            from .triton.all_reduce import accumulate_kernel, push_kernel, ring_kernel  # type: ignore[assignment]
         config, members = self.config, self.members
         bases = scratch.bases if scratch is not None else members.pads  # the atomic variant looks at none
         assert self.op is not None  # sanity check: all_reduce has one
@@ -243,6 +247,12 @@ class _Call:
                 int(self.op), members.size, config.all_reduce_num_rings,
                 self.block_m, self.block_n, self.slice_n, config.swizzle_size,
             )  # fmt: skip
+        elif config.all_reduce_variant == "two_shot_push":
+            kernel, moved = push_kernel, self.block_m * self.block_n
+            arguments = (
+                members.context, members.pads, *tensors, int(self.op), members.size,
+                math.gcd(self.output.data_ptr(), 16), self.block_m, self.block_n, config.swizzle_size,
+            )  # fmt: skip
         else:
             kernel, moved = accumulate_kernel, self.block_m * self.block_n
             arguments = (
@@ -250,10 +260,7 @@ class _Call:
                 int(self.op), config.all_reduce_variant == "spinlock", members.size,
                 math.gcd(self.output.data_ptr(), 16), self.block_m, self.block_n, *order,
             )  # fmt: skip
-        if config.use_gluon:
-            lanes = warp_size() * config.num_warps
-            per_lane = min(max(moved // lanes, 1), max(16 // self.source.element_size(), 1))
-            arguments += (per_lane, warp_size(), config.num_warps)
+        arguments += lane_layout(config, moved, self.source.element_size())
         iris_launch(
             kernel, (self.programs,), *arguments,
             algorithm="all_reduce", rank=members.ranks[members.rank], dtype=self.source.dtype,

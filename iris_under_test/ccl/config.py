@@ -9,7 +9,7 @@ from iris_under_test.host.platform.base import xcd_count
 __all__ = ["Config"]
 
 ALL_GATHER_VARIANTS = ("persistent", "partitioned")
-ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock")
+ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock", "two_shot_push")
 REDUCE_SCATTER_VARIANTS = ("two_shot",)
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.host.distributed.helpers import exchange
+from iris_under_test.host.platform.base import warp_size
 
 from .work import Work
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from .config import Config
 
-__all__ = ["compiler_options", "run", "symmetric_offset"]
+__all__ = ["compiler_options", "lane_layout", "run", "symmetric_offset"]
 
 Launch = Callable[[], None]
 
@@ -71,6 +72,15 @@ def compiler_options(config: Config) -> dict[str, Any]:
     if config.waves_per_eu and driver.active.get_current_target().backend == "hip":
         options["waves_per_eu"] = config.waves_per_eu
     return options
+
+
+def lane_layout(config: Config, elements: int, element_size: int) -> tuple[int, ...]:
+    """The last arguments of a Gluon kernel: elements per lane, up to 16 bytes; lanes; wavefronts. Triton's has none."""
+    if not config.use_gluon:
+        return ()
+    lanes = warp_size()
+    per_lane = max(elements // (lanes * config.num_warps), 1)
+    return min(per_lane, max(16 // element_size, 1)), lanes, config.num_warps
 
 
 def _agreed(op: str, members: Members, prepare: Callable[[Members], tuple[str, Launch]]) -> Launch:

@@ -14,9 +14,10 @@ import torch
 
 from iris_under_test.device.signals import MOST_PROGRAMS
 from iris_under_test.host.platform.base import warp_size
+from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import Config
-from .launch import symmetric_offset
+from .launch import compiler_options, lane_layout, symmetric_offset
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
 
@@ -231,9 +232,9 @@ def _launch(
 ) -> None:
     # Not at import: the one needs Gluon, and only its callers should.
     if config.use_gluon:
-        from .gluon.move import launch_move
+        from .gluon.move import move_kernel
     else:
-        from .triton.move import launch_move
+        from .triton.move import move_kernel
     rows, columns = part
     in_step = _step(source, plan.in_parts, part)
     out_step = _step(output, plan.out_parts, part)
@@ -257,19 +258,16 @@ def _launch(
     lanes = members.size if plan.target == "one" else 1
     # Programs beyond the number of tiles would have nothing to do.
     programs = min(config.comm_sms // lanes, -(-tiles // sharers), MOST_PROGRAMS.value // lanes) * lanes
-    launch_move(
-        plan,
-        (programs,),
-        (members.context, members.pads, source, output, rows, columns, *strides),
-        (in_step, out_step, tiles_m, tiles_n, members.rank, root),
-        op=int(op),
-        in_place=in_place,
-        size=members.size,
-        tile=tile,
-        alignments=(math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16)),
-        config=config,
-        rank=members.ranks[members.rank],
-    )
+    iris_launch(
+        move_kernel, (programs,),
+        members.context, members.pads, source, output, rows, columns, *strides, in_step, out_step, tiles_m, tiles_n,
+        members.rank, root,
+        plan.source, plan.target, int(op) if plan.reduces else 0, plan.shared, config.all_reduce_distribution == 0,
+        in_place, members.size, *tile, config.swizzle_size, config.num_xcds, config.chunk_size,
+        math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16),
+        *lane_layout(config, tile[0] * tile[1], source.element_size()),
+        algorithm=plan.op, rank=members.ranks[members.rank], dtype=source.dtype, **compiler_options(config),
+    )  # fmt: skip
 
 
 def _step(tensor: torch.Tensor | None, parts: str, part: tuple[int, int]) -> int:

@@ -1,4 +1,4 @@
-"""``AllReduceWorkspace``: the memory that the spinlock and ring variants of all_reduce share among the members."""
+"""``AllReduceWorkspace``: the memory that some variants of all_reduce share among the members."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Needs:
 class AllReduceWorkspace:
     """What ``all_reduce`` returns and takes again: memory that the members share, and the handle of the last call.
 
-    Memory is needed by "spinlock", an int32 lock per tile, and by "ring", flags and slots per program; the other
-    variants' workspaces are empty. It lies beside the heap, and only the group's members take part in getting it.
-    Between calls it is as at first, all locks and flags zero, since the kernels see to that: no host, no barrier. It
-    belongs to the group and lasts as long as the instance; workspaces of one group and variant share it, as the
-    group's calls follow one another anyway.
+    Memory is needed by "spinlock", an int32 lock per tile, by "ring", flags and slots per program, and by
+    "two_shot_push", slots per program; the other variants' workspaces are empty. It lies beside the heap, and only
+    the group's members take part in getting it. Between calls it is as at first, all locks and flags zero, since
+    the kernels see to that: no host, no barrier. It belongs to the group and lasts as long as the instance;
+    workspaces of one group and variant share it, as the group's calls follow one another anyway.
 
     Attributes:
         variant: of ``Config.all_reduce_variant``.
@@ -76,14 +76,14 @@ class AllReduceWorkspace:
 
     def check_room(self, needs: Needs) -> None:
         """ValueError if a call needs more than this was prepared for."""
-        what = {"spinlock": "Lock", "ring": "Flags"}.get(self.variant, "")
+        what = {"spinlock": "Lock", "ring": "Flags", "two_shot_push": "Slots"}.get(self.variant, "")
         if needs.words > self.words:
             raise ValueError(
                 f"{what} array too small: the workspace was prepared for {self.words}, the call needs {needs.words}"
             )
         if needs.num_bytes > self.num_bytes:
             raise ValueError(
-                f"Ring buffer too small: the workspace has {self.num_bytes} bytes, the call needs {needs.num_bytes}"
+                f"Buffer too small: the workspace has {self.num_bytes} bytes, the call needs {needs.num_bytes}"
             )
 
     def scratch(self, ctx: Iris, members: Members) -> Scratch | None:

@@ -90,7 +90,7 @@ def test_the_all_gather_benchmark(tmp_path, more):
     for row in rows:
         assert 0 < float(row["bandwidth_gb_s"]) < 1000, "no NVLink carries more"
     names = {json.loads(path.read_text())["kernel"] for path in kept.rglob("metadata.json")}
-    assert names == {"move"}
+    assert names == {"move_kernel"}
     assert {path.name for path in kept.rglob("rank*")} == {"rank0", "rank1"}
     assert all(path.read_text().lstrip().startswith("//") for path in kept.rglob("kernel.ptx"))
     assert list(kept.rglob("kernel.cubin"))

@@ -11,7 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from harness.isa import Fingerprint, fingerprint
-from iris_under_test.ccl.gluon.move import move
+from iris_under_test.ccl.gluon.move import move_kernel
 from iris_under_test.gluon import IrisDeviceCtx
 from tests.isa.compile_only import target
 
@@ -122,13 +122,14 @@ def all_gather_listing(dtype: str, aligned: bool = True, contiguous: bool = True
     constants = {
         "FROM": "own", "TO": "all", "OP": 0, "SHARED": "none", "STRIDING": False, "IN_PLACE": False, "SIZE": 4,
         "BLOCK_M": 8, "BLOCK_N": 256, "GROUP_M": 4, "NUM_XCDS": 8, "CHUNK": 8,
+        "IN_ALIGNMENT": 16, "OUT_ALIGNMENT": 16,
         "ELEMENTS_PER_LANE": min(8, 16 // ITEM_SIZES[dtype]), "LANES": 64, "WARPS": 4,
     }  # fmt: skip
     if contiguous:
         constants |= {"in_n": 1, "out_n": 1}
-    types = dict.fromkeys(move.arg_names, "i32")
+    types = dict.fromkeys(move_kernel.arg_names, "i32")
     types |= {"context": "*i64", "pads": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
     known = ("N", "in_m", "out_m", "out_step") if aligned else ()
     # Signals are written in the target's own instructions, and ask the driver for it.
     with target("hip", "gfx942"):
-        return compile_for_gfx942(move, types, constants, known)
+        return compile_for_gfx942(move_kernel, types, constants, known)

@@ -1,4 +1,4 @@
-"""The Triton kernels of all_reduce that ``move`` does not do: atomic, spinlock, ring. See ``ccl.all_reduce_steps``."""
+"""The Triton kernels of all_reduce that ``move`` does not do. See ``ccl.all_reduce_steps`` and ``ccl.push_steps``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import triton
 import triton.language as tl
 
 from iris_under_test.ccl.all_reduce_steps import accumulate, ring
+from iris_under_test.ccl.push_steps import push
 
-__all__ = ["accumulate_kernel", "ring_kernel"]
+__all__ = ["accumulate_kernel", "push_kernel", "ring_kernel"]
 
 
 # Not specialised: what differs between ranks and groups, so that all ranks run one binary.
@@ -37,4 +38,18 @@ def ring_kernel(
     ring(
         pads, bases, input_ptr, output_ptr, lanes, M, N, in_m, in_n, out_m, out_n, member, flag_bytes, slot_bytes,
         OP, SIZE, RINGS, BLOCK_M, BLOCK_N, SLICE, GROUP_M,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["member"])
+def push_kernel(
+    context, pads, bases, input_ptr, output_ptr, M, N, in_m, in_n, out_m, out_n, member,
+    OP: tl.constexpr, SIZE: tl.constexpr, ALIGNMENT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """See ``push_steps.push``."""
+    lanes = tl.arange(0, BLOCK_M * BLOCK_N)
+    push(
+        context, pads, bases, input_ptr, output_ptr, lanes, M, N, in_m, in_n, out_m, out_n, member,
+        OP, SIZE, ALIGNMENT, BLOCK_M, BLOCK_N, GROUP_M,
     )  # fmt: skip
