@@ -60,7 +60,7 @@ def poke(word, value):
 @triton.jit
 def await_count(word, count):
     """Returns when the int32 ``word`` is at least ``count``, or less than 2^31 beyond it if counts wrap. What was
-    published before is visible to all wavefronts then."""
+    published before is visible to all wavefronts then, and all have met: the word may be changed."""
     if is_hip():
         polls = 0
         while peek(word) - count < 0:
@@ -87,7 +87,7 @@ def await_count(word, count):
             }""",
             "=&r,l,r,~{memory}", [word.to(tl.int64), count], tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
-        tl.debug_barrier()
+    tl.debug_barrier()
 
 
 @triton.jit
