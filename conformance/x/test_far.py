@@ -1,7 +1,7 @@
 """Views of more than 2^31 elements: where a tile lies needs 64 bits.
 
-Rows of a view lie more than 1 GiB apart, so that its last ones are behind 2 and 4 GiB. The heap is mostly holes: only
-the rows themselves, and the places that a 31- or 32-bit product would reach, are ever touched.
+all_gather between views whose last rows lie behind 2 and 4 GiB, on both sides. The heap is mostly holes: only the rows
+themselves, and the places that a 31- or 32-bit product would reach, are ever touched.
 """
 
 import torch
@@ -13,36 +13,28 @@ from harness.cases import HostCase, payload
 from harness.cases.tile import TileCase
 from harness.oracles import gathered
 
-GIB = 1 << 30
+GIB, PAGE = 1 << 30, 4096
 ROWS, COLUMNS = 4, 16
 
 
 def run(env, case):
-    (op,) = case.arguments
     me, ranks = env.rank, env.world_size
     found = Findings(me)
-    rows = ROWS * (ranks if op == "all_gather_rows" else 1)
-    # Below 2 GiB, so that the stride itself is a 32-bit argument and only its product with a row overflows.
-    stride = min((5 * GIB) // (rows - 1) // 4096 + 1, 2 * GIB // 4096 - 1) * 4096
-    iris = env.under_test.iris(heap_size=stride * rows + (2 << 20))
-    near = iris.empty(ROWS, COLUMNS, dtype=torch.int8)
-    heap = iris.empty(stride * rows + 4096, dtype=torch.int8)
-    far = heap.as_strided((rows, COLUMNS), (stride, 1))
-    places = {row * stride for row in range(rows)}
+    iris = env.under_test.iris(heap_size=5 * GIB + (3 << 20))
+    heap = iris.empty(5 * GIB + (1 << 20), dtype=torch.int8)
+    target, places = _spread(heap, ROWS * ranks)
+    given, _ = _spread(heap[512:], ROWS)
     watched = sorted({place % size for place in places for size in (2 * GIB, 4 * GIB)} - places)
     for place in watched:
         heap[place : place + COLUMNS].fill_(-99)
-    far.fill_(-98)
+    target.fill_(-98)
     mine = payload("int8", ROWS * COLUMNS, rank=me, ranks=ranks).view(ROWS, COLUMNS)
-    root = (me + 1) % ranks
-    given, target = (far, near) if op == "gather" else (near, far)
     given.copy_(mine)
-    everybody = gathered(mine)
+    wanted = gathered(mine)
     env.settle()
     with env.acting():
-        launch(env, TileCase(op, "int8", ROWS, COLUMNS, root=root), iris, given, given, target, given)
+        launch(env, TileCase("all_gather_rows", "int8", ROWS, COLUMNS), iris, given, given, target, given)
     env.settle()
-    wanted = everybody[root * ROWS : (root + 1) * ROWS] if op == "gather" else everybody
     found.same("the output", target.contiguous(), wanted)
     for place in watched:
         got = heap[place : place + COLUMNS]
@@ -52,10 +44,13 @@ def run(env, case):
     return found.first
 
 
-def cases(ranks):
-    return [HostCase("far", ("all_gather_rows",)), HostCase("far", ("gather",))]
+def _spread(heap, rows):
+    """That many rows over 5 GiB, and where they begin. Their distance is below 2 GiB, so that it is a 32-bit argument
+    and only its product with a row overflows."""
+    stride = min(5 * GIB // (rows - 1), 2 * GIB - PAGE) // PAGE * PAGE
+    return heap.as_strided((rows, COLUMNS), (stride, 1)), {row * stride for row in range(rows)}
 
 
-@requirement("X-FAR-001", cases=cases)
+@requirement("X-FAR-001", cases=lambda ranks: [HostCase("far")])
 def test_far_tiles(check, case):
     check(run, case)

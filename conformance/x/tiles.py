@@ -23,10 +23,18 @@ FLAGGED = ("all_reduce_one_shot", "all_reduce_two_shot", "reduce_scatter")
 IN_PLACE_SUMS = ("all_reduce_atomic", "all_reduce_spinlock")
 
 
+@triton.jit
+def published_ready(place, view, locks, ctx):
+    """Sets the flag of a tile as the published text has it; what other wavefronts stored is another matter."""
+    tl.debug_barrier()
+    number = place.pid_m * tl.cdiv(view.N, place.block_n) + place.pid_n
+    tl.atomic_xchg(locks + number, 1, sem="release", scope="sys")
+
+
 @triton.jit(do_not_specialize=["m", "root"])
 def tile_kernel(
     DeviceContext: tl.constexpr, TileView: tl.constexpr, Tile: tl.constexpr, make_tensor_view: tl.constexpr,
-    function: tl.constexpr, context_tensor, given, shared, target, locks,
+    ready: tl.constexpr, function: tl.constexpr, context_tensor, given, shared, target, locks,
     m, n, given_m, given_n, target_m, target_n, root,
     RANK: tl.constexpr, RANKS: tl.constexpr, OP: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -94,11 +102,9 @@ def tile_kernel(
                 there, mask = staged.tile_ptr(place)
                 tl.store(there, tile.data, mask=mask)
                 if WIDE:
-                    ctx.set_ready(place, staged, locks)
+                    ready(place, staged, locks, ctx)
                 else:
-                    # As the published text has it; for one wavefront.
-                    tl.debug_barrier()
-                    tl.atomic_xchg(locks + number, 1, sem="release", scope="sys")
+                    published_ready(place, staged, locks, ctx)
                 if OP == "reduce_scatter":
                     if WIDE:
                         ctx.reduce_scatter(place, staged, output, locks)
@@ -118,9 +124,11 @@ def tile_kernel(
 
 @cache
 def names_of(package, op):
-    """What the kernel is given of the library: the types, and the function of ``op``."""
+    """What the kernel is given of the library: the types, what sets a flag if it has that, and the function of
+    ``op``."""
     x = importlib.import_module(f"{package}.x")
-    return x.TileView, x.Tile, x.make_tensor_view, getattr(x, "all_gather" if op.startswith("all_gather") else op)
+    function = getattr(x, "all_gather" if op.startswith("all_gather") else op)
+    return x.TileView, x.Tile, x.make_tensor_view, getattr(x, "set_ready", published_ready), function
 
 
 anywhere = triton.jit(

@@ -11,12 +11,12 @@ KERNELS = {
     "all_gather_columns": (("int8", 8, 8, 1), ("fp32", 8, 128, 4)),
     "all_to_all": (("fp64", 4, 16, 1), ("bf16", 16, 128, 4)),
     "gather": (("int32", 4, 16, 1), ("fp16", 8, 64, 1)),
-    "all_reduce_one_shot": (("bf16", 4, 16, 1), ("fp16", 16, 128, 4)),
-    "all_reduce_two_shot": (("int8", 4, 16, 1), ("bf16", 32, 128, 8)),
+    "all_reduce_one_shot": (("fp32", 4, 16, 1), ("fp16", 16, 128, 4)),
+    "all_reduce_two_shot": (("fp32", 4, 16, 1), ("bf16", 32, 128, 8)),
     "all_reduce_ring": (("fp32", 4, 16, 1), ("fp16", 16, 128, 4)),
     "all_reduce_atomic": (("fp32", 4, 16, 1), ("bf16", 8, 64, 1)),
     "all_reduce_spinlock": (("int64", 4, 16, 1), ("fp16", 16, 128, 4)),
-    "reduce_scatter": (("fp16", 4, 16, 1), ("int32", 8, 128, 4)),
+    "reduce_scatter": (("int8", 4, 16, 1), ("int32", 8, 128, 4)),
 }
 """What the kernel of an op is compiled for, not wide and wide: dtype, block, wavefronts. A choice, for a compile costs
 as much as many cases: each dtype and each number of wavefronts is there, and of sums each in narrow and wide."""
