@@ -32,8 +32,12 @@ REDUCE_SCATTER = (
     (1 << 60, ((4, 256), (8, 64), (8, 128), (8, 256), (8, 512))),
 )
 
-ALL_REDUCE_VARIANTS = ((256 * _KIB, ("one_shot",)), (2 * _MIB, ("one_shot", "two_shot")), (1 << 60, ("two_shot",)))
-"""Every rank reads everything, W times the size: for small sizes only."""
+ALL_REDUCE_VARIANTS = (
+    (32 * _KIB, ("one_shot", "two_shot")),
+    (16 * _MIB, ("two_shot",)),
+    (1 << 60, ("two_shot", "two_shot_push")),
+)
+"""one_shot reads W times the size: for small sizes only. two_shot_push passes what it moves through memory of its own."""
 
 
 def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:

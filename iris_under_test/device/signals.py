@@ -60,25 +60,39 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
             poke(words[step], turn)  # remote
     else:
         # Lane i of the first warp writes to member i, behind a fence of that warp's alone: it is cumulative over the
-        # barrier of the block, and one for each warp would be waited for one after the other.
-        tl.debug_barrier()
-        word = (program * SIZE + member).to(tl.int64) * 4
-        tl.inline_asm_elementwise(
+        # barrier of the block, and one for each warp would be waited for one after the other. The address first, while
+        # the other warps are still at it.
+        word = tl.inline_asm_elementwise(
             """{
-            .reg .pred beyond; .reg .u32 lane; .reg .u64 word;
-            mov.u32 $0, 0;
+            .reg .pred beyond; .reg .u32 lane;
+            mov.u64 $0, 0;
             mov.u32 lane, %tid.x;
-            setp.ge.u32 beyond, lane, $4;
+            setp.ge.u32 beyond, lane, $3;
             @beyond bra done;
-            mad.wide.u32 word, lane, 8, $1;
-            ld.global.u64 word, [word];
-            add.u64 word, word, $2;
-            fence.acq_rel.sys;
-            st.relaxed.sys.global.u32 [word], $3;
+            mad.wide.u32 $0, lane, 8, $1;
+            ld.global.u64 $0, [$0];
+            add.u64 $0, $0, $2;
             done:
             }""",
-            "=&r,l,l,r,r,~{memory}",
-            [pads.to(tl.int64), word, turn, tl.cast(SIZE, tl.int32)],
+            "=&l,l,l,r",
+            [pads.to(tl.int64), (program * SIZE + member).to(tl.int64) * 4, tl.cast(SIZE, tl.int32)],
+            tl.int64,
+            is_pure=False,
+            pack=1,
+        )
+        tl.debug_barrier()
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred beyond;
+            mov.u32 $0, 0;
+            setp.eq.u64 beyond, $1, 0;
+            @beyond bra done;
+            fence.acq_rel.sys;
+            st.relaxed.sys.global.u32 [$1], $2;
+            done:
+            }""",
+            "=&r,l,r,~{memory}",
+            [word, turn],
             tl.int32,
             is_pure=False,
             pack=1,
