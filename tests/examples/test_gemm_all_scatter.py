@@ -23,7 +23,7 @@ from tests.isa.test_sass import code_of, disassembles
 FOLDER = ROOT / "examples" / "07_gemm_all_scatter" / "gluon"
 MODULES = ("gemm_all_scatter", "matmul_wrapper", "cdna", "hopper", "work")
 PROGRAM = "examples/07_gemm_all_scatter/gluon/benchmark.py"
-SMALL = "-m 61 -n 90 -k 78 --BLK_M 32 --BLK_N 32 --BLK_K 32 --gemm_sms 3 --fewest_steps 1 --heap_size 1048576"
+SMALL = "-m 61 -n 90 -k 78 --tiles 32x32x32 --gemm_sms 3 --fewest_steps 1 --rounds 2 --heap_size 1048576"
 H, BF, F, I8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
 
 
@@ -217,12 +217,12 @@ def test_tensors_that_do_not_fit(gemm):
 
 
 def test_the_benchmark_validates_measures_and_traces(tmp_path):
-    done = run(f"python {PROGRAM} {SMALL} -v -b -t -d --rounds 2 --output_file log.json", tmp_path)
+    done = run(f"python {PROGRAM} -v -b -t -d {SMALL}", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Validation successful!") == 2
     report = json.loads((tmp_path / "log.json").read_text(encoding="utf-8"))
     (result,) = report["results"]
-    assert (report["ranks"], report["options"]["BLK_M"], result["wrong"]) == (2, 32, 0)
+    assert (report["ranks"], result["tiling"]["block_m"], result["wrong"]) == (2, 32, 0)
     assert result["kernel"]["pieces"] == 3, "4 tiles, 3 programs"
     assert set(result["ms"]) == {"fused", "products", "transfer"}
     assert all(0 < times["p10"] <= times["median"] <= times["p90"] for times in result["ms"].values())
@@ -233,7 +233,7 @@ def test_the_benchmark_validates_measures_and_traces(tmp_path):
 
 def test_the_benchmark_says_when_a_rank_gets_nothing(tmp_path):
     change = ("            matmul(a, b, gemm, c)\n", "            gemm(c, a, b, local=True)\n")
-    done = run(f"torchrun --standalone --nproc_per_node=2 {PROGRAM} {SMALL} -v", tmp_path, change=change)
+    done = run(f"torchrun --standalone --nproc_per_node=2 {PROGRAM} -v {SMALL}", tmp_path, change=change)
     assert done.returncode == 1
     # Of the other rank's half of C, all but what happens to be right.
     assert re.search(r"32x32x32: 27\d\d of 5490 elements are wrong", done.stderr), done.stderr

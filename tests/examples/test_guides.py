@@ -251,6 +251,10 @@ def commands() -> list[str]:
 
 MESSAGES = "python examples/06_message_passing/message_passing_gluon.py"
 GATHER = "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate"
+GEMM = (
+    "python examples/07_gemm_all_scatter/gluon/benchmark.py -v -b -t -d -m 61 -n 90 -k 78 --tiles 32x32x32 "
+    "--gemm_sms 3 --fewest_steps 1 --rounds 2 --heap_size 1048576"
+)
 # Run by other tests: as they stand, or, of the programs that are modules to their test, what they do.
 ELSEWHERE = {
     "test_programs": {
@@ -259,6 +263,7 @@ ELSEWHERE = {
         GATHER,
         f"{GATHER} --use_gluon -m 13 -n 70 --datatype bf16",
     },
+    "test_gemm_all_scatter": {GEMM},
     "test_published": {
         "torchrun --standalone --nproc_per_node=2 examples/published_usage.py",
         "python examples/published_message_passing.py",
