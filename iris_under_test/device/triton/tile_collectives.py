@@ -28,8 +28,7 @@ from triton.language.core import _aggregate as aggregate
 
 from iris_under_test.device.cache_key import SourceHash
 from iris_under_test.device.debug import check
-from iris_under_test.device.fences import observe, pause, peek, poke, publish
-from iris_under_test.device.signals import POLL_LIMIT
+from iris_under_test.device.fences import POLL_LIMIT, observe, pause, peek, poke, publish
 
 from .address import translate
 
