@@ -104,6 +104,7 @@ def misplaced(code: isa.Fingerprint) -> list[str]:
 def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
     """Whether kernels of one language, which together are a barrier between devices, have each part of its order."""
     words = [access.bits for code in codes for access in code.accesses if access.kind == "atomic"]
+    ordered = [access.bits for code in codes for access in code.accesses]
     if codes[0].language == "amdgcn":
         releases = [scope for code in codes for scope in code.writebacks]
         acquires = [scope for code in codes for scope in code.invalidates]
@@ -113,8 +114,8 @@ def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
         # A fence of its own orders as either, so it takes two of them where no atomic does.
         fences = sum((code.fences or {}).get("fence.acq_rel.sys", 0) for code in codes)
         system = (
-            fences > 0 or any(releases & set(bits) and "sys" in bits for bits in words),
-            fences > 1 or any(acquires & set(bits) and "sys" in bits for bits in words),
+            fences > 0 or any(releases & set(bits) and "sys" in bits for bits in ordered),
+            fences > 1 or any(acquires & set(bits) and "sys" in bits for bits in ordered),
             all("sys" in bits for bits in words),
         )
     else:

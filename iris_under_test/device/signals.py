@@ -22,7 +22,8 @@ Turns may wrap: of two numbers the later one is that which is less than 2^31 ahe
 ahead of another.
 
 All values are scalars, so the functions serve Triton and Gluon kernels alike. ``pads``: pointer to int64, SIZE
-addresses, of each member's first row as mapped here. ``member``: the caller's place among the members.
+addresses, of each member's first row as mapped here, with the own rows directly behind them. ``member``: the caller's
+place among the members.
 
 Example: SIZE 2, both words of program 0 are 6 on both: both write 7 into both rows, and leave when both words of their
 own row are at least 7.
@@ -43,7 +44,7 @@ MOST_PROGRAMS = tl.constexpr(1024)
 @triton.jit
 def first_turn(pads, member, SIZE: tl.constexpr, program):
     """The turn after the last one that this program's row has seen. Once per kernel, before any ``signal``."""
-    return tl.load(_row(pads, member, SIZE, program) + member) + 1
+    return tl.load(_own_row(pads, SIZE, program) + member) + 1
 
 
 @triton.jit
@@ -102,7 +103,7 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
 @triton.jit
 def wait(pads, member, SIZE: tl.constexpr, program, turn):
     """Returns when every member's same program has signalled ``turn``; what they did before is visible then."""
-    row = _row(pads, member, SIZE, program)
+    row = _own_row(pads, SIZE, program)
     if is_hip():
         late, polls = 1, 0
         while late > 0:
@@ -125,11 +126,10 @@ def wait(pads, member, SIZE: tl.constexpr, program, turn):
             @beyond bra done;
             mad.wide.u32 word, lane, 4, $1;
             again:
-            ld.relaxed.sys.global.u32 seen, [word];
+            ld.acquire.sys.global.u32 seen, [word];
             sub.u32 seen, seen, $2;
             setp.lt.s32 late, seen, 0;
             @late bra again;
-            fence.acq_rel.sys;
             done:
             }""",
             "=&r,l,r,r,~{memory}",
@@ -139,6 +139,12 @@ def wait(pads, member, SIZE: tl.constexpr, program, turn):
             pack=1,
         )
         tl.debug_barrier()
+
+
+@triton.jit
+def _own_row(pads, SIZE: tl.constexpr, program):
+    """The own words lie directly behind the table, so that finding them takes no load."""
+    return (pads + SIZE).to(tl.pointer_type(tl.int32), bitcast=True) + program * SIZE
 
 
 @triton.jit

@@ -89,12 +89,14 @@ class Groups:
         self._num_ranks = num_ranks
         self._context_of = context_of
         self._closed = False
-        words = MOST_GROUPS * _ROWS * num_ranks
+        # Per group: a table of addresses, and directly behind it the own words (``device.signals`` relies on that).
+        slot = -(-(2 + _ROWS) * num_ranks // 4) * 4
+        words = MOST_GROUPS * slot
         boxes = -(-words * 4 // _PAGE) * _PAGE
         size = boxes + num_ranks * MOST_TAGS.value * BOX_WORDS.value * 8
         self._memory = platform.map_symmetric_memory(size, rank, num_ranks)
         self._memory.pool[:size].zero_()
-        self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, _ROWS * num_ranks)
+        self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, slot)
         starts = [base + boxes for base in self._memory.bases]
         self._boxes = torch.tensor(starts, dtype=torch.int64, device=self._words.device)
         platform.synchronize()
@@ -181,15 +183,17 @@ class Groups:
         self._memory.close()
 
     def _enter(self, ranks: tuple[int, ...], group: dist.ProcessGroup | None, slot: int) -> None:
-        start = slot * self._words.stride(0) * 4
-        pads = [self._memory.bases[rank] + start for rank in ranks]
-        words = self._words[slot, : _ROWS * len(ranks)].view(_ROWS, len(ranks))
+        size, table_words = len(ranks), 2 * len(ranks)
+        start = (slot * self._words.stride(0) + table_words) * 4
+        pads = self._words[slot, :table_words].view(torch.int64)
+        pads.copy_(torch.tensor([self._memory.bases[rank] + start for rank in ranks]))
+        words = self._words[slot, table_words : table_words + _ROWS * size].view(_ROWS, size)
         self._slots[ranks] = slot
         self._members[ranks] = Members(
             ranks,
             ranks.index(self._rank),
             self._context_of(ranks),
-            torch.tensor(pads, dtype=torch.int64, device=words.device),
+            pads,
             words,
             group,
         )
