@@ -72,6 +72,21 @@ PAGES = [
         ),
     ),
     Page(
+        "host/ops.md",
+        "Fused products",
+        "`ctx.ops` and `iris_under_test.ops`",
+        (
+            "ops",
+            "ops.matmul_all_reduce",
+            "ops.matmul_reduce_scatter",
+            "ops.matmul_all_gather",
+            "ops.all_gather_matmul",
+            "ops.config",
+            "ops.workspace",
+            "ops.checks",
+        ),
+    ),
+    Page(
         "host/distributed.md",
         "Distributed helpers",
         "what the host side does between ranks",

@@ -11,7 +11,7 @@ from .tile import add_product, everywhere, place_of_tile, tiles_of
 __all__ = ["matmul_and_push"]
 
 
-@triton.jit(do_not_specialize=["member"])
+@triton.jit(do_not_specialize=["member", "M"])
 def matmul_and_push(
     context_tensor, pads, member, a, b, c, bias, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, stride_bias,

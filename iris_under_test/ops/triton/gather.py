@@ -28,7 +28,7 @@ COUNTERS = 3
 """int32 words in front of the units' flags: units dealt, tiles dealt, calls made. Zero, zero and one at first."""
 
 
-@triton.jit(do_not_specialize=["member", "gatherers"])
+@triton.jit(do_not_specialize=["member", "M", "gatherers"])
 def gather_and_matmul(
     context_tensor, pads, member, a, gathered, words, b, c, bias, M, N, K,
     stride_am, stride_ak, stride_gathered, stride_bk, stride_bn, stride_cm, stride_cn, stride_bias, gatherers,

@@ -43,7 +43,7 @@ def owner_of(tile, share, SIZE: tl.constexpr):
     return tl.minimum(owner, SIZE - 1)
 
 
-@triton.jit(do_not_specialize=["member", "share", "slots"])
+@triton.jit(do_not_specialize=["member", "M", "share", "slots"])
 def matmul_and_reduce(
     context_tensor, pads, member, a, b, c, bias, parts, locks, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, stride_bias, share, slots,
@@ -68,14 +68,18 @@ def matmul_and_reduce(
 
     turn = first_turn(pads, member, SIZE, program)
     signal(pads, member, SIZE, program, turn)  # I am done with the parts of the call before
-    for tile in range(first, tiles, programs):
+    # Each member begins with the tiles of the one behind it, or all would write to one owner at a time.
+    count = (tiles - first + programs - 1) // programs
+    begin = tiles // programs * (member + 1) // SIZE if OWNED else 0
+    for step in range(count):
+        tile = first + (begin + step) % count * programs
         rows, columns = place_of_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         total = add_product(
             total, a, b, rows, columns, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
             BLOCK_K, EVEN_K, CACHE_A, CACHE_B, PRECISION,
         )  # fmt: skip
-        if tile == first:
+        if step == 0:
             wait(pads, member, SIZE, program, turn)
         if OWNED:
             owner = owner_of(tile, share, SIZE)
@@ -92,13 +96,13 @@ def matmul_and_reduce(
                 add_under_lock(theirs + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside, total, lock)
         else:
             everyones = everywhere(context_tensor, parts, member, SIZE, 16)
-            for step in tl.static_range(SIZE):
+            for other in tl.static_range(SIZE):
                 if HOW == "slots":
                     place = (member.to(tl.int64) * slots + tile) * (BLOCK_M * BLOCK_N) + inside
-                    tl.store(everyones[step] + place, total.to(parts.dtype.element_ty))  # remote
+                    tl.store(everyones[other] + place, total.to(parts.dtype.element_ty))  # remote
                 else:
                     place = tile.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside
-                    tl.atomic_add(everyones[step] + place, total, sem="relaxed", scope="sys")  # remote
+                    tl.atomic_add(everyones[other] + place, total, sem="relaxed", scope="sys")  # remote
 
     signal(pads, member, SIZE, program, turn + 1)  # my parts are there
     wait(pads, member, SIZE, program, turn + 1)
@@ -123,8 +127,8 @@ def matmul_and_reduce(
             places, mask = rows * stride_cm + columns * stride_cn, (rows < M) & (columns < N)
             if PUSHED:
                 outputs = everywhere(context_tensor, c, member, SIZE, ALIGNMENT)
-                for step in tl.static_range(SIZE):
-                    tl.store(outputs[step] + places, value, mask=mask)  # remote
+                for other in tl.static_range(SIZE):
+                    tl.store(outputs[other] + places, value, mask=mask)  # remote
             else:
                 tl.store(c + places, value, mask=mask)
     if PUSHED:
