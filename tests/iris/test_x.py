@@ -2,6 +2,7 @@
 not published: ``all_reduce`` by an AllReduceConfig, ``set_ready``."""
 
 import functools
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from harness import emulator
 from harness.emulator.watch.explore import FAILS, HOLDS, explore
 from harness.isa import fingerprint
 from iris_under_test import AllReduceConfig, DeviceContext, Tile, TileView, make_tensor_view, x
+from tests.examples.test_guides import blocks, execute
 from tests.iris.ranks import run_checks
 from tests.iris.triton_kernels import compile_for
 from tests.isa.compile_only import target
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs/tile-collectives.md"
 BLOCK = 64
 TARGETS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}
 
@@ -174,7 +177,7 @@ def test_a_missing_fence_is_noticed(code, fence):
     assert explore(without, 60).outcome == FAILS
 
 
-# What is not published
+# What is not published, and the guide
 
 
 def sums_by_config(ctx, rank, num_ranks):
@@ -204,7 +207,16 @@ def sums_by_config(ctx, rank, num_ranks):
             ctx.barrier()
 
 
-CHECKS = [sums_by_config]
+def guide(ctx, rank, num_ranks):
+    execute("\n\n".join(blocks(GUIDE)), ctx)
+
+
+def a_wrong_guide_is_seen(ctx, rank, num_ranks):
+    with pytest.raises(AssertionError):
+        execute("\n\n".join(blocks(GUIDE)).replace("== [2 * (r + 1)", "== [3 * (r + 1)"), ctx)
+
+
+CHECKS = [sums_by_config, guide, a_wrong_guide_is_seen]
 
 
 @pytest.fixture(scope="module")
