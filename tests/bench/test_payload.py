@@ -147,7 +147,7 @@ def test_addends_tell_places_ranks_and_generations_apart(dtype):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "size"), [(4, 1 << 12), (4, 1 << 13), (4, 1 << 20), (8, 1 << 13), (3, 50_000), (8, 1 << 24)]
+    ("ranks", "size"), [(4, 1 << 12), (4, 1 << 13), (4, 1 << 15), (4, 1 << 20), (8, 1 << 13), (3, 50_000), (8, 1 << 24)]
 )
 @pytest.mark.parametrize("backend", ["triton", "gluon"])
 def test_the_rows_that_a_rank_of_a_reduce_scatter_writes(ranks, size, backend):

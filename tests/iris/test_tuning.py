@@ -59,6 +59,8 @@ def test_world_size_goes_before_element_size_and_that_before_bytes(table):
     assert chosen(nbytes=8 * KIB, world_size=8).comm_sms == 2
     assert chosen(nbytes=8 * KIB, world_size=8, element_size=4).comm_sms == 3
     assert chosen(nbytes=MIB, world_size=3).comm_sms == 1
+    table(entry(MIB, 4, world_size=2), entry(MIB, 5, world_size=8, element_size=4))
+    assert chosen(world_size=8).comm_sms == 5
 
 
 def test_a_tile_keeps_its_bytes(table):
@@ -113,7 +115,7 @@ def test_the_architecture_is_the_active_devices(table, monkeypatch, target, arch
             return target
 
     monkeypatch.setattr(driver, "_active", Active())
-    table(entry(comm_sms=13, arch=arch), entry(comm_sms=14, arch="gfx950"), entry(comm_sms=15, arch="sm_80"))
+    table(entry(8 * KIB, 13, arch=arch), entry(comm_sms=14, arch="gfx950"), entry(comm_sms=15, arch="sm_80"))
     assert chosen(arch=None).comm_sms == 13
 
 
