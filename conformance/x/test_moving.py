@@ -16,6 +16,6 @@ def cases(ranks, op):
     return tile_collectives(ranks, op)
 
 
-@requirement("X-MOVE-001", cases=cases, op=TILE_MOVES)
+@requirement("X-MOVE-001", cases=cases, weight=2.0, op=TILE_MOVES)
 def test_moving_tiles(check, case, op):
     check(run, case)

@@ -17,6 +17,6 @@ def cases(ranks, op):
     return tile_collectives(ranks, op)
 
 
-@requirement("X-SUM-001", cases=cases, op=TILE_SUMS)
+@requirement("X-SUM-001", cases=cases, weight=2.0, op=TILE_SUMS)
 def test_summing_tiles(check, case, op):
     check(run, case)
