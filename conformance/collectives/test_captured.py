@@ -82,7 +82,7 @@ def _captured(enqueue):
 
 def cases(ranks, op):
     shape = {"dtype": "int32", "m": 40, "n": 272, "reuse": True, "async_op": True, "skewed": 0, "skew_ms": 5}
-    variants = ("one_shot", "two_shot") if op == "all_reduce" else ("",)
+    variants = ("one_shot", "two_shot", "ring", "spinlock", "atomic") if op == "all_reduce" else ("",)
     return [
         CollectiveCase(op=op, **shape, in_place=op == "broadcast", root=1, variant=variant, gluon=gluon)
         for variant in variants

@@ -84,7 +84,7 @@ def collectives(
     draw: st.DrawFn, ranks: int, op: str, dtype: str, kernels: tuple[Kernel, ...] | None = None
 ) -> CollectiveCase:
     """Cases of one collective with one element type; ``kernels`` replaces those of the op."""
-    kernel = draw(st.sampled_from(kernels or VARIANTS.get(op, KERNELS)))
+    kernel = draw(st.sampled_from(kernels if kernels is not None else VARIANTS.get(op, KERNELS)))
     group = draw(st.sampled_from(GROUPS)) if ranks > 1 else "world"
     # As "calls": several of the same tensors, or of their own.
     calls, reuse = draw(st.sampled_from([(1, False), (3, False), (4, True)]))
@@ -122,6 +122,14 @@ def collectives(
         variant=kernel.variant,
         distribution=draw(st.sampled_from([1, 0])) if op in ("all_reduce", "reduce_scatter") else 1,
     )
+
+
+@st.composite
+def messages(draw: st.DrawFn, ranks: int, dtype: str) -> CollectiveCase:
+    """Cases of send and recv between pairs of a group, and of sendrecv round it, to the member 1 + ``root`` on."""
+    case = draw(collectives(ranks, "send", dtype))
+    op = draw(st.sampled_from(["send", "sendrecv", "sendrecv"]))
+    return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)
 
 
 @st.composite

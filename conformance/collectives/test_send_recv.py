@@ -1,0 +1,307 @@
+"""send(tensor, dst, tag), recv(tensor, src, tag), sendrecv(send_tensor, recv_tensor, dst, src, tag): messages between
+two ranks.
+
+001  What arrives is what was sent, of every shape, stride and element type, call after call, and nothing else changes.
+     Everybody may send to one and receive from another at once (sendrecv). Sources may be overwritten behind a call.
+002  Tags keep messages apart, and those of one tag arrive in the order in which they were sent.
+003  Where the two sides differ nothing is moved and both are told; who is refused tells the other side.
+004  Captured in device graphs, also replayed with other data.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from conformance.collectives.calls import config, party_of, seen
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import CollectiveCase, HostCase, of_name, payload, rounds_needed
+from harness.oracles import bool_all
+from harness.oracles.heap import starts
+
+
+def run(env, case):
+    found = None
+    for round_ in range(rounds_needed(case.dtype, case.calls * env.world_size * case.m * case.n)):
+        found = _round(env, case, round_) or found
+    return found
+
+
+def _round(env, case, round_):
+    party = party_of(env, case)
+    env.image.reset()
+    dst, src = peers(case, party)
+    places = _places(env, case)
+    for source, _ in places:
+        _fill(env, case, source, _values(env, case, env.rank, round_, 0))
+    staged = [_values(env, case, env.rank, round_, k).to(env.device.torch_device) for k in range(case.calls)]
+    env.settle()
+    found, outputs = Findings(env.rank), []
+    with env.acting():
+        settings = config(env, case, 1)
+        for k in range(case.calls):
+            env.late(case.skewed, case.skew_ms)
+            source, target = (env.image.tensor(region) for region in places[k])
+            source, target = _matrix(source, case, case.in_pad, "in"), _matrix(target, case, case.out_pad, "out")
+            source.copy_(staged[k])
+            handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
+            # Behind a call that has waited, at once; and the source is used again as soon as it may be.
+            outputs.append(seen(target, behind=case.async_op))
+            if case.async_op and handle is not None:
+                handle.wait()
+    env.settle()
+    if not bool_all(env.fault is None):
+        return found.first
+    for k, (source, target) in enumerate(places):
+        wanted = None if src is None else _values(env, case, src, round_, k)
+        if wanted is not None:
+            found.same(f"what call {k} has received from rank {src}", outputs[k], wanted)
+            _matrix(env.image.expected(target), case, case.out_pad, "out").copy_(wanted)
+        _matrix(env.image.expected(source), case, case.in_pad, "in").copy_(_values(env, case, env.rank, round_, k))
+    return found.first or env.image.difference()
+
+
+def peers(case, party):
+    """(dst, src) of this rank, None for none. "sendrecv" goes round the group; else even places send to odd ones."""
+    members, place = party.members, party.place
+    if not members:
+        return None, None
+    if case.op == "sendrecv":
+        step = 1 + case.root
+        return members[(place + step) % len(members)], members[(place - step) % len(members)]
+    if place % 2:
+        return None, members[place - 1]
+    return (members[place + 1] if place + 1 < len(members) else None), None
+
+
+def _call(env, case, source, target, dst, src, tag, group, settings):
+    ccl, more = env.iris.ccl, {"tag": tag, "group": group, "async_op": case.async_op, "config": settings}
+    if dst is not None and src is not None:
+        return ccl.sendrecv(source, target, dst, src, **more)
+    if dst is not None:
+        return ccl.send(source, dst, **more)
+    return ccl.recv(target, src, **more) if src is not None else None
+
+
+def _places(env, case):
+    dtype = of_name(case.dtype)
+    counts = [_matrix_size(case, case.in_pad, "in"), _matrix_size(case, case.out_pad, "out")]
+    distinct = 1 if case.reuse else case.calls
+    at = [
+        place + case.shift * dtype.itemsize for place in starts(1024, [c * dtype.itemsize for c in counts] * distinct)
+    ]
+    found = [
+        (
+            env.image.claim(f"source of call {k}", at[2 * k], counts[0], dtype),
+            env.image.claim(f"target of call {k}", at[2 * k + 1], counts[1], dtype),
+        )
+        for k in range(distinct)
+    ]
+    return [found[k % distinct] for k in range(case.calls)]
+
+
+def _matrix_size(case, pad, which):
+    rows, columns = (case.n, case.m) if case.turned in (which, "both") else (case.m, case.n)
+    return rows * (columns + pad)
+
+
+def _matrix(flat, case, pad, which):
+    if case.turned in (which, "both"):
+        return flat.view(case.n, case.m + pad)[:, : case.m].t()
+    return flat.view(case.m, case.n + pad)[:, : case.n]
+
+
+def _values(env, case, rank, round_, k):
+    flat = payload(case.dtype, case.m * case.n, rank=rank, ranks=env.world_size, round_=round_, repetition=k)
+    return flat.view(case.m, case.n)
+
+
+def _fill(env, case, region, values):
+    _matrix(env.image.tensor(region), case, case.in_pad, "in").copy_(values)
+
+
+def cases(ranks, dtype):
+    from harness.cases.collective_strategies import messages
+
+    return messages(ranks, dtype)
+
+
+# One of each size: kernels know no more of an element type.
+@requirement("CCL-MESSAGE-001", cases=cases, ranks=2, dtype=("fp16", "int8", "int32", "fp64"))
+def test_messages(check, case):
+    check(run, case)
+
+
+def run_tags(env, case):
+    """Rank 0 sends to rank 1: tags in turn, each with its own numbers."""
+    found = Findings(env.rank)
+    count, tags = case.calls, (0, 5, 63)
+    env.image.reset()
+    region = env.image.claim("numbers", 1024, 64, torch.int32)
+    tensor = env.image.tensor(region)
+    env.image.fill(region, torch.zeros(64, dtype=torch.int32))
+    env.settle()
+    values = []
+    with env.acting():
+        settings = config(env, case, 1)
+        for k in range(count):
+            if env.rank == 0:
+                tensor.fill_(100 * tags[k % 3] + k)
+                env.iris.ccl.send(tensor, 1, tag=tags[k % 3], async_op=case.async_op, config=settings)
+            elif env.rank == 1:
+                env.iris.ccl.recv(tensor, 0, tag=tags[k % 3], async_op=case.async_op, config=settings)
+                values.append(tensor.clone())
+    env.settle()
+    if not bool_all(env.fault is None):
+        return found.first
+    for k, value in enumerate(values):
+        wanted = torch.full((64,), 100 * tags[k % 3] + k, dtype=torch.int32)
+        found.same(f"message {k}, tag {tags[k % 3]}", value, wanted)
+    if env.rank < 2:
+        env.image.expect(region, torch.full((64,), 100 * tags[(count - 1) % 3] + count - 1, dtype=torch.int32))
+    return found.first or env.image.difference()
+
+
+def tag_cases(ranks):
+    shape = {"op": "send", "dtype": "int32", "m": 1, "n": 64, "calls": 12}
+    return [CollectiveCase(**shape, async_op=asynchronous) for asynchronous in (True, False)]
+
+
+@requirement("CCL-MESSAGE-002", cases=tag_cases, ranks=2)
+def test_tags(check, case):
+    check(run_tags, case)
+
+
+def run_refused(env, case):
+    """Ranks 0 and 1 disagree, each way that there is; then a message goes through. Others' heaps stay as they are."""
+    found, ccl, me = Findings(env.rank), env.iris.ccl, env.rank
+    alone = env.group((0,), ((0,),))
+    env.image.reset()
+    region = env.image.claim("tensor", 1024, 8 * 16, torch.int32)
+    tensor = env.image.tensor(region).view(8, 16)
+    env.image.fill(region, torch.full((8 * 16,), me + 1, dtype=torch.int32))
+    elsewhere = torch.zeros(8, 16, dtype=torch.int32, device=tensor.device)
+    settings = config(env, CollectiveCase(op="send", gluon=case.arguments[0] == "gluon"), 1)
+    env.settle()
+    for what, call in (
+        ("a tag below 0", lambda: ccl.send(tensor, (me + 1) % env.world_size, tag=-1)),
+        ("tag 64", lambda: ccl.recv(tensor, (me + 1) % env.world_size, tag=64)),
+        ("no rank", lambda: ccl.send(tensor, env.world_size)),
+        ("itself", lambda: ccl.send(tensor, me)),
+        ("itself and another", lambda: ccl.sendrecv(tensor, tensor, me, (me + 1) % env.world_size)),
+    ):
+        found.raises(what, ValueError, call)
+    if me == 0:
+        found.raises("no member", ValueError, lambda: ccl.send(tensor, 1, group=alone))
+    else:
+        found.raises("outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone))
+
+    def both(what, send, recv, sends=ValueError, recvs=ValueError):
+        """Rank 0 sends to rank 1 what that does not take."""
+        for waits in (True, False):
+            more = {"async_op": not waits, "config": settings}
+            if not waits and RuntimeError in (sends, recvs):
+                continue  # Who is refused then is not there.
+            if me < 2:
+                peer, expected = 1 - me, (sends, recvs)[me]
+                function, given = (ccl.send, send) if me == 0 else (ccl.recv, recv)
+                found.raises(
+                    f"{what}, {'waiting' if waits else 'by the handle'}",
+                    expected,
+                    lambda f=function, g=given, p=peer, m=more: _done(f(g, p, **m)),
+                )
+
+    both("fewer rows", tensor, tensor[:-1])
+    both("other columns", tensor[:, :4], tensor[:, :8])
+    both("another element type", tensor, tensor.view(torch.float32))
+    both("off the heap", tensor, elsewhere, sends=RuntimeError)
+    both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
+    env.settle()
+    found = found.first or env.image.difference()
+    env.settle()
+    with env.acting():
+        if me == 0:
+            ccl.send(tensor, 1, config=settings)
+        elif me == 1:
+            ccl.recv(tensor, 0, config=settings)
+    env.settle()
+    if me == 1:
+        env.image.expect(region, torch.ones(8 * 16, dtype=torch.int32))
+    return found or env.image.difference()
+
+
+def _done(handle):
+    if handle is not None:
+        handle.synchronize()
+
+
+def refused_cases(ranks):
+    return [HostCase("refused", (language,)) for language in ("triton", "gluon")]
+
+
+@requirement("CCL-MESSAGE-003", cases=refused_cases, ranks=2)
+def test_refused(check, case):
+    check(run_refused, case)
+
+
+STEPS, REPLAYS = 3, 4
+
+
+def run_captured(env, case):
+    """A graph of messages round the ring, each from a source that the step before it has left something else in."""
+    party = party_of(env, case)
+    env.image.reset()
+    (source, target), device = _places(env, case)[0], env.device.torch_device
+    given, taken = env.image.tensor(source).view(case.m, case.n), env.image.tensor(target).view(case.m, case.n)
+    dst, src = peers(case, party)
+    staged = [torch.zeros(case.m, case.n, dtype=given.dtype, device=device) for _ in range(STEPS)]
+    kept, results, settings = [torch.zeros_like(one) for one in staged], [], config(env, case, 1)
+    found = Findings(env.rank)
+
+    def steps():
+        for step in range(STEPS):
+            given.copy_(staged[step])
+            _call(env, case, given, taken, dst, src, step, None, settings).wait()
+            kept[step].copy_(taken)
+
+    with env.acting():
+        steps()  # compiles
+    env.settle()
+    if not bool_all(env.fault is None):
+        return None
+    with env.acting():
+        found.raises("a capture without async_op", RuntimeError, lambda: _captured(
+            lambda: _call(env, replace(case, async_op=False), given, taken, dst, src, 0, None, settings)
+        ))  # fmt: skip
+        graph = _captured(steps)
+        for replay in range(REPLAYS):
+            env.late((case.skewed + replay) % env.world_size, case.skew_ms)
+            for step in range(STEPS):
+                staged[step].copy_(_values(env, case, env.rank, 0, replay * STEPS + step).to(device))
+            graph.replay()
+            results += [one.clone() for one in kept]
+    env.settle()
+    for k, result in enumerate(results):
+        found.same(f"step {k % STEPS} of replay {k // STEPS}", result, _values(env, case, src, 0, k))
+    return found.first
+
+
+def _captured(enqueue):
+    """A graph of what ``enqueue`` enqueues; the current stream is as before behind it."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            enqueue()
+    finally:
+        torch.cuda.set_stream(stream)
+    return graph
+
+
+def captured_cases(ranks):
+    shape = {"op": "sendrecv", "dtype": "int32", "m": 40, "n": 272, "async_op": True, "skewed": 0, "skew_ms": 5}
+    return [CollectiveCase(**shape, gluon=gluon) for gluon in (False, True)]
+
+
+@requirement("CCL-MESSAGE-004", cases=captured_cases, device="gpu", ranks=2)
+def test_captured(check, case):
+    check(run_captured, case)
