@@ -269,7 +269,7 @@ ELSEWHERE = {
         "python examples/published_message_passing.py",
     },
     "test_side_by_side": {
-        f"python examples/side_by_side/{name}.py" for name in ("put", "get", "accumulate", "message")
+        f"python examples/side_by_side/{name}.py" for name in ("put", "get", "accumulate", "message", "collectives")
     },
     "test_memory_model": {"python examples/memory_model.py"},
     "tests/emulator/test_guide": {"python examples/handshake.py"},

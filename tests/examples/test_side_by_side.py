@@ -46,6 +46,18 @@ def all_gather(ctx, rank, num_ranks):
     program(FOLDER / "all_gather.py").main(ctx)
 
 
+def collectives(ctx, rank, num_ranks):
+    program(FOLDER / "collectives.py").main(ctx)
+
+
+def a_wrong_collective_is_seen(ctx, rank, num_ranks):
+    module = program(FOLDER / "collectives.py")
+    module.PAIRS = ((module.sum_by_ccl, module.broadcast_by_torch),)
+    with pytest.raises(AssertionError, match=f"rank {rank}, sum_by_ccl"):
+        module.main(ctx)
+    ctx.barrier()
+
+
 def a_lost_element_is_seen(ctx, rank, num_ranks):
     """In those whose every rank looks: in the others one rank would fail and the rest would wait for it."""
     for name in ("put", "get", "all_gather"):
@@ -59,7 +71,8 @@ def a_lost_element_is_seen(ctx, rank, num_ranks):
         ctx.barrier()
 
 
-CHECKS = [put, get, accumulate, message, all_gather, a_lost_element_is_seen]
+SHOWN = [put, get, accumulate, message, all_gather, collectives]
+CHECKS = [*SHOWN, a_lost_element_is_seen, a_wrong_collective_is_seen]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +86,7 @@ def test_on_two_emulated_ranks(failures, name):
 
 
 def test_every_program_is_checked():
-    assert {check.__name__ for check in CHECKS[:-1]} == {path.stem for path in FOLDER.glob("*.py")} - {"ranks"}
+    assert {check.__name__ for check in SHOWN} == {path.stem for path in FOLDER.glob("*.py")} - {"ranks"}
 
 
 def test_as_a_command(tmp_path):
