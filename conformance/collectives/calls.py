@@ -27,6 +27,8 @@ from harness.cases import (
 from harness.oracles import Region, bool_all, broadcast, gathered, reduced, scattered, swapped
 from harness.oracles.heap import starts
 
+PADDING = 8
+
 
 @dataclass(frozen=True)
 class Party:
@@ -252,11 +254,13 @@ def _wanted(case: CollectiveCase, party: Party, mine: torch.Tensor) -> torch.Ten
 
 
 def _regions(env: Env, case: CollectiveCase, members: int) -> list[tuple[Region, Region]]:
-    """Input and output of each call: at the same places on every rank, whatever the size of its group."""
+    """Input and output of each call: at the same places on every rank, whatever the size of its group and, up to
+    ``PADDING``, the padding of its tensors."""
     dtype = of_name(case.dtype)
     most = max(len(chunk) for chunk in chunks_of(case.group, env.world_size))
     distinct = 1 if case.reuse else case.calls
-    room = [count * dtype.itemsize for count in _counts(case, most)]
+    roomy = replace(case, in_pad=max(case.in_pad, PADDING), out_pad=max(case.out_pad, PADDING))
+    room = [count * dtype.itemsize for count in _counts(roomy, most)]
     places = [place + case.shift * dtype.itemsize for place in starts(1024, room * distinct)]
     count_in, count_out = _counts(case, members)
     found = []

@@ -48,7 +48,12 @@ def run(env, case):
     wanted = REFERENCES[op](mine)
     env.settle()
     with env.acting():
-        settings = env.under_test.config(use_gluon=kernels == "gluon", threads_per_warp=env.device.lanes)
+        # Several tiles far apart, and lines that are far apart in each.
+        block_m, block_n = (LENGTH, 2) if turned else (2, LENGTH)
+        settings = env.under_test.config(
+            block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=kernels == "gluon",
+            threads_per_warp=env.device.lanes,
+        )  # fmt: skip
         getattr(iris.ccl, op)(target, source, config=settings)
     env.settle()
     found.same("the output", target.contiguous(), wanted)

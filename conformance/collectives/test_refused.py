@@ -1,9 +1,9 @@
 """What collectives refuse, on every rank, before anything moves; behind it a right call gives its result.
 
 001  Tensors that are not matrices, or whose shapes or element types do not fit one another or the group; tensors off
-     the heap; outputs whose elements share memory; roots that are not in the group, and a root without its tensor;
-     reductions that are none, or that the element type does not have; tiles that the kernel cannot have, and variants
-     that there are not. ValueError, with async_op and without.
+     the heap; outputs whose elements share memory, or share it with the input; roots that are not in the group, and a
+     root without its tensor; reductions that are none, or that the element type does not have; tiles that the kernel
+     cannot have, and variants that there are not. ValueError, with async_op and without.
 002  Where one member alone is wrong, it is told what, the others that it failed and none waits. Who is not in the group
      has no part in it. RuntimeError for who is not in the group and calls.
 003  Members that do not pass the same are all told what each of them passed. ValueError.
@@ -18,6 +18,7 @@ from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import COLLECTIVES, REDUCTIONS, ROOTED, CollectiveCase, chunks_of, members_of
 
+OVERLAPPING = 512 * 1024
 FLOAT_SUM = {"dtype": "fp32", "m": 8, "n": 64}
 
 
@@ -27,7 +28,7 @@ def run_refused(env, case):
     (call,) = calls
     env.settle()
     right = config(env, case, call.party.size)
-    for what, wrong_call, settings in [*_wrong_tensors(case, call), *_wrong_settings(env, case, call)]:
+    for what, wrong_call, settings in [*_wrong_tensors(env, case, call), *_wrong_settings(env, case, call)]:
         for asynchronous in (False, True):
             attempt = replace(case, async_op=asynchronous)
             if wrong_call is not None:
@@ -47,7 +48,7 @@ def run_refused(env, case):
     return _and_then(env, case, calls, found)
 
 
-def _wrong_tensors(case, call):
+def _wrong_tensors(env, case, call):
     """(what, the call with it or None where it is no concern of this rank, None)."""
     root = call.party.members[call.party.place] == call.party.root
 
@@ -61,6 +62,8 @@ def _wrong_tensors(case, call):
     writes = root or case.op not in ("reduce", "gather")
     shared = replace(call, output=call.output.as_strided(call.output.shape, (0, 1))) if writes else None
     yield "an output whose rows are one", shared, None
+    half = replace(call, output=call.output.as_strided(call.output.shape, (32, 1))) if writes else None
+    yield "an output whose rows lie over one another by half", half, None
     if case.op != "broadcast":
         both = root or case.op not in ("scatter", "gather")
         for what, change in (
@@ -69,6 +72,9 @@ def _wrong_tensors(case, call):
             ("another element type", lambda output: output.view(torch.int32)),
         ):
             yield what, replace(call, output=change(call.output)) if both else None, None
+        yield "an input that begins in the output", _overlapping(env, call) if both else None, None
+    if case.op == "all_to_all":
+        yield "an output that is the input", replace(call, output=call.input), None
     if case.op == "all_to_all" and call.party.size > 1:
         yield "columns that do not divide", one(lambda tensor: tensor[:, :-1]), None
     if case.op in ROOTED:
@@ -78,6 +84,13 @@ def _wrong_tensors(case, call):
         yield "a root without its input", replace(call, input=None) if root else None, None
     if case.op == "gather":
         yield "a root without its output", replace(call, output=None) if root else None, None
+
+
+def _overlapping(env, call):
+    memory = env.image.arena[OVERLAPPING:].view(torch.float32)
+    output, end = memory[: call.output.numel()].view(call.output.shape), call.output.numel()
+    source = memory[end - 64 : end - 64 + call.input.numel()].view(call.input.shape)
+    return replace(call, output=output, input=source)
 
 
 def _wrong_settings(env, case, call):

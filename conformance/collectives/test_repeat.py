@@ -11,7 +11,7 @@ import torch
 from conformance.collectives.calls import fill, perform, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase, of_name, rough
+from harness.cases import CollectiveCase, of_name, rough, size_of
 from harness.oracles import bool_all, gathered
 
 TIMES = 3
@@ -39,12 +39,16 @@ def run(env, case):
         for rank, output in enumerate(gathered(first.unsqueeze(0))):
             found.same(f"output, beside that of rank {rank}", first.cpu(), output)
     if calls[0].wanted is not None and case.op != "reduce_scatter":
-        # Each of W additions rounds by at most half a unit, as does the step back from float32.
-        unit = torch.finfo(of_name(case.dtype)).eps
+        # Narrow floats are added in float32. Each addition rounds by half a unit, and so does what becomes of the sum.
+        unit, added_in = (torch.finfo(dtype).eps / 2 for dtype in (of_name(case.dtype), _added_in(case.dtype)))
         error = (first.cpu().double() - wanted).abs()
-        worst = (error / (reach * unit * env.world_size)).max().item()
+        worst = (error / (reach * added_in * env.world_size + wanted.abs() * unit)).max().item()
         found.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
     return found.first
+
+
+def _added_in(dtype):
+    return torch.float32 if size_of(dtype) == 2 else of_name(dtype)
 
 
 def cases(ranks, op):

@@ -71,37 +71,39 @@ def _whole(op: str, bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _between(bits: NDArray[np.uint64], low: float, high: float) -> NDArray[np.float64]:
-    return low + (high - low) * (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.asarray(low + (high - low) * (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53, dtype=np.float64)
 
 
 def _signs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
-    return 1.0 - 2.0 * (bits >> np.uint64(63)).astype(np.float64)
+    return np.asarray(1.0 - 2.0 * (bits >> np.uint64(63)).astype(np.float64), dtype=np.float64)
 
 
 def _significands(bits: NDArray[np.uint64], digits: int) -> NDArray[np.float64]:
     """From 1 to just below 2, with that many binary digits."""
-    return 1.0 + (bits % np.uint64(1 << (digits - 1))).astype(np.float64) * 2.0 ** (1 - digits)
+    return np.asarray(
+        1.0 + (bits % np.uint64(1 << (digits - 1))).astype(np.float64) * 2.0 ** (1 - digits), dtype=np.float64
+    )
 
 
 def _exponents(bits: NDArray[np.uint64], low: int, high: int) -> NDArray[np.float64]:
-    return low + ((bits >> np.uint64(54)) % np.uint64(high - low + 1)).astype(np.float64)
+    return np.asarray(low + ((bits >> np.uint64(54)) % np.uint64(high - low + 1)).astype(np.float64), dtype=np.float64)
 
 
 def _addend(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
     most = (1 << digits) // members
     whole = (own % np.uint64(2 * most + 1)).astype(np.int64) - most
-    return whole.astype(np.float64) * 2.0 ** _exponents(common, _LOWEST, _HIGHEST)
+    return np.asarray(whole * 2.0 ** _exponents(common, _LOWEST, _HIGHEST), dtype=np.float64)
 
 
 def _factor(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
     reach = _PRODUCT_EXPONENTS // members
     powers = 2.0 ** _exponents(own, -reach, reach)
     full = common % np.uint64(members) == member
-    return _signs(own) * powers * np.where(full, _significands(own, digits), 1.0)
+    return np.asarray(_signs(own) * powers * np.where(full, _significands(own, digits), 1.0), dtype=np.float64)
 
 
 def _compared(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
-    return _signs(own) * _significands(own, digits) * 2.0 ** _exponents(own, -6, 6)
+    return np.asarray(_signs(own) * _significands(own, digits) * 2.0 ** _exponents(own, -6, 6), dtype=np.float64)
 
 
 _FLOATS: dict[str, Callable[..., NDArray[np.float64]]] = {

@@ -15,6 +15,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import ALL_REDUCE_VARIANTS, Config
 from .launch import compiler_options, lane_layout, run, symmetric_offset
+from .overlap import same_memory, shares_memory
 from .plans import PLANS, check_output, check_reduction, check_tile, prepare_move
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
@@ -274,19 +275,8 @@ def _check_tensors(output: torch.Tensor, source: torch.Tensor) -> None:
         raise ValueError(f"all_reduce takes 2-D tensors of one shape, got input and output of {shapes}")
     if output.dtype != source.dtype:
         raise ValueError(f"all_reduce output is {output.dtype}, but the input is {source.dtype}")
-    same = output.data_ptr() == source.data_ptr() and output.stride() == source.stride()
-    if not same and source.numel() and _first(output) < _end(source) and _first(source) < _end(output):
+    if not same_memory(output, source) and shares_memory(output, source):
         raise ValueError("all_reduce output and input overlap, and are not the same")
-
-
-def _first(tensor: torch.Tensor) -> int:
-    return tensor.data_ptr()
-
-
-def _end(tensor: torch.Tensor) -> int:
-    """The address behind the last element."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _slice_columns(config: Config, block_n: int) -> int:

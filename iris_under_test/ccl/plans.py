@@ -18,6 +18,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import Config
 from .launch import compiler_options, lane_layout, symmetric_offset
+from .overlap import lies_on_itself, same_memory, shares_memory
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
 
@@ -105,6 +106,8 @@ def prepare_move(
         check_output(plan.op, output)
         if plan.writes_members:
             told.append(f"output at {symmetric_offset(output, f'{plan.op} output', ctx)} {output.stride()}")
+        if source is not None:
+            _check_apart(plan, output, source, members)
     if source is not None and plan.reads_members:
         told.append(f"input at {symmetric_offset(source, f'{plan.op} input', ctx)} {source.stride()}")
     if plan.reduces:
@@ -123,7 +126,8 @@ def prepare_move(
     block_m, block_n = check_tile(config)
     told.append(repr(config))
     output, source = _as_words(output, plan), _as_words(source, plan)
-    in_place = plan.op == "all_reduce" and plan.target == "own" and _overlap(output, source)
+    in_place = output is not None and source is not None and same_memory(output, source)
+    in_place = in_place and plan.op == "all_reduce" and plan.target == "own"
     told.append("in place" * in_place)
 
     def launch() -> None:
@@ -135,8 +139,23 @@ def prepare_move(
 
 def check_output(op: str, output: torch.Tensor) -> None:
     """ValueError if elements of the output lie on each other."""
-    if output.numel() and torch._debug_has_internal_overlap(output) == 1:
+    if lies_on_itself(output):
         raise ValueError(f"{op} output has elements that lie on each other: strides {output.stride()}")
+
+
+def _check_apart(plan: Plan, output: torch.Tensor, source: torch.Tensor, members: Members) -> None:
+    """ValueError if output and input share memory, unless they are the same, or one is the other's rows that are this
+    member's."""
+    if not shares_memory(output, source):
+        return
+    rows = min(output.shape[0], source.shape[0])
+    start = members.rank * rows
+    if plan.out_parts == "rows":
+        output = output[start : start + rows]
+    elif plan.in_parts == "rows":
+        source = source[start : start + rows]
+    if plan.in_parts == "columns" or not same_memory(output, source):
+        raise ValueError(f"{plan.op} output and input overlap, and this member's parts of them are not the same")
 
 
 def check_reduction(op: str, reduce_op: ReduceOp, dtype: torch.dtype) -> None:
@@ -202,20 +221,6 @@ def _as_words(tensor: torch.Tensor | None, plan: Plan) -> torch.Tensor | None:
     if plan.reduces:
         return tensor.view(torch.int8) if tensor.dtype == torch.bool else tensor
     return tensor.view(_WORDS[tensor.dtype.itemsize])
-
-
-def _overlap(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    """Whether the memory from the first to the last element of both has a byte in common."""
-    if one is None or other is None or not one.numel() or not other.numel():
-        return False
-    (first, end), (start, stop) = (
-        (
-            t.data_ptr(),
-            t.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.itemsize,
-        )
-        for t in (one, other)
-    )
-    return first < stop and start < end
 
 
 def _launch(
