@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import re
 import shutil
@@ -21,7 +21,7 @@ from tests.isa.compile_only import target
 from tests.isa.test_sass import code_of, disassembles
 
 FOLDER = ROOT / "examples" / "07_gemm_all_scatter" / "gluon"
-MODULES = ("gemm_all_scatter", "matmul_wrapper", "cdna", "hopper", "work")
+MODULES = ("driver", "gemm_all_scatter", "matmul_wrapper", "cdna", "hopper", "work")
 PROGRAM = "examples/07_gemm_all_scatter/gluon/benchmark.py"
 SMALL = "-m 61 -n 90 -k 78 --tiles 32x32x32 --gemm_sms 3 --fewest_steps 1 --rounds 2 --heap_size 1048576"
 H, BF, F, I8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
@@ -61,7 +61,7 @@ def numbers(seed, *shape):
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2):
+def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2, name="GemmAllScatter"):
     """How many elements of all ranks' C are wrong, those beside C included, after some calls."""
     world = World(ranks, heap_size=1 << 20)
     a = numbers(0, m, k).to(dtype)
@@ -71,7 +71,7 @@ def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2):
     ]
     out = torch.int32 if dtype == I8 else dtype
     stored = [tensor.fill_(85) for tensor in world.tensors((m, ranks * n + 8), out)]
-    ops = [module.GemmAllScatter(rank, tiling) for rank in world.ranks]
+    ops = [getattr(module, name)(rank, tiling) for rank in world.ranks]
     for _ in range(calls):
         world.run(lambda rank: ops[rank.cur_rank](stored[rank.cur_rank][:, : ranks * n], a, parts[rank.cur_rank]))
     expected = torch.full((m, ranks * n + 8), 85, dtype=out)
@@ -99,6 +99,15 @@ def test_every_element_on_every_rank(arch, case, gemm):
     dtype, m, n, k, fields, transposed = CASES[case]
     tiling = module.Tiling(block_m=32, block_n=32, group_m=2, **fields)
     assert wrong(module, tiling, dtype, m, n, k, transposed=transposed) == 0
+
+
+def test_the_triton_kernel_does_the_same(gemm):
+    emulator.activate()
+    tiling = gemm().Tiling(32, 32, 32, group_m=2, programs=3)
+    spec = importlib.util.spec_from_file_location("triton_benchmark", FOLDER.parent / "benchmark.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert wrong(module, tiling, H, 61, 45, 77, name="TritonGemmAllScatter") == 0
 
 
 def test_nothing_races(gemm):
@@ -232,7 +241,13 @@ def test_the_benchmark_validates_measures_and_traces(tmp_path):
 
 
 def test_the_benchmark_says_when_a_rank_gets_nothing(tmp_path):
-    change = ("            matmul(a, b, gemm, c)\n", "            gemm(c, a, b, local=True)\n")
+    start = 'if __name__ == "__main__":\n    main(GemmAllScatter, '
+    silent = (
+        "class Silent(GemmAllScatter):\n"
+        "    def launch(self, c, a, b, **options):\n"
+        "        return super().launch(c, a, b, local=True, traced=False)\n\n\n"
+    )
+    change = (start, silent + start.replace("GemmAllScatter", "Silent"))
     done = run(f"torchrun --standalone --nproc_per_node=2 {PROGRAM} -v {SMALL}", tmp_path, change=change)
     assert done.returncode == 1
     # Of the other rank's half of C, all but what happens to be right.

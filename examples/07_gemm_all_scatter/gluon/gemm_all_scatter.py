@@ -90,12 +90,14 @@ class GemmAllScatter:
     Stream-ordered: a call enqueues one kernel on the current stream. When that kernel has ended on a rank, that rank's
     ``c`` is complete and no rank reads or writes its tensors any more. Every rank of the world makes the same calls, on
     one stream or ordered by events. Capturable in a graph after a first call of the same shape.
+
+    ``tiling``: see there. ``members``: the world's, see ``Iris.members``.
     """
 
     def __init__(self, ctx: iris.Iris, tiling: Tiling | None = None) -> None:
         self.ctx = ctx
         self.tiling = tiling or Tiling()
-        self._members = ctx.members(None)
+        self.members = ctx.members(None)
         self._counters = torch.zeros(MOST_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
         self._partials: dict[torch.dtype, torch.Tensor] = {}
 
@@ -115,16 +117,18 @@ class GemmAllScatter:
                 the target's local memory cannot hold. Raised before the launch; the others' devices then wait.
         """
         self._check(c, a, b)
+        return self.launch(c, a, b, local=local, traced=traced) if c.numel() else None
+
+    def launch(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool, traced: bool) -> Any:
+        """Enqueues the kernel; the arguments have been checked."""
         (rows, depth), columns = a.shape, b.shape[1]
-        if 0 in (rows, columns):
-            return None
         programs, pieces = self.tiling.schedule(rows, columns, depth, self.ctx.get_cu_count())
         choose = _hopper if triton.runtime.driver.active.get_current_target().backend == "cuda" else _cdna
         kernel, operands, constants, warps = choose(self.tiling, c, a, b)
         return kernel[(programs,)](
             IrisDeviceCtx,
             self.ctx.get_device_context(),
-            self._members.pads,
+            self.members.pads,
             *operands[:2],
             c,
             self._memory(_TYPES[a.dtype][1], programs if pieces > 1 else 0),
@@ -135,7 +139,7 @@ class GemmAllScatter:
             *operands[2:],
             c.stride(0),
             pieces,
-            WORLD_SIZE=self._members.size,
+            WORLD_SIZE=self.members.size,
             BLOCK_M=self.tiling.block_m,
             BLOCK_N=self.tiling.block_n,
             BLOCK_K=self.tiling.block_k,
@@ -158,7 +162,7 @@ class GemmAllScatter:
             raise ValueError(f"no product of {a.dtype} and {b.dtype} into {c.dtype}: see the table of the module")
         if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not a.shape[1]:
             raise ValueError(f"a must be (M, K) and b (K, n) with K > 0, got {tuple(a.shape)} and {tuple(b.shape)}")
-        wanted = (a.shape[0], self._members.size * b.shape[1])
+        wanted = (a.shape[0], self.members.size * b.shape[1])
         if tuple(c.shape) != wanted or c.stride(1) != 1 or c.stride(0) < wanted[1]:
             raise ValueError(f"c must be {wanted} with rows of neighbours, got {tuple(c.shape)}, strides {c.stride()}")
         if not self.ctx.is_symmetric(c):
