@@ -6,7 +6,7 @@ On rank 1, in each all_gather of 4 work-groups:
 ``stale``: it works on the input of the first call of that shape
 ``raise``, ``exit``, ``sleep``: it does so
 On rank 1, ``early``: its broadcast reads rank 0's tensor when rank 0's is said to be complete; ``more``: its
-reduce_scatter writes one element that rank 0 owns.
+reduce_scatter writes one element that rank 0 owns, and rightly so otherwise.
 And everywhere, ``setup``: no instance can be made; ``host``: completion waits on the host, which no device graph can
 hold; ``bare``: ops return no handle, and are complete behind device_barrier; ``barrier``: there is none either.
 """
@@ -58,9 +58,11 @@ class Collectives(InstanceCollectives):
         return work
 
     def reduce_scatter(self, output, source, group=None, async_op=False, config=None):
+        hit = "more" in FAULT and self._instance.cur_rank == 1
+        right = source[0, 3] + self._instance.seen_by(0, source)[0, 3] if hit else None
         work = super().reduce_scatter(output, source, group=group, async_op=async_op, config=config)
-        if "more" in FAULT and self._instance.cur_rank == 1:
-            output[0, 3] = 7
+        if hit:
+            output[0, 3] = right
         return work
 
 
