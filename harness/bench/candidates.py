@@ -17,19 +17,19 @@ _TILE_COLUMNS = 256
 _KIB, _MIB = 1 << 10, 1 << 20
 
 SHAPES = (
-    # up to this size: (bytes of a tile, warps, programs at most)
-    (64 * _KIB, ((1024, 2, 64), (2048, 4, 64), (4096, 4, 64), (4096, 8, 64), (8192, 8, 64))),
-    (1 * _MIB, ((2048, 4, 128), (4096, 4, 128), (4096, 8, 64), (4096, 8, 128), (8192, 8, 128))),
-    (16 * _MIB, ((4096, 8, 128), (8192, 8, 64), (8192, 8, 128), (8192, 8, 256), (16384, 16, 128))),
-    (1 << 60, ((8192, 8, 64), (8192, 8, 128), (8192, 8, 256), (16384, 8, 128), (16384, 16, 64), (16384, 16, 128))),
+    # up to this size: (bytes of a tile, warps, programs at most). Where peers are read, a tile of 16 bytes per lane:
+    # NVIDIA's assembler waits for some loads before it issues others, and each wait is a round trip over the link.
+    (64 * _KIB, ((2048, 4, 64), (4096, 8, 64), (8192, 8, 64))),
+    (2 * _MIB, ((2048, 4, 128), (4096, 4, 64), (4096, 8, 64), (4096, 8, 128), (8192, 16, 64))),
+    (16 * _MIB, ((4096, 8, 64), (4096, 8, 128), (8192, 8, 64), (8192, 8, 128), (16384, 8, 128))),
+    (1 << 60, ((4096, 8, 256), (8192, 8, 128), (16384, 8, 128), (16384, 8, 512), (32768, 16, 256))),
 )
 
 REDUCE_SCATTER = (
     # Its tile says which part of the sum a rank has, and is no choice: (warps, programs at most)
-    (64 * _KIB, ((4, 16), (8, 16), (8, 64))),
-    (1 * _MIB, ((4, 32), (4, 128), (8, 32), (8, 128))),
-    (16 * _MIB, ((4, 128), (8, 64), (8, 128), (8, 256))),
-    (1 << 60, ((4, 256), (8, 64), (8, 128), (8, 256), (8, 512))),
+    (1 * _MIB, ((8, 32), (8, 128))),
+    (16 * _MIB, ((8, 64), (8, 128))),
+    (1 << 60, ((8, 128), (8, 256), (8, 512))),
 )
 
 ALL_REDUCE_VARIANTS = (
@@ -37,7 +37,7 @@ ALL_REDUCE_VARIANTS = (
     (16 * _MIB, ("two_shot",)),
     (1 << 60, ("two_shot", "two_shot_push")),
 )
-"""one_shot reads W times the size: for small sizes only. two_shot_push passes what it moves through memory of its own."""
+"""one_shot reads W times the size: for small sizes only. two_shot_push needs memory of its own."""
 
 
 def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:

@@ -84,16 +84,17 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
         tl.debug_barrier()
         tl.inline_asm_elementwise(
             """{
-            .reg .pred beyond;
+            .reg .pred beyond; .reg .u32 lane;
             mov.u32 $0, 0;
-            setp.eq.u64 beyond, $1, 0;
+            mov.u32 lane, %tid.x;
+            setp.ge.u32 beyond, lane, $3;
             @beyond bra done;
             fence.acq_rel.sys;
             st.relaxed.sys.global.u32 [$1], $2;
             done:
             }""",
-            "=&r,l,r,~{memory}",
-            [word, turn],
+            "=&r,l,r,r,~{memory}",
+            [word, turn, tl.cast(SIZE, tl.int32)],
             tl.int32,
             is_pure=False,
             pack=1,
