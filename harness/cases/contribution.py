@@ -59,7 +59,7 @@ def _mixed(places: NDArray[np.uint64], seed: int | np.uint64) -> NDArray[np.uint
         state = state + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+    return np.asarray(state ^ (state >> np.uint64(31)), dtype=np.uint64)
 
 
 def _whole(op: str, bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -80,9 +80,8 @@ def _signs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _significands(bits: NDArray[np.uint64], digits: int) -> NDArray[np.float64]:
     """From 1 to just below 2, with that many binary digits."""
-    return np.asarray(
-        1.0 + (bits % np.uint64(1 << (digits - 1))).astype(np.float64) * 2.0 ** (1 - digits), dtype=np.float64
-    )
+    steps = (bits % np.uint64(1 << (digits - 1))).astype(np.float64)
+    return np.asarray(1.0 + steps * 2.0 ** (1 - digits), dtype=np.float64)
 
 
 def _exponents(bits: NDArray[np.uint64], low: int, high: int) -> NDArray[np.float64]:
