@@ -108,7 +108,8 @@ def _and_then(env, case, product, found):
 
 
 def cases(ranks, op):
-    return [FusedCase(op=op, m=20, n=33, k=23, biased=True)]
+    # Compiled as most drawn cases of odd sizes are.
+    return [FusedCase(op=op, m=20, n=33, k=23, biased=True, pad=3)]
 
 
 @requirement("FUSED-REFUSED-001", cases=cases, op=OPS)

@@ -133,6 +133,24 @@ def few_programs_are_resident(ctx, rank, num_ranks):
         schedule.CHUNK_WAVES, schedule.RESIDENT_WAVES = before
 
 
+def offsets_are_64_bit(ctx, rank, num_ranks):
+    """Rows of all matrices 2^30 elements apart, in one allocation of which little is ever touched."""
+    rows, part = 3, 16
+    memory = ctx.empty(rows, 2**30, dtype=torch.float16)
+    shard, output, turned = memory[:, :part], memory[:, 64 : 64 + rows], memory[:, 128 : 128 + part * num_ranks]
+    everyones = [whole(other, (rows, part)) for other in range(num_ranks)]
+    b = whole(7, (part * num_ranks, rows))
+    shard.copy_(everyones[rank])
+    turned.copy_(b.t())
+    config = ops.FusedConfig(**SMALL)
+    ctx.ops.all_gather_matmul(output, shard, turned.t(), config=config).clear()
+    assert torch.equal(output, (torch.cat(everyones, dim=1).float() @ b.float()).half())
+    output.zero_()
+    ctx.ops.matmul_all_reduce(output, shard, turned[:, :part].t(), config=config).clear()
+    assert torch.equal(output, sum(a.float() @ b[:part].float() for a in everyones).half())
+    ctx.free(memory)
+
+
 CHECKS = [
     the_guide_runs,
     arguments_by_place,
@@ -141,12 +159,13 @@ CHECKS = [
     the_defaults_fit,
     nothing_to_multiply,
     few_programs_are_resident,
+    offsets_are_64_bit,
 ]
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return run_checks(CHECKS, RANKS, 1 << 22, emulated=True)
+    return run_checks(CHECKS, RANKS, 1 << 33, emulated=True)
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
