@@ -128,10 +128,10 @@ def _figures(results: Results, size: Size, backend: str) -> list[str]:
 
 
 def _configured(key: CellKey) -> str:
-    """The fields without their names, which are the same in every row."""
+    """Without the other fields of a candidate, which would make the table too wide: they are in the files."""
     if key.cus is None:
         return AUTO if key.backend in OURS else ""
-    return " ".join(str(value) for value in (key.cus, *dict(key.fields).values()))
+    return str(key.cus)
 
 
 def _short(value: float) -> str:
