@@ -35,23 +35,23 @@ def published_ready(place, view, locks, ctx):
 def tile_kernel(
     DeviceContext: tl.constexpr, TileView: tl.constexpr, Tile: tl.constexpr, make_tensor_view: tl.constexpr,
     ready: tl.constexpr, function: tl.constexpr, context_tensor, given, shared, target, locks,
-    m, n, given_m, given_n, target_m, target_n, root,
+    m, n, columns, given_m, given_n, target_m, target_n, root,
     RANK: tl.constexpr, RANKS: tl.constexpr, OP: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Programs take the tiles of the (m, n) matrix ``given`` in turns. WIDE: by methods."""
+    """Programs take the tiles of the (m, n) matrix ``given`` in turns. ``columns``: of all ranks. WIDE: by methods."""
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     if OP == "all_gather_rows":
         output = make_tensor_view(target, RANKS * m, n, target_m, target_n)
     elif OP == "all_gather_columns" or OP == "all_to_all":
-        output = make_tensor_view(target, m, RANKS * n, target_m, target_n)
+        output = make_tensor_view(target, m, columns, target_m, target_n)
     elif OP == "gather":
         output = make_tensor_view(target, tiles_m * BLOCK_M, tiles_n * BLOCK_N, target_m, target_n)
     else:
         output = make_tensor_view(target, m, n, target_m, target_n)
     if OP == "all_to_all":
-        source = make_tensor_view(given, m, RANKS * n, given_m, given_n)
+        source = make_tensor_view(given, m, columns, given_m, given_n)
     else:
         source = make_tensor_view(given, m, n, given_m, given_n)
 
@@ -132,7 +132,7 @@ def names_of(package, op):
 
 
 anywhere = triton.jit(
-    tile_kernel.fn, do_not_specialize=["m", "root", "n", "given_m", "given_n", "target_m", "target_n"]
+    tile_kernel.fn, do_not_specialize=["m", "root", "n", "columns", "given_m", "given_n", "target_m", "target_n"]
 )
 """The kernel compiled for sizes and strides of any kind."""
 
@@ -142,8 +142,9 @@ def launch(env, case, iris, given, shared, target, locks):
     kernel = tile_kernel if case.wide else anywhere
     kernel[(case.programs or max(1, case.tiles),)](
         env.under_test.triton_context, *names_of(env.under_test.name, case.op), iris.get_device_context(),
-        given, shared, target, locks, case.m, case.n, *given.stride(), *target.stride(), case.root,
-        env.rank, env.world_size, case.op, case.wide, case.block_m, case.block_n, num_warps=env.warps(case.warps),
+        given, shared, target, locks, case.m, case.n, env.world_size * case.n, *given.stride(), *target.stride(),
+        case.root, env.rank, env.world_size, case.op, case.wide, case.block_m, case.block_n,
+        num_warps=env.warps(case.warps),
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from harness.cases.tile import TileCase
 
 KERNELS = {
-    "all_gather_rows": (("int16", 4, 16, 1), ("fp16", 16, 128, 4)),
-    "all_gather_columns": (("int8", 8, 8, 1), ("fp32", 8, 128, 4)),
+    "all_gather_rows": (("int16", 4, 16, 1), ("fp32", 8, 128, 4)),
+    "all_gather_columns": (("int8", 8, 8, 1), ("fp16", 16, 128, 4)),
     "all_to_all": (("fp64", 4, 16, 1), ("bf16", 16, 128, 4)),
     "gather": (("int32", 4, 16, 1), ("fp16", 8, 64, 1)),
     "all_reduce_one_shot": (("fp32", 4, 16, 1), ("fp16", 16, 128, 4)),
