@@ -249,7 +249,7 @@ class ReduceScatter(Op):
     """
 
     name = "reduce_scatter"
-    TILES = {"triton": (32, 64), "gluon": (8, 256)}
+    TILES = {"triton": (32, 64), "gluon": (32, 64)}
     GROUP = 4
 
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:

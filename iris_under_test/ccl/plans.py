@@ -123,7 +123,7 @@ def prepare_move(
         raise ValueError(
             f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {members.size} ranks"
         )
-    block_m, block_n = check_tile(config)
+    block_m, block_n = check_tile(config, owned=plan.op == "reduce_scatter")
     told.append(repr(config))
     output, source = _as_words(output, plan), _as_words(source, plan)
     in_place = output is not None and source is not None and same_memory(output, source)
@@ -168,10 +168,13 @@ def check_reduction(op: str, reduce_op: ReduceOp, dtype: torch.dtype) -> None:
         raise ValueError(f"{op}: {ReduceOp(reduce_op).name} is for integers, got {dtype}")
 
 
-def check_tile(config: Config) -> tuple[int, int]:
-    """Rows and columns of a tile. ValueError if no kernel can have such a one."""
+def check_tile(config: Config, owned: bool = False) -> tuple[int, int]:
+    """Rows and columns of a tile. ValueError if no kernel can have such a one.
+
+    ``owned``: the tile says what a member has in the end, so that both languages take what the config has.
+    """
     tile = (config.block_size_m, config.block_size_n)
-    block_m, block_n = _FLAT_TILE if config.use_gluon and tile == _DEFAULT_TILE else tile
+    block_m, block_n = _FLAT_TILE if config.use_gluon and tile == _DEFAULT_TILE and not owned else tile
     elements, lanes = block_m * block_n, warp_size() * config.num_warps
     if config.use_gluon and (elements < lanes or elements % lanes):
         raise ValueError(
