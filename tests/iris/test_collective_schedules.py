@@ -1,0 +1,114 @@
+"""The collectives that pass flags of their own, under schedules of all that the memory model allows; and with a fence
+taken out of their machine code, which must show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from benchmarks.one_process import World
+from harness import emulator
+from harness.emulator.driver import EmulatedDriver
+from harness.emulator.watch.explore import FAILS, HOLDS, explore
+from iris_under_test.ccl import Config
+from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
+
+SEEDS = 3
+CALLS = 2
+N = 200
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_left():
+    yield
+    emulator.deactivate()
+
+
+def _config(**fields):
+    return Config(block_size_m=1, block_size_n=128, comm_sms=2, num_warps=2, num_xcds=1, **fields)
+
+
+def reduction(variant: str) -> Callable[[EmulatedDriver], None]:
+    """Two calls one behind the other, on one workspace and output."""
+    config = _config(all_reduce_variant=variant)
+
+    def program(driver: EmulatedDriver) -> None:
+        world = World(2, 1 << 18)
+        outputs = world.tensors((1, N), torch.float16)
+        inputs = [world.tensors((1, N), torch.float16) for _ in range(CALLS)]
+        for turn, tensors in enumerate(inputs):
+            for rank, tensor in enumerate(tensors):
+                tensor.copy_(torch.arange(N).view(1, N) + 100 * rank + 300 * turn)
+
+        def calls(rank):
+            for tensors in inputs:
+                mine = rank.cur_rank
+                rank.ccl.all_reduce(outputs[mine], tensors[mine], async_op=True, config=config)
+
+        world.run(calls)
+        wanted = inputs[-1][0] + inputs[-1][1]
+        for rank, output in enumerate(outputs):
+            assert torch.equal(output, wanted), f"rank {rank} has another sum"
+
+    return program
+
+
+def messages() -> Callable[[EmulatedDriver], None]:
+    """Both send to and receive from each other, twice with the same tag, 16 bytes at a time and the rest one by one."""
+    config = _config()
+
+    def program(driver: EmulatedDriver) -> None:
+        world = World(2, 1 << 18)
+        boxes = world.tensors((2 * MOST_TAGS.value * BOX_WORDS.value,), torch.int64)
+        where = torch.tensor([box.data_ptr() for box in boxes])
+        targets = [world.tensors((1, N), torch.int16) for _ in range(CALLS)]
+        sources = [[torch.arange(N).view(1, N).short() + 500 * (2 * k + r) for r in (0, 1)] for k in range(CALLS)]
+
+        def calls(rank):
+            rank.mailboxes = lambda: where
+            mine, other = rank.cur_rank, 1 - rank.cur_rank
+            for source, target in zip(sources, targets, strict=True):
+                rank.ccl.sendrecv(source[mine], target[mine], other, other, async_op=True, config=config)
+
+        world.run(calls)
+        for k in range(CALLS):
+            for rank in (0, 1):
+                assert torch.equal(targets[k][rank], sources[k][1 - rank]), f"message {k} to rank {rank} is another one"
+
+    return program
+
+
+PROGRAMS = {
+    "ring": reduction("ring"),
+    "spinlock": reduction("spinlock"),
+    "atomic": reduction("atomic"),
+    "messages": messages(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_hold_in_every_schedule(name):
+    verdict = explore(PROGRAMS[name], SEEDS)
+    assert verdict.outcome == HOLDS, verdict
+
+
+# Without what drops old lines, atomics and messages come out right: within a kernel they read nothing twice.
+@pytest.mark.parametrize(
+    ("name", "fence"),
+    [*((name, "buffer_wbl2") for name in PROGRAMS), ("ring", "buffer_inv"), ("spinlock", "buffer_inv")],
+)
+def test_a_fence_that_is_left_out_shows(name, fence):
+    def without(driver: EmulatedDriver) -> None:
+        driver.rewrite = lambda kernel, listing: _without(listing, fence)
+        PROGRAMS[name](driver)
+
+    verdict = explore(without, 30)
+    assert verdict.outcome == FAILS, verdict
+
+
+def _without(listing: str, fence: str) -> str:
+    kept = [line for line in listing.split("\n") if not line.strip().startswith(fence)]
+    assert len(kept) < listing.count("\n") + 1, f"the kernel has no {fence}"
+    return "\n".join(kept)
