@@ -41,6 +41,7 @@ _CDNA_LDS = {"gfx942": 64 << 10, "gfx950": 160 << 10}
 # What a block of sm_90 may have (CUDA programming guide, compute capability 9.0), less what Triton takes for itself.
 _HOPPER_SHARED = (227 << 10) - 2048
 _XCDS = 8
+_MOST_LAUNCHES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +85,12 @@ class Tiling:
         return (programs if tiles >= programs else left * pieces), pieces
 
 
+_Plan = tuple[Any, dict[str, Any], bool, dict[str, Any], int]
+"""A kernel, its operands, whether these are copies of the caller's, its constants, its warps."""
+
+
 class GemmAllScatter:
-    """The operation on one instance of Iris. Keeps the memory of split tiles from call to call.
+    """The operation on one instance of Iris. Keeps the memory of split tiles, and the tensors of the last few calls.
 
     Stream-ordered: a call enqueues one kernel on the current stream. When that kernel has ended on a rank, that rank's
     ``c`` is complete and no rank reads or writes its tensors any more. Every rank of the world makes the same calls, on
@@ -100,6 +105,9 @@ class GemmAllScatter:
         self.members = ctx.members(None)
         self._counters = torch.zeros(MOST_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
         self._partials: dict[torch.dtype, torch.Tensor] = {}
+        # What has been launched, with its tensors: looking up the compiled kernel and describing tensors to TMA takes
+        # longer than many a product.
+        self._launches: dict[tuple[Any, ...], tuple[Any, tuple[int, int, int], list[Any]]] = {}
 
     def __call__(
         self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool = False, traced: bool = False
@@ -121,34 +129,47 @@ class GemmAllScatter:
 
     def launch(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool, traced: bool) -> Any:
         """Enqueues the kernel; the arguments have been checked."""
+        context = self.ctx.get_device_context()
+        facts = [(t.data_ptr(), t.shape, t.stride(), t.dtype) for t in (context, c, a, b)]
+        key = (local, traced, *facts)
+        if key in self._launches:
+            compiled, grid, arguments = self._launches[key]
+            compiled[grid](*arguments)
+            return compiled
         (rows, depth), columns = a.shape, b.shape[1]
         programs, pieces = self.tiling.schedule(rows, columns, depth, self.ctx.get_cu_count())
         choose = _hopper if triton.runtime.driver.active.get_current_target().backend == "cuda" else _cdna
-        kernel, operands, constants, warps = choose(self.tiling, c, a, b)
-        return kernel[(programs,)](
-            IrisDeviceCtx,
-            self.ctx.get_device_context(),
-            self.members.pads,
-            *operands[:2],
-            c,
-            self._memory(_TYPES[a.dtype][1], programs if pieces > 1 else 0),
-            self._counters,
-            rows,
-            columns,
-            depth,
-            *operands[2:],
-            c.stride(0),
-            pieces,
-            WORLD_SIZE=self.members.size,
-            BLOCK_M=self.tiling.block_m,
-            BLOCK_N=self.tiling.block_n,
-            BLOCK_K=self.tiling.block_k,
-            GROUP_M=self.tiling.group_m,
-            LOCAL=local,
-            TRACED=traced,
+        kernel, operands, copied, constants, warps = choose(self.tiling, c, a, b)
+        values = {
+            "IrisDeviceCtx": IrisDeviceCtx,
+            "context_tensor": context,
+            "pads": self.members.pads,
+            "c": c,
+            "partials": self._memory(_TYPES[a.dtype][1], programs if pieces > 1 else 0),
+            "counters": self._counters,
+            "M": rows,
+            "N": columns,
+            "K": depth,
+            "stride_cm": c.stride(0),
+            "split": pieces,
+            "WORLD_SIZE": self.members.size,
+            "BLOCK_M": self.tiling.block_m,
+            "BLOCK_N": self.tiling.block_n,
+            "BLOCK_K": self.tiling.block_k,
+            "GROUP_M": self.tiling.group_m,
+            "LOCAL": local,
+            "TRACED": traced,
+            **operands,
             **constants,
-            num_warps=warps,
-        )
+        }
+        arguments = [values.pop(name) for name in kernel.arg_names]
+        assert not values, values  # sanity check
+        compiled = kernel[(programs,)](*arguments, num_warps=warps)
+        if not copied:
+            if len(self._launches) == _MOST_LAUNCHES:
+                del self._launches[next(iter(self._launches))]
+            self._launches[key] = compiled, (programs, 1, 1), arguments
+        return compiled
 
     def _memory(self, dtype: torch.dtype, tiles: int) -> torch.Tensor:
         """Room for so many tiles of sums; a word where there is none to keep."""
@@ -169,7 +190,7 @@ class GemmAllScatter:
             raise ValueError(f"c must be on the symmetric heap, got a tensor at {c.data_ptr():#x}")
 
 
-def _hopper(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[Any, list[Any], dict, int]:
+def _hopper(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> _Plan:
     """The kernel for sm_90, its operands, layouts and the warps that multiply."""
     m, n, k = tiling.block_m, tiling.block_n, tiling.block_k
     if m < 64:
@@ -197,8 +218,9 @@ def _hopper(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
         "C_SHARED": gl.SwizzledSharedLayout(width, 1, min(8, n // width), [1, 0]),
         "SENT": _rows_of_16_bytes(n, width, lanes=32, warps=2),
     }
-    descriptors = [_descriptor(left, [m, k]), _descriptor(right, [n, k] if transposed else [k, n])]
-    return hopper_kernel, descriptors, constants, warps
+    operands = {"a": _descriptor(left, [m, k]), "b": _descriptor(right, [n, k] if transposed else [k, n])}
+    copied = (left.data_ptr(), right.data_ptr()) != (a.data_ptr(), b.data_ptr())
+    return hopper_kernel, operands, copied, constants, warps
 
 
 def _readable_by_tma(tensor: torch.Tensor) -> torch.Tensor:
@@ -216,7 +238,7 @@ def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
 
-def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[Any, list[Any], dict, int]:
+def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> _Plan:
     """The kernel for gfx942 and gfx950, its operands, layouts and warps."""
     arch = triton.runtime.driver.active.get_current_target().arch
     m, n, k = tiling.block_m, tiling.block_n, tiling.block_k
@@ -248,7 +270,8 @@ def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
         "SENT": _rows_of_16_bytes(n, sent, lanes=64, warps=warps),
         "ROWS": min(m, max(1, 64 * warps * sent // n)),
     }
-    return cdna_kernel, [a, b, *a.stride(), *b.stride()], constants, warps
+    strides = dict(zip(("stride_am", "stride_ak", "stride_bk", "stride_bn"), (*a.stride(), *b.stride()), strict=True))
+    return cdna_kernel, {"a": a, "b": b, **strides}, False, constants, warps
 
 
 def _ordered(rows: int, columns: int, width: int, order: list[int], lanes: int, warps: int) -> gl.BlockedLayout:
