@@ -2,6 +2,7 @@
 not published: ``all_reduce`` by an AllReduceConfig, ``set_ready``."""
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,19 @@ def test_a_missing_fence_is_noticed(code, fence):
 
     def without(driver) -> None:
         driver.rewrite = lambda _, text: text.replace(fence, "s_nop 0")
+        program(driver)
+
+    assert explore(without, 60).outcome == FAILS
+
+
+@pytest.mark.usefixtures("_no_driver_left")
+def test_a_lock_that_nobody_takes_is_noticed():
+    program = summed("SPINLOCK", 1)
+
+    def without(driver) -> None:
+        # The exchange whose old value is asked for.
+        taken = r"global_atomic_swap (v\d+), .*sc0.*"
+        driver.rewrite = lambda _, text: re.sub(taken, r"v_mov_b32_e32 \1, 0", text)
         program(driver)
 
     assert explore(without, 60).outcome == FAILS
