@@ -12,6 +12,7 @@ from benchmarks.one_process import World
 from harness import emulator
 from harness.emulator.driver import EmulatedDriver
 from harness.emulator.watch.explore import FAILS, HOLDS, explore
+from harness.errors import KernelFault
 from iris_under_test.ccl import Config
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 
@@ -106,6 +107,25 @@ def test_a_fence_that_is_left_out_shows(name, fence):
 
     verdict = explore(without, 30)
     assert verdict.outcome == FAILS, verdict
+
+
+def test_a_message_of_one_tag_is_not_taken_for_one_of_another():
+    emulator.activate(mode="check")
+    world = World(2, 1 << 18)
+    boxes = world.tensors((2 * MOST_TAGS.value * BOX_WORDS.value,), torch.int64)
+    where = torch.tensor([box.data_ptr() for box in boxes])
+    tensors = world.tensors((1, N), torch.int16)
+
+    def call(rank):
+        rank.mailboxes = lambda: where
+        mine = tensors[rank.cur_rank]
+        if rank.cur_rank == 0:
+            rank.ccl.send(mine, 1, tag=1, async_op=True, config=_config())
+        else:
+            rank.ccl.recv(mine, 0, tag=2, async_op=True, config=_config())
+
+    with pytest.raises(KernelFault, match="each polls memory that nobody will change"):
+        world.run(call)
 
 
 def _without(listing: str, fence: str) -> str:
