@@ -13,6 +13,7 @@ from conformance.collectives import shares
 from fixtures.findings import Findings
 from fixtures.worker import Env
 from harness.cases import (
+    FURTHER,
     REDUCTIONS,
     ROOTED,
     CollectiveCase,
@@ -23,11 +24,14 @@ from harness.cases import (
     payload,
     rounds_needed,
     shapes_of,
+    size_of,
 )
 from harness.oracles import Region, bool_all, broadcast, gathered, reduced, scattered, swapped
 from harness.oracles.heap import starts
 
 PADDING = 8
+BOOL_ROUNDS = 3
+"""A boolean tells one bit of where it comes from: not all are asked for."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,13 @@ def rounds_of(case: CollectiveCase, ranks: int) -> int:
     if case.op in REDUCTIONS:
         return 1
     (rows, columns), _ = shapes_of(case.op, case.m, case.n, ranks)
-    return rounds_needed(case.dtype, case.calls * ranks * rows * columns)
+    needed = rounds_needed(_told(case.dtype), case.calls * ranks * rows * columns)
+    return min(needed, BOOL_ROUNDS) if case.dtype == "bool" else needed
+
+
+def _told(dtype: str) -> str:
+    """The element type whose payloads elements of ``dtype`` have: integers for what is only moved."""
+    return f"int{8 * size_of(dtype)}" if dtype in FURTHER and dtype != "bool" else dtype
 
 
 def party_of(env: Env, case: CollectiveCase) -> Party:
@@ -236,7 +246,8 @@ def _values(env: Env, case: CollectiveCase, party: Party, shape: tuple[int, int]
     if case.op in REDUCTIONS:
         flat = contribution(case.reduce, case.dtype, count, member=party.place, members=party.size, repetition=k)
     else:
-        flat = payload(case.dtype, count, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k)
+        flat = payload(_told(case.dtype), count, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k)
+        flat = flat.view(of_name(case.dtype))
     return flat.view(shape)
 
 

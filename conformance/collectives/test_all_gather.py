@@ -8,15 +8,14 @@ between, also on the same tensors.
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import ALL
 
 
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
+def cases(ranks, width):
+    from harness.cases.collective_strategies import moves
 
-    return collectives(ranks, "all_gather", dtype)
+    return moves(ranks, "all_gather", width)
 
 
-@requirement("CCL-ALLGATHER-001", cases=cases, dtype=("fp16", *(name for name in ALL if name != "fp16")))
+@requirement("CCL-ALLGATHER-001", cases=cases, width=(2, 1, 8, 4))
 def test_all_gather(check, case):
     check(run, case)

@@ -27,7 +27,7 @@ def accumulating_cases(ranks, variant):
     return accumulations(ranks, variant)
 
 
-@requirement("CCL-ALLREDUCE-001", cases=cases, dtype=("bf16", *(name for name in ALL if name != "bf16")))
+@requirement("CCL-ALLREDUCE-001", cases=cases, weight=0.5, dtype=("bf16", *(name for name in ALL if name != "bf16")))
 def test_all_reduce(check, case):
     check(run, case)
 

@@ -6,15 +6,14 @@ Each call gives what torch.distributed's all_to_all_single gives for the blocks,
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import ALL
 
 
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
+def cases(ranks, width):
+    from harness.cases.collective_strategies import moves
 
-    return collectives(ranks, "all_to_all", dtype)
+    return moves(ranks, "all_to_all", width)
 
 
-@requirement("CCL-ALLTOALL-001", cases=cases, weight=0.5, dtype=("bf16", *(name for name in ALL if name != "bf16")))
+@requirement("CCL-ALLTOALL-001", cases=cases, weight=0.5, width=(2, 8, 4, 1))
 def test_all_to_all(check, case):
     check(run, case)

@@ -5,15 +5,14 @@ Each call gives what torch.distributed's broadcast gives, and changes nothing el
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import ALL
 
 
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
+def cases(ranks, width):
+    from harness.cases.collective_strategies import moves
 
-    return collectives(ranks, "broadcast", dtype)
+    return moves(ranks, "broadcast", width)
 
 
-@requirement("CCL-BROADCAST-001", cases=cases, weight=0.5, dtype=("fp16", *(name for name in ALL if name != "fp16")))
+@requirement("CCL-BROADCAST-001", cases=cases, weight=0.5, width=(2, 1, 8, 4))
 def test_broadcast(check, case):
     check(run, case)

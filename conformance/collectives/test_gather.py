@@ -6,15 +6,14 @@ Each call gives what torch.distributed's gather gives, and changes nothing else.
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import ALL
 
 
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
+def cases(ranks, width):
+    from harness.cases.collective_strategies import moves
 
-    return collectives(ranks, "gather", dtype)
+    return moves(ranks, "gather", width)
 
 
-@requirement("CCL-GATHER-001", cases=cases, weight=0.5, dtype=("fp64", *(name for name in ALL if name != "fp64")))
+@requirement("CCL-GATHER-001", cases=cases, weight=0.5, width=(8, 2, 1, 4))
 def test_gather(check, case):
     check(run, case)

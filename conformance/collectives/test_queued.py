@@ -15,10 +15,11 @@ CALLS = 64
 def cases(ranks, op):
     common = {"op": op, "dtype": "int32", "m": 3, "n": 66, "calls": CALLS, "async_op": True}
     in_place = op == "broadcast"
-    return [
-        CollectiveCase(**common, in_place=in_place, root=1, reuse=True),
-        CollectiveCase(**common, in_place=in_place or op in REDUCTIONS, group="uneven", comm_sms=1),
-    ]
+    same = CollectiveCase(**common, in_place=in_place, root=1, reuse=True)
+    reduces, variant = op in REDUCTIONS, "one_shot" if op == "all_reduce" else ""
+    if op not in ("all_gather", "all_reduce"):
+        return [same]
+    return [same, CollectiveCase(**common, in_place=reduces, variant=variant, group="uneven", comm_sms=1)]
 
 
 @requirement("CCL-STREAM-001", cases=cases, ranks=2, op=COLLECTIVES)

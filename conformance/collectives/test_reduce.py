@@ -16,6 +16,6 @@ def cases(ranks, dtype):
     return collectives(ranks, "reduce", dtype)
 
 
-@requirement("CCL-REDUCE-001", cases=cases, weight=0.5, dtype=("fp32", *(name for name in ALL if name != "fp32")))
+@requirement("CCL-REDUCE-001", cases=cases, weight=0.25, dtype=("fp32", *(name for name in ALL if name != "fp32")))
 def test_reduce(check, case):
     check(run, case)

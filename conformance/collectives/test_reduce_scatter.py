@@ -17,7 +17,7 @@ def cases(ranks, dtype):
 
 
 @requirement(
-    "CCL-REDUCESCATTER-001", cases=cases, weight=0.5, dtype=("fp16", *(name for name in ALL if name != "fp16"))
+    "CCL-REDUCESCATTER-001", cases=cases, weight=0.25, dtype=("fp16", *(name for name in ALL if name != "fp16"))
 )
 def test_reduce_scatter(check, case):
     check(run, case)

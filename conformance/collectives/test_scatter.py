@@ -6,15 +6,14 @@ Each call gives what torch.distributed's scatter gives, and changes nothing else
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import ALL
 
 
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
+def cases(ranks, width):
+    from harness.cases.collective_strategies import moves
 
-    return collectives(ranks, "scatter", dtype)
+    return moves(ranks, "scatter", width)
 
 
-@requirement("CCL-SCATTER-001", cases=cases, weight=0.5, dtype=("int32", *(name for name in ALL if name != "int32")))
+@requirement("CCL-SCATTER-001", cases=cases, weight=0.5, width=(4, 1, 2, 8))
 def test_scatter(check, case):
     check(run, case)

@@ -156,10 +156,7 @@ def test_group_barriers(check, case):
 
 
 def run_gathers(env, case):
-    """all_gather call after call, with changing data and nothing in between; all of a kind's groups at once.
-
-    With async_op the call concerns the members alone: without it, it ends in a barrier of the world.
-    """
+    """all_gather call after call, with changing data and nothing in between; all of a kind's groups at once."""
     (kind, gluon) = case.arguments
     found = Findings(env.rank)
     config = env.under_test.config(

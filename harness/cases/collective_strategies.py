@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.cases.collective import GROUPS, REDUCTIONS, ROOTED, CollectiveCase, members_of, shapes_of
 from harness.cases.contribution import reduce_ops
-from harness.cases.dtypes import ALL, INTEGERS, size_of
+from harness.cases.dtypes import ALL, FURTHER, INTEGERS, size_of
 
 ROOM = 400 * 1024
 """Bytes of the heap that the tensors of a case take at most, of one rank and without guards."""
@@ -32,6 +32,12 @@ class Kernel:
 
 
 KERNELS = (Kernel(), Kernel(gluon=True, swizzle=1), Kernel(4, 128, 4), Kernel(32, 64, 4, default=True))
+
+LAYOUTS = (
+    (0, 0, 0, ""), (0, 0, 0, ""), (16, 16, 0, ""), (0, 5, 0, ""), (3, 0, 1, ""), (0, 0, 0, "in"), (8, 0, 0, "out"),
+    (2, 2, 1, "both"), (16, 16, 0, "both"),
+)  # fmt: skip
+"""Padding of input and output, shift, and what is turned."""
 
 VARIANTS = {
     "all_gather": (
@@ -80,6 +86,13 @@ def accumulations(draw: st.DrawFn, ranks: int, variant: str) -> CollectiveCase:
 
 
 @st.composite
+def moves(draw: st.DrawFn, ranks: int, op: str, width: int) -> CollectiveCase:
+    """Cases of a collective that only moves, with any element type of so many bytes: what is moved is words."""
+    dtype = draw(st.sampled_from([name for name in (*ALL, *FURTHER) if size_of(name) == width]))
+    return draw(collectives(ranks, op, dtype))
+
+
+@st.composite
 def collectives(
     draw: st.DrawFn, ranks: int, op: str, dtype: str, kernels: tuple[Kernel, ...] | None = None
 ) -> CollectiveCase:
@@ -88,7 +101,7 @@ def collectives(
     group = draw(st.sampled_from(GROUPS)) if ranks > 1 else "world"
     # As "calls": several of the same tensors, or of their own.
     calls, reuse = draw(st.sampled_from([(1, False), (3, False), (4, True)]))
-    in_pad, out_pad = draw(st.sampled_from([(0, 0), (0, 0), (8, 8), (0, 5), (3, 0)]))
+    in_pad, out_pad, shift, turned = draw(st.sampled_from(LAYOUTS))
     m = draw(extents(kernel.block_m, 40))
     n = draw(extents(kernel.block_n, 272))
     members = max(len(members_of(group, rank, ranks)) for rank in range(ranks))
@@ -107,8 +120,8 @@ def collectives(
         swizzle=kernel.swizzle,
         in_pad=in_pad,
         out_pad=out_pad,
-        shift=draw(st.sampled_from([0, 0, 0, 1])),
-        turned=draw(st.sampled_from(["", "", "", "in", "out", "both"])),
+        shift=shift,
+        turned=turned,
         in_place=op == "broadcast" or (op in REDUCTIONS and draw(st.booleans())),
         group=group,
         root=draw(st.integers(0, ranks - 1)) if op in ROOTED else 0,

@@ -14,6 +14,7 @@ ALL = ("int32", "fp16", "bf16", "fp32", "int8", "fp64", "int16", "int64")
 _TORCH = {
     "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64,
     "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool,
+    "uint8": torch.uint8, "fp8": torch.float8_e4m3fn, "complex64": torch.complex64,
 }  # fmt: skip
 
 
@@ -33,6 +34,9 @@ def vector_of(name: str) -> int:
     """Elements in 16 bytes: the size per thread at which one access is as wide as the hardware has it."""
     return 16 // size_of(name)
 
+
+FURTHER = ("bool", "uint8", "fp8", "complex64")
+"""Element types that are only moved, never computed with here."""
 
 SOME = ("fp16", "int8", "fp64")
 """One of each size and kind, for what another requirement tries with all."""
