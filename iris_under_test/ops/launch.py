@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ def plan_of(
             raise ValueError(f"{operation}: {field} must be a power of two, at least 16, got {size}")
     config = _fitting(operation, ctx, config, dtype)
     tiles = triton.cdiv(rows, config.block_size_m) * triton.cdiv(shape[1], config.block_size_n)
-    most = min(config.num_sms or ctx.get_cu_count(), MOST_PROGRAMS.value)
+    most = min(config.num_sms or _device(ctx)["multiprocessor_count"], MOST_PROGRAMS.value)
     return Plan(operation, shape, dtype, members, config, tiles, max(1, min(most, tiles)))
 
 
@@ -226,15 +227,13 @@ def _suited(ctx: Iris, rows: int, columns: int) -> FusedConfig:
     if not _is_nvidia():
         return FusedConfig()
     for block_m, block_n in _NVIDIA_TILES:
-        if triton.cdiv(rows, block_m) * triton.cdiv(columns, block_n) >= ctx.get_cu_count():
+        if triton.cdiv(rows, block_m) * triton.cdiv(columns, block_n) >= _device(ctx)["multiprocessor_count"]:
             break
     return FusedConfig(block_m, block_n, group_size_m=8, cache_modifier_a="", cache_modifier_b="")
 
 
 def _fitting(operation: str, ctx: Iris, config: FusedConfig, dtype: torch.dtype) -> FusedConfig:
-    from triton.runtime import driver
-
-    room = int(driver.active.utils.get_device_properties(ctx.gpu_id)["max_shared_mem"])
+    room = _device(ctx)["max_shared_mem"]
     block_k = config.block_size_k
     while _stage_bytes(config, block_k, dtype) > room and block_k > 16:
         block_k //= 2
@@ -244,15 +243,32 @@ def _fitting(operation: str, ctx: Iris, config: FusedConfig, dtype: torch.dtype)
     return replace(config, block_size_k=block_k)
 
 
+def _device(ctx: Iris) -> Mapping[str, int]:
+    """Triton's properties of this rank's device."""
+    from triton.runtime import driver
+
+    return _properties(driver.active.utils, ctx.gpu_id)
+
+
+@functools.cache
+def _properties(utils: Any, gpu_id: int) -> Mapping[str, int]:
+    properties: Mapping[str, int] = utils.get_device_properties(gpu_id)
+    return properties
+
+
 def _stage_bytes(config: FusedConfig, block_k: int, dtype: torch.dtype) -> int:
     return (config.block_size_m + config.block_size_n) * block_k * dtype.itemsize
 
 
 def _compiler_options(config: FusedConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """Wavefronts for a tile, and how many loads of blocks run ahead: on AMD GPUs one, in registers."""
+    """Wavefronts for a tile, and how many loads of blocks run ahead: on AMD GPUs one, in registers.
+
+    Two wavefronts at least: where there is but one Triton 3.6 leaves out the barrier behind a scalar atomic, without
+    which LLVM may let the other lanes go round a loop on their own.
+    """
     elements = config.block_size_m * config.block_size_n
     if not _is_nvidia():
-        return {"num_warps": 8 if elements >= 1 << 15 else 4 if elements >= 1 << 11 else 1, "num_stages": 2}
+        return {"num_warps": 8 if elements >= 1 << 15 else 4 if elements >= 1 << 11 else 2, "num_stages": 2}
     stages = (160 << 10) // _stage_bytes(config, config.block_size_k, dtype)
     return {"num_warps": 8 if elements >= 1 << 14 else 4, "num_stages": max(1, min(4, stages))}
 

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from iris_under_test.ccl.tiles import triton_spread_over_xcds
-from iris_under_test.device.fences import observe, pause, poke, publish
+from iris_under_test.device.fences import observe, pause, peek, poke, publish
 from iris_under_test.device.signals import POLL_LIMIT, first_turn, signal, wait
 from iris_under_test.device.triton import translate
 
@@ -56,7 +56,8 @@ def matmul_and_reduce(
     """``c`` = the sum of all members' ``a @ b``, plus ``bias`` of who sums. At most one program per tile.
 
     ``slots``: tiles that a member sums at most. ``parts``: (SIZE, slots, BLOCK_M, BLOCK_N) of c's dtype for "slots",
-    (slots, BLOCK_M, BLOCK_N) float32 else; ``locks``: int32 (slots,), zero between calls. ``share``: see ``owner_of``.
+    (slots, BLOCK_M, BLOCK_N) float32 else. ``locks``: int32 (slots, 2), see ``add_under_lock``. ``share``: see
+    ``owner_of``.
 
     Example: SIZE 2, 3 tiles, OWNED, share 1: member 0 sums tile 0, member 1 tiles 1 and 2, in its slots 0 and 1.
     """
@@ -92,7 +93,7 @@ def matmul_and_reduce(
                 place = (member.to(tl.int64) * slots + slot) * (BLOCK_M * BLOCK_N) + tl.arange(0, BLOCK_M * BLOCK_N)
                 tl.store(theirs + place, row)  # remote
             else:
-                lock = translate(locks, heap_bases, member, owner) + slot
+                lock = translate(locks, heap_bases, member, owner) + 2 * slot
                 add_under_lock(theirs + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside, total, lock)
         else:
             everyones = everywhere(context_tensor, parts, member, SIZE, 16)
@@ -138,17 +139,18 @@ def matmul_and_reduce(
 
 @triton.jit
 def add_under_lock(places, value, lock):
-    """Adds ``value`` to the block at ``places`` while holding ``lock`` (0 free, 1 taken). Whoever holds it waits for
-    nobody, so every program gets it."""
-    # No compare-and-swap: Triton 3.6 compiles every one for AMD GPUs at the scope of one device.
-    taken, polls = tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys"), 0  # remote
-    while taken != 0:
+    """Adds ``value`` to the block at ``places`` while holding ``lock``: two words, tickets drawn and tickets served,
+    equal while it is free. Whoever holds it waits for nobody, so every program gets it, in the order of tickets.
+
+    A ticket, and not a loop around an atomic: Triton 3.6 lets the lanes of a lone wavefront go round such a loop
+    without the one that has the atomic (AMD GPUs), for ever.
+    """
+    ticket, polls = tl.atomic_add(lock, 1, sem="relaxed", scope="sys"), 0  # remote
+    while peek(lock + 1) != ticket:
         pause()
-        taken = tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys")  # remote
         polls += 1
         tl.device_assert(polls < POLL_LIMIT, "matmul_all_reduce: the lock of a tile is never given back")
     observe()
-    tl.debug_barrier()  # NVIDIA: the fence that counts is that of the thread which has the atomic
     tl.store(places, tl.load(places) + value)  # remote
     publish()
-    poke(lock, 0)
+    poke(lock + 1, ticket + 1)
