@@ -17,79 +17,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import triton
 
-from benchmarks import flat_2d
+from benchmarks.collective_kernels import COLUMNS, KERNELS, RANKS, ROWS, WARPS, Kernel, launch
 from benchmarks.device_isa import TARGETS
-from benchmarks.one_process import Rank, World
 from harness import emulator, isa
 from harness.devices import launches
 from harness.emulator.counters import LaunchRecord
-from iris_under_test.ccl import Config
 from tests.isa.compile_only import target
 
-RANKS, ROWS, COLUMNS, WARPS, LANES = 8, 8, 256, 4, 64
+LANES = 64
 _FEW, _MANY = 2, 3
-_SIGNALS = ("device/signals.py", "device/fences.py")
+_SIGNALS = ("device/signals.py", "device/fences.py", "device/mailboxes.py")
 _PAGE = "collectives-isa.md"
 _PARTS = ("data", "signals")
 
 Key = tuple[Any, ...]
 
-
-@dataclass(frozen=True)
-class Kernel:
-    """``op``: a method of ``ctx.ccl``, or what launches a kernel; ``shapes`` of its tensors in units of (M, N);
-    ``fields`` of Config, ``options`` of the call.
-
-    A rank works on one tile at a time, which it loads ``loads`` times (from several ranks, or several parts of the
-    input) and stores ``stores`` times. ``sharers`` ranks divide the tiles among themselves. When each of them has done
-    one, ``count`` tiles of the larger of input and output are done, which is the size as nccl-tests count it.
-    """
-
-    op: str | Callable[[Rank, Sequence[torch.Tensor], Config], object]
-    shapes: tuple[tuple[int, int], ...]
-    loads: int
-    stores: int
-    sharers: int = 1
-    count: int = RANKS
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    dtype: torch.dtype = torch.float16
-    languages: Sequence[str] = ("triton", "gluon")
-
-    @property
-    def programs(self) -> int:
-        return int(self.fields.get("comm_sms", 1))
-
-
-_ONE, _ROWS, _COLUMNS = (1, 1), (RANKS, 1), (1, RANKS)
-
-KERNELS = {
-    "flat-2D all_gather": Kernel(flat_2d.launch, (_ROWS, _ONE), 1, RANKS, languages=("gluon",)),
-    "all_gather": Kernel("all_gather", (_ROWS, _ONE), 1, RANKS),
-    "all_gather, partitioned": Kernel(
-        "all_gather",
-        (_ROWS, _ONE),
-        RANKS,
-        RANKS,
-        languages=("triton",),
-        fields={"all_gather_variant": "partitioned", "comm_sms": RANKS},
-    ),
-    "all_to_all": Kernel("all_to_all", (_COLUMNS, _COLUMNS), RANKS, RANKS),
-    "reduce_scatter": Kernel("reduce_scatter", (_ONE, _ONE), RANKS, 1, sharers=RANKS),
-    "reduce": Kernel("reduce", (_ONE, _ONE), RANKS, 1, sharers=RANKS),
-    "broadcast": Kernel("broadcast", (_ONE,), 1, RANKS - 1, sharers=RANKS - 1, count=RANKS - 1),
-    "scatter": Kernel("scatter", (_ONE, _ROWS), RANKS, RANKS),
-    "gather": Kernel("gather", (_ROWS, _ONE), RANKS, RANKS),
-}
-"""Row of the table -> kernel."""
 
 YARDSTICK = ("flat-2D all_gather", "gluon")
 """A tile is loaded once and stored to every rank, and nothing else is done."""
@@ -102,7 +51,7 @@ _EXECUTED = """
 Executed. Instructions are those of a lane. An *element* is one of the larger of input and output. `loaded`, `stored`
 and `atomic`: bytes for each element, in own memory · in that of other ranks. Accesses at a tile: loads · stores ·
 atomics of a lane, count x bytes. Stalls of a wavefront, by what is waited for. Paid *once* by each wavefront: what is
-left, + what signals take. The yardstick is {} in {}: by instructions for each 16 bytes.
+left, + what signals take. Spills: of VGPRs + of SGPRs. The yardstick is {} in {}: by instructions for each 16 bytes.
 """
 _COMPILED_HEAD = (
     "kernel",
@@ -190,7 +139,7 @@ def executed(arch: str, kernel: Kernel, language: str) -> Row:
     counts, busiest = {}, []
     try:
         for tiles in (_FEW, _MANY):
-            _launch(kernel, language, tiles)
+            launch(kernel, language, tiles)
             busiest = _busiest(driver.drain_launches())
             counts[tiles] = sum(map(_counts, busiest), Counter())
     finally:
@@ -205,27 +154,8 @@ def compiled(arch: str, kernel: Kernel, language: str) -> isa.Fingerprint:
     with target(*TARGETS[arch]):
         recorder = launches.install()
         recorder.drain()
-        _launch(kernel, language, _FEW)
+        launch(kernel, language, _FEW)
         return isa.codes_of(recorder.drain()[-1])[-1]
-
-
-def _launch(kernel: Kernel, language: str, tiles: int) -> None:
-    """On every rank of a new world, with ``tiles`` tiles for each program."""
-    m, n = ROWS * tiles * kernel.sharers, COLUMNS
-    shapes = [(rows * m, columns * n) for rows, columns in kernel.shapes]
-    world = World(RANKS, sum(rows * columns * kernel.dtype.itemsize for rows, columns in shapes) + (1 << 17))
-    tensors = [world.tensors(shape, kernel.dtype) for shape in shapes]
-    fields = {"comm_sms": 1, "block_size_m": ROWS, "block_size_n": COLUMNS, "num_warps": WARPS, **kernel.fields}
-    config = Config(use_gluon=language == "gluon", **fields)
-
-    def call(rank: Rank) -> None:
-        mine = [heaps[rank.cur_rank] for heaps in tensors]
-        if callable(kernel.op):
-            kernel.op(rank, mine, config)
-        else:
-            getattr(rank.ccl, kernel.op)(*mine, async_op=True, config=config, **kernel.options)
-
-    world.run(call)
 
 
 def _busiest(launched: Sequence[LaunchRecord]) -> Sequence[LaunchRecord]:
@@ -292,26 +222,47 @@ def _executed_table(arch: str, only: Sequence[str]) -> list[str]:
             stalls or "none",
             *(" + ".join(f"{row.paid_once(what, part):g}" for part in _PARTS) for what in ("instructions", "stall")),
             str(row.code.vgprs),
-            str(spills(row.code)),
+            spills(row.code),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    return lines + _misses({
+        key: ([width for kind in ("load", "store") for width in row.widths(kind, "peer")], spills(row.code))
+        for key, row in rows.items()
+    })  # fmt: skip
 
 
 def _compiled_table(arch: str, only: Sequence[str]) -> list[str]:
     lines = ["", f"## {arch}", "", *_COMPILED.strip().splitlines(), ""]
     lines += ["| " + " | ".join(_COMPILED_HEAD) + " |", "|---" * len(_COMPILED_HEAD) + "|"]
+    found = {}
     for name, language, kernel in selected(only):
         code = compiled(arch, kernel, language)
         widths = (_times(code.widths("remote", kind)) for kind in ("load", "store", "atomic"))
-        cells = [name, language, str(code.instructions), *widths, str(code.registers), str(spills(code))]
+        cells = [name, language, str(code.instructions), *widths, str(code.registers), spills(code)]
         lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        found[name, language] = [w for kind in ("load", "store") for w in code.widths("remote", kind)], spills(code)
+    return lines + _misses(found)
 
 
-def spills(code: isa.Fingerprint) -> int:
-    """Registers on AMD GPUs, bytes of stack on NVIDIA's."""
-    return code.scratch or 0 if code.vgpr_spills is None else code.vgpr_spills + (code.sgpr_spills or 0)
+def _misses(found: Mapping[tuple[str, str], tuple[Sequence[int], str]]) -> list[str]:
+    """Which kernels spill, and which load or store less than 16 bytes at once in other ranks' memory. ``found``: the
+    widths and the spills of each."""
+    narrow = [
+        f"{name} in {language}" for (name, language), (widths, _) in found.items() if min(widths, default=16) < 16
+    ]
+    spilling = [f"{name} in {language}" for (name, language), (_, spilt) in found.items() if set(spilt) - set("0 +")]
+    return [
+        "",
+        f"Narrow remote loads or stores: {', '.join(narrow) or 'none'}.",
+        f"Spills: {', '.join(spilling) or 'none'}.",
+    ]
+
+
+def spills(code: isa.Fingerprint) -> str:
+    """Vector + scalar registers on AMD GPUs, bytes of stack on NVIDIA's."""
+    if code.vgpr_spills is None:
+        return str(code.scratch or 0)
+    return f"{code.vgpr_spills} + {code.sgpr_spills or 0}"
 
 
 def _times(widths: Mapping[int, float]) -> str:

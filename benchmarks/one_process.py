@@ -21,8 +21,10 @@ from triton.runtime import driver as triton_driver
 from harness import emulator
 from harness.emulator.driver import EmulatedDriver
 from iris_under_test.ccl.instance import InstanceCollectives
+from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 from iris_under_test.device.signals import MOST_PROGRAMS
 from iris_under_test.host.groups import Members, Scratch
+from iris_under_test.ops.instance import InstanceOps
 
 _ALIGNMENT = 64
 _TRACING_ENTRIES = 17
@@ -38,9 +40,11 @@ class World:
         self._heaps = [torch.zeros(self.heap_size, dtype=torch.uint8) for _ in range(size)]
         self._used = 0
         self.bases = [heap.data_ptr() for heap in self._heaps]
-        words = self.tensors((MOST_PROGRAMS.value + 1, size), torch.int32)
-        self.ranks = [Rank(self, rank, words) for rank in range(size)]
+        # As in host.groups: a table of where each member's signal words are, and behind it the own words.
+        tables = self.tensors((2 * size + (MOST_PROGRAMS.value + 1) * size,), torch.int32)
+        self.ranks = [Rank(self, rank, tables) for rank in range(size)]
         self._scratch: dict[str, list[torch.Tensor]] = {}
+        self._allocated: list[list[torch.Tensor]] = []
 
     def tensors(self, shape: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
         """A tensor of zeros on each heap, at the same offset."""
@@ -56,6 +60,12 @@ class World:
             self._scratch[use] = self.tensors((num_bytes,), torch.uint8)
         assert self._scratch[use][0].numel() >= num_bytes, f"{use} wants {num_bytes} bytes now"  # sanity check
         return self._scratch[use]
+
+    def allocation(self, number: int, shape: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
+        """The tensors of the ``number``th allocation, which each rank asks for in its turn."""
+        if number == len(self._allocated):
+            self._allocated.append(self.tensors(shape, dtype))
+        return self._allocated[number]
 
     def run(self, call: Callable[[Rank], Any]) -> None:
         """``call(rank)`` for each rank, whose kernels then run side by side; for rank 0 alone where nothing runs."""
@@ -82,17 +92,20 @@ class World:
 class Rank:
     """What a collective asks of an ``Iris`` and its heap, for one rank of a ``World``."""
 
-    def __init__(self, world: World, rank: int, words: list[torch.Tensor]) -> None:
+    def __init__(self, world: World, rank: int, tables: list[torch.Tensor]) -> None:
         self._world = world
         self.cur_rank = rank
-        self.num_ranks = world.size
+        self.num_ranks, self.gpu_id = world.size, 0
         self.heap = self
+        self._allocations = 0
+        self.ops = InstanceOps(self)  # type: ignore[arg-type]
         self.ccl = InstanceCollectives(self)  # type: ignore[arg-type]
         self._bases, self._end = torch.tensor(world.bases), world.bases[rank] + world.heap_size
         entries = [world.heap_size, 0, rank, world.size, *world.bases, *[0] * _TRACING_ENTRIES]
         self._context = torch.tensor(entries)[2:]  # behind what only the debug build reads
-        pads = torch.tensor([word.data_ptr() for word in words])
-        self._members = Members(tuple(range(world.size)), rank, self._context, pads, words[rank], None)
+        pads, words = tables[rank][: 2 * world.size].view(torch.int64), tables[rank][2 * world.size :]
+        pads.copy_(torch.tensor([table.data_ptr() + pads.nbytes for table in tables]))
+        self._members = Members(tuple(range(world.size)), rank, self._context, pads, words.view(-1, world.size), None)
 
     def get_device_context(self) -> torch.Tensor:
         return self._context
@@ -100,15 +113,32 @@ class Rank:
     def members(self, group: None) -> Members:
         return self._members
 
+    def get_rank(self) -> int:
+        return self.cur_rank
+
+    def get_num_ranks(self) -> int:
+        return self.num_ranks
+
+    def get_cu_count(self) -> int:
+        return int(triton_driver.active.utils.get_device_properties(0)["multiprocessor_count"])
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        self._allocations += 1
+        return self._world.allocation(self._allocations - 1, shape, dtype)[self.cur_rank]
+
+    def barrier(self) -> None:
+        """Nothing has run yet."""
+
+    def mailboxes(self) -> torch.Tensor:
+        size = self.num_ranks * MOST_TAGS.value * BOX_WORDS.value * 8
+        return torch.tensor([box.data_ptr() for box in self._world.scratch("mailboxes", size)])
+
     def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
         parts = self._world.scratch(use, num_bytes)
         return Scratch(parts[self.cur_rank], torch.tensor([part.data_ptr() for part in parts]))
 
     def get_device(self) -> torch.device:
         return torch.device("cpu")
-
-    def get_cu_count(self) -> int:
-        return int(triton_driver.active.utils.get_device_properties(0)["multiprocessor_count"])
 
     def get_heap_bases(self) -> torch.Tensor:
         return self._bases

@@ -12,7 +12,8 @@ import torch
 import triton
 
 from benchmarks import flat_2d
-from benchmarks.collectives_isa import KERNELS, YARDSTICK, main, selected
+from benchmarks.collective_kernels import KERNELS
+from benchmarks.collectives_isa import YARDSTICK, main, selected
 from benchmarks.device_isa import TARGETS
 from benchmarks.one_process import World
 from harness import emulator
@@ -20,8 +21,13 @@ from iris_under_test.ccl import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "collectives-isa.md").read_text(encoding="utf-8")
-# One that pushes, one that pulls.
-FEW = ("flat-2D all_gather", "reduce_scatter")
+ATOMICS = {"all_reduce atomic in triton", "all_reduce atomic in gluon", "matmul_all_reduce atomic in triton"}
+"""A GPU has atomics of 4 and 8 bytes."""
+BOTH_PATHS = {"send and receive in triton", "send and receive in gluon"}
+"""The code, of which nothing is executed here, also has a way for tensors that are not aligned."""
+
+# One that pushes, and one that also pulls.
+FEW = ("flat-2D all_gather", "broadcast")
 
 
 def tables(text: str) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
@@ -39,30 +45,35 @@ def tables(text: str) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
 
 
 def check(table: dict[tuple[str, str], dict[str, str]]) -> None:
-    """No spills, each access 16 bytes wide, and as many at a tile as the kernel's plan says. On sm_90, ptxas may keep
-    one turn number on the stack while a launch lasts."""
+    """At a tile as many accesses as the kernel's plan says, all of 16 bytes, and so many bytes for each element."""
     for (name, language), row in table.items():
-        kernel, executed = KERNELS[name], "accesses of a tile" in row
-        assert int(row["spills"]) <= (0 if executed else 8), (name, language, row)
-        if executed:
-            loads, stores, _ = row["accesses of a tile"].split(" · ")
-            wanted = (f"{kernel.loads / kernel.programs:g} x 16", f"{kernel.stores / kernel.programs:g} x 16")
-            assert (loads, stores) == wanted, (name, language, row)
-            moved = sum(float(part) for cell in ("loaded B", "stored B") for part in row[cell].split(" · "))
-            wide = (kernel.loads + kernel.stores) * kernel.dtype.itemsize / kernel.count
-            assert moved == pytest.approx(wide, rel=0.01), (name, language, row)
-        else:
-            for kind in ("remote loads", "remote stores"):
-                assert re.fullmatch(r"-|\d+ x 16", row[kind]), (name, language, row)
+        kernel = KERNELS[name]
+        if kernel.loads is None or kernel.stores is None or "accesses of a tile" not in row:
+            continue
+        loads, stores, _ = row["accesses of a tile"].split(" · ")
+        wanted = (f"{kernel.loads / kernel.programs:g} x 16", f"{kernel.stores / kernel.programs:g} x 16")
+        assert (loads, stores) == wanted, (name, language, row)
+        moved = sum(float(part) for cell in ("loaded B", "stored B") for part in row[cell].split(" · "))
+        wide = (kernel.loads + kernel.stores) * kernel.dtype.itemsize / kernel.count
+        assert moved == pytest.approx(wide, rel=0.01), (name, language, row)
+
+
+def misses(section: str, what: str) -> set[str]:
+    (line,) = re.findall(f"^{what}: (.*)\\.$", section, re.MULTILINE)
+    return set(line.split(", ")) - {"none"}
 
 
 def test_the_page_is_whole_and_every_access_is_16_bytes_wide():
     found = tables(PAGE)
     assert list(found) == list(TARGETS)
-    for table in found.values():
+    for (arch, table), section in zip(found.items(), PAGE.split("\n## ")[1:], strict=True):
         assert list(table) == [(name, language) for name, language, _ in selected()]
         check(table)
         assert float(table[YARDSTICK].get("x yardstick", 1)) == 1
+        assert misses(section, "Narrow remote loads or stores") <= (BOTH_PATHS if arch == "sm_90" else ATOMICS), arch
+        # Vector registers; scalar ones spill to vector registers, and ptxas keeps a turn number on the stack.
+        spilt = {key: int(row["spills"].split(" + ")[0]) for key, row in table.items()}
+        assert max(spilt.values()) <= (8 if arch == "sm_90" else 0), {key: n for key, n in spilt.items() if n}
 
 
 def test_the_page_says_what_is_executed_now():
