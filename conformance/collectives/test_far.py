@@ -19,7 +19,7 @@ def run(env, case):
     op, side, kernels = case.arguments
     me, ranks = env.rank, env.world_size
     found = Findings(me)
-    turned = op == "all_to_all"  # its blocks are columns: those lie far apart
+    turned = op != "all_gather"  # the columns lie far apart, then, which are all_to_all's blocks
     inputs, outputs = shapes_of(op, *((LENGTH, LINES) if turned else (LINES, LENGTH)), ranks)
     shape = outputs if side == "output" else inputs
     lines = shape[1] if turned else shape[0]
