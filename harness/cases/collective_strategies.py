@@ -49,6 +49,7 @@ VARIANTS = {
     "all_reduce": (
         Kernel(variant="two_shot"),
         Kernel(variant="one_shot", gluon=True),
+        Kernel(variant="two_shot_push"),
         Kernel(variant="two_shot", gluon=True),
         Kernel(4, 128, 4, variant="one_shot"),
         Kernel(32, 64, 4, default=True),
