@@ -36,7 +36,7 @@ def move(
     FROM: tl.constexpr, TO: tl.constexpr, OP: tl.constexpr, SHARED: tl.constexpr, STRIDING: tl.constexpr,
     IN_PLACE: tl.constexpr, SIZE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     GROUP_M: tl.constexpr, NUM_XCDS: tl.constexpr, CHUNK: tl.constexpr,
-    IN_ALIGNMENT: tl.constexpr, OUT_ALIGNMENT: tl.constexpr,
+    IN_ALIGNMENT: tl.constexpr, OUT_ALIGNMENT: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Programs stride over the tiles that are this member's to move.
 
@@ -82,16 +82,26 @@ def move(
     # 64-bit before the first multiplication: tensors of 2^31 elements and more are ordinary here.
     rows = (lanes // BLOCK_N).to(tl.int64)
     columns = (lanes % BLOCK_N).to(tl.int64)
+    elements = tl.cast(N, tl.int64)
     wait(pads, member, SIZE, pid, turn)
     for index in range(first, count, step):
-        tile_m, tile_n = triton_grouped_tile(begin + index * stride, tiles_m, tiles_n, GROUP_M)
-        row = tile_m.to(tl.int64) * BLOCK_M
-        column = tile_n.to(tl.int64) * BLOCK_N
-        in_offsets = (row * in_m + column * in_n) + (rows * in_m + columns * in_n)
-        out_offsets = (row * out_m + column * out_n) + (rows * out_m + columns * out_n)
-        mask = (row + rows < M) & (column + columns < N)
+        tile = begin + index * stride
+        if RUN:
+            # One run of N elements: no rows to tell apart.
+            start = tile.to(tl.int64) * (BLOCK_M * BLOCK_N)
+            in_offsets = start + lanes
+            out_offsets = in_offsets
+            mask = in_offsets < elements
+            whole = elements - start >= BLOCK_M * BLOCK_N
+        else:
+            tile_m, tile_n = triton_grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+            row = tile_m.to(tl.int64) * BLOCK_M
+            column = tile_n.to(tl.int64) * BLOCK_N
+            in_offsets = (row * in_m + column * in_n) + (rows * in_m + columns * in_n)
+            out_offsets = (row * out_m + column * out_n) + (rows * out_m + columns * out_n)
+            mask = (row + rows < M) & (column + columns < N)
+            whole = (M - row >= BLOCK_M) & (N - column >= BLOCK_N)
         # A whole tile moves without a mask, so that accesses are 16 bytes wide whatever the tensor's edge is.
-        whole = (M - row >= BLOCK_M) & (N - column >= BLOCK_N)
         if IN_PLACE:
             turn += 1
         if whole:

@@ -257,7 +257,8 @@ def _launch(
     runs = plan.flat and all(tensor.is_contiguous() for tensor in reached)
     tiles_m, tiles_n = -(-rows // tile[0]), -(-columns // tile[1])
     tiles = -(-rows * columns // (tile[0] * tile[1])) if runs else tiles_m * tiles_n
-    if runs and source.is_contiguous() and output.is_contiguous():
+    one_run = runs and source.is_contiguous() and output.is_contiguous()
+    if one_run:
         rows, columns = 1, rows * columns
         tile = (1, tile[0] * tile[1])
         strides = (columns, 1, columns, 1)
@@ -272,7 +273,7 @@ def _launch(
         members.rank, root,
         plan.source, plan.target, int(op) if plan.reduces else 0, plan.shared, config.all_reduce_distribution == 0,
         in_place, members.size, *tile, config.swizzle_size, config.num_xcds, config.chunk_size,
-        math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16),
+        math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16), one_run,
         *lane_layout(config, tile[0] * tile[1], source.element_size()),
         algorithm=plan.op, rank=members.ranks[members.rank], dtype=source.dtype, **compiler_options(config),
     )  # fmt: skip

@@ -122,7 +122,7 @@ def all_gather_listing(dtype: str, aligned: bool = True, contiguous: bool = True
     constants = {
         "FROM": "own", "TO": "all", "OP": 0, "SHARED": "none", "STRIDING": False, "IN_PLACE": False, "SIZE": 4,
         "BLOCK_M": 8, "BLOCK_N": 256, "GROUP_M": 4, "NUM_XCDS": 8, "CHUNK": 8,
-        "IN_ALIGNMENT": 16, "OUT_ALIGNMENT": 16,
+        "IN_ALIGNMENT": 16, "OUT_ALIGNMENT": 16, "RUN": False,
         "ELEMENTS_PER_LANE": min(8, 16 // ITEM_SIZES[dtype]), "LANES": 64, "WARPS": 4,
     }  # fmt: skip
     if contiguous:

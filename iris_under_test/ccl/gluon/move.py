@@ -22,7 +22,7 @@ def move_kernel(
     FROM: gl.constexpr, TO: gl.constexpr, OP: gl.constexpr, SHARED: gl.constexpr, STRIDING: gl.constexpr,
     IN_PLACE: gl.constexpr, SIZE: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     GROUP_M: gl.constexpr, NUM_XCDS: gl.constexpr, CHUNK: gl.constexpr,
-    IN_ALIGNMENT: gl.constexpr, OUT_ALIGNMENT: gl.constexpr,
+    IN_ALIGNMENT: gl.constexpr, OUT_ALIGNMENT: gl.constexpr, RUN: gl.constexpr,
     ELEMENTS_PER_LANE: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """See ``move_steps.move``."""
@@ -30,5 +30,5 @@ def move_kernel(
     move(
         context, pads, input_ptr, output_ptr, lanes, M, N, in_m, in_n, out_m, out_n, in_step, out_step,
         tiles_m, tiles_n, member, root, FROM, TO, OP, SHARED, STRIDING, IN_PLACE, SIZE, BLOCK_M, BLOCK_N,
-        GROUP_M, NUM_XCDS, CHUNK, IN_ALIGNMENT, OUT_ALIGNMENT,
+        GROUP_M, NUM_XCDS, CHUNK, IN_ALIGNMENT, OUT_ALIGNMENT, RUN,
     )  # fmt: skip
