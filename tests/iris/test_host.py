@@ -229,7 +229,7 @@ def all_gather_refuses_bad_arguments(ctx, rank, num_ranks):
     source = ctx.zeros(4, 8)
     target = ctx.zeros(4 * num_ranks, 8)
     gather = ctx.ccl.all_gather
-    with pytest.raises(ValueError, match=r"\(8, 8\).*got \(4, 8\)"):
+    with pytest.raises(ValueError, match=r"input \(4, 8\) and output \(4, 8\) do not fit"):
         gather(ctx.zeros(4, 8), source)
     with pytest.raises(ValueError, match="float16"):
         gather(ctx.zeros(4 * num_ranks, 8, dtype=torch.float16), source)

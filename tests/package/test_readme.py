@@ -20,10 +20,10 @@ from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
-# test_allocators.py and test_bench.py of tests/iris.
+# test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
-    "memory.md", "measuring.md", "collectives.md",
+    "memory.md", "measuring.md", "collectives.md", "fused.md", "tile-collectives.md",
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE)]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
