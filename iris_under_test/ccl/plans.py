@@ -132,7 +132,19 @@ def prepare_move(
 
     def launch() -> None:
         if rows * columns and not (plan.target == "others" and members.size == 1):
-            _launch(plan, output, source, (rows, columns), members, config, (block_m, block_n), op, root, in_place)
+            _launch(
+                plan,
+                output,
+                source,
+                (rows, columns),
+                members,
+                config,
+                (block_m, block_n),
+                op,
+                root,
+                in_place,
+                given.dtype,
+            )
 
     return ", ".join(told), launch
 
@@ -237,6 +249,7 @@ def _launch(
     op: ReduceOp,
     root: int,
     in_place: bool,
+    payload: torch.dtype,
 ) -> None:
     # Not at import: the one needs Gluon, and only its callers should.
     if config.use_gluon:
@@ -275,7 +288,7 @@ def _launch(
         in_place, members.size, *tile, config.swizzle_size, config.num_xcds, config.chunk_size,
         math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16), one_run,
         *lane_layout(config, tile[0] * tile[1], source.element_size()),
-        algorithm=plan.op, rank=members.ranks[members.rank], dtype=source.dtype, **compiler_options(config),
+        algorithm=plan.op, rank=members.ranks[members.rank], dtype=payload, **compiler_options(config),
     )  # fmt: skip
 
 
