@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -76,17 +77,22 @@ class SourceFiles:
 
 
 def current_file(path: str) -> str:
-    """The file that this process imports as the module that ``path`` names, or ``path`` if it imports no such module.
+    """The file that this process has imported with the longest common tail, folder and name at least; else ``path``.
 
     Triton's cache is keyed by the text and the first line of functions, not by their files: a listing may have been
     compiled from another checkout, which has moved on or is gone. Its text and lines are those of the module here.
     """
-    parts = Path(path).with_suffix("").parts
-    for start in range(len(parts) - 1):
-        module = sys.modules.get(".".join(parts[start:]))
-        if file := getattr(module, "__file__", None):
-            return str(file)
-    return path
+    name, longest, found = f"/{Path(path).name}", 1, path
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and file.endswith(name) and (shared := _common_tail(file, path)) > longest:
+            longest, found = shared, file
+    return found
+
+
+def _common_tail(one: str, other: str) -> int:
+    pairs = zip(reversed(Path(one).parts), reversed(Path(other).parts), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _marked(path: str, line: int) -> bool | None:

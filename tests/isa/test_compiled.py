@@ -1,11 +1,14 @@
 """Fingerprints of listings that Triton has just compiled for gfx942 (no GPU needed, about a second each)."""
 
 import re
+import sys
+import types
 from dataclasses import dataclass
 
 import pytest
 
 from harness.isa import executed, fingerprint, remote_mismatch, remote_widths
+from harness.isa.sources import current_file
 from tests.isa import kernels
 
 
@@ -115,3 +118,12 @@ def test_a_listing_from_another_checkout_is_read_with_the_source_at_hand():
     moved = re.sub(r'"[^"]*/tests/isa"', '"/elsewhere/checkout/tests/isa"', text)
     assert moved != text
     assert fingerprint(moved) == fingerprint(text)
+
+
+def test_a_checkout_that_is_gone_is_found_by_folder_and_name_but_never_by_name_alone(monkeypatch, tmp_path):
+    """Programs of the examples are imported without a package: ``gluon/work.py`` is the module ``work``."""
+    module = types.ModuleType("work")
+    module.__file__ = str(tmp_path / "gluon" / "work.py")
+    monkeypatch.setitem(sys.modules, "work", module)
+    assert current_file("/gone/examples/gluon/work.py") == module.__file__
+    assert current_file("/gone/examples/triton/work.py") == "/gone/examples/triton/work.py"
