@@ -224,11 +224,6 @@ class Launch:
         self.readings += 1
         return self.readings * 10
 
-    def memory_image(self) -> bytes:
-        """The memory that the launch can reach, as one value: to see whether anything changed."""
-        parts = [ctypes.string_at(a.address, a.size) for a in self.table.allocations]
-        return b"".join(parts)
-
     def group_id(self, group: int) -> tuple[int, int, int]:
         """Work-group number to (x, y, z)."""
         x, y, _ = self.grid

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.isa.sources import Frame, SourceFiles, current_file, parse_frames
 
@@ -40,12 +40,14 @@ class Position:
     def __init__(self) -> None:
         self.files: dict[int, str] = {}
         self.frames: tuple[Frame, ...] = ()
+        self._paths: dict[str, set[str]] = {}  # by name
 
     def read(self, line: str) -> bool:
         """Take in a stripped line; True when it was a ``.file`` or ``.loc`` directive."""
         if match := FILE.match(line):
             number, path = listed_file(match)
             self.files[number] = path
+            self._paths.setdefault(os.path.basename(path), set()).add(path)
         elif match := _LOC.match(line):
             number, row, column = (int(value) for value in match.groups())
             # The numbers name the innermost file; the comment names the rest of the inline chain, without folders.
@@ -58,8 +60,8 @@ class Position:
 
     def _path(self, name: str) -> str:
         """The path of a file that is named without its folder, if only one comes into question."""
-        paths = {path for path in self.files.values() if Path(path).name == Path(name).name}
-        return paths.pop() if len(paths) == 1 else name
+        paths = self._paths.get(os.path.basename(name), ())
+        return next(iter(paths)) if len(paths) == 1 else name
 
 
 def listed_file(match: re.Match[str]) -> tuple[int, str]:

@@ -7,7 +7,6 @@ takes the place that it has there. Where the PTX has no such access, or several 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections import Counter
@@ -153,14 +152,11 @@ def _instructions(text: str) -> Iterator[Instruction]:
         if place := _PLACE.match(line):
             if not fresh:
                 frames = []
-            frames.append(Frame(_current_file(place[1]), int(place[2]), 0))
+            frames.append(Frame(current_file(place[1]), int(place[2]), 0))
             fresh = True
         elif match := _INSTRUCTION.match(line):
             fresh = False
             yield Instruction(match[1], " ".join(match[2].split()), tuple(frames))
-
-
-_current_file = functools.lru_cache(maxsize=256)(current_file)
 
 
 def _normalised(code: list[Instruction]) -> str:

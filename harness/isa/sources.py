@@ -17,6 +17,7 @@ Where = Literal["remote", "local", "unattributed"]
 _MARK = re.compile(r"#\s*remote\b")
 _PLACE = re.compile(r"^(?P<file>.*):(?P<line>\d+):(?P<column>\d+)$")
 _SEPARATOR = re.compile(r"\s*@\s*\[?\s*")
+_current_files: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Frame:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_frames(chain: str) -> tuple[Frame, ...]:
     """Frames of ``a.py:1:2 @[ b.py:3:4 @[ c.py:5:6 ] ]`` (or the same without brackets), innermost first."""
     frames = []
@@ -82,12 +84,16 @@ def current_file(path: str) -> str:
     Triton's cache is keyed by the text and the first line of functions, not by their files: a listing may have been
     compiled from another checkout, which has moved on or is gone. Its text and lines are those of the module here.
     """
-    name, longest, found = f"/{Path(path).name}", 1, path
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and file.endswith(name) and (shared := _common_tail(file, path)) > longest:
-            longest, found = shared, file
-    return found
+    if path not in _current_files:
+        name, longest, found = f"/{Path(path).name}", 1, path
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__dict__", {}).get("__file__")
+            if isinstance(file, str) and file.endswith(name) and (shared := _common_tail(file, path)) > longest:
+                longest, found = shared, file
+        if found == path and not Path(path).exists():
+            return path  # its module may yet be imported
+        _current_files[path] = found
+    return _current_files[path]
 
 
 def _common_tail(one: str, other: str) -> int:
