@@ -47,6 +47,11 @@ class Kernel:
     def programs(self) -> int:
         return int(self.fields.get("comm_sms", 1))
 
+    @property
+    def rows(self) -> int:
+        """Of a tile; COLUMNS is its width."""
+        return int(self.fields.get("block_size_m", ROWS))
+
 
 def _around(rank: Rank, tensors: Sequence[torch.Tensor], config: Config) -> None:
     """Every rank sends to the next one."""
@@ -72,10 +77,12 @@ def _all_reduce(variant: str, loads: int | None, stores: int | None, sharers: in
 
 
 _ONE, _ROWS, _COLUMNS = (1, 1), (RANKS, 1), (1, RANKS)
+_LARGE = {"block_size_m": 4 * ROWS}
 
 KERNELS = {
     "flat-2D all_gather": Kernel(flat_2d.launch, (_ROWS, _ONE), 1, RANKS, languages=("gluon",)),
     "all_gather": Kernel("all_gather", (_ROWS, _ONE), 1, RANKS),
+    "all_gather, 4 x the tile": Kernel("all_gather", (_ROWS, _ONE), 1, RANKS, fields=_LARGE),
     "all_gather, partitioned": Kernel(
         "all_gather",
         (_ROWS, _ONE),
@@ -93,6 +100,9 @@ KERNELS = {
     "all_reduce spinlock": _all_reduce("spinlock", None, None, count=1),
     "reduce": Kernel("reduce", (_ONE, _ONE), RANKS, 1, sharers=RANKS),
     "broadcast": Kernel("broadcast", (_ONE,), 1, RANKS - 1, sharers=RANKS - 1, count=RANKS - 1),
+    "broadcast, 4 x the tile": Kernel(
+        "broadcast", (_ONE,), 1, RANKS - 1, sharers=RANKS - 1, count=RANKS - 1, fields=_LARGE
+    ),
     "scatter": Kernel("scatter", (_ONE, _ROWS), RANKS, RANKS),
     "gather": Kernel("gather", (_ROWS, _ONE), RANKS, RANKS),
     "send and receive": Kernel(_around, (_ONE, _ONE), 1, 1, count=1),
@@ -109,7 +119,7 @@ KERNELS = {
 
 def launch(kernel: Kernel, language: str, tiles: int) -> None:
     """On every rank of a new world, with ``tiles`` tiles for each program."""
-    m, n = ROWS * tiles * kernel.sharers, COLUMNS
+    m, n = kernel.rows * tiles * kernel.sharers, COLUMNS
     shapes = [(int(rows * m), int(columns * n)) for rows, columns in kernel.shapes]
     world = World(RANKS, 4 * sum(rows * columns * kernel.dtype.itemsize for rows, columns in shapes) + (1 << 20))
     tensors = [world.tensors(shape, kernel.dtype) for shape in shapes]

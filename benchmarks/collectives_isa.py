@@ -24,7 +24,7 @@ from typing import Any
 
 import triton
 
-from benchmarks.collective_kernels import COLUMNS, KERNELS, RANKS, ROWS, WARPS, Kernel, launch
+from benchmarks.collective_kernels import COLUMNS, KERNELS, RANKS, WARPS, Kernel, launch
 from benchmarks.device_isa import TARGETS
 from harness import emulator, isa
 from harness.devices import launches
@@ -122,7 +122,7 @@ class Row:
 
     @property
     def _elements(self) -> int:
-        return self.kernel.count * ROWS * COLUMNS
+        return self.kernel.count * self.kernel.rows * COLUMNS
 
 
 def selected(only: Sequence[str] = ()) -> Iterator[tuple[str, str, Kernel]]:

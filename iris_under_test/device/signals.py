@@ -33,7 +33,7 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_hip
 
-from .fences import POLL_LIMIT, observe, pause, peek, poke, publish
+from .fences import POLL_LIMIT, observe, pause, poke, publish
 
 __all__ = ["MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
 
@@ -106,15 +106,12 @@ def wait(pads, member, SIZE: tl.constexpr, program, turn):
     """Returns when every member's same program has signalled ``turn``; what they did before is visible then."""
     row = _own_row(pads, SIZE, program)
     if is_hip():
-        late, polls = 1, 0
-        while late > 0:
-            late = 0
-            for other in tl.static_range(SIZE):
-                late += (peek(row + other) - turn < 0).to(tl.int32)
-            if late > 0:
-                pause()
+        late, polls = _someone_is_late(row, SIZE, turn), 0
+        while late != 0:
+            pause()
             polls += 1
             tl.device_assert(polls < POLL_LIMIT, "a member of the group has not arrived")
+            late = _someone_is_late(row, SIZE, turn)
         observe()
     else:
         # Lane i of the first warp waits for member i; the others wait for that warp.
@@ -151,3 +148,27 @@ def _own_row(pads, SIZE: tl.constexpr, program):
 @triton.jit
 def _row(pads, member, SIZE: tl.constexpr, program):
     return tl.load(pads + member).to(tl.pointer_type(tl.int32)) + program * SIZE
+
+
+@triton.jit
+def _someone_is_late(row, SIZE: tl.constexpr, turn):
+    """1 if a word of the row has not that turn yet, else 0, as memory has them now. AMD: lane i of each wavefront looks
+    at word i, so that all words cost one round trip to memory; lanes beyond the last word look at that."""
+    _, late = tl.inline_asm_elementwise(
+        """v_mbcnt_lo_u32_b32 $0, -1, 0
+        v_mbcnt_hi_u32_b32 $0, -1, $0
+        v_min_u32 $0, $3, $0
+        v_lshlrev_b32 $0, 2, $0
+        global_load_dword $0, $0, $2 sc0 sc1
+        s_waitcnt vmcnt(0)
+        v_sub_u32 $0, $0, $4
+        v_cmp_gt_i32 vcc, 0, $0
+        s_cmp_lg_u64 vcc, 0
+        s_cselect_b32 $1, 1, 0""",
+        "=&v,=s,s,s,s,~{vcc},~{scc},~{memory}",
+        [row.to(tl.int64), tl.cast(SIZE - 1, tl.int32), turn],
+        (tl.int32, tl.int32),
+        is_pure=False,
+        pack=1,
+    )
+    return late

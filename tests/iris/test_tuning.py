@@ -158,6 +158,15 @@ def test_an_amd_gpu_has_the_defaults_until_somebody_measures():
         assert chosen("all_to_all", arch=arch) == Config(block_size_n=128)
 
 
+def test_an_amd_gpu_has_larger_tiles_for_what_is_large_and_only_moved():
+    """One wait for the peers' stores per tile, since loads are counted behind stores: fewer, larger tiles."""
+    for arch in ("gfx942", "gfx950"):
+        for op in ("all_gather", "broadcast"):
+            assert chosen(op, nbytes=2 * MIB, arch=arch) == Config()
+            large = chosen(op, nbytes=128 * MIB, arch=arch)
+            assert large == Config(block_size_m=32, block_size_n=256)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
