@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import json
 import multiprocessing
 import os
@@ -20,20 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from benchmarks import rounds
 from conformance.rma import test_put
 from fixtures.check import Check
 from fixtures.ledger import Ledger
 from fixtures.options import Options
 from fixtures.requirement import ATTRIBUTE
 from harness import cases, devices, evidence
-from harness.devices import inventory
-from harness.ranks import RankGroup, leases
+from harness.ranks import RankGroup
 
 
 def options_of(device: devices.Device) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[fl
     ledger = Ledger(folder / f"evidence-{ranks}.jsonl", options)
     seconds = []
     with (
-        _gpus(device, ranks) as held_back,
+        rounds.gpus(device, ranks, print) as held_back,
         RankGroup(ranks, setup="fixtures.worker:setup", options=options_of(device), **held_back) as group,
     ):
         warm: set[int] = set()
@@ -106,19 +104,6 @@ def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[fl
     if verdicts != {evidence.Verdict.PASS}:
         sys.exit(f"the cases did not pass: {verdicts}")
     return seconds
-
-
-@contextlib.contextmanager
-def _gpus(device: devices.Device, ranks: int) -> Iterator[dict[str, Any]]:
-    """What a rank group is told of the GPUs that it alone uses; nothing for the emulated device."""
-    if device.name == "emulated":
-        yield {}
-        return
-    lease = leases.acquire(inventory.visible(device.name), ranks, 120, print)
-    try:
-        yield {"environment": lease.environment(device.name), "hold": lease.descriptors}
-    finally:
-        lease.release()
 
 
 def _every(held: Any, todo: list[Any]) -> Any:

@@ -12,11 +12,9 @@ each of the two alone, of which the larger is the floor for both; the share of t
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,13 +22,9 @@ import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.latency import _gpus as gpus
-from benchmarks.latency import _spread as spread
-from fixtures import implementation
-from fixtures.bench import DeviceClock, WallClock
-from harness import devices
+from benchmarks import rounds
+from fixtures.bench import clock_of
 from harness.oracles import reference
-from harness.ranks import RankGroup
 
 CALLS = 4
 HEAP_BYTES = 6 << 30
@@ -44,6 +38,9 @@ class Shape:
     n: int
     k: int
 
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n} x {self.k}"
+
 
 SHAPES = {"cuda": (Shape(8192, 8192, 8192), Shape(128, 8192, 8192)), "emulated": (Shape(64, 64, 64),)}
 SHAPES["rocm"] = SHAPES["cuda"]
@@ -56,6 +53,9 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "matmul_all_reduce": {"default": {}, **{v: {**WIDE, "all_reduce_variant": v} for v in ("one_shot", "atomic")}},
 }
 """Op -> name of a way to run it -> fields of its FusedConfig; without any, none is passed."""
+
+BESIDE = ("both", "matmul", "collective")
+"""What torch takes for the product and then the collective, and for each alone: names of a Problem's fields."""
 
 Run = Callable[[], object]
 
@@ -74,19 +74,64 @@ class Problem:
     right: Callable[[], torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One thing that is timed: a way to run the fused op, or one of ``BESIDE``."""
+
+    op: str
+    shape: Shape
+    way: str
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.shape}: {self.way}"
+
+    def beside(self, way: str) -> Cell:
+        """The same product in another way."""
+        return replace(self, way=way)
+
+
+def cells_on(device: str) -> tuple[Cell, ...]:
+    """All cells of a device, those of one product side by side."""
+    return tuple(
+        Cell(op, shape, way) for shape in SHAPES[device] for op, ways in WAYS.items() for way in (*BESIDE, *ways)
+    )
+
+
 class Products:
-    """One rank: its instance, its clock, and the cells that are ready to be timed."""
+    """One rank: its instance, its clock, its problems, and the cells that are ready to be timed."""
 
     def __init__(self, rank: int, ranks: int, device: Any, under_test: Any) -> None:
         self.rank, self.ranks, self.device = rank, ranks, device
+        self.cells = {str(cell): cell for cell in cells_on(device.name)}
         self.config = under_test.module.ops.FusedConfig
         self.emulated = device.name == "emulated"
         self.iris = under_test.iris(heap_size=(16 << 20) if self.emulated else HEAP_BYTES)
-        self.clock: Any = WallClock() if self.emulated else DeviceClock(self.iris.get_device())
-        self.runs: dict[str, tuple[Callable[[], None], Problem | None]] = {}
+        self.clock = clock_of(self.iris.get_device())
+        self.problems: dict[tuple[str, Shape], Problem] = {}
+        self.runs: dict[str, Callable[[], None]] = {}
 
-    def problem(self, op: str, shape: Shape) -> Problem:
-        """The tensors of an op on a shape, filled; collective."""
+    def problem(self, cell: Cell) -> Problem:
+        """The tensors of its op and shape, made with its first cell; collective."""
+        made = self.problems.get((cell.op, cell.shape))
+        if made is None:
+            made = self.problems[cell.op, cell.shape] = self._problem(cell.op, cell.shape)
+            made.both()
+        return made
+
+    def call(self, cell: Cell) -> Run:
+        """What makes the call of a cell; collective."""
+        problem = self.problem(cell)
+        if cell.way in BESIDE:
+            run: Run = getattr(problem, cell.way)
+            return run
+        fields = {**WAYS[cell.op][cell.way], **(EMULATED if self.emulated else {})}
+        config = self.config(**fields) if fields else None
+        matrices = (problem.output, problem.a, problem.b)
+        workspace = getattr(self.iris.ops, f"{cell.op}_preamble")(*matrices, config=config)
+        fused = getattr(self.iris.ops, cell.op)
+        return lambda: fused(*matrices, async_op=True, config=config, workspace=workspace)
+
+    def _problem(self, op: str, shape: Shape) -> Problem:
         m, n, k, ranks = shape.m, shape.n, shape.k, self.ranks
         if op == "matmul_all_gather":
             a, b = self._whole(m // ranks, k), self._whole(k, n)
@@ -139,27 +184,13 @@ class Products:
         mine = part.new_empty(m // ranks, n)
         # Rows, or columns where there is but one row of tiles: with these blocks a share is a whole band of the output.
         band = 0 if m > 256 or self.emulated else 1
-        scatter = _reduce_scatter if not self.emulated else lambda into, given: dist.all_reduce(given)
         return Problem(
             c, a, b,
             matmul=lambda: torch.matmul(a, b, out=part),
-            collective=lambda: scatter(mine, part),
-            both=lambda: scatter(mine, torch.matmul(a, b, out=part)),
+            collective=lambda: dist.reduce_scatter_tensor(mine, part),
+            both=lambda: dist.reduce_scatter_tensor(mine, torch.matmul(a, b, out=part)),
             right=lambda: torch.all(c.chunk(ranks, band)[self.rank] == total.chunk(ranks, band)[self.rank]),
         )  # fmt: skip
-
-    def ready(self, name: str, call: Run, problem: Problem | None = None) -> None:
-        """Warms a cell up, and captures it on GPUs."""
-        for _ in range(2):
-            call()
-        self.device.synchronize()
-        reference.meet()
-
-        def calls() -> None:
-            for _ in range(CALLS):
-                call()
-
-        self.runs[name] = (calls if self.emulated else self.clock.captured(call, CALLS), problem)
 
     def _whole(self, rows: int, columns: int) -> torch.Tensor:
         """-1, 0 and 1."""
@@ -169,105 +200,64 @@ class Products:
 
 def setup(info: Mapping[str, Any], options: Mapping[str, Any]) -> Products:
     """Called once per rank process."""
-    device = devices.known(options["device"], options["arch"])
-    device.activate(info["local_rank"])
-    torch.set_num_threads(1)
-    return Products(info["rank"], info["world_size"], device, implementation.load(options["implementation"]))
+    return Products(info["rank"], info["world_size"], *rounds.on_rank(info, options))
 
 
-def prepare(bench: Products, _: object) -> list[tuple[str, str, str]]:
-    """Makes every cell; (op, shape, way) of those of the fused ops."""
-    found = []
-    for shape in SHAPES["emulated" if bench.emulated else "cuda"]:
-        for op, ways in WAYS.items():
-            problem, what = bench.problem(op, shape), f"{op} {shape.m} x {shape.n} x {shape.k}"
-            problem.both()
-            for name in ("both", "matmul", "collective"):
-                bench.ready(f"{what}: {name}", getattr(problem, name))
-            problem.both()
-            for way, fields in ways.items():
-                small = EMULATED if bench.emulated else {}
-                config = bench.config(**{**fields, **small}) if fields or small else None
-                matrices = (problem.output, problem.a, problem.b)
-                workspace = getattr(bench.iris.ops, f"{op}_preamble")(*matrices, config=config)
-                fused = getattr(bench.iris.ops, op)
+def cells(bench: Products, _: object) -> list[str]:
+    """The names of all cells."""
+    return list(bench.cells)
 
-                def call(
-                    fused: Any = fused, config: Any = config, given: Any = matrices, held: Any = workspace
-                ) -> None:
-                    fused(*given, async_op=True, config=config, workspace=held)
 
-                bench.ready(f"{what}: {way}", call, problem)
-                found.append((op, what.removeprefix(f"{op} "), way))
-    return found
+def prepare(bench: Products, name: str) -> None:
+    """Warm a cell up, and capture it on GPUs."""
+    call = bench.call(bench.cells[name])
+    for _ in range(2):
+        call()
+    bench.device.synchronize()
+    reference.meet()
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            call()
+
+    bench.runs[name] = calls if bench.emulated else bench.clock.captured(call, CALLS)
 
 
 def measure(bench: Products, name: str) -> float:
     """Seconds of one call of a cell."""
-    run, problem = bench.runs[name]
-    if problem is not None:
+    cell = bench.cells[name]
+    problem = bench.problem(cell)
+    if cell.way not in BESIDE:
         problem.output.zero_()
-    run_check = problem.right if problem is not None else lambda: torch.tensor(True)
     bench.device.synchronize()
     reference.meet()
-    seconds, right = bench.clock.time(run, run_check)
+    seconds, right = bench.clock.time(bench.runs[name], problem.right)
     bench.device.drain_launches()
-    if not right:
-        sys.exit(f"rank {bench.rank}: {name} gave another result than torch")
-    return float(seconds) / CALLS
+    if cell.way not in BESIDE and not right:
+        raise RuntimeError(f"{name} gave another result than torch")
+    return seconds / CALLS
 
 
 def main() -> None:
     """See the module docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="emulated", choices=("emulated", "cuda", "rocm"))
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
-    arguments = parser.parse_args()
-    device = devices.known(arguments.device)
-    options = {
-        "device": device.name,
-        "arch": device.arch,
-        "implementation": "iris_under_test",
-        "backend": device.backend,
-    }
-    with (
-        gpus(device, arguments.ranks) as held,
-        RankGroup(arguments.ranks, setup="benchmarks.fused:setup", options=options, **held) as group,
-    ):
-        cells = group.call("benchmarks.fused:prepare", None, deadline=300)[0]
-        wanted = [f"{op} {shape}: {way}" for op, shape, way in cells]
-        wanted += sorted({f"{op} {shape}: {way}" for op, shape, _ in cells for way in ("both", "matmul", "collective")})
-        times: dict[str, list[float]] = {name: [] for name in wanted}
-        for _ in range(arguments.repeat):
-            for name in wanted:
-                times[name].append(max(group.call("benchmarks.fused:measure", name, deadline=60)))
-    figures = {name: spread(seconds) for name, seconds in times.items()}
-    _show(cells, figures, arguments.ranks)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"device": device.name, "ranks": arguments.ranks, "microseconds": figures}, file, indent=1)
+    given = rounds.options(__doc__, (1, 2, 4, 8))
+    _show(rounds.run("benchmarks.fused", given), given)
 
 
-def _show(cells: list[tuple[str, str, str]], figures: Mapping[str, Mapping[str, float]], ranks: int) -> None:
+def _show(figures: rounds.Figures, given: Namespace) -> None:
     heads = ("op", "M x N x K", "way", "us", "p10-p90", "torch us", "ratio", "matmul us", "collective us", "hidden")
-    table = Table(*heads, title=f"{ranks} ranks, float16: us per call")
-    for op, shape, way in cells:
-        mine = figures[f"{op} {shape}: {way}"]
-        both, matmul, collective = (
-            figures[f"{op} {shape}: {name}"]["median"] for name in ("both", "matmul", "collective")
-        )
+    table = Table(*heads, title=f"{given.ranks} ranks, {given.device}, float16: us per call")
+    for cell in cells_on(given.device):
+        if cell.way in BESIDE:
+            continue
+        mine = figures[str(cell)]
+        both, matmul, collective = (figures[str(cell.beside(way))]["median"] for way in BESIDE)
         hidden = (matmul + collective - mine["median"]) / min(matmul, collective)
         table.add_row(
-            op, shape, way, f"{mine['median']:.0f}", f"{mine['p10']:.0f}-{mine['p90']:.0f}", f"{both:.0f}",
-            f"{both / mine['median']:.2f}", f"{matmul:.0f}", f"{collective:.0f}", f"{hidden:.0%}",
+            cell.op, str(cell.shape), cell.way, f"{mine['median']:.0f}", f"{mine['p10']:.0f}-{mine['p90']:.0f}",
+            f"{both:.0f}", f"{both / mine['median']:.2f}", f"{matmul:.0f}", f"{collective:.0f}", f"{hidden:.0%}",
         )  # fmt: skip
     Console(width=140).print(table)
-
-
-def _reduce_scatter(into: torch.Tensor, given: torch.Tensor) -> object:
-    return dist.reduce_scatter_tensor(into, given)
 
 
 if __name__ == "__main__":

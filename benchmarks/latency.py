@@ -1,6 +1,6 @@
 """Latency of put, get, atomic_add and device_barrier, each beside its floor in the same run.
 
-    python -m benchmarks.latency [--device cuda] [--ranks 8] [--repeat 10]
+    python -m benchmarks.latency [--device cuda] [--ranks 8] [--repeat 10] [--json FILE]
 
 How it is timed. Every cell is a device graph (on GPUs), replayed between two events behind an all_reduce that lines the
 ranks up. A cell is made twice, with few and with many steps; the difference of the two times, divided by the
@@ -20,14 +20,10 @@ barrier: an empty kernel, and torch.distributed's all_reduce of one element.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from rich.console import Console
@@ -35,12 +31,9 @@ from rich.table import Table
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from fixtures import implementation
-from fixtures.bench import DeviceClock, WallClock
-from harness import devices
-from harness.devices import inventory
+from benchmarks import rounds
+from fixtures.bench import WallClock, clock_of
 from harness.oracles import reference
-from harness.ranks import RankGroup, leases
 
 CELLS, SPACING, SEED = 16384, 64, 0
 FEW, MANY = 20, 120
@@ -113,7 +106,7 @@ class Latency:
         self.played = torch.zeros(1, dtype=torch.int32, device=where)
         self.first, self.last = torch.zeros(2, 1, dtype=torch.int32, device=where)
         self.token = torch.zeros(1, device=where)
-        self.clock: Any = WallClock() if where.type == "cpu" else DeviceClock(where)
+        self.clock = clock_of(where)
         self.ready: dict[tuple[str, int], Callable[[], None]] = {}
 
     def cells_of(self) -> dict[str, tuple[Steps, Callable[[int], bool]]]:
@@ -179,30 +172,31 @@ class Latency:
 
 def setup(info: Mapping[str, Any], options: Mapping[str, Any]) -> Latency:
     """Called once per rank process."""
-    device = devices.known(options["device"], options["arch"])
-    device.activate(info["local_rank"])
-    torch.set_num_threads(1)
-    return Latency(info["rank"], info["world_size"], device, implementation.load(options["implementation"]))
+    return Latency(info["rank"], info["world_size"], *rounds.on_rank(info, options))
 
 
-def prepare(bench: Latency, _: object) -> list[str]:
-    """Compile, warm up and capture every cell; the names of all."""
-    for name, (make, right) in bench.cells_of().items():
-        for steps in (FEW, MANY):
-            run = make(steps)
-            bench.restart()
-            bench.device.synchronize()
-            reference.meet()
-            run()
-            bench.device.synchronize()
-            reference.meet()
-            if not right(steps):
-                sys.exit(f"rank {bench.rank}: {name} with {steps} steps left wrong values")
-            bench.ready[name, steps] = run if isinstance(bench.clock, WallClock) else bench.clock.captured(run, 1)
-            bench.ready[name, steps]()
-            bench.device.synchronize()
-            reference.meet()
+def cells(bench: Latency, _: object) -> list[str]:
+    """The names of all cells."""
     return list(bench.cells_of())
+
+
+def prepare(bench: Latency, name: str) -> None:
+    """Compile, warm up and capture a cell, with few steps and with many."""
+    make, right = bench.cells_of()[name]
+    for steps in (FEW, MANY):
+        run = make(steps)
+        bench.restart()
+        bench.device.synchronize()
+        reference.meet()
+        run()
+        bench.device.synchronize()
+        reference.meet()
+        if not right(steps):
+            raise RuntimeError(f"{name} with {steps} steps left wrong values")
+        bench.ready[name, steps] = run if isinstance(bench.clock, WallClock) else bench.clock.captured(run, 1)
+        bench.ready[name, steps]()
+        bench.device.synchronize()
+        reference.meet()
 
 
 def measure(bench: Latency, name: str) -> float:
@@ -223,69 +217,26 @@ def measure(bench: Latency, name: str) -> float:
         bench.device.synchronize()
         reference.meet()
         if not fine:
-            sys.exit(f"rank {bench.rank}: {name} with {steps} steps left wrong values")
+            raise RuntimeError(f"{name} with {steps} steps left wrong values")
     bench.device.drain_launches()
     return (seconds[MANY] - seconds[FEW]) / (MANY - FEW) / bench.ways(name)
 
 
 def main() -> None:
     """See the module docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="emulated", choices=("emulated", "cuda", "rocm"))
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
-    arguments = parser.parse_args()
-    device = devices.known(arguments.device)
-    options = {
-        "device": device.name,
-        "arch": device.arch,
-        "implementation": "iris_under_test",
-        "backend": device.backend,
-    }
-    with (
-        _gpus(device, arguments.ranks) as held,
-        RankGroup(arguments.ranks, setup="benchmarks.latency:setup", options=options, **held) as group,
-    ):
-        names = group.call("benchmarks.latency:prepare", None, deadline=300)[0]
-        times: dict[str, list[float]] = {name: [] for name in names}
-        for round_ in range(arguments.repeat):
-            print(f"round {round_ + 1} of {arguments.repeat}", file=sys.stderr)
-            for name in names:
-                # The slowest rank; of the rally, those who play.
-                times[name].append(max(group.call("benchmarks.latency:measure", name, deadline=60)))
-    figures = {name: _spread(seconds) for name, seconds in times.items()}
-    _show(figures, arguments)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"device": device.name, "ranks": arguments.ranks, "microseconds": figures}, file, indent=1)
+    given = rounds.options(__doc__, range(1, 65))
+    _show(rounds.run("benchmarks.latency", given), given)
 
 
-def _show(figures: Mapping[str, Mapping[str, float]], arguments: argparse.Namespace) -> None:
-    table = Table("what", "median", "p10-p90", "ratio", "to", title=f"{arguments.ranks} ranks: us per step")
+def _show(figures: rounds.Figures, given: Namespace) -> None:
+    title = f"{given.ranks} ranks, {given.device}: us per step"
+    table = Table("what", "median", "p10-p90", "ratio", "to", title=title)
     for name, figure in figures.items():
         beside = {"device_barrier": "torch all_reduce of 1"}.get(name, name.replace("remote", "local"))
         ratio = "" if beside == name else f"{figure['median'] / figures[beside]['median']:.2f}"
         spread = f"{figure['p10']:.2f}-{figure['p90']:.2f}"
         table.add_row(name, f"{figure['median']:.2f}", spread, ratio, beside if ratio else "")
     Console().print(table)
-
-
-def _spread(seconds: list[float]) -> dict[str, float]:
-    low, median, high = np.percentile([1e6 * second for second in seconds], [10, 50, 90]).tolist()
-    return {"median": median, "p10": low, "p90": high}
-
-
-@contextlib.contextmanager
-def _gpus(device: Any, ranks: int) -> Iterator[dict[str, Any]]:
-    if device.name == "emulated":
-        yield {}
-        return
-    lease = leases.acquire(inventory.visible(device.name), ranks, 120, print)
-    try:
-        yield {"environment": lease.environment(device.name), "hold": lease.descriptors}
-    finally:
-        lease.release()
 
 
 def _times(call: Callable[[], Any]) -> Steps:

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from benchmarks.latency import Latency, _spread
+from benchmarks.latency import Latency
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,3 @@ from benchmarks.latency import Latency, _spread
 )
 def test_only_a_put_between_two_ranks_comes_back(name, ranks, wanted):
     assert Latency.ways(types.SimpleNamespace(ranks=ranks), name) == wanted
-
-
-def test_the_spread_is_that_of_percentiles():
-    assert _spread([second * 1e-6 for second in range(11)]) == pytest.approx({"median": 5, "p10": 1, "p90": 9})
