@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,15 +87,22 @@ class Request:
             )
         if TORCH_LIMITED in self.backends and (self.tune or self.cus == (None,)):
             raise UsageError(f"{TORCH_LIMITED} needs CU counts, such as --cus 4:128")
+        if self.tune and not set(self.backends) & set(OURS):
+            raise UsageError(f"--tune is for {' and '.join(OURS)}: name one of them in --backends")
+        if self.cus != (None,) and set(self.backends) == {TORCH}:
+            raise UsageError(f"--cus is for {', '.join((TORCH_LIMITED, *OURS))}: name one of them in --backends")
         largest = self.sizes[-1]
         if self.device == "emulated" and largest > MOST_EMULATED_BYTES:
             raise UsageError(
                 f"{size_text(largest)} would take the emulated device far too long: "
                 f"use --sizes up to {size_text(MOST_EMULATED_BYTES)}, or a GPU"
             )
-        layouts = self.layouts()
-        if len({layout.size for layout in layouts}) < len(layouts):
-            raise UsageError(f"two of the sizes are the same once rounded to 16 bytes for each of {self.ranks} ranks")
+        for (one, first), (other, second) in itertools.pairwise(zip(self.sizes, self.layouts(), strict=True)):
+            if first.size == second.size:
+                raise UsageError(
+                    f"{size_text(one)} and {size_text(other)} are both {size_text(first.size)} once rounded down for "
+                    f"{self.op} on {self.ranks} ranks: leave one of them out"
+                )
 
     @property
     def emulated(self) -> bool:

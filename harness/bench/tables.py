@@ -21,7 +21,7 @@ from harness.bench.results import Results, Size
 from harness.errors import UsageError
 
 SCHEMA = 1
-KEYS = ("arch", "op", "use_gluon", "element_size", "world_size", "bytes")
+KEYS = {"arch": str, "op": str, "use_gluon": bool, "element_size": int, "world_size": int, "bytes": int}
 """Two entries that are the same in these are for the same purpose."""
 
 Entry = dict[str, Any]
@@ -77,10 +77,18 @@ def _read(path: Path) -> list[Entry]:
             f"--tune {path}: it exists, and is no table of configurations ({error}): name another file"
         ) from error
     entries: Any = plain.get("entries") if isinstance(plain, dict) and plain.get("schema") == SCHEMA else None
-    fine = isinstance(entries, list) and all(isinstance(entry, dict) and set(KEYS) <= set(entry) for entry in entries)
-    if not fine:
+    if not isinstance(entries, list):
         raise UsageError(f"--tune {path}: it exists, and is no table of configurations: name another file")
-    return list(entries)
+    for number, entry in enumerate(entries):
+        wrong = [
+            name for name, kind in KEYS.items() if not isinstance(entry, dict) or type(entry.get(name)) is not kind
+        ]
+        if wrong:
+            raise UsageError(
+                f"--tune {path}: it exists, and is no table of configurations (entry {number} has no, or a wrong, "
+                f"{wrong[0]}): name another file"
+            )
+    return entries
 
 
 def _key(entry: Entry) -> tuple[Any, ...]:

@@ -81,10 +81,8 @@ def check_requests(
         ranks = EMULATED_RANKS if device == "emulated" else len(inventory.visible(device))
     if not 1 <= ranks <= preflight.MOST_RANKS:
         raise UsageError(f"{ranks} is no rank count: use 1 to {preflight.MOST_RANKS}")
-    if tune is not None:
-        if cus is not None:
-            raise UsageError("--tune tries CU counts of its own: leave --cus out")
-        tables.check(tune)
+    if tune is not None and cus is not None:
+        raise UsageError("--tune tries CU counts of its own: leave --cus out")
     requests = [
         Request(
             op=op,
@@ -104,6 +102,8 @@ def check_requests(
         for op, dtype in itertools.product(ops, _words("dtype", dtype))
     ]
     preflight.check_software(asked.device, asked.arch, (ranks,))
+    if tune is not None:
+        tables.check(tune)  # makes its folder: when nothing else is wrong any more
     return requests
 
 

@@ -261,6 +261,8 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
         (["all", "--dtype", "fp16,fp16"], "dtype twice", "fp16"),
         (["all_gather", "--tune", "a-file"], "a-file", "another file"),
         (["all_gather", "--tune", "t.json", "--cus", "4"], "--tune", "leave --cus out"),
+        (["all_gather", "--tune", "folder/t.json", "--dtype", "fp8"], "'fp8'", "fp16"),
+        (["all_gather", "--tune", "folder/t.json", "--backends", "nccl"], "--tune", "gluon and triton"),
         (["all_gather", "--backends", "nccl-ctas", "--cus", "4"], "nccl-ctas", "leave it out"),
         (["all_gather", "--backends", "nccl,mpi"], "'mpi'", "nccl, nccl-ctas, gluon, triton"),
         (["all_gather", "--sizes", "2MB"], "'2MB'", "2MiB:512MiB"),

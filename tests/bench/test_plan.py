@@ -77,7 +77,13 @@ def test_auto_once():
         ({"backends": ("nccl-ctas",), "cus": (None,)}, "needs CU counts"),
         ({"backends": ("nccl-ctas",), "tune": True}, "needs CU counts"),
         ({"sizes": (64,)}, "8 ranks need 128"),
-        ({"sizes": (128, 200)}, "the same once rounded"),
+        ({"sizes": (128, 200)}, "128 B and 200 B are both 128 B once rounded down for all_gather on 8 ranks"),
+        (
+            {"op": "reduce_scatter", "sizes": (2048, 3000)},
+            "2 KiB and 3,000 B are both 2 KiB once rounded down for reduce_scatter",
+        ),
+        ({"tune": True, "backends": ("nccl",)}, "--tune is for gluon and triton: name one"),
+        ({"backends": ("nccl",)}, "--cus is for nccl-ctas, gluon, triton: name one"),
         ({"device": "emulated", "sizes": (512 * MIB,)}, "far too long"),
     ],
 )

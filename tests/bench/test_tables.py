@@ -79,13 +79,27 @@ def test_the_library_reads_it(tmp_path, monkeypatch):
         assert config == Config(use_gluon=entry["use_gluon"], **entry["config"])
 
 
-@pytest.mark.parametrize("text", ["", "7", "{}", '{"schema": 1, "entries": [{}]}', '{"schema": 2, "entries": []}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "{}", '{"schema": 2, "entries": []}', '{"schema": 1, "entries": [{}]}', '{"schema": 1, "entries": [7]}'],
+)
 def test_a_file_that_is_something_else_is_left_alone(tmp_path, text):
     path = tmp_path / "mine.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"--tune .*mine\.json: it exists, and is no table"):
         tables.check(path)
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("bytes", "8192"), ("world_size", True), ("arch", None), ("op", ["all_gather"])]
+)
+def test_an_entry_that_cannot_stand_beside_others_is_told_before_anything_is_measured(tmp_path, name, value):
+    path = tmp_path / "mine.json"
+    _, (entry,) = tuned(fast(2))
+    path.write_text(json.dumps({"schema": 1, "entries": [entry, {**entry, name: value}]}))
+    with pytest.raises(UsageError, match=rf"entry 1 has no, or a wrong, {name}\): name another file"):
+        tables.check(path)
 
 
 def test_a_place_that_cannot_be_written():
