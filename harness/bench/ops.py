@@ -113,6 +113,16 @@ class Op:
         """Enqueue torch.distributed's op on a group, None for the world."""
         raise NotImplementedError
 
+    def _share(self, size: int, ranks: int, itemsize: int) -> int:
+        """Elements of one rank's share of ``size`` bytes, rounded down to 16 bytes."""
+        share = size // (ranks * _ALIGNMENT) * _ALIGNMENT
+        if share == 0:
+            raise self._too_small(size, ranks, ranks * _ALIGNMENT)
+        return share // itemsize
+
+    def _too_small(self, size: int, ranks: int, least: int) -> UsageError:
+        return UsageError(f"a size of {size} bytes is too small for {self.name}: {ranks} ranks need {least} or more")
+
 
 class AllGather(Op):
     """Every rank's rows, stacked by rank, on every rank."""
@@ -121,7 +131,7 @@ class AllGather(Op):
 
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:
         """As ``Op.layout``."""
-        rows, columns = _shape(_share(size, ranks, itemsize))
+        rows, columns = _shape(self._share(size, ranks, itemsize))
         shapes = (rows, columns), (rows * ranks, columns)
         return Layout(rows * columns * ranks * itemsize, *shapes, *shapes)
 
@@ -155,7 +165,7 @@ class AllToAll(Op):
 
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:
         """As ``Op.layout``."""
-        elements = _share(size, ranks, itemsize)
+        elements = self._share(size, ranks, itemsize)
         rows, columns = _shape(elements)
         ours, theirs = (rows, ranks * columns), (ranks, elements)
         return Layout(elements * ranks * itemsize, ours, ours, theirs, theirs)
@@ -192,7 +202,7 @@ class AllReduce(Op):
 
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:
         """As ``Op.layout``."""
-        shape = _shape(_share(size, ranks, itemsize) * ranks)
+        shape = _shape(self._share(size, ranks, itemsize) * ranks)
         return Layout(shape[0] * shape[1] * itemsize, shape, shape, (0, 0), shape)
 
     def bus_factor(self, ranks: int) -> float:
@@ -258,7 +268,7 @@ class ReduceScatter(Op):
         step = ranks * columns * itemsize
         rows = size // step * ranks
         if rows == 0:
-            raise UsageError(f"a size of {size} bytes is too small: {ranks} ranks need {step} or more")
+            raise self._too_small(size, ranks, step)
         while columns < _MOST_COLUMNS and rows % (2 * ranks * tile_rows * self.GROUP) == 0:
             rows, columns = rows // 2, columns * 2
         whole = rows, columns
@@ -303,7 +313,7 @@ class Broadcast(Op):
 
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:
         """As ``Op.layout``."""
-        shape = _shape(_share(size, ranks, itemsize) * ranks)
+        shape = _shape(self._share(size, ranks, itemsize) * ranks)
         return Layout(shape[0] * shape[1] * itemsize, (0, 0), shape, (0, 0), shape)
 
     def bus_factor(self, ranks: int) -> float:
@@ -338,7 +348,7 @@ OPS: dict[str, Op] = {op.name: op for op in (AllGather(), ReduceScatter(), AllTo
 def op_named(name: str) -> Op:
     """The op of that name; UsageError for another name."""
     if name not in OPS:
-        raise UsageError(f"there is no benchmark of {name!r}: choose among {', '.join(OPS)}")
+        raise UsageError(f"there is no benchmark of {name!r}: choose among {', '.join(OPS)}, or just all")
     return OPS[name]
 
 
@@ -349,14 +359,6 @@ def addend_bits(ranks: int, dtype: str) -> int:
 
 def _digits(dtype: str) -> int:
     return _SIGNIFICANT.get(dtype, 8 * ITEM_SIZES[dtype] - 1)
-
-
-def _share(size: int, ranks: int, itemsize: int) -> int:
-    """Elements of one rank's share of ``size`` bytes, rounded down to 16 bytes."""
-    share = size // (ranks * _ALIGNMENT) * _ALIGNMENT
-    if share == 0:
-        raise UsageError(f"a size of {size} bytes is too small: {ranks} ranks need {ranks * _ALIGNMENT} or more")
-    return share // itemsize
 
 
 def _shape(elements: int) -> Shape:

@@ -35,7 +35,7 @@ def check(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise UsageError(f"--tune {path}: cannot write there ({error.strerror or error})") from error
+        raise UsageError(f"--tune {path}: cannot write there ({error.strerror or error}): name another file") from error
 
 
 def found(results: Results, size: Size) -> list[Entry]:

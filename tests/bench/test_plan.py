@@ -72,7 +72,10 @@ def test_auto_once():
         ({"backends": ()}, "at most once"),
         ({"dtype": "fp8"}, "'fp8'"),
         ({"repeat": 0}, "--repeat 0"),
-        ({"op": "all_shuffle"}, "choose among all_gather, reduce_scatter, all_to_all, all_reduce, broadcast"),
+        (
+            {"op": "all_shuffle"},
+            "choose among all_gather, reduce_scatter, all_to_all, all_reduce, broadcast, or just all",
+        ),
         ({"backends": ("nccl-ctas",), "device": "emulated", "sizes": (4096,)}, "the emulated device has not"),
         ({"backends": ("nccl-ctas",), "cus": (None,)}, "needs CU counts"),
         ({"backends": ("nccl-ctas",), "tune": True}, "needs CU counts"),
@@ -152,7 +155,7 @@ def test_sizes_are_rounded_down(op, ranks, size, dtype):
     itemsize = plan.ITEM_SIZES[dtype]
     step = ranks * (64 * itemsize if op.name == "reduce_scatter" else 16)
     if size < step:
-        with pytest.raises(UsageError, match=f"{ranks} ranks need {step} or more"):
+        with pytest.raises(UsageError, match=f"too small for {op.name}: {ranks} ranks need {step} or more"):
             op.layout(size, ranks, itemsize)
         return
     layout = op.layout(size, ranks, itemsize)
