@@ -1,4 +1,4 @@
-"""All-reduce: the reduction of every member's input, on every member. Five algorithms; see ``all_reduce``."""
+"""All-reduce: the reduction of every member's input, on every member. Six algorithms; see ``all_reduce``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.ops import OPS
+from harness.bench.ops import OPS, op_named
+from harness.bench.plan import parse_sizes, size_text
 from harness.bench.run import HOPELESS
 from harness.cli import bench
 from harness.commands.bench import check_requests
@@ -100,3 +101,62 @@ def test_the_files_are_those_that_are_written():
 
 def test_the_page_names_no_machine():
     assert not re.search(r"/(work|opt|root|tmp|home)/|https?://", GUIDE)
+
+
+# docs/gpus.md: what is said of its table follows from its table
+
+GPUS = (ROOT / "docs/gpus.md").read_text(encoding="utf-8")
+RANKS, LINK_GB_S, ONCE_US = 4, 383, 0.70 + 2 * 2.05
+
+
+def table(first_head):
+    """Rows below the heading that begins so: first cell -> the others."""
+    lines = GPUS[GPUS.index(f"| {first_head} |") :].split("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+    return rows[0][1:], {row[0]: row[1:] for row in rows[1:]}
+
+
+def measured():
+    """(op, bytes) -> (us, times NCCL)."""
+    ops, rows = table("size")
+    return {
+        (op, parse_sizes(size)[0]): tuple(float(figure.replace(",", "")) for figure in re.findall(r"[\d.,]+", cell))
+        for size, cells in rows.items()
+        for op, cell in zip(ops, cells, strict=True)
+    }
+
+
+def test_what_the_page_of_gpus_says_is_missed():
+    found = measured()
+    assert {op for op, _ in found} == set(OPS)
+    assert min(ratio for _, ratio in found.values()) >= 1
+    small = {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
+    [said] = re.findall(r"Missed, of the aim of 1.5 times at 2 MiB and below: (.*?)\. Of the aim", GPUS, re.DOTALL)
+    assert " ".join(said.split()) == (
+        "reduce_scatter at all of them, broadcast below 2 MiB, where a member must read from a peer, or pass on what "
+        "it has read, and all_to_all at 8, 16 and 128 KiB"
+    )
+    sizes = {size for _, size in found if size <= 2 << 20}
+    assert small == {
+        *(("reduce_scatter", size) for size in sizes), *(("broadcast", size) for size in sizes if size < 2 << 20),
+        *(("all_to_all", size << 10) for size in (8, 16, 128)),
+    }  # fmt: skip
+    slow = [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0]) < 350]
+    assert f"Of the aim of 350 GB/s at 512 MiB: {' and '.join(slow)}." in " ".join(GPUS.split())
+
+
+def bus_gb_s(op, microseconds):
+    return op_named(op).bus_factor(RANKS) * (512 << 20) / microseconds / 1e3
+
+
+def test_the_floors_on_the_page_of_gpus():
+    found, (heads, rows) = measured(), table("op")
+    assert set(rows) == set(OPS)
+    for op, (_, *floors, bus) in rows.items():
+        for head, cell in zip(heads[1:-1], floors, strict=True):
+            [size] = parse_sizes(head)
+            floor, share = re.fullmatch(r"([\d.,]+) \((\d+)%\)", cell).groups()
+            wanted = ONCE_US + op_named(op).bus_factor(RANKS) * size / LINK_GB_S / 1e3
+            assert float(floor.replace(",", "")) == pytest.approx(wanted, abs=0.06), (op, size_text(size))
+            assert int(share) == pytest.approx(100 * wanted / found[op, size][0], abs=1.1)
+        assert float(bus) == pytest.approx(bus_gb_s(op, found[op, 512 << 20][0]), rel=1e-3)

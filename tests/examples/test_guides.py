@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import triton
 
+from iris_under_test.ccl.config import ALL_GATHER_VARIANTS, ALL_REDUCE_VARIANTS, Config
 from tests.examples.programs import ROOT, run
 from tests.iris.ranks import run_checks
 from tests.package.public_surface import names_of
@@ -133,6 +134,11 @@ def failures():
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_code_on_two_emulated_ranks(failures, name):
     assert failures[name] == "", failures[name]
+
+
+@pytest.mark.parametrize("variant", [*ALL_REDUCE_VARIANTS, *(set(ALL_GATHER_VARIANTS) - {Config.all_gather_variant})])
+def test_the_page_of_collectives_has_every_variant(variant):
+    assert f"`{variant}`" in COLLECTIVES.read_text(encoding="utf-8")
 
 
 def test_the_comparison_shows_programs_that_run():
