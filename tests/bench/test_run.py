@@ -241,6 +241,52 @@ def test_files(tmp_path):
     assert (rows[2]["status"], rows[2]["median_us"]) == ("wrong", "")
 
 
+def by_hand(**changes):
+    """Five rounds of 10, 20, ... 50 us of the slowest of two ranks, in no order; those of NCCL three times as long."""
+    found = results(**{"sizes": (2 << 20,), "cus": (4, 8), "eager": True, **changes})
+    for size in found.sizes:
+        size.calls = 1
+        for cell in size.cells:
+            times = 3 if cell.key.backend == "nccl" else 1
+            cell.rounds = [[times * 1e-5 * tens, times * 0.5e-5 * tens] for tens in (3, 1, 5, 2, 4)]
+    return found
+
+
+def test_the_figures_of_a_cell_are_what_they_are_called(tmp_path):
+    """2 MiB in 30 us, of which 7/8 travel; the 10th percentile of 10, 20, ... 50 is 14."""
+    found = by_hand()
+    figures = {
+        "median_us": 30, "p10_us": 14, "p90_us": 46, "algbw_gbs": 69.905, "busbw_gbs": 61.167, "ratio_to_nccl": 3,
+    }  # fmt: skip
+    writing.write(found, tmp_path)
+    _, cell, _ = json.loads((tmp_path / "bench.json").read_text())["sizes"][0]["cells"]
+    _, row, _ = csv.DictReader((tmp_path / "bench.csv").read_text().splitlines())
+    for plain in (cell, row):
+        assert {name: float(plain[name]) for name in figures} == pytest.approx(figures, rel=1e-4)
+    assert [time for ranks in cell["times_us"] for time in ranks] == pytest.approx(
+        [30, 15, 10, 5, 50, 25, 20, 10, 40, 20]
+    )
+    assert (row["rounds"], row["bytes"], row["cus"]) == ("5", str(2 << 20), "4")
+
+
+def test_what_is_drawn_is_bus_bandwidth_and_its_spread():
+    """GB/s of 30 us, between those of 46 and 14; NCCL's of 90 us lies across."""
+    found = by_hand()
+    middle, low, high = (2.097152e6 * 7 / 8 / us / 1e3 for us in (30, 46, 14))
+    for figure, places in (
+        (plots._against_cus(found, found.sizes[0]), [4, 8]),
+        (plots._against_size(found), [2 << 20]),
+    ):
+        [axes] = figure.axes
+        lines = {line.get_label(): line for line in axes.get_lines()}
+        assert list(lines["gluon"].get_xdata()) == places
+        assert lines["gluon"].get_ydata() == pytest.approx([middle] * len(places))
+        assert list(lines["nccl"].get_ydata()) == pytest.approx([middle / 3] * len(lines["nccl"].get_ydata()))
+        [shade] = [band for band in axes.collections if band.get_facecolor()[0][2] > 0.5]  # gluon's is the blue one
+        heights = shade.get_paths()[0].vertices[:, 1]
+        assert (min(heights), max(heights)) == pytest.approx((low, high))
+
+
 def test_earlier_results_are_moved_away_together(tmp_path):
     for number in range(2):
         (tmp_path / "bench.json").write_text(f"{number}")

@@ -42,6 +42,11 @@ def test_the_fastest_of_each_language_is_an_entry():
     assert found.good
 
 
+def test_an_entry_has_the_bytes_that_were_moved():
+    _, [entry] = tuned(fast(2), backends=("triton",), sizes=(8 * KIB + 100,))
+    assert entry["bytes"] == 8 * KIB
+
+
 def test_what_was_not_right_is_no_entry():
     found = results(tune=True, sizes=(8 * KIB,))
     assert tables.found(found, found.sizes[0]) == []
