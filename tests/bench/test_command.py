@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +339,26 @@ def test_differences_are_found_behind_the_first_piece(monkeypatch):
     output[13] = output[19] = 1
     assert rank_side._differing(output, expected) == (2, 13)
     assert rank_side._differing(expected, expected) == (0, -1)
+
+
+# On which tensors
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+@pytest.mark.parametrize("theirs", [False, True])
+def test_both_sides_work_on_all_of_a_size(op, theirs):
+    """Of buffers for larger ones the start; in place there is one tensor."""
+    layout = op.layout(1 << 14, 2, 2)
+    buffers = [torch.zeros(1 << 16, dtype=torch.uint8) for _ in range(2)]
+    rank = types.SimpleNamespace(dtype="fp16", op=op, _layout=layout)
+    output, source = rank_side.Bench._shaped(rank, buffers, theirs)
+    shapes = layout.shapes(theirs)
+    assert (output.shape, output.data_ptr()) == (shapes[0], buffers[0].data_ptr())
+    if op.in_place(theirs):
+        assert source is output
+    else:
+        assert (source.shape, source.data_ptr()) == (shapes[1], buffers[1].data_ptr())
+    assert max(output.nbytes, source.nbytes) == layout.size == 1 << 14
 
 
 # Which Config a cell has
