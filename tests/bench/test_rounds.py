@@ -1,8 +1,12 @@
-"""benchmarks/rounds.py, and what benchmarks/fused.py times, without ranks."""
+"""benchmarks/rounds.py, and what benchmarks/fused.py and latency.py time, without ranks."""
+
+import types
 
 import pytest
+import torch
 
-from benchmarks import fused, rounds
+from benchmarks import fused, latency, rounds
+from harness.oracles import reference
 from harness.ranks import RankCrash
 
 
@@ -70,6 +74,60 @@ def test_a_range_of_ranks_is_told_as_one(capsys):
 def test_options_that_are_right():
     given = rounds.options("", (1, 2, 4), ["--ranks", "4"])
     assert (given.device, given.ranks, given.repeat, given.json) == ("emulated", 4, 10, None)
+
+
+class Device:
+    synchronize = drain_launches = staticmethod(lambda: None)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """One rank, whose clock says that whatever it runs took 8 ms."""
+    monkeypatch.setattr(reference, "meet", lambda: None)
+
+    def time(run, check):
+        run()
+        return 8e-3, bool(check())
+
+    return types.SimpleNamespace(time=time)
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_a_fused_product_that_is_not_torchs_has_no_time(alone, left):
+    """Also where a product before was right: the output is cleared."""
+    cell = fused.cells_on("emulated")[len(fused.BESIDE)]
+    output = torch.full((2,), 3)
+
+    def run():
+        if left:
+            output.fill_(left)
+
+    problem = types.SimpleNamespace(output=output, right=lambda: torch.all(output == 3))
+    bench = types.SimpleNamespace(
+        cells={"it": cell}, problem=lambda cell: problem, device=Device, clock=alone, runs={"it": run}
+    )
+    with pytest.raises(RuntimeError, match="it gave another result than torch"):
+        fused.measure(bench, "it")
+    bench.runs["it"] = lambda: output.fill_(3)
+    assert fused.measure(bench, "it") == 8e-3 / fused.CALLS
+
+
+@pytest.mark.parametrize("wrong", [None, latency.FEW, latency.MANY])
+def test_a_latency_is_that_of_a_step_that_was_right(alone, wrong):
+    done = []
+    time = alone.time
+    alone.time = lambda run, check: (1e-3 + 2e-6 * run(), time(run, check)[1])
+    bench = types.SimpleNamespace(
+        cells_of=lambda: {"put 16 B remote": (None, lambda steps: steps != wrong)}, device=Device, clock=alone,
+        ready={("put 16 B remote", steps): lambda steps=steps: steps for steps in (latency.FEW, latency.MANY)},
+        restart=lambda: done.append("restart"), ways=lambda name: 2,
+    )  # fmt: skip
+    if wrong is None:
+        assert latency.measure(bench, "put 16 B remote") == pytest.approx(1e-6), "what is paid once falls out"
+        assert len(done) == 2
+    else:
+        with pytest.raises(RuntimeError, match=f"put 16 B remote with {wrong} steps left wrong values"):
+            latency.measure(bench, "put 16 B remote")
 
 
 @pytest.mark.parametrize("device", fused.SHAPES)

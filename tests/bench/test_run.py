@@ -183,6 +183,7 @@ def test_a_crash_costs_its_cell_and_the_others_are_made_ready_again():
         assert [cell.status for cell in size.cells] == ["ok", "ok", "failed", "ok", "failed"]
         assert [len(cell.times) for cell in size.cells] == [5, 5, 0, 5, 0]
     assert "SIGSEGV" in found.sizes[0].cells[2].detail
+    assert not found.good
     assert Counter(cell for cell, _ in ranks.timed) == {NCCL: 12, QUEUED: 10, GLUON8: 10}
 
 
@@ -197,6 +198,10 @@ def test_ranks_that_cannot_come_back_fail_the_size_and_not_for_ever():
 
     found = measured(Gone(crashes=[GLUON4]))
     assert {cell.status for size in found.sizes for cell in size.cells} == {"failed"}
+
+
+def test_what_was_not_run_is_not_good():
+    assert not results().good
 
 
 def test_a_stop_keeps_what_was_measured(tmp_path):
