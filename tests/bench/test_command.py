@@ -341,6 +341,27 @@ def test_differences_are_found_behind_the_first_piece(monkeypatch):
     assert rank_side._differing(expected, expected) == (0, -1)
 
 
+# What is checked behind the calls
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_nobody_needs_the_input_any_more_when_the_output_is_compared(right):
+    """An output that still is the input, in other clothes, is wrong: the input is overwritten first."""
+    expected = torch.arange(8, dtype=torch.int32)
+    source = expected + 1
+    output = expected.clone() if right else expected - 1
+    assert bool(rank_side._check(output, source, expected)) is right
+    assert torch.equal(source, (expected + 1).bitwise_not())
+    late = expected.clone()
+    assert not rank_side._check(late.view(2, 4), late, expected.view(2, 4))
+
+
+def test_in_place_the_output_is_compared_first_and_then_overwritten():
+    output = torch.arange(8, dtype=torch.int32)
+    assert rank_side._check(output, output, output.clone())
+    assert torch.equal(output, torch.arange(8, dtype=torch.int32).bitwise_not())
+
+
 # On which tensors
 
 
