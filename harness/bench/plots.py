@@ -56,6 +56,7 @@ def _against_cus(results: Results, size: Size) -> Figure:
             bands = [_bandwidths(results, size, cell) for cell in counted]
             _line(axes, places, bands, backend, results.label(backend))
     _ticks(axes, counts, [str(count) for count in counts])
+    axes.tick_params(axis="x", labelsize=8)  # 112 and 128 stand close
     axes.set_xlabel("compute units given to the kernel (work-groups; NCCL: CTAs)")
     return _finish(figure, axes)
 

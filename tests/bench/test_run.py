@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import math
 from collections import Counter
@@ -290,6 +291,18 @@ def test_what_is_drawn_is_bus_bandwidth_and_its_spread():
         [shade] = [band for band in axes.collections if band.get_facecolor()[0][2] > 0.5]  # gluon's is the blue one
         heights = shade.get_paths()[0].vertices[:, 1]
         assert (min(heights), max(heights)) == pytest.approx((low, high))
+
+
+def test_the_counts_of_the_sweep_can_be_read():
+    """Those of docs/bench.md, on their logarithmic axis."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    found = by_hand(cus=(4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128))
+    figure = plots._against_cus(found, found.sizes[0])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [label.get_window_extent(renderer) for label in figure.axes[0].get_xticklabels()]
+    assert len(boxes) == 11
+    assert all(one.x1 + 2 < other.x0 for one, other in itertools.pairwise(boxes))
 
 
 def test_earlier_results_are_moved_away_together(tmp_path):
