@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -444,3 +445,34 @@ def test_the_guides_command_for_gpus_is_understood(monkeypatch, capsys):
     bench.main([argument for argument in line.split()[2:] if not argument.startswith("--benchmark_out")])
     assert launched == [(2, rows, 4096) for rows in (1024, 2048, 4096) for _ in range(2)]
     capsys.readouterr()
+
+
+def test_what_the_file_of_the_guide_counts_and_compares(monkeypatch):
+    """In one process: two ranks' shares, of which this one is rank 1."""
+    monkeypatch.setattr(registry, "_registered", {})
+    held = runpy.run_path(str(ROOT / "benchmarks" / "all_gather.py"), run_name="benchmarks.all_gather")
+    made, given = [], []
+
+    def empty(*shape, dtype):
+        made.append(torch.zeros(shape, dtype=dtype))
+        return made[-1]
+
+    collectives = types.SimpleNamespace(all_gather=lambda *tensors, **options: given.append((tensors, options)))
+    ctx = types.SimpleNamespace(empty=empty, get_rank=lambda: 1, get_device=lambda: "cpu", ccl=collectives)
+    values = {"num_ranks": 2, "M": 4, "N": 64, "dtype": torch.float16}
+    state = bench.State(values, n_warmup=0, n_repeat=1, use_gluon=False)
+    held["all_gather"](state, ctx)
+    mine, gathered = made
+    assert (mine.shape, gathered.shape, state.bytes) == ((4, 64), (8, 64), mine.nbytes)
+    state.fn()
+    [((output, source), options)] = given
+    assert (output is gathered, source is mine, options) == (True, True, {"async_op": True, "config": None})
+    assert not state.check_fn()
+    shares = [held["payload"](rank, 4, 64, torch.float16, "cpu") for rank in range(2)]
+    assert torch.equal(mine, shares[1])
+    gathered.copy_(torch.cat(shares))
+    assert state.check_fn()
+    gathered.copy_(torch.cat(shares[::-1]))
+    assert not state.check_fn()
+    state.preamble_fn()
+    assert not gathered.any()
