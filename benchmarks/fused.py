@@ -42,7 +42,8 @@ class Shape:
         return f"{self.m} x {self.n} x {self.k}"
 
 
-SHAPES = {"cuda": (Shape(8192, 8192, 8192), Shape(128, 8192, 8192)), "emulated": (Shape(64, 64, 64),)}
+RANKS = (1, 2, 4, 8)
+SHAPES = {"cuda": (Shape(8192, 8192, 8192), Shape(128, 8192, 8192)), "emulated": (Shape(128, 64, 64),)}
 SHAPES["rocm"] = SHAPES["cuda"]
 WIDE = {"block_size_m": 128, "block_size_n": 256, "group_size_m": 8, "cache_modifier_a": "", "cache_modifier_b": ""}
 EMULATED = {"block_size_m": 16, "block_size_n": 32, "block_size_k": 16, "group_size_m": 1}
@@ -95,6 +96,12 @@ def cells_on(device: str) -> tuple[Cell, ...]:
     return tuple(
         Cell(op, shape, way) for shape in SHAPES[device] for op, ways in WAYS.items() for way in (*BESIDE, *ways)
     )
+
+
+def share_axis(shape: Shape, emulated: bool) -> int:
+    """Along which axis of C the shares of matmul_reduce_scatter lie side by side: rows, or columns where there is but
+    one row of tiles. With these shapes and blocks a share is a whole band, for any of ``RANKS``."""
+    return 0 if emulated or shape.m > 256 else 1
 
 
 class Products:
@@ -182,8 +189,7 @@ class Products:
                 right=lambda: torch.all(c == total),
             )  # fmt: skip
         mine = part.new_empty(m // ranks, n)
-        # Rows, or columns where there is but one row of tiles: with these blocks a share is a whole band of the output.
-        band = 0 if m > 256 or self.emulated else 1
+        band = share_axis(shape, self.emulated)
         return Problem(
             c, a, b,
             matmul=lambda: torch.matmul(a, b, out=part),
@@ -240,7 +246,7 @@ def measure(bench: Products, name: str) -> float:
 
 def main() -> None:
     """See the module docstring."""
-    given = rounds.options(__doc__, (1, 2, 4, 8))
+    given = rounds.options(__doc__, RANKS)
     _show(rounds.run("benchmarks.fused", given), given)
 
 

@@ -8,6 +8,7 @@ import torch
 from benchmarks import fused, latency, rounds
 from harness.oracles import reference
 from harness.ranks import RankCrash
+from iris_under_test.ops import FusedConfig
 
 
 class Ranks:
@@ -137,6 +138,20 @@ def test_every_fused_way_stands_beside_torch(device):
     for cell in cells:
         for way in fused.BESIDE:
             assert cell.beside(way) in cells
+
+
+@pytest.mark.parametrize("ranks", fused.RANKS)
+@pytest.mark.parametrize("device", fused.SHAPES)
+def test_a_share_of_a_reduce_scatter_is_a_band(device, ranks):
+    """Of rows: whole groups of rows of tiles; of columns: whole columns of the only row."""
+    for shape in fused.SHAPES[device]:
+        for fields in fused.WAYS["matmul_reduce_scatter"].values():
+            config = FusedConfig(**{**fields, **(fused.EMULATED if device == "emulated" else {})})
+            rows, columns = -(-shape.m // config.block_size_m), -(-shape.n // config.block_size_n)
+            if fused.share_axis(shape, device == "emulated") == 0:
+                assert shape.m % (ranks * config.block_size_m * config.group_size_m) == 0
+            else:
+                assert (rows, columns % ranks) == (1, 0)
 
 
 def test_the_share_that_is_hidden(capsys):
