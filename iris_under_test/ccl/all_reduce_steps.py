@@ -13,7 +13,8 @@ import triton.language as tl
 
 from iris_under_test.ccl.reductions import atomically_combine, combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_spread_over_xcds
-from iris_under_test.device.fences import POLL_LIMIT, await_count, observe, pause, poke, publish
+from iris_under_test.device.fences import await_count, poke, publish
+from iris_under_test.device.locks import give_back, take
 from iris_under_test.device.signals import first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
@@ -59,29 +60,16 @@ def accumulate(
             pointers = translate(output_ptr, heap_bases, member, peer, ALIGNMENT) + places
             if LOCKED:
                 lock = tl.load(bases + peer).to(tl.pointer_type(tl.int32)) + tile
-                _take(lock)
+                take(lock)
                 held = tl.load(pointers, mask=mask)  # remote
                 total = combined(widened(held), widened(mine), OP)
                 tl.store(pointers, total.to(held.dtype), mask=mask)  # remote
-                publish()
-                poke(lock, 0)
+                give_back(lock)
             else:
                 atomically_combine(pointers, mine, mask, OP)
     # All that I reduced into others' outputs is there, and so is theirs in mine.
     signal(pads, member, SIZE, pid, turn)
     wait(pads, member, SIZE, pid, turn)
-
-
-@triton.jit
-def _take(lock):
-    """Returns when ``lock``, an int32 of any member, was 0 and is now 1; what its last holder did is seen then."""
-    polls = 0
-    while tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys") != 0:  # remote
-        pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "a member has not given back a tile's lock")
-    observe()
-    tl.debug_barrier()  # NVIDIA: what counts is the fence of the thread that has the atomic
 
 
 @triton.jit

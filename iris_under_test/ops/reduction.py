@@ -128,10 +128,7 @@ def _plan(
     return replace(
         plan,
         variant=variant,
-        buffers=(
-            slots * block * (size if reduction.how == "slots" else 1),
-            2 * slots if reduction.how == "lock" else 0,
-        ),
+        buffers=(slots * block * (size if reduction.how == "slots" else 1), slots if reduction.how == "lock" else 0),
         aux_dtype=A.dtype if reduction.how == "slots" else torch.float32,
     )
 

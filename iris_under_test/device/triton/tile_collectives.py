@@ -29,6 +29,7 @@ from triton.language.core import _aggregate as aggregate
 from iris_under_test.device.cache_key import SourceHash
 from iris_under_test.device.debug import check
 from iris_under_test.device.fences import POLL_LIMIT, observe, pause, peek, poke, publish
+from iris_under_test.device.locks import give_back, take
 
 from .address import translate
 
@@ -162,11 +163,10 @@ def all_reduce_spinlock(tile, dst_view, locks, ctx):
     for step in range(ctx.world_size):
         to_rank = (ctx.rank + step) % ctx.world_size
         there = _moved(lock, to_rank, ctx)
-        _take(there)
+        take(there)
         held = ctx.load(pointers, to_rank, mask=mask, other=0)
         ctx.store(pointers, _widened(held) + _widened(tile.data), to_rank, mask=mask)
-        publish()
-        poke(there, 0)
+        give_back(there)
 
 
 @triton.jit
@@ -272,17 +272,6 @@ def _wait_for_all(flag, ctx):
             pause()
             polls += 1
             tl.device_assert(polls < POLL_LIMIT, "a rank has not set its tile ready")
-    observe()
-
-
-@triton.jit
-def _take(lock):
-    """Until ``lock``, an int32 of any rank, was 0 and is now 1; what its last holder did is seen then."""
-    polls = 0
-    while tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys") != 0:  # remote
-        pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "a rank holds the tile's lock for ever")
     observe()
 
 

@@ -22,8 +22,8 @@ import triton
 import triton.language as tl
 
 from iris_under_test.ccl.tiles import triton_spread_over_xcds
-from iris_under_test.device.fences import observe, pause, peek, poke, publish
-from iris_under_test.device.signals import POLL_LIMIT, first_turn, signal, wait
+from iris_under_test.device.locks import give_back, take
+from iris_under_test.device.signals import first_turn, signal, wait
 from iris_under_test.device.triton import translate
 
 from .tile import add_product, everywhere, place_of_tile, tiles_of
@@ -56,7 +56,7 @@ def matmul_and_reduce(
     """``c`` = the sum of all members' ``a @ b``, plus ``bias`` of who sums. At most one program per tile.
 
     ``slots``: tiles that a member sums at most. ``parts``: (SIZE, slots, BLOCK_M, BLOCK_N) of c's dtype for "slots",
-    (slots, BLOCK_M, BLOCK_N) float32 else. ``locks``: int32 (slots, 2), see ``add_under_lock``. ``share``: see
+    (slots, BLOCK_M, BLOCK_N) float32 else. ``locks``: int32 (slots,), see ``device.locks``. ``share``: see
     ``owner_of``.
 
     Example: SIZE 2, 3 tiles, OWNED, share 1: member 0 sums tile 0, member 1 tiles 1 and 2, in its slots 0 and 1.
@@ -93,8 +93,11 @@ def matmul_and_reduce(
                 place = (member.to(tl.int64) * slots + slot) * (BLOCK_M * BLOCK_N) + tl.arange(0, BLOCK_M * BLOCK_N)
                 tl.store(theirs + place, row)  # remote
             else:
-                lock = translate(locks, heap_bases, member, owner) + 2 * slot
-                add_under_lock(theirs + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside, total, lock)
+                lock = translate(locks, heap_bases, member, owner) + slot
+                places = theirs + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside
+                take(lock)
+                tl.store(places, tl.load(places) + total)  # remote
+                give_back(lock)
         else:
             everyones = everywhere(context_tensor, parts, member, SIZE, 16)
             for other in tl.static_range(SIZE):
@@ -135,22 +138,3 @@ def matmul_and_reduce(
     if PUSHED:
         signal(pads, member, SIZE, program, turn + 2)  # my share of everybody's c is there
         wait(pads, member, SIZE, program, turn + 2)
-
-
-@triton.jit
-def add_under_lock(places, value, lock):
-    """Adds ``value`` to the block at ``places`` while holding ``lock``: two words, tickets drawn and tickets served,
-    equal while it is free. Whoever holds it waits for nobody, so every program gets it, in the order of tickets.
-
-    A ticket, and not a loop around an atomic: Triton 3.6 lets the lanes of a lone wavefront go round such a loop
-    without the one that has the atomic (AMD GPUs), for ever.
-    """
-    ticket, polls = tl.atomic_add(lock, 1, sem="relaxed", scope="sys"), 0  # remote
-    while peek(lock + 1) != ticket:
-        pause()
-        polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "matmul_all_reduce: the lock of a tile is never given back")
-    observe()
-    tl.store(places, tl.load(places) + value)  # remote
-    publish()
-    poke(lock + 1, ticket + 1)
