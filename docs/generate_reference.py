@@ -86,7 +86,7 @@ PAGES = [
             "ops.all_gather_matmul",
             "ops.config",
             "ops.workspace",
-            "ops.checks",
+            "ops.operands",
         ),
     ),
     Page(

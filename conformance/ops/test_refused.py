@@ -1,8 +1,9 @@
 """What fused products refuse, on every rank, before anything moves; behind it a right call gives its result.
 
 001  Matrices that are none, or whose shapes, element types or devices do not fit; a bias of another length; outputs
-     whose elements share memory; tensors off the heap that members reach for; configurations that do not hold.
-     ValueError, with async_op and without; where the API says AssertionError, that too.
+     whose elements share memory, with one another or with an input; tensors off the heap that members reach for;
+     configurations that do not hold. ValueError, with async_op and without; where the API says AssertionError, that
+     too.
 002  Where one rank alone is wrong, or passes another configuration than the others, every rank gets an error.
 """
 
@@ -51,7 +52,11 @@ def _wrong_tensors(case, tensors):
     integers = {name: tensor.view(torch.int16) for name, tensor in tensors.items()}
     yield "integers", ValueError, integers, None
     yield "a bias that is short", ValueError, {"bias": tensors["bias"][:-1]}, None
-    yield "an output whose rows are one", ValueError, {"c": tensors["c"].as_strided(tensors["c"].shape, (0, 1))}, None
+    output, (rows, columns) = tensors["c"], tensors["a"].shape
+    for what, strides in (("are one", (0, 1)), ("overlap", (4, 1))):
+        yield f"an output whose rows {what}", ValueError, {"c": output.as_strided(output.shape, strides)}, None
+    yield "a first matrix within the output", ValueError, {"a": output[:rows, :columns]}, None
+    yield "a bias within the output", ValueError, {"bias": output[:rows, 0]}, None
     if case.op in REACHED:
         name = REACHED[case.op]
         yield "a tensor off the heap", ValueError, {name: torch.empty_like(tensors[name])}, None

@@ -12,11 +12,11 @@ On each rank the calls, and other collectives of the world, must be ordered by o
 """
 
 from .all_gather_matmul import all_gather_matmul, all_gather_matmul_preamble
-from .checks import FusedShapeError
 from .config import FusedConfig
 from .matmul_all_gather import matmul_all_gather, matmul_all_gather_preamble
 from .matmul_all_reduce import matmul_all_reduce, matmul_all_reduce_preamble
 from .matmul_reduce_scatter import matmul_reduce_scatter, matmul_reduce_scatter_preamble
+from .operands import FusedShapeError
 from .workspace import FusedWorkspace
 
 __all__ = [

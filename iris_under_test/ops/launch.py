@@ -6,29 +6,38 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 
-from iris_under_test.ccl.launch import run
+from iris_under_test.ccl.launch import run, symmetric_offset
 from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import FusedConfig
+from .operands import Operands
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
     from iris_under_test.host.iris import Iris
 
-__all__ = ["Launch", "Plan", "alignment_of", "call", "plan_of", "preamble"]
-
-Launch = Callable[[FusedWorkspace], None]
+__all__ = ["FusedOp", "Plan", "call", "enqueue", "plan_of", "preamble"]
 
 _NVIDIA_TILES = ((128, 256), (128, 128), (64, 128), (64, 64))
 _workspaces: weakref.WeakKeyDictionary[Iris, dict[tuple[Any, ...], FusedWorkspace]] = weakref.WeakKeyDictionary()
 """What calls without a workspace use, by what it is for."""
+
+
+@dataclass(frozen=True)
+class FusedOp:
+    """An op: ``plan`` checks the operands of a call, and says what it needs; ``launch`` enqueues its kernel."""
+
+    name: str
+    plan: Callable[[Iris, Members, Operands, FusedConfig | None], Plan]
+    launch: Callable[[Iris, Plan, Operands, FusedWorkspace], None]
 
 
 @dataclass(frozen=True)
@@ -39,11 +48,13 @@ class Plan:
         operation, shape, dtype, variant: see ``FusedWorkspace``.
         members: of the world.
         config: with blocks that fit the device.
-        tiles, programs: of the result, and of the launch.
+        tiles, programs: of what one rank computes, and of the launch.
+        reached: name of the operand that members reach; "" for none.
         buffers: elements of aux_buffer and of locks; 0 for none.
         aux_dtype: of aux_buffer.
         symmetric: whether they are on the heap.
         locks_start: first values of locks; the others are zero.
+        alike: what all ranks must pass alike, beside what follows from all that.
     """
 
     operation: str
@@ -53,11 +64,13 @@ class Plan:
     config: FusedConfig
     tiles: int
     programs: int
+    reached: str = ""
     variant: str = ""
     buffers: tuple[int, int] = (0, 0)
     aux_dtype: torch.dtype = torch.float32
     symmetric: bool = True
     locks_start: tuple[int, ...] = ()
+    alike: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -65,11 +78,15 @@ class Plan:
         config = self.config
         return (config.block_size_m, config.block_size_n, config.group_size_m, self.programs, *self.buffers)
 
-    def told(self, **more: object) -> str:
-        """What all ranks must pass alike."""
+    def told(self, ctx: Iris, given: Operands) -> str:
+        """What all ranks must pass alike. ValueError if what members reach is off the heap."""
         m, n, k = self.shape
-        given = {"config": self.config, "programs": self.programs, **more}
-        return f"({m}, {k}) @ ({k}, {n}) of {self.dtype}, " + ", ".join(f"{name} {one}" for name, one in given.items())
+        alike = {"config": self.config, "programs": self.programs, **self.alike}
+        if self.reached:
+            tensor = getattr(given, self.reached)
+            alike["at"] = symmetric_offset(tensor, f"{self.operation}: {self.reached}", ctx)
+            alike["strides"] = tensor.stride()
+        return f"({m}, {k}) @ ({k}, {n}) of {self.dtype}, " + ", ".join(f"{name} {one}" for name, one in alike.items())
 
     def blocks(self, inner: int) -> dict[str, Any]:
         """The kernel's constants that follow from the configuration, and the compiler's options."""
@@ -92,90 +109,99 @@ def plan_of(
     operation: str,
     ctx: Iris,
     members: Members,
-    shape: tuple[int, int, int],
-    rows: int,
-    dtype: torch.dtype,
+    given: Operands,
     config: FusedConfig | None,
     *,
+    shards: int = 1,
+    stacked: int = 1,
+    reached: str = "",
     tuned: bool = True,
 ) -> Plan:
-    """``rows``: of the result that one rank computes. ``tuned``: without a configuration tiles are of a size that suits
-    the device; else they are ``FusedConfig``'s.
+    """A plan without buffers. ``shards``, ``stacked``: see ``Operands.checked``. ``tuned``: without a configuration
+    tiles are of a size that suits the device; else they are ``FusedConfig``'s.
 
     ``block_size_k`` is halved while both inputs' blocks do not fit the memory of a work-group.
 
     Raises:
-        ValueError: the configuration breaks its rules, or blocks are no powers of two of at least 16, or too large.
+        ValueError: the operands do not fit each other, the configuration breaks its rules, or blocks are no powers of
+            two of at least 16, or too large.
     """
+    shape, rows = given.checked(operation, ctx.get_device(), shards=shards, stacked=stacked), given.A.shape[0]
     if config is None:
         config = _suited(ctx, rows, shape[1]) if tuned else FusedConfig()
     config.validate(members.size)
-    for field in ("block_size_m", "block_size_n", "block_size_k"):
-        size = getattr(config, field)
+    for name in ("block_size_m", "block_size_n", "block_size_k"):
+        size = getattr(config, name)
         if size < 16 or size & (size - 1):
-            raise ValueError(f"{operation}: {field} must be a power of two, at least 16, got {size}")
-    config = _fitting(operation, ctx, config, dtype)
+            raise ValueError(f"{operation}: {name} must be a power of two, at least 16, got {size}")
+    config = _fitting(operation, ctx, config, given.A.dtype)
     tiles = triton.cdiv(rows, config.block_size_m) * triton.cdiv(shape[1], config.block_size_n)
     most = min(config.num_sms or _device(ctx)["multiprocessor_count"], MOST_PROGRAMS.value)
-    return Plan(operation, shape, dtype, members, config, tiles, max(1, min(most, tiles)))
+    return Plan(operation, shape, given.A.dtype, members, config, tiles, max(1, min(most, tiles)), reached)
 
 
 def call(
-    operation: str,
+    op: FusedOp,
     ctx: Iris,
+    given: Operands,
     async_op: bool,
+    config: FusedConfig | None,
     workspace: FusedWorkspace | None,
-    prepare: Callable[[Members], tuple[Plan, str, Launch]],
 ) -> FusedWorkspace:
-    """One call of a fused op: ``prepare`` checks, and gives the plan, what all ranks must pass alike, and the launch.
-
-    The workspace is made, or made to fit, between the two. See ``ccl.launch.run`` for what else happens.
-    """
+    """One call of an op. See ``ccl.launch.run`` for what happens beside plan, workspace and launch."""
     used: list[FusedWorkspace] = []
 
     def checked(members: Members) -> tuple[str, Callable[[], None]]:
-        plan, told, launch = prepare(members)
-        ready = _is_ready(_chosen(ctx, plan, workspace), plan)
-        _refuse_in_a_capture(operation, ctx, ready)
+        plan = op.plan(ctx, members, given, config)
+        told = plan.told(ctx, given)
+        ready = _is_ready(ctx, _chosen(ctx, plan, workspace), plan)
+        _refuse_in_a_capture(op.name, ctx, ready)
 
         def launched() -> None:
             used.append(_prepared(ctx, plan, workspace))
             if plan.shape[0] and plan.shape[1]:
-                launch(used[0])
+                op.launch(ctx, plan, given, used[0])
 
         return f"{told}, ready {ready}", launched
 
-    work = run(operation, ctx, None, async_op, checked)
+    work = run(op.name, ctx, None, async_op, checked)
     return used[0].finished_by(work)
 
 
 def preamble(
-    operation: str, ctx: Iris, workspace: FusedWorkspace | None, plan: Callable[[Members], Plan]
+    op: FusedOp, ctx: Iris, given: Operands, config: FusedConfig | None, workspace: FusedWorkspace | None
 ) -> FusedWorkspace:
-    """A workspace that is ready for the calls of ``plan``. Collective: one rank's error is one on all."""
+    """A workspace that is ready for such calls. Collective: one rank's error is one on all."""
     made: list[FusedWorkspace] = []
 
     def checked(members: Members) -> tuple[str, Callable[[], None]]:
-        planned = plan(members)
-        ready = _is_ready(_chosen(ctx, planned, workspace), planned)
-        return planned.told(ready=ready), lambda: made.append(_prepared(ctx, planned, workspace))
+        plan = op.plan(ctx, members, given, config)
+        ready = _is_ready(ctx, _chosen(ctx, plan, workspace), plan)
+        return f"{plan.told(ctx, given)}, ready {ready}", lambda: made.append(_prepared(ctx, plan, workspace))
 
-    run(f"{operation}_preamble", ctx, None, False, checked)
+    run(f"{op.name}_preamble", ctx, None, False, checked)
     return made[0]
 
 
-def alignment_of(tensor: torch.Tensor) -> int:
-    """Bytes, at most 16, that the tensor's address is a multiple of."""
-    return math.gcd(tensor.data_ptr(), 16)
+def enqueue(kernel: Any, ctx: Iris, plan: Plan, given: Operands, *arguments: object, **constants: object) -> None:
+    """Launches ``kernel``, whose ``arguments`` follow those of the group, and whose ``constants`` stand beside those
+    that all of them have."""
+    members = plan.members
+    iris_launch(
+        kernel, (plan.programs,), members.context, members.pads, members.rank, *arguments,
+        BIASED=given.bias is not None, ALIGNMENT=math.gcd(getattr(given, plan.reached or "output").data_ptr(), 16),
+        **plan.blocks(given.A.shape[1]), **constants,
+        algorithm=plan.operation, rank=ctx.get_rank(), dtype=plan.dtype,
+    )  # fmt: skip
 
 
 def _prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
     """The workspace, ready for the plan. Collective, on the host, unless it is ready already."""
     workspace = _chosen(ctx, plan, workspace)
-    if _is_ready(workspace, plan):
+    if _is_ready(ctx, workspace, plan):
         return workspace
     _refuse_in_a_capture(plan.operation, ctx, False)
-    if not _fits(workspace, plan):
+    if not _fits(ctx, workspace, plan):
         workspace.clear()
         workspace.symmetric, workspace._heap_of = plan.symmetric, weakref.ref(ctx)
         aux, locks = plan.buffers
@@ -201,12 +227,14 @@ def _chosen(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWor
     return _workspaces.setdefault(ctx, {}).setdefault(key, FusedWorkspace())
 
 
-def _fits(workspace: FusedWorkspace, plan: Plan) -> bool:
-    return workspace.matches(plan.operation, plan.shape, plan.dtype, plan.members.size, plan.variant, plan.layout)
+def _fits(ctx: Iris, workspace: FusedWorkspace, plan: Plan) -> bool:
+    made_here = workspace._heap_of is not None and workspace._heap_of() is ctx
+    wanted = (plan.operation, plan.shape, plan.dtype, plan.members.size, plan.variant, plan.layout)
+    return made_here and workspace.matches(*wanted)
 
 
-def _is_ready(workspace: FusedWorkspace, plan: Plan) -> bool:
-    return workspace.prepared and _fits(workspace, plan)
+def _is_ready(ctx: Iris, workspace: FusedWorkspace, plan: Plan) -> bool:
+    return workspace.prepared and _fits(ctx, workspace, plan)
 
 
 def _refuse_in_a_capture(operation: str, ctx: Iris, ready: bool) -> None:

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from iris_under_test.ccl.launch import symmetric_offset
-from iris_under_test.host.tracing.kernel_artifacts import iris_launch
-
-from .checks import check_matrices, check_operands
 from .config import FusedConfig
-from .launch import Launch, Plan, alignment_of, call, plan_of, preamble
+from .launch import FusedOp, Plan, call, enqueue, plan_of, preamble
+from .operands import Operands
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -42,16 +39,8 @@ def matmul_all_gather(
             the configuration does not hold.
     """
 
-    def prepare(members: Members) -> tuple[Plan, str, Launch]:
-        plan = _plan(ctx, members, output_tensor, A, B, bias, config)
-        offset = symmetric_offset(output_tensor, "matmul_all_gather: the output", ctx)
-
-        def launch(_: FusedWorkspace) -> None:
-            _launch(ctx, plan, output_tensor, A, B, bias)
-
-        return plan, plan.told(output_at=offset, strides=output_tensor.stride()), launch
-
-    return call("matmul_all_gather", ctx, async_op, workspace, prepare)
+    given = Operands(output_tensor, A, B, bias)
+    return call(MATMUL_ALL_GATHER, ctx, given, async_op, config, workspace)
 
 
 def matmul_all_gather_preamble(
@@ -63,41 +52,21 @@ def matmul_all_gather_preamble(
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
     """The workspace of such calls, which holds no memory. Collective."""
-    return preamble(
-        "matmul_all_gather", ctx, workspace, lambda members: _plan(ctx, members, output_tensor, A, B, None, config)
-    )
+    return preamble(MATMUL_ALL_GATHER, ctx, Operands(output_tensor, A, B), config, workspace)
 
 
-def _plan(
-    ctx: Iris,
-    members: Members,
-    output_tensor: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    bias: torch.Tensor | None,
-    config: FusedConfig | None,
-) -> Plan:
-    op = "matmul_all_gather"
-    check_matrices(op, output=output_tensor, A=A, B=B)
-    (rows, k), n = A.shape, B.shape[1]
-    m = rows * members.size
-    operands = [("A", A, (rows, k)), ("B", B, (k, n)), ("output", output_tensor, (m, n))]
-    check_operands(op, operands, bias, rows, ctx.get_device())
-    return plan_of(op, ctx, members, (m, n, k), rows, A.dtype, config)
+def _plan(ctx: Iris, members: Members, given: Operands, config: FusedConfig | None) -> Plan:
+    return plan_of("matmul_all_gather", ctx, members, given, config, stacked=members.size, reached="output")
 
 
-def _launch(
-    ctx: Iris, plan: Plan, output_tensor: torch.Tensor, A: torch.Tensor, B: torch.Tensor, bias: torch.Tensor | None
-) -> None:
+def _launch(ctx: Iris, plan: Plan, given: Operands, workspace: FusedWorkspace) -> None:
     from .triton.all_gather import matmul_and_push
 
-    members, config = plan.members, plan.config
-    iris_launch(
-        matmul_and_push, (plan.programs,),
-        members.context, members.pads, members.rank, A, B, output_tensor, A if bias is None else bias,
-        A.shape[0], B.shape[1], A.shape[1],
-        *A.stride(), *B.stride(), *output_tensor.stride(), 0 if bias is None else bias.stride(0),
-        BIASED=bias is not None, ALIGNMENT=alignment_of(output_tensor),
-        NUM_XCDS=config.num_xcds, CHUNK=config.chunk_size, **plan.blocks(A.shape[1]),
-        algorithm=plan.operation, rank=ctx.get_rank(), dtype=plan.dtype,
+    enqueue(
+        matmul_and_push, ctx, plan, given,
+        given.A, given.B, given.output, given.addend, given.A.shape[0], given.B.shape[1], given.A.shape[1],
+        *given.strides, NUM_XCDS=plan.config.num_xcds, CHUNK=plan.config.chunk_size,
     )  # fmt: skip
+
+
+MATMUL_ALL_GATHER = FusedOp("matmul_all_gather", _plan, _launch)

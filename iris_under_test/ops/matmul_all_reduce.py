@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from .config import FusedConfig
-from .reduction import ALL_REDUCE, prepare_reduction, reduce_matmul
+from .launch import call, preamble
+from .operands import Operands
+from .reduction import MATMUL_ALL_REDUCE
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def matmul_all_reduce(
         ValueError (FusedShapeError): shapes, dtypes or devices do not fit; ValueError: the output is off the heap where
             it must not be, or the configuration does not hold.
     """
-    return reduce_matmul("matmul_all_reduce", ALL_REDUCE, ctx, output_tensor, A, B, bias, async_op, config, workspace)
+    return call(MATMUL_ALL_REDUCE, ctx, Operands(output_tensor, A, B, bias), async_op, config, workspace)
 
 
 def matmul_all_reduce_preamble(
@@ -57,4 +59,4 @@ def matmul_all_reduce_preamble(
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
     """The workspace of such calls, on the heap. Collective."""
-    return prepare_reduction("matmul_all_reduce", ALL_REDUCE, ctx, output_tensor, A, B, config, workspace)
+    return preamble(MATMUL_ALL_REDUCE, ctx, Operands(output_tensor, A, B), config, workspace)

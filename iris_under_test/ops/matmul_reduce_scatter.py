@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from .config import FusedConfig
-from .reduction import REDUCE_SCATTER, prepare_reduction, reduce_matmul
+from .launch import call, preamble
+from .operands import Operands
+from .reduction import MATMUL_REDUCE_SCATTER
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
@@ -39,9 +41,7 @@ def matmul_reduce_scatter(
     Raises:
         ValueError (FusedShapeError): shapes, dtypes or devices do not fit; ValueError: the configuration does not hold.
     """
-    return reduce_matmul(
-        "matmul_reduce_scatter", REDUCE_SCATTER, ctx, output_tensor, A, B, bias, async_op, config, workspace
-    )
+    return call(MATMUL_REDUCE_SCATTER, ctx, Operands(output_tensor, A, B, bias), async_op, config, workspace)
 
 
 def matmul_reduce_scatter_preamble(
@@ -53,4 +53,4 @@ def matmul_reduce_scatter_preamble(
     workspace: FusedWorkspace | None = None,
 ) -> FusedWorkspace:
     """The workspace of such calls, on the heap. Collective."""
-    return prepare_reduction("matmul_reduce_scatter", REDUCE_SCATTER, ctx, output_tensor, A, B, config, workspace)
+    return preamble(MATMUL_REDUCE_SCATTER, ctx, Operands(output_tensor, A, B), config, workspace)

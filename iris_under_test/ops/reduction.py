@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from iris_under_test.ccl.launch import symmetric_offset
-from iris_under_test.host.tracing.kernel_artifacts import iris_launch
-
-from .checks import check_matrices, check_operands
 from .config import FusedConfig
-from .launch import Launch, Plan, alignment_of, call, plan_of, preamble
+from .launch import FusedOp, Plan, enqueue, plan_of
+from .operands import Operands
 from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
     from iris_under_test.host.iris import Iris
 
-__all__ = ["ALL_REDUCE", "REDUCE_SCATTER", "Reduction", "prepare_reduction", "reduce_matmul"]
+__all__ = ["MATMUL_ALL_REDUCE", "MATMUL_REDUCE_SCATTER", "Reduction"]
 
 
 @dataclass(frozen=True)
@@ -47,114 +45,63 @@ class Reduction:
         return max(share, tiles - share * (size - 1))
 
 
-REDUCE_SCATTER = {"": Reduction("slots", owned=True, pushed=False, even=False)}
-ALL_REDUCE = {
-    "two_shot": Reduction("slots", owned=True, pushed=True),
-    "one_shot": Reduction("slots", owned=False, pushed=False),
-    "atomic": Reduction("atomic", owned=False, pushed=False),
-    "spinlock": Reduction("lock", owned=True, pushed=True),
-}
-
-
-def reduce_matmul(
-    op: str,
-    variants: Mapping[str, Reduction],
-    ctx: Iris,
-    output_tensor: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    bias: torch.Tensor | None,
-    async_op: bool,
-    config: FusedConfig | None,
-    workspace: FusedWorkspace | None,
-) -> FusedWorkspace:
-    """One call of an op that has these ``variants``, by name; "" if there is but one."""
-
-    def prepare(members: Members) -> tuple[Plan, str, Launch]:
-        plan = _plan(op, variants, ctx, members, output_tensor, A, B, bias, config)
-        reduction = variants[plan.variant]
-        more: dict[str, object] = {"bias": bias is not None, "strides": output_tensor.stride()}
-        if reduction.pushed:
-            more["output_at"] = symmetric_offset(output_tensor, f"{op}: the output", ctx)
-
-        def launch(used: FusedWorkspace) -> None:
-            _launch(reduction, ctx, plan, output_tensor, A, B, bias, used)
-
-        return plan, plan.told(**more), launch
-
-    return call(op, ctx, async_op, workspace, prepare)
-
-
-def prepare_reduction(
-    op: str,
-    variants: Mapping[str, Reduction],
-    ctx: Iris,
-    output_tensor: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    config: FusedConfig | None,
-    workspace: FusedWorkspace | None,
-) -> FusedWorkspace:
-    """The workspace of such calls. Collective."""
-    return preamble(
-        op, ctx, workspace, lambda members: _plan(op, variants, ctx, members, output_tensor, A, B, None, config)
-    )
+def _op(name: str, variants: Mapping[str, Reduction]) -> FusedOp:
+    """``variants`` by name; "" if there is but one."""
+    return FusedOp(name, partial(_plan, name, variants), partial(_launch, variants))
 
 
 def _plan(
-    op: str,
+    name: str,
     variants: Mapping[str, Reduction],
     ctx: Iris,
     members: Members,
-    output_tensor: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    bias: torch.Tensor | None,
+    given: Operands,
     config: FusedConfig | None,
 ) -> Plan:
-    check_matrices(op, output=output_tensor, A=A, B=B)
-    (m, k), n = A.shape, B.shape[1]
-    operands = [("A", A, (m, k)), ("B", B, (k, n)), ("output", output_tensor, (m, n))]
-    check_operands(op, operands, bias, m, ctx.get_device())
     wanted = (config or FusedConfig()).all_reduce_variant
     variant = wanted if wanted in variants else ""
     if variant not in variants:
-        raise ValueError(f"{op}: the variant must be one of {tuple(variants)}, got {wanted!r}")
+        raise ValueError(f"{name}: the variant must be one of {tuple(variants)}, got {wanted!r}")
     reduction = variants[variant]
-    # Which tiles are whose is part of what a reduce-scatter means, so it must not hang on the device.
-    plan = plan_of(op, ctx, members, (m, n, k), m, A.dtype, config, tuned=reduction.pushed or not reduction.owned)
+    plan = plan_of(
+        name, ctx, members, given, config, reached="output" if reduction.pushed else "",
+        # Which tiles are whose is part of what a reduce-scatter means, so it must not hang on the device.
+        tuned=reduction.pushed or not reduction.owned,
+    )  # fmt: skip
     size, block = members.size, plan.config.block_size_m * plan.config.block_size_n
     slots = reduction.slots(plan.tiles, size)
     return replace(
         plan,
         variant=variant,
         buffers=(slots * block * (size if reduction.how == "slots" else 1), slots if reduction.how == "lock" else 0),
-        aux_dtype=A.dtype if reduction.how == "slots" else torch.float32,
+        aux_dtype=plan.dtype if reduction.how == "slots" else torch.float32,
+        alike={"bias": given.bias is not None},
     )
 
 
 def _launch(
-    reduction: Reduction,
-    ctx: Iris,
-    plan: Plan,
-    output_tensor: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    bias: torch.Tensor | None,
-    workspace: FusedWorkspace,
+    variants: Mapping[str, Reduction], ctx: Iris, plan: Plan, given: Operands, workspace: FusedWorkspace
 ) -> None:
     from .triton.reduce import matmul_and_reduce
 
-    members, config, (m, n, k) = plan.members, plan.config, plan.shape
-    locks = workspace.aux_buffer if workspace.locks is None else workspace.locks
-    iris_launch(
-        matmul_and_reduce, (plan.programs,),
-        members.context, members.pads, members.rank, A, B, output_tensor, A if bias is None else bias,
-        workspace.aux_buffer, locks, m, n, k,
-        *A.stride(), *B.stride(), *output_tensor.stride(), 0 if bias is None else bias.stride(0),
-        reduction.share(plan.tiles, members.size), reduction.slots(plan.tiles, members.size),
+    reduction, size = variants[plan.variant], plan.members.size
+    enqueue(
+        matmul_and_reduce, ctx, plan, given,
+        given.A, given.B, given.output, given.addend, workspace.aux_buffer,
+        workspace.aux_buffer if workspace.locks is None else workspace.locks, *plan.shape, *given.strides,
+        reduction.share(plan.tiles, size), reduction.slots(plan.tiles, size),
         HOW=reduction.how, OWNED=reduction.owned, PUSHED=reduction.pushed,
-        BIASED=bias is not None, ALIGNMENT=alignment_of(output_tensor),
-        NUM_XCDS=config.num_xcds, CHUNK=config.chunk_size, **plan.blocks(k),
-        algorithm=plan.operation, rank=ctx.get_rank(), dtype=plan.dtype,
+        NUM_XCDS=plan.config.num_xcds, CHUNK=plan.config.chunk_size,
     )  # fmt: skip
+
+
+MATMUL_REDUCE_SCATTER = _op("matmul_reduce_scatter", {"": Reduction("slots", owned=True, pushed=False, even=False)})
+MATMUL_ALL_REDUCE = _op(
+    "matmul_all_reduce",
+    {
+        "two_shot": Reduction("slots", owned=True, pushed=True),
+        "one_shot": Reduction("slots", owned=False, pushed=False),
+        "atomic": Reduction("atomic", owned=False, pushed=False),
+        "spinlock": Reduction("lock", owned=True, pushed=True),
+    },
+)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from triton.runtime import driver
 
+import iris_under_test
 from harness import isa
 from iris_under_test import ops
 from iris_under_test.ops.triton.all_gather import matmul_and_push
@@ -88,6 +89,17 @@ def a_workspace_is_made_to_fit_another_call(ctx, rank, num_ranks):
     workspace.clear()
 
 
+def a_workspace_of_another_instance_is_made_anew(ctx, rank, num_ranks):
+    config, other = ops.FusedConfig(**SMALL), iris_under_test.iris(1 << 20)
+    workspace = None
+    for instance in (ctx, other):
+        output, a, b, wanted = product(instance, num_ranks)
+        workspace = instance.ops.matmul_all_reduce(output, a, b, config=config, workspace=workspace)
+        assert torch.equal(output, wanted) and instance.is_symmetric(workspace.aux_buffer)
+    workspace.clear()
+    other.close()
+
+
 def the_defaults_fit(ctx, rank, num_ranks):
     """float32 tiles of 256 x 64 and 64 deep would take more than a work-group of gfx942 has."""
     m, n, k = 5, 7, 3
@@ -156,6 +168,7 @@ CHECKS = [
     arguments_by_place,
     calls_without_a_workspace_share_one,
     a_workspace_is_made_to_fit_another_call,
+    a_workspace_of_another_instance_is_made_anew,
     the_defaults_fit,
     nothing_to_multiply,
     few_programs_are_resident,
