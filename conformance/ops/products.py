@@ -1,8 +1,10 @@
 """Calls of fused products: their tensors on the heap, what torch.matmul and torch.distributed give for the same inputs,
 and how a case runs.
 
-Inputs are small whole numbers, chosen so that every product, part and sum is exact in every dtype: any order of summing
-gives the same bits, and results are compared bit by bit. The workspace lies on the heap between two guards.
+Inputs are small whole numbers, chosen so that every part and result is exact in the dtype, and every sum on the way in
+float32: any order of summing gives the same bits, and results are compared bit by bit. In every second call large
+numbers that cancel are added, so that who sums in a narrower dtype loses the small ones; where fp32 must not be cut to
+TF32, the numbers have bits that this would cut. The workspace lies on the heap between two guards.
 """
 
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from harness.errors import HarnessError
 from harness.oracles import Region, bool_all, gathered, reduced
 from harness.oracles.heap import starts
 
-EXACT = 256
-"""Whole numbers up to here are exact in bfloat16, the narrowest."""
+LARGE = 2048
+"""Exact in every dtype; in fp16 and bf16, it and an odd number have no exact sum."""
 GUARD, GUARD_WORDS = 0x5A5A5A5A, 256
 
 
@@ -80,7 +82,29 @@ def inputs_of(env: Env, case: FusedCase, product: Product, call: int) -> dict[st
             random = np.random.default_rng([call, rank, place])
             most = {"a": 2, "b": 1, "bias": 9}[name]
             values[name] = torch.from_numpy(random.integers(-most, most + 1, product.shapes[name])).float()
+    if call % 2:
+        _cancel(env, case, values)
+    if case.dtype == "fp32" and not case.tf32:
+        values["a"] *= 1 + 2**-12
+        if "bias" in values:
+            values["bias"] *= 1 + 2**-12
     return values
+
+
+def _cancel(env: Env, case: FusedCase, values: dict[str, torch.Tensor]) -> None:
+    """LARGE, added first and taken away last: within each product, or where products are summed, rank 0's product is
+    LARGE, and the bias or the last rank's product is minus that."""
+    a, b = values["a"], values["b"]
+    b[:: case.k] = b[case.k - 1 :: case.k] = 1
+    summed = case.op in ("matmul_all_reduce", "matmul_reduce_scatter") and (case.biased or env.world_size > 2)
+    whole = {0: LARGE} if case.biased else {0: LARGE, env.world_size - 1: -LARGE}
+    if summed and case.biased:
+        values["bias"].fill_(-LARGE)
+    if summed and env.rank in whole:
+        a.zero_()
+        a[:, 0] = whole[env.rank]
+    elif case.k > 1:
+        a[:, 0], a[:, -1] = LARGE, -LARGE
 
 
 def wanted_of(env: Env, case: FusedCase, product: Product, values: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -90,11 +114,12 @@ def wanted_of(env: Env, case: FusedCase, product: Product, values: dict[str, tor
         whole = gathered(values["a"].t().contiguous()).t()
         result = _biased(torch.matmul(whole, values["b"]), values)
     elif case.op == "matmul_all_gather":
-        result = gathered(_biased(_exact(torch.matmul(values["a"], values["b"])), values))
+        result = gathered(_biased(torch.matmul(values["a"], values["b"]), values))
     else:
-        part = _exact(torch.matmul(values["a"], values["b"]))
+        part = torch.matmul(values["a"], values["b"])
+        _exact(part, case.dtype)
         result = _biased(reduced(part, "sum"), values)
-    return _exact(result).to(of_name(case.dtype))
+    return _exact(result, case.dtype)
 
 
 def perform(
@@ -142,7 +167,7 @@ def config(env: Env, case: FusedCase) -> Any:
     """The case's FusedConfig."""
     return env.under_test.module.ops.FusedConfig(
         block_size_m=case.block_m, block_size_n=case.block_n, block_size_k=case.block_k, group_size_m=case.group_m,
-        num_sms=case.sms, all_reduce_variant=case.variant,
+        num_sms=case.sms, num_xcds=case.xcds, chunk_size=2, allow_tf32=case.tf32, all_reduce_variant=case.variant,
     )  # fmt: skip
 
 
@@ -192,20 +217,24 @@ def _biased(result: torch.Tensor, values: dict[str, torch.Tensor]) -> torch.Tens
     return result + values["bias"] if "bias" in values else result
 
 
-def _exact(result: torch.Tensor) -> torch.Tensor:
-    if result.numel() and result.abs().max() > EXACT:
-        raise HarnessError(f"{result.abs().max()} is not exact in every dtype: the case needs smaller inputs")
-    return result
+def _exact(result: torch.Tensor, dtype: str) -> torch.Tensor:
+    """``result`` in ``dtype``, to which nothing may be lost."""
+    narrow = result.to(of_name(dtype))
+    if not torch.equal(narrow.float(), result):
+        raise HarnessError(
+            f"numbers up to {result.abs().max()} are not exact in {dtype}: the case needs smaller inputs"
+        )
+    return narrow
 
 
 def _memory(case: FusedCase, name: str, shape: tuple[int, int]) -> tuple[int, int]:
     """Rows and their distance in memory."""
-    rows, columns = shape[::-1] if case.turned and name in ("a", "b") else shape
-    return rows, columns + (case.pad if name != "bias" else 0)
+    rows, columns = shape[::-1] if case.turned and name != "bias" else shape
+    return rows, columns + case.pad
 
 
 def _matrix(case: FusedCase, name: str, flat: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    turned = case.turned and name in ("a", "b")
+    turned = case.turned and name != "bias"
     width = shape[0] if turned else shape[1]
     matrix = flat.view(_memory(case, name, shape))[:, :width]
     return matrix.t() if turned else matrix

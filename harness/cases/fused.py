@@ -13,8 +13,10 @@ class FusedCase:
     """``calls`` products on one set of tensors and one workspace, each with other values; nothing waits in between.
 
     ``m`` rows, ``n`` columns and ``k`` inner elements of what one rank multiplies: its shard for all_gather_matmul has
-    ``m`` x ``k``. ``pad`` elements lie between the rows of all matrices, ``turned`` swaps rows and columns of both
-    inputs in memory. ``skewed`` delays that rank (-1: none) for ``skew_ms`` before each call. ``sms`` programs at most.
+    ``m`` x ``k``. ``pad`` elements lie between the rows of all matrices and between the values of the bias, ``turned``
+    swaps rows and columns of all matrices in memory. ``tf32``: inputs of fp32 may be cut. ``xcds``: over which programs
+    are spread, in chunks of 2. ``skewed`` delays that rank (-1: none) for ``skew_ms`` before each call. ``sms``
+    programs at most.
     """
 
     op: str
@@ -31,6 +33,8 @@ class FusedCase:
     biased: bool = False
     pad: int = 0
     turned: bool = False
+    tf32: bool = True
+    xcds: int = 1
     calls: int = 1
     async_op: bool = False
     skewed: int = -1

@@ -26,13 +26,15 @@ class Kernel:
     biased: bool = False
     pad: int = 0
     turned: bool = False
+    tf32: bool = True
+    xcds: int = 1
 
 
 KERNELS = (
     Kernel((1,), (1,)),
     Kernel((17, 2, 31, 33, 63), (15, 2, 9, 23, 40), biased=True, pad=3),
-    Kernel((32, 16, 48, 64), (16, 48), biased=True),
-    Kernel((32, 16, 48), (32, 64), blocks=(32, 16, 32), group_m=2, turned=True),
+    Kernel((32, 16, 48, 64), (16, 48), biased=True, tf32=False),
+    Kernel((32, 16, 48), (32, 64), blocks=(32, 16, 32), group_m=2, turned=True, xcds=2),
 )
 
 
@@ -56,6 +58,8 @@ def fused(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> FusedCase:
         biased=kernel.biased,
         pad=kernel.pad,
         turned=kernel.turned,
+        tf32=kernel.tf32,
+        xcds=kernel.xcds,
         calls=draw(st.sampled_from([1, 4])),
         async_op=draw(st.booleans()),
         skewed=draw(st.integers(0, ranks - 1)) if late else -1,
