@@ -15,6 +15,6 @@ def cases(ranks, dtype):
     return fused(ranks, "all_gather_matmul", dtype)
 
 
-@requirement("FUSED-GATHERMATMUL-001", cases=cases, weight=0.5, dtype=("fp16", "bf16", "fp32"))
+@requirement("FUSED-GATHERMATMUL-001", cases=cases, weight=0.25, dtype=("fp16", "bf16", "fp32"))
 def test_all_gather_matmul(check, case):
     check(run, case)

@@ -14,6 +14,6 @@ def cases(ranks, dtype):
     return fused(ranks, "matmul_all_gather", dtype)
 
 
-@requirement("FUSED-ALLGATHER-001", cases=cases, weight=0.5, dtype=("fp16", "bf16", "fp32"))
+@requirement("FUSED-ALLGATHER-001", cases=cases, weight=0.25, dtype=("fp16", "bf16", "fp32"))
 def test_matmul_all_gather(check, case):
     check(run, case)

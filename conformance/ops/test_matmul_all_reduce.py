@@ -14,6 +14,6 @@ def cases(ranks, dtype):
     return fused(ranks, "matmul_all_reduce", dtype)
 
 
-@requirement("FUSED-ALLREDUCE-001", cases=cases, weight=0.75, dtype=("fp16", "bf16", "fp32"))
+@requirement("FUSED-ALLREDUCE-001", cases=cases, weight=0.5, dtype=("fp16", "bf16", "fp32"))
 def test_matmul_all_reduce(check, case):
     check(run, case)

@@ -15,6 +15,6 @@ def cases(ranks, dtype):
     return fused(ranks, "matmul_reduce_scatter", dtype)
 
 
-@requirement("FUSED-REDUCESCATTER-001", cases=cases, weight=0.5, dtype=("fp16", "bf16", "fp32"))
+@requirement("FUSED-REDUCESCATTER-001", cases=cases, weight=0.25, dtype=("fp16", "bf16", "fp32"))
 def test_matmul_reduce_scatter(check, case):
     check(run, case)

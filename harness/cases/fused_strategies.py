@@ -7,6 +7,7 @@ What selects another compiled kernel (tile, bias, whether sizes are 1 or multipl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -29,6 +30,14 @@ class Kernel:
     tf32: bool = True
     xcds: int = 1
 
+    def case(self, op: str, dtype: str, **free: Any) -> FusedCase:
+        """A case that it serves."""
+        block_m, block_n, block_k = self.blocks
+        return FusedCase(
+            op, dtype, block_m=block_m, block_n=block_n, block_k=block_k, group_m=self.group_m, biased=self.biased,
+            pad=self.pad, turned=self.turned, tf32=self.tf32, xcds=self.xcds, **free,
+        )  # fmt: skip
+
 
 KERNELS = (
     Kernel((1,), (1,)),
@@ -38,28 +47,33 @@ KERNELS = (
 )
 
 
+def edges(op: str) -> list[FusedCase]:
+    """What few drawn cases would seldom meet: ragged tiles, several for each program, tails of K, three calls queued
+    behind each other of which the second one needs sums in float32, a late rank, every variant."""
+    odd, even, turned = KERNELS[1:]
+    free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
+    variants = VARIANTS if op == "matmul_all_reduce" else ("two_shot",) * 3
+    listed = [
+        turned.case(op, "bf16", m=65, n=48, k=64, sms=5, variant=variants[0], **free),
+        even.case(op, "fp32", m=33, n=64, k=48, sms=2, variant=variants[1], **free),
+        odd.case(op, "fp16", m=33, n=63, k=40, sms=2, variant=variants[2], **free),
+    ]
+    return listed + [odd.case(op, "fp16", m=33, n=63, k=40, sms=5, variant=one, **free) for one in variants[3:]]
+
+
 @st.composite
 def fused(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> FusedCase:
     """Cases of one op with one element type."""
     kernel = draw(st.sampled_from(KERNELS))
     late = draw(st.sampled_from([False, False, True]))
-    return FusedCase(
-        op=op,
-        dtype=dtype,
+    return kernel.case(
+        op,
+        dtype,
         m=draw(st.one_of(st.integers(1, 33), st.sampled_from([16, 33]))),
         n=draw(st.sampled_from(kernel.columns)),
         k=draw(st.sampled_from(kernel.inner)),
-        block_m=kernel.blocks[0],
-        block_n=kernel.blocks[1],
-        block_k=kernel.blocks[2],
-        group_m=kernel.group_m,
         sms=draw(st.sampled_from([2, 1, 5])),
         variant=draw(st.sampled_from(VARIANTS)) if op == "matmul_all_reduce" else "two_shot",
-        biased=kernel.biased,
-        pad=kernel.pad,
-        turned=kernel.turned,
-        tf32=kernel.tf32,
-        xcds=kernel.xcds,
         calls=draw(st.sampled_from([1, 4])),
         async_op=draw(st.booleans()),
         skewed=draw(st.integers(0, ranks - 1)) if late else -1,
