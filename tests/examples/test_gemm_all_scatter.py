@@ -206,6 +206,32 @@ def test_a_tiling_that_cannot_be(fields, message, gemm):
         gemm().Tiling(**fields)
 
 
+def test_what_the_compiler_adds_does_not_fit(gemm):
+    emulator.activate()
+    module = gemm()
+    world = World(1, heap_size=1 << 16)
+    op = module.GemmAllScatter(world.ranks[0], module.Tiling(32, 32, 512))
+    (c,), a = world.tensors((32, 32), H), torch.ones(32, 32, dtype=H)
+    with pytest.raises(ValueError, match=r"block_k=512.* is too large: out of resource: shared memory"):
+        op(c, a, a)
+
+
+def test_sums_of_split_tiles_stay_where_they_are(gemm):
+    """A captured graph goes on using them when a larger product has come."""
+    emulator.activate()
+    module = gemm()
+    world = World(1, heap_size=1 << 16)
+    op = module.GemmAllScatter(world.ranks[0], module.Tiling(32, 32, 32, programs=5, fewest_steps=1))
+    places = set()
+    for rows, pieces in ((32, 2), (7 * 32, 2)):
+        assert op.tiling.schedule(rows, 32, 64, 304)[1] == pieces
+        (c,), a, b = world.tensors((rows, 32), H), torch.ones(rows, 64, dtype=H), torch.ones(64, 32, dtype=H)
+        world.run(lambda rank, c=c, a=a, b=b: op(c, a, b))
+        assert (c == 64).all()
+        places |= {tensor.data_ptr() for (_, split), tensor in op._partials.items() if split}
+    assert len(places) == 1
+
+
 def test_tensors_that_do_not_fit(gemm):
     emulator.activate()
     module = gemm()

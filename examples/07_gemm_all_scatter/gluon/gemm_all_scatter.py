@@ -69,13 +69,17 @@ class Tiling:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
+    def most_programs(self, units: int) -> int:
+        """Programs of a product that is large enough, on a device with ``units`` compute units."""
+        return min(self.programs, units, MOST_PROGRAMS.value)
+
     def schedule(self, rows: int, columns: int, depth: int, units: int) -> tuple[int, int]:
         """(programs, pieces of a split tile) for a product on a device with ``units`` compute units.
 
         Example: blocks of 256 x 128 x 64, a product of 8192 x 1152 x 36864, 132 units: 288 tiles are two rounds of 132
         and 24 tiles, of which each is split into 5 pieces.
         """
-        programs = min(self.programs, units, MOST_PROGRAMS.value)
+        programs = self.most_programs(units)
         tiles = triton.cdiv(rows, self.block_m) * triton.cdiv(columns, self.block_n)
         steps = triton.cdiv(depth, self.block_k)
         left = tiles % programs
@@ -104,7 +108,7 @@ class GemmAllScatter:
         self.tiling = tiling or Tiling()
         self.members = ctx.members(None)
         self._counters = torch.zeros(MOST_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
-        self._partials: dict[torch.dtype, torch.Tensor] = {}
+        self._partials: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
         # What has been launched, with its tensors: looking up the compiled kernel and describing tensors to TMA takes
         # longer than many a product.
         self._launches: dict[tuple[Any, ...], tuple[Any, tuple[int, int, int], list[Any]]] = {}
@@ -125,7 +129,12 @@ class GemmAllScatter:
                 the target's local memory cannot hold. Raised before the launch; the others' devices then wait.
         """
         self._check(c, a, b)
-        return self.launch(c, a, b, local=local, traced=traced) if c.numel() else None
+        if not c.numel():
+            return None
+        try:
+            return self.launch(c, a, b, local=local, traced=traced)
+        except triton.OutOfResources as error:  # what the compiler itself puts there, it alone knows
+            raise ValueError(f"{self.tiling} is too large: {error}") from error
 
     def launch(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool, traced: bool) -> Any:
         """Enqueues the kernel; the arguments have been checked."""
@@ -145,7 +154,7 @@ class GemmAllScatter:
             "context_tensor": context,
             "pads": self.members.pads,
             "c": c,
-            "partials": self._memory(_TYPES[a.dtype][1], programs if pieces > 1 else 0),
+            "partials": self._memory(_TYPES[a.dtype][1], pieces > 1),
             "counters": self._counters,
             "M": rows,
             "N": columns,
@@ -171,12 +180,14 @@ class GemmAllScatter:
             self._launches[key] = compiled, (programs, 1, 1), arguments
         return compiled
 
-    def _memory(self, dtype: torch.dtype, tiles: int) -> torch.Tensor:
-        """Room for so many tiles of sums; a word where there is none to keep."""
-        size = max(4, tiles * self.tiling.block_m * self.tiling.block_n)
-        if dtype not in self._partials or self._partials[dtype].numel() < size:
-            self._partials[dtype] = torch.empty(size, dtype=dtype, device=self.ctx.get_device())
-        return self._partials[dtype]
+    def _memory(self, dtype: torch.dtype, split: bool) -> torch.Tensor:
+        """Room for a tile of sums for each program that there can be, whatever the product: it must stay where it is
+        for graphs that were captured. A word where tiles are not split."""
+        if (dtype, split) not in self._partials:
+            tiles = self.tiling.most_programs(self.ctx.get_cu_count()) if split else 0
+            size = max(4, tiles * self.tiling.block_m * self.tiling.block_n)
+            self._partials[dtype, split] = torch.empty(size, dtype=dtype, device=self.ctx.get_device())
+        return self._partials[dtype, split]
 
     def _check(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         if a.dtype not in _TYPES or b.dtype != a.dtype or c.dtype != _TYPES[a.dtype][2]:
