@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from harness import emulator
 from harness.emulator.faults import DataRace
 from harness.isa import fingerprint, remote_mismatch, sass
 from tests.examples.programs import ROOT, run
+from tests.iris.ranks import run_checks
 from tests.isa.compile_only import target
 from tests.isa.test_sass import code_of, disassembles
 
@@ -82,7 +84,7 @@ def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2, 
 
 CASES = {
     "split in 3": (H, 64, 64, 96, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
-    "ragged, two rounds": (H, 61, 45, 77, {"block_k": 32, "programs": 3, "fewest_steps": 0}, True),
+    "ragged, three rounds": (H, 125, 45, 77, {"block_k": 32, "programs": 3, "fewest_steps": 0, "group_m": 3}, True),
     "rows of B": (BF, 64, 64, 64, {"block_k": 32, "programs": 2}, False),
     "int8 split in 2": (I8, 64, 64, 128, {"block_k": 64, "programs": 3, "fewest_steps": 1}, True),
     "float32 split in 2": (F, 64, 64, 64, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
@@ -97,17 +99,54 @@ def test_every_element_on_every_rank(arch, case, gemm):
     emulator.activate(arch)
     module = gemm()
     dtype, m, n, k, fields, transposed = CASES[case]
-    tiling = module.Tiling(block_m=32, block_n=32, group_m=2, **fields)
+    tiling = module.Tiling(**{"block_m": 32, "block_n": 32, "group_m": 2, **fields})
     assert wrong(module, tiling, dtype, m, n, k, transposed=transposed) == 0
 
 
 def test_the_triton_kernel_does_the_same(gemm):
     emulator.activate()
-    tiling = gemm().Tiling(32, 32, 32, group_m=2, programs=3)
+    tiling = gemm().Tiling(32, 32, 32, group_m=3, programs=3)
     spec = importlib.util.spec_from_file_location("triton_benchmark", FOLDER.parent / "benchmark.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert wrong(module, tiling, H, 61, 45, 77, name="TritonGemmAllScatter") == 0
+    assert wrong(module, tiling, H, 125, 45, 77, name="TritonGemmAllScatter") == 0
+
+
+def gradients(ctx, rank, num_ranks):
+    gemm, matmul = operation(ctx)
+    a, weights = numbers(0, 33, 40).float(), numbers(9, 33, 24 * num_ranks).float()
+    parts = [numbers(1 + other, 40, 24).float() for other in range(num_ranks)]
+    mine = [a.clone().requires_grad_(), parts[rank].clone().requires_grad_()]
+    (matmul(*mine, gemm) * weights).sum().backward()
+    whole = [tensor.clone().requires_grad_() for tensor in (a, *parts)]
+    (torch.cat([whole[0] @ part for part in whole[1:]], 1) * weights).sum().backward()
+    assert torch.equal(mine[0].grad, whole[0].grad), "of A: the sum over all ranks"
+    assert torch.equal(mine[1].grad, whole[1 + rank].grad), "of B: the own columns"
+
+
+def late_ranks(ctx, rank, num_ranks):
+    """Nothing but the calls themselves orders what ranks do to their C before and behind them."""
+    gemm, _ = operation(ctx)
+    c = ctx.empty((33, 24 * num_ranks), dtype=torch.float32)
+    for call in range(4):
+        a = numbers(call, 33, 40).float()
+        parts = [numbers(10 * call + other, 40, 24).float() for other in range(num_ranks)]
+        time.sleep(0.1 * (call % num_ranks == rank))
+        c.fill_(85)
+        gemm(c, a, parts[rank])
+        assert torch.equal(c, torch.cat([a @ part for part in parts], 1)), call
+
+
+def operation(ctx):
+    sys.path.insert(0, str(FOLDER))
+    module = importlib.import_module("gemm_all_scatter")
+    gemm = module.GemmAllScatter(ctx, module.Tiling(32, 32, 32, programs=3, fewest_steps=0))
+    return gemm, importlib.import_module("matmul_wrapper").matmul
+
+
+def test_gradients_and_late_ranks():
+    outcome = run_checks([gradients, late_ranks], 2, 1 << 20, emulated=True)
+    assert outcome == {"gradients": "", "late_ranks": ""}
 
 
 def test_nothing_races(gemm):
