@@ -19,9 +19,8 @@ class FusedShapeError(ValueError, AssertionError):
 
 @dataclass(frozen=True)
 class Operands:
-    """``output`` is a part of, or all of, what ``A`` @ ``B`` plus ``bias`` has to do with it; see each op.
-
-    ``A`` is a shard where the op gathers shards. ``bias``: one value for each row of ``A``.
+    """What is multiplied, ``A`` @ ``B`` plus ``bias``, and where the result goes: each op says what of the whole
+    product these are. ``bias``: one value for each row of ``A``.
     """
 
     output: torch.Tensor
