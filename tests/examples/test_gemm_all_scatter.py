@@ -83,7 +83,7 @@ def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2, 
 
 
 CASES = {
-    "split in 3": (H, 64, 64, 96, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
+    "split in 3, unevenly": (H, 64, 64, 160, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
     "ragged, three rounds": (H, 125, 45, 77, {"block_k": 32, "programs": 3, "fewest_steps": 0, "group_m": 3}, True),
     "rows of B": (BF, 64, 64, 64, {"block_k": 32, "programs": 2}, False),
     "int8 split in 2": (I8, 64, 64, 128, {"block_k": 64, "programs": 3, "fewest_steps": 1}, True),
@@ -93,7 +93,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("arch", "case"),
-    [*(("gfx942", case) for case in CASES), ("gfx950", "split in 3"), ("gfx950", "int8 split in 2")],
+    [*(("gfx942", case) for case in CASES), ("gfx950", "split in 3, unevenly"), ("gfx950", "int8 split in 2")],
 )
 def test_every_element_on_every_rank(arch, case, gemm):
     emulator.activate(arch)
