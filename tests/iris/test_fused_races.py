@@ -1,0 +1,85 @@
+"""Fused products in race mode: whatever no signal, flag or lock orders is an error, in whatever order it came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from benchmarks.one_process import World
+from harness import emulator
+from harness.emulator.driver import EmulatedDriver
+from harness.emulator.faults import DataRace
+from iris_under_test.ops import FusedConfig
+
+CALLS = 2
+M, K = 16, 16
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_left():
+    yield
+    emulator.deactivate()
+
+
+def products(op: str, size: int, columns: int, variant: str = "two_shot") -> Callable[[EmulatedDriver], None]:
+    """Calls one behind the other on one workspace and output, each of other matrices. A tile is 16 x 32."""
+    config = FusedConfig(16, 32, 16, num_sms=4, num_xcds=2, chunk_size=2, all_reduce_variant=variant)
+    inner = K * size if op == "all_gather_matmul" else K
+    rows = M * size if op == "matmul_all_gather" else M
+
+    def numbers(seed: int, *shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)).half()
+
+    def program(driver: EmulatedDriver) -> None:
+        world = World(size, 1 << 18)
+        outputs = world.tensors((rows, columns), torch.float16)
+        left = [world.tensors((M, K), torch.float16) for _ in range(CALLS)]
+        right = [[numbers(100 + 10 * turn + rank, inner, columns) for rank in range(size)] for turn in range(CALLS)]
+        for turn, tensors in enumerate(left):
+            for rank, tensor in enumerate(tensors):
+                tensor.copy_(numbers(10 * turn + rank, M, K))
+
+        def calls(rank):
+            mine = rank.cur_rank
+            for a, b in zip(left, right, strict=True):
+                getattr(rank.ops, op)(outputs[mine], a[mine], b[mine], async_op=True, config=config)
+
+        world.run(calls)
+        whole, parts = torch.cat(left[-1], 1), [a @ b for a, b in zip(left[-1], right[-1], strict=False) if inner == K]
+        for rank, output in enumerate(outputs):
+            wanted = whole @ right[-1][rank] if inner > K else torch.cat(parts) if rows > M else sum(parts)
+            assert torch.equal(output, wanted), f"rank {rank} has another result"
+
+    return program
+
+
+PROGRAMS = {
+    "spinlock": products("matmul_all_reduce", 3, 32, "spinlock"),
+    "two_shot": products("matmul_all_reduce", 2, 128),
+    "matmul_all_gather": products("matmul_all_gather", 2, 64),
+    "all_gather_matmul": products("all_gather_matmul", 2, 64),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_races(name):
+    PROGRAMS[name](emulator.activate(mode="race", choices=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("spinlock", "buffer_wbl2"),
+        ("spinlock", "buffer_inv"),
+        ("two_shot", "buffer_wbl2"),
+        ("all_gather_matmul", "buffer_inv"),
+    ],
+)
+def test_a_fence_that_is_left_out_is_a_race(name, line):
+    driver = emulator.activate(mode="race", choices=0)
+    driver.rewrite = lambda kernel, listing: re.sub(rf"(?m)^\s*{line}.*$", "", listing)
+    with pytest.raises(DataRace):
+        PROGRAMS[name](driver)
