@@ -1,6 +1,6 @@
 """GEMM all-scatter in Triton: the same as the Gluon one beside it, with its options less int8, and ``--num_stages``.
 
-    python examples/07_gemm_all_scatter/benchmark.py -v -b -r 4 --BLK_M 128 --BLK_N 256 --num_stages 3
+    python examples/07_gemm_all_scatter/benchmark.py -v -b -r 4 --BLK_M 128 --BLK_N 256 --num_stages 3     # Hopper
 
 Here the compiler chooses layouts and pipelines. A tile is stored to all ranks when it is finished; stores wait for no
 peer, so they travel beside the next tile's product as far as the memory system takes them. Exit status 1 if any element
