@@ -16,7 +16,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 from .config import ALL_REDUCE_VARIANTS, Config
 from .launch import compiler_options, lane_layout, run, symmetric_offset
 from .overlap import same_memory, shares_memory
-from .plans import PLANS, check_output, check_reduction, check_tile, prepare_move
+from .plans import PLANS, check_device, check_output, check_reduction, check_tile, prepare_move
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
 from .workspace import FLAG_BYTES, AllReduceWorkspace, Needs
@@ -186,7 +186,7 @@ class _Call:
             op = {ReduceOp.SUM: ReduceOp.MAX, ReduceOp.PRODUCT: ReduceOp.MIN}.get(op, op) if op is not None else None
         if variant == "atomic" and op is not None and source.dtype not in _ATOMIC.get(op, ()):
             raise ValueError(
-                f"all_reduce: there is no atomic {ReduceOp(op).name} of {source.dtype}; "
+                f"all_reduce: there is no atomic {op.name} of {source.dtype}; "
                 f"the variants one_shot, two_shot, ring and spinlock have it"
             )
         rows, columns = source.shape
@@ -220,7 +220,8 @@ class _Call:
         )  # fmt: skip
 
     def told(self, ctx: Iris) -> str:
-        """What every member must pass alike. ValueError if members would reach an output that is off the heap."""
+        """What every member must pass alike. ValueError if the tensors are not where kernels and members reach them."""
+        check_device("all_reduce", ctx, self.output, self.source)
         place = ""
         if self.config.all_reduce_variant != "ring":
             place = f", output at {symmetric_offset(self.output, 'all_reduce output', ctx)}"

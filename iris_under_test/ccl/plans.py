@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
     from iris_under_test.host.iris import Iris
 
-__all__ = ["PLANS", "Plan", "check_output", "check_reduction", "check_tile", "prepare_move"]
+__all__ = ["PLANS", "Plan", "check_device", "check_output", "check_reduction", "check_tile", "prepare_move"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ def prepare_move(
     given = source if source is not None else output
     assert given is not None  # sanity check: the caller has asked for the one that is needed
     rows, columns = _part(plan, output, source, members.size)
+    check_device(plan.op, ctx, output, source)
     told = [f"{(rows, columns)} {given.dtype}", f"root {members.ranks[root]}", repr(op)]
     if output is not None:
         check_output(plan.op, output)
@@ -149,6 +150,13 @@ def prepare_move(
     return ", ".join(told), launch
 
 
+def check_device(op: str, ctx: Iris, *tensors: torch.Tensor | None) -> None:
+    """ValueError if a tensor is elsewhere than the instance: a launch would find out when the others have begun."""
+    for tensor in tensors:
+        if tensor is not None and tensor.device != ctx.get_device():
+            raise ValueError(f"{op} takes tensors of {ctx.get_device()}, got one of {tensor.device}")
+
+
 def check_output(op: str, output: torch.Tensor) -> None:
     """ValueError if elements of the output lie on each other."""
     if lies_on_itself(output):
@@ -172,12 +180,13 @@ def _check_apart(plan: Plan, output: torch.Tensor, source: torch.Tensor, members
 
 def check_reduction(op: str, reduce_op: ReduceOp, dtype: torch.dtype) -> None:
     """ValueError if elements of ``dtype`` cannot be reduced so."""
-    if reduce_op not in list(ReduceOp):
+    # By its type: torch.distributed's members equal numbers too, but other ones.
+    if not isinstance(reduce_op, ReduceOp):
         raise ValueError(f"{op}: op must be one of {[one.name for one in ReduceOp]}, got {reduce_op!r}")
     if dtype.is_complex or (dtype.is_floating_point and dtype.itemsize < 2):
         raise ValueError(f"{op} does not reduce {dtype}")
     if dtype.is_floating_point and reduce_op >= ReduceOp.BAND:
-        raise ValueError(f"{op}: {ReduceOp(reduce_op).name} is for integers, got {dtype}")
+        raise ValueError(f"{op}: {reduce_op.name} is for integers, got {dtype}")
 
 
 def check_tile(config: Config, owned: bool = False) -> tuple[int, int]:
@@ -186,6 +195,8 @@ def check_tile(config: Config, owned: bool = False) -> tuple[int, int]:
     ``owned``: the tile says what a member has in the end, so that both languages take what the config has.
     """
     tile = (config.block_size_m, config.block_size_n)
+    if min(*tile, config.comm_sms) <= 0:  # fields may be assigned after Config has checked them
+        raise ValueError(f"tiles {tile} and comm_sms {config.comm_sms} must be positive")
     block_m, block_n = _FLAT_TILE if config.use_gluon and tile == _DEFAULT_TILE and not owned else tile
     elements, lanes = block_m * block_n, warp_size() * config.num_warps
     if config.use_gluon and (elements < lanes or elements % lanes):

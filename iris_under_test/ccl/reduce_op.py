@@ -8,7 +8,11 @@ __all__ = ["ReduceOp"]
 
 
 class ReduceOp(IntEnum):
-    """The codes that kernels receive. Only SUM is meant for use; collectives refuse the others with ValueError."""
+    """What ``all_reduce``, ``reduce`` and ``reduce_scatter`` do; the values are the codes that kernels receive.
+
+    They are not those of ``torch.distributed.ReduceOp``, which is refused. The bitwise ones are for integers and bool;
+    of bool, SUM is "or" and PRODUCT is "and". Of floats, MIN and MAX ignore a NaN where another member has a number.
+    """
 
     SUM = 0
     PRODUCT = 1

@@ -83,13 +83,10 @@ class _Entry:
     config: Mapping[str, Any]
 
     def fits(self, world_size: int) -> bool:
-        """Whether so many members can use it: some variants divide what they have by the members."""
+        """Whether so many members can use it: "partitioned" divides its programs by them."""
         made = Config(**self.config)
-        if self.op == "all_gather" and made.all_gather_variant == "partitioned":
-            return made.comm_sms % world_size == 0
-        if self.op == "all_reduce" and made.all_reduce_variant == "ring":
-            return made.block_size_n % world_size == 0
-        return True
+        divides = self.op == "all_gather" and made.all_gather_variant == "partitioned"
+        return not divides or made.comm_sms % world_size == 0
 
     def distance(self, element_size: int, world_size: int, nbytes: int) -> tuple[float, float, float]:
         """How far it is from what is asked for."""

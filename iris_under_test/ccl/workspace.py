@@ -87,8 +87,11 @@ class AllReduceWorkspace:
             )
 
     def scratch(self, ctx: Iris, members: Members) -> Scratch | None:
-        """Its memory, None for none. Collective over the group on the host if the group has too little of it."""
-        if self.num_bytes and self._scratch is None:
+        """Its memory, None for none. Collective over the group on the host if the group has too little of it.
+
+        Asked for at each call: where it has grown since, members who pass no workspace use the new one too.
+        """
+        if self.num_bytes:
             self._scratch = ctx.scratch(members, f"all_reduce {self.variant}", self.num_bytes)
         return self._scratch
 

@@ -69,6 +69,16 @@ def _kept(ctx, variant):
     return ctx._groups._scratch[tuple(range(ctx.num_ranks)), f"all_reduce {variant}"].own
 
 
+def a_workspace_grows_with_its_group(ctx, rank, num_ranks):
+    """Rank 1 passes an old workspace, the others none: all must use the same memory."""
+    output, source = ctx.zeros(M, N, dtype=torch.int32), _given(rank, 0)
+    old = ctx.ccl.all_reduce_preamble(output, source, config=_config("two_shot_push", comm_sms=1, block_size_m=1))
+    ctx.ccl.all_reduce(output, source, config=_config("two_shot_push", block_size_m=8))
+    config = _config("two_shot_push", comm_sms=1, block_size_m=1)
+    ctx.ccl.all_reduce(output.zero_(), source, config=config, workspace=old if rank == 1 else None)
+    torch.testing.assert_close(output, sum(_given(r, 0) for r in range(num_ranks)), rtol=0, atol=0)
+
+
 def locks_are_given_back(ctx, rank, num_ranks):
     output, source = ctx.zeros(M, N, dtype=torch.int16), ctx.zeros(M, N, dtype=torch.int16)
     workspace = None
@@ -88,7 +98,7 @@ def locks_are_given_back(ctx, rank, num_ranks):
 def nothing_is_written_past_the_end(ctx, rank, num_ranks):
     """Behind what a call needs of the memory that the group keeps lies something that stays."""
     source = _given(rank, 5)
-    for variant in ("ring", "spinlock"):
+    for variant in ("ring", "spinlock", "two_shot_push"):
         output = ctx.zeros(M, N, dtype=torch.int32)
         workspace = ctx.ccl.all_reduce_preamble(output, source, config=_config(variant))
         memory = workspace.scratch(ctx, ctx.members()).own
@@ -134,6 +144,11 @@ def what_cannot_be_is_refused(ctx, rank, num_ranks):
         (lambda: ctx.ccl.all_reduce(output, source, config=small), "power of two that divides"),
         (lambda: ctx.ccl.all_reduce(output, source, config=named), "must be one of"),
         (lambda: ctx.ccl.all_reduce(torch.zeros_like(output), source, config=_config("atomic")), "symmetric heap"),
+        (lambda: ctx.ccl.all_reduce(output, source.to("meta"), config=_config("ring")), "tensors of cpu, got one of"),
+        (
+            lambda: ctx.ccl.all_reduce(output, source, op=dist.ReduceOp.PRODUCT, config=_config("ring")),
+            "op must be one",
+        ),
         (lambda: ctx.ccl.all_reduce(output[:-1], source, config=_config("spinlock")), "one shape"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -146,6 +161,7 @@ def what_cannot_be_is_refused(ctx, rank, num_ranks):
 CHECKS = [
     a_group_needs_its_members_alone,
     calls_of_any_shape_follow_one_another,
+    a_workspace_grows_with_its_group,
     locks_are_given_back,
     nothing_is_written_past_the_end,
     too_little_is_refused,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from iris_under_test.ccl.overlap import lies_on_itself, shares_memory
+from iris_under_test.ccl.overlap import lies_on_itself, same_memory, shares_memory
 
 MEMORY = torch.zeros(64, dtype=torch.int16)
 SHAPES = ((1, 1), (1, 4), (4, 1), (2, 3), (3, 2), (0, 3))
@@ -44,6 +44,15 @@ def test_tensors_that_share_memory() -> None:
             assert got == wanted if exact else got >= wanted, f"{one} {left} and {two} {right} {shift} further on"
         both += wanted
     assert both > 100, "cases of both kinds"
+
+
+def test_strides_that_lead_nowhere_do_not_count():
+    padded = torch.zeros(4, 12)[:, :8]
+    row, column = padded[1:2], padded[:, 1:2]
+    assert same_memory(row, padded[1][None])
+    assert same_memory(column, padded.as_strided((4, 1), (12, 7), 1))
+    assert not same_memory(row, padded[2:3])
+    assert not same_memory(padded, padded.as_strided((4, 8), (8, 1)))
 
 
 def test_halves_of_a_matrix_share_nothing() -> None:
