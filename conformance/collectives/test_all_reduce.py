@@ -83,6 +83,6 @@ def workspace_cases(ranks, variant):
     ]
 
 
-@requirement("CCL-ALLREDUCE-003", cases=workspace_cases, ranks=2, variant=("spinlock", "ring"))
+@requirement("CCL-ALLREDUCE-003", cases=workspace_cases, ranks=2, variant=("spinlock", "ring", "two_shot_push"))
 def test_workspace(check, case):
     check(run_workspace, case)

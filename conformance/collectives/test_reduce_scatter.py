@@ -1,8 +1,8 @@
 """reduce_scatter(output (M, N), input (M, N), op, group, async_op, config): the members share the tiles of the result.
 
-Each element of what torch.distributed's all_reduce gives is written by exactly one member, at its place; a share is
-whole tiles of Config's size, and no member has more than tiles over members, rounded up; the rest of each output is
-untouched. In place too. All seven reductions, on values whose result is exact in any order.
+Each element of what torch.distributed's all_reduce gives is written by the member that owns its tile, at its place, and
+the rest of each output is untouched; ``shares`` says who owns what. In place too. All seven reductions, on values whose
+result is exact in any order.
 """
 
 from conformance.collectives.calls import run

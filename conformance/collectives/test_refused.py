@@ -12,6 +12,7 @@
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 
 from conformance.collectives.calls import config, invoke, judge, party_of, perform, prepare
 from fixtures.findings import Findings
@@ -20,6 +21,12 @@ from harness.cases import COLLECTIVES, REDUCTIONS, ROOTED, CollectiveCase, chunk
 
 OVERLAPPING = 512 * 1024
 FLOAT_SUM = {"dtype": "fp32", "m": 8, "n": 64}
+REACHED = {
+    "all_gather": ("output",), "all_to_all": ("output",), "all_reduce": ("output", "input"),
+    "reduce_scatter": ("input",), "broadcast": ("output",), "reduce": ("output", "input"), "scatter": ("output",),
+    "gather": ("input",),
+}  # fmt: skip
+"""The tensors of an op that other members read or write. The others are the member's own."""
 
 
 def run_refused(env, case):
@@ -43,8 +50,8 @@ def run_refused(env, case):
         others = env.group(members_of("stride", 1 - env.rank % 2, env.world_size), chunks_of("stride", env.world_size))
         elsewhere = replace(call, party=replace(call.party, handle=others))
         found.raises("a group without this rank", RuntimeError, lambda: invoke(env, case, elsewhere, right))
-    for what, op in _wrong_reductions(env, case):
-        found.raises(what, ValueError, lambda op=op: _reduced_with(env, case, call, right, op))
+    for what, op, settings in _wrong_reductions(env, case):
+        found.raises(what, ValueError, lambda o=op, s=settings: _reduced_with(env, case, call, s or right, o))
     return _and_then(env, case, calls, found)
 
 
@@ -57,8 +64,13 @@ def _wrong_tensors(env, case, call):
 
     yield "one dimension", one(lambda tensor: tensor.flatten()), None
     yield "three dimensions", one(lambda tensor: tensor[None]), None
-    # scatter's root writes to outputs, gather's reads inputs.
-    yield "tensors off the heap", one(torch.empty_like), None
+    for name in ("output", "input"):
+        tensor = getattr(call, name)
+        if name in REACHED[case.op]:
+            yield f"an {name} off the heap", replace(call, **{name: torch.empty_like(tensor)}), None
+        elif case.op != "broadcast":
+            elsewhere = None if tensor is None else replace(call, **{name: tensor.to("meta")})
+            yield f"an {name} of another device", elsewhere, None
     writes = root or case.op not in ("reduce", "gather")
     shared = replace(call, output=call.output.as_strided(call.output.shape, (0, 1))) if writes else None
     yield "an output whose rows are one", shared, None
@@ -100,10 +112,20 @@ def _wrong_settings(env, case, call):
         odd = make(block_size_m=3, block_size_n=64, use_gluon=language)
         yield f"{3 * 64} elements in a tile, {'Gluon' if language else 'Triton'}", call, odd
     yield "a tile smaller than the work-group", call, make(block_size_m=1, block_size_n=64, use_gluon=True)
-    if case.op in ("all_gather", "all_reduce"):
+    none = make()
+    none.comm_sms = 0
+    yield "no programs, which were assigned later", call, none
+    if case.op in ("all_gather", "all_reduce", "reduce_scatter"):
         changed = make()
         setattr(changed, f"{case.op}_variant", "tree")
         yield "a variant that was assigned later", call, changed
+    if case.op == "all_gather":
+        yield "a variant that Gluon lacks", call, make(all_gather_variant="partitioned", comm_sms=size, use_gluon=True)
+    if case.op == "all_reduce":
+        yield "more rings than programs", call, make(all_reduce_variant="ring", all_reduce_num_rings=3, comm_sms=2)
+        sliced = make(all_reduce_variant="ring")
+        sliced.all_reduce_ring_slice_n = 48
+        yield "slices that do not divide the tile", call, sliced
     if case.op == "all_gather" and size > 1:
         yield "programs that do not divide", call, make(all_gather_variant="partitioned", comm_sms=size * 4 + 1)
 
@@ -112,9 +134,11 @@ def _wrong_reductions(env, case):
     if case.op in REDUCTIONS:
         operations = env.under_test.module.ccl.ReduceOp
         for op in ("BAND", "BOR", "BXOR"):
-            yield f"{op} of {case.dtype}", getattr(operations, op)
-        for op in (7, -1, "sum", None):
-            yield f"op={op!r}", op
+            yield f"{op} of {case.dtype}", getattr(operations, op), None
+        for op in (7, -1, "sum", None, dist.ReduceOp.PRODUCT):  # the last one equals another one's number
+            yield f"op={op!r}", op, None
+    if case.op == "all_reduce":
+        yield "an atomic product", operations.PRODUCT, env.under_test.config(all_reduce_variant="atomic")
 
 
 def _reduced_with(env, case, call, settings, op):

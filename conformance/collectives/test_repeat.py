@@ -53,11 +53,11 @@ def _added_in(dtype):
 
 def cases(ranks, op):
     shape = {"dtype": "bf16", "m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3}
-    variants = ("one_shot", "two_shot") if op == "all_reduce" else ("",)
+    variants = ("one_shot", "two_shot", "two_shot_push", "ring") if op == "all_reduce" else ("",)
     return [
         CollectiveCase(op=op, **{**shape, "dtype": dtype}, variant=variant, root=1, gluon=dtype == "fp32")
         for dtype in ("bf16", "fp32")
-        for variant in variants
+        for variant in (variants if dtype == "bf16" else variants[:2])
     ]
 
 
