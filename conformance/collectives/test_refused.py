@@ -212,7 +212,11 @@ def run_differing(env, case):
     env.settle()
     other = env.rank == env.world_size - 1
     right = config(env, case, call.party.size)
+    rows, columns = call.output.shape
+    elsewhere = env.image.arena[OVERLAPPING:].view(torch.float32)
     attempts = [
+        ("places", case, replace(call, output=elsewhere[: rows * columns].view(rows, columns)), right),
+        ("strides", case, replace(call, output=call.output.as_strided((rows, columns), (2 * columns, 1))), right),
         ("shapes", case, _with(call, lambda tensor: tensor[:, : tensor.shape[1] // 2]), right),
         ("element types", case, _with(call, lambda tensor: tensor.view(torch.int32)), right),
         ("numbers of programs", case, call, config(env, replace(case, comm_sms=3), call.party.size)),

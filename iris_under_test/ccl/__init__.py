@@ -14,7 +14,7 @@ What they share:
   be captured in a device graph. A rank that raises then does not take part: the others' devices wait for it.
 * ``async_op=False`` has the members agree on the host first, so that an error of one is raised on all (as RuntimeError
   on the others), and ValueError where they did not pass the same; then this rank waits for its stream.
-* Tensors are 2-D, on the instance's device, strides are arbitrary. Those that other members read or write must be on the
+* Tensors are 2-D, on the instance's device, of any strides. Those that other members read or write must be on the
   symmetric heap, at the same place on every member.
 * ``config=None`` means what ``tuned_config`` has for the op, size, group and device.
 """
