@@ -4,6 +4,7 @@ The heap is mostly holes: only the lines themselves, and the places that a 32-bi
 """
 
 import torch
+import torch.distributed as dist
 
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -12,14 +13,18 @@ from harness.oracles import gathered, reduced, swapped
 
 GIB = 1 << 30
 LINES, LENGTH = 4, 64
-REFERENCES = {"all_gather": gathered, "all_to_all": swapped, "all_reduce": lambda mine: reduced(mine, "sum")}
+REFERENCES = {
+    "all_gather": gathered, "all_to_all": swapped, "all_reduce": lambda mine: reduced(mine, "sum"),
+    "sendrecv": lambda mine: gathered(mine[None])[dist.get_rank() - 1],
+}  # fmt: skip
 
 
 def run(env, case):
-    op, side, kernels = case.arguments
+    op, side, kernels, *variant = case.arguments
     me, ranks = env.rank, env.world_size
     found = Findings(me)
-    turned = op != "all_gather"  # the columns lie far apart, then, which are all_to_all's blocks
+    # The columns lie far apart, then, which are all_to_all's blocks.
+    turned = op != "all_gather" and not {"ring", "spinlock"} & set(variant)
     inputs, outputs = shapes_of(op, *((LENGTH, LINES) if turned else (LINES, LENGTH)), ranks)
     shape = outputs if side == "output" else inputs
     lines = shape[1] if turned else shape[0]
@@ -53,9 +58,12 @@ def run(env, case):
         block_m, block_n = (LENGTH, high) if turned else (high, LENGTH)
         settings = env.under_test.config(
             block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=kernels == "gluon",
-            threads_per_warp=env.device.lanes,
+            threads_per_warp=env.device.lanes, **({"all_reduce_variant": variant[0]} if variant else {}),
         )  # fmt: skip
-        getattr(iris.ccl, op)(target, source, config=settings)
+        if op == "sendrecv":
+            iris.ccl.sendrecv(source, target, (me + 1) % ranks, (me - 1) % ranks, config=settings)
+        else:
+            getattr(iris.ccl, op)(target, source, config=settings)
     env.settle()
     found.same("the output", target.contiguous(), wanted)
     for place in watched:
@@ -68,7 +76,10 @@ def run(env, case):
 
 def cases(ranks, op):
     chosen = [("output", "gluon"), ("input", "triton"), ("input", "gluon"), ("output", "triton")]
-    return [HostCase("far", (op, *which)) for which in (chosen if op == "all_gather" else chosen[:2])]
+    # Kernels of their own, for which one side is enough: both have the same rows and columns.
+    own = [("output", "triton", variant) for variant in ("two_shot_push", "ring", "spinlock")]
+    some = {"all_gather": chosen, "all_reduce": [*chosen[:2], *own]}.get(op, chosen[:2])
+    return [HostCase("far", (op, *which)) for which in some]
 
 
 @requirement("CCL-FAR-001", cases=cases, op=tuple(REFERENCES))

@@ -3,6 +3,7 @@ taken out of their machine code, which must show."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -154,6 +155,28 @@ def test_a_fence_that_is_left_out_shows(name, fence):
 
     verdict = explore(without, 30)
     assert verdict.outcome == FAILS, verdict
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fences_are_of_all_devices_and_waited_for(name):
+    """What few schedules show: a write-back that is not waited for, a flag or fence of one device's scope, a poll that
+    a cache may answer."""
+    listings: list[str] = []
+    driver = emulator.activate()
+    driver.rewrite = lambda kernel, listing: listings.append(listing) or listing
+    PROGRAMS[name](driver)
+    code = [line.split(";")[0].split() for listing in listings for line in listing.split("\n")]
+    code = [words for words in code if words and words[0].islower() and not words[0].endswith(":")]
+    for words, behind in itertools.pairwise(code):
+        told = " ".join([*words, "/", *behind])
+        if words[0] in ("buffer_wbl2", "buffer_inv"):
+            assert words[1:] == ["sc0", "sc1"], told
+        if words[0].startswith("global_atomic"):
+            assert words[-1] == "sc1", told
+        if words[0] == "buffer_wbl2":
+            assert behind[:2] == ["s_waitcnt", "vmcnt(0)"], told
+    polls = [words for words in code if words[0] == "global_load_dword" and words[-2:] == ["sc0", "sc1"]]
+    assert polls, "no poll goes by the caches"
 
 
 def test_a_message_of_one_tag_is_not_taken_for_one_of_another():
