@@ -105,7 +105,7 @@ class Groups:
         self._members: dict[tuple[int, ...], Members] = {}
         self._platform = platform
         self._scratch: dict[tuple[tuple[int, ...], str], Scratch] = {}
-        self._scratch_memory: list[SymmetricMemory] = []
+        self._scratch_memory: list[tuple[SymmetricMemory, Scratch]] = []
         self.barrier_words: dict[tuple[int, ...] | None, torch.Tensor] = {}
         self._enter(tuple(range(num_ranks)), None, 0)
 
@@ -146,8 +146,8 @@ class Groups:
         """At least ``num_bytes`` of scratch memory for ``use``, zero at first: the same with each call while it is
         large enough. Collective over the group on the host if it is not, else no member waits.
 
-        Outgrown memory stays mapped until the instance is closed, since a device graph may refer to it; as it at least
-        doubles, that is less than what is in use.
+        Outgrown memory, and the table of its places, stay until the instance is closed, since a device graph may refer
+        to them; as it at least doubles, that is less than what is in use.
 
         Raises:
             RuntimeError: memory is needed while a graph is captured.
@@ -163,11 +163,11 @@ class Groups:
         grown = max(num_bytes, 2 * kept.own.numel() if kept is not None else 0)
         size = -(-grown // _PAGE) * _PAGE
         memory = self._platform.map_symmetric_memory(size, members.rank, members.size, members.group)
-        self._scratch_memory.append(memory)
         own = memory.pool[:size].zero_()
+        kept = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
+        self._scratch_memory.append((memory, kept))
         self._platform.synchronize()
         host_barrier(members.group)
-        kept = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
         self._scratch[members.ranks, use] = kept
         return kept
 
@@ -176,7 +176,8 @@ class Groups:
         self._closed = True
         self._scratch.clear()
         while self._scratch_memory:
-            self._scratch_memory.pop().close()
+            memory, _ = self._scratch_memory.pop()
+            memory.close()
         self._members.clear()
         self.barrier_words.clear()
         self._words = self._words[:0].clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
@@ -65,17 +66,25 @@ def calls_of_any_shape_follow_one_another(ctx, rank, num_ranks):
     ctx.barrier()
 
 
+def _scratch(ctx, variant):
+    return ctx._groups._scratch[tuple(range(ctx.num_ranks)), f"all_reduce {variant}"]
+
+
 def _kept(ctx, variant):
-    return ctx._groups._scratch[tuple(range(ctx.num_ranks)), f"all_reduce {variant}"].own
+    return _scratch(ctx, variant).own
 
 
 def a_workspace_grows_with_its_group(ctx, rank, num_ranks):
     """Rank 1 passes an old workspace, the others none: all must use the same memory."""
     output, source = ctx.zeros(M, N, dtype=torch.int32), _given(rank, 0)
     old = ctx.ccl.all_reduce_preamble(output, source, config=_config("two_shot_push", comm_sms=1, block_size_m=1))
+    before = _scratch(ctx, "two_shot_push")
+    kept, before = [weakref.ref(tensor) for tensor in (before.own, before.bases)], before.own.numel()
     ctx.ccl.all_reduce(output, source, config=_config("two_shot_push", block_size_m=8))
     config = _config("two_shot_push", comm_sms=1, block_size_m=1)
     ctx.ccl.all_reduce(output.zero_(), source, config=config, workspace=old if rank == 1 else None)
+    assert _scratch(ctx, "two_shot_push").own.numel() > before
+    assert all(ref() is not None for ref in kept), "a device graph may refer to what was outgrown"
     torch.testing.assert_close(output, sum(_given(r, 0) for r in range(num_ranks)), rtol=0, atol=0)
 
 
