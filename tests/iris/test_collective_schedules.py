@@ -60,25 +60,29 @@ def reduction(variant: str, size: int) -> Callable[[EmulatedDriver], None]:
 
 
 @triton.jit
-def _behind(kept_ptr, output_ptr, input_ptr, N, BLOCK: tl.constexpr):
-    """What a stream may hold right behind a call: the output is read, and the input changed, here to its negative."""
+def _behind(kept_ptr, output_ptr, input_ptr, time_ptr, rounds, N, BLOCK: tl.constexpr):
+    """What a stream may hold right behind a call: the output is read, and the input changed, here to its negative; that
+    takes its time."""
     places = tl.arange(0, BLOCK)
     mask = places < N
     tl.store(kept_ptr + places, tl.load(output_ptr + places, mask=mask), mask=mask)
+    for _ in range(rounds):
+        tl.atomic_add(time_ptr, 1)
     tl.store(input_ptr + places, -tl.load(input_ptr + places, mask=mask), mask=mask)
 
 
-def in_stream(variant: str, in_place: bool = False) -> Callable[[EmulatedDriver], None]:
-    """Two calls, and behind each a kernel of the rank's own: the ends of a call keep all of this in order."""
+def in_stream(variant: str, in_place: bool = False, count: int = N) -> Callable[[EmulatedDriver], None]:
+    """Two calls, and behind each a kernel of the rank's own, slow on one of them: a call's ends keep it in order."""
     config = _config(all_reduce_variant=variant)
 
     def program(driver: EmulatedDriver) -> None:
         world = World(2, 1 << 18)
-        inputs = world.tensors((1, N), torch.float16)
-        outputs = inputs if in_place else world.tensors((1, N), torch.float16)
-        kept = [world.tensors((1, N), torch.float16) for _ in range(CALLS)]
+        inputs = world.tensors((1, count), torch.float16)
+        outputs = inputs if in_place else world.tensors((1, count), torch.float16)
+        kept = [world.tensors((1, count), torch.float16) for _ in range(CALLS)]
+        time = world.tensors((1,), torch.int32)
         for rank, tensor in enumerate(inputs):
-            tensor.copy_(torch.arange(N).view(1, N) + 100 * rank)
+            tensor.copy_(torch.arange(count).view(1, count) + 100 * rank)
         first = sum(inputs)
         wanted = [first, -first * 2 if in_place else -first]
 
@@ -86,7 +90,7 @@ def in_stream(variant: str, in_place: bool = False) -> Callable[[EmulatedDriver]
             mine = rank.cur_rank
             for held in kept:
                 rank.ccl.all_reduce(outputs[mine], inputs[mine], async_op=True, config=config)
-                _behind[(1,)](held[mine], outputs[mine], inputs[mine], N, 256)
+                _behind[(1,)](held[mine], outputs[mine], inputs[mine], time[mine], 60 * mine, count, 1024)
 
         world.run(calls)
         for call, held in enumerate(kept):
@@ -128,7 +132,7 @@ PROGRAMS = {
     "one_shot": in_stream("one_shot"),
     "one_shot in place": in_stream("one_shot", in_place=True),
     "two_shot": in_stream("two_shot"),
-    "two_shot_push": in_stream("two_shot_push"),
+    "two_shot_push": in_stream("two_shot_push", count=700),  # one of two programs has tiles twice
     "messages": messages(),
 }
 
