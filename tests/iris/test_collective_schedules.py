@@ -19,7 +19,9 @@ from harness.errors import KernelFault
 from iris_under_test.ccl import Config
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 
-SEEDS = 3
+SEEDS = {"spinlock": 12}
+FEW = 3
+"""Of locks it takes more schedules until one that is given back too early shows."""
 CALLS = 2
 N = 200
 
@@ -101,7 +103,8 @@ def in_stream(variant: str, in_place: bool = False, count: int = N) -> Callable[
 
 
 def messages() -> Callable[[EmulatedDriver], None]:
-    """Both send to and receive from each other, twice with the same tag, 16 bytes at a time and the rest one by one."""
+    """Both send to and receive from each other, twice with the same tag, 16 bytes at a time and the rest one by one.
+    Behind a message what has come is read, and what was sent overwritten."""
     config = _config()
 
     def program(driver: EmulatedDriver) -> None:
@@ -110,17 +113,21 @@ def messages() -> Callable[[EmulatedDriver], None]:
         where = torch.tensor([box.data_ptr() for box in boxes])
         targets = [world.tensors((1, N), torch.int16) for _ in range(CALLS)]
         sources = [[torch.arange(N).view(1, N).short() + 500 * (2 * k + r) for r in (0, 1)] for k in range(CALLS)]
+        wanted = [[source.clone() for source in pair] for pair in sources]
+        kept = [world.tensors((1, N), torch.int16) for _ in range(CALLS)]
+        time = world.tensors((1,), torch.int32)
 
         def calls(rank):
             rank.mailboxes = lambda: where
             mine, other = rank.cur_rank, 1 - rank.cur_rank
-            for source, target in zip(sources, targets, strict=True):
+            for source, target, held in zip(sources, targets, kept, strict=True):
                 rank.ccl.sendrecv(source[mine], target[mine], other, other, async_op=True, config=config)
+                _behind[(1,)](held[mine], target[mine], source[mine], time[mine], 60 * mine, N, 1024)
 
         world.run(calls)
         for k in range(CALLS):
             for rank in (0, 1):
-                assert torch.equal(targets[k][rank], sources[k][1 - rank]), f"message {k} to rank {rank} is another one"
+                assert torch.equal(kept[k][rank], wanted[k][1 - rank]), f"message {k} to rank {rank} is another one"
 
     return program
 
@@ -139,7 +146,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_they_hold_in_every_schedule(name):
-    verdict = explore(PROGRAMS[name], SEEDS)
+    verdict = explore(PROGRAMS[name], SEEDS.get(name, FEW))
     assert verdict.outcome == HOLDS, verdict
 
 
