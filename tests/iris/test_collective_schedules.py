@@ -69,7 +69,7 @@ def _behind(kept_ptr, output_ptr, input_ptr, time_ptr, rounds, N, BLOCK: tl.cons
     mask = places < N
     tl.store(kept_ptr + places, tl.load(output_ptr + places, mask=mask), mask=mask)
     for _ in range(rounds):
-        tl.atomic_add(time_ptr, 1)
+        tl.atomic_add(time_ptr, 1, sem="relaxed", scope="sys")
     tl.store(input_ptr + places, -tl.load(input_ptr + places, mask=mask), mask=mask)
 
 
