@@ -153,9 +153,14 @@ def _row(pads, member, SIZE: tl.constexpr, program):
 @triton.jit
 def _someone_is_late(row, SIZE: tl.constexpr, turn):
     """1 if a word of the row has not that turn yet, else 0, as memory has them now. AMD: lane i of each wavefront looks
-    at word i, so that all words cost one round trip to memory; lanes beyond the last word look at that."""
+    at word i, so that all words cost one round trip to memory; lanes beyond the last word look at that.
+
+    The s_nop: an address that a v_readfirstlane has put into SGPRs may be used by a load 5 wait states later (LLVM,
+    GCNHazardRecognizer), and within inline assembly nobody else sees to it.
+    """
     _, late = tl.inline_asm_elementwise(
-        """v_mbcnt_lo_u32_b32 $0, -1, 0
+        """s_nop 4
+        v_mbcnt_lo_u32_b32 $0, -1, 0
         v_mbcnt_hi_u32_b32 $0, -1, $0
         v_min_u32 $0, $3, $0
         v_lshlrev_b32 $0, 2, $0

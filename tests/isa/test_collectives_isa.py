@@ -12,7 +12,7 @@ import torch
 import triton
 
 from benchmarks import flat_2d
-from benchmarks.collective_kernels import KERNELS
+from benchmarks.collective_kernels import COLUMNS, KERNELS, WARPS
 from benchmarks.collectives_isa import YARDSTICK, main, selected
 from benchmarks.device_isa import TARGETS
 from benchmarks.one_process import World
@@ -51,7 +51,8 @@ def check(table: dict[tuple[str, str], dict[str, str]]) -> None:
         if kernel.loads is None or kernel.stores is None or "accesses of a tile" not in row:
             continue
         loads, stores, _ = row["accesses of a tile"].split(" · ")
-        wanted = (f"{kernel.loads / kernel.programs:g} x 16", f"{kernel.stores / kernel.programs:g} x 16")
+        pieces = kernel.rows * COLUMNS * kernel.dtype.itemsize // (16 * 64 * WARPS)  # of 16 bytes of a lane, in a tile
+        wanted = tuple(f"{pieces * times / kernel.programs:g} x 16" for times in (kernel.loads, kernel.stores))
         assert (loads, stores) == wanted, (name, language, row)
         moved = sum(float(part) for cell in ("loaded B", "stored B") for part in row[cell].split(" · "))
         wide = (kernel.loads + kernel.stores) * kernel.dtype.itemsize / kernel.count
