@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 OUTPUT ?= out/certify
-JOBS   ?= 2
+JOBS   ?= 3
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
