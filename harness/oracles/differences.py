@@ -48,7 +48,7 @@ def first_difference(what: str, got: torch.Tensor, wanted: torch.Tensor, *, rank
 
 
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy()
 
 
 def _scalar(value: Any) -> Any:
