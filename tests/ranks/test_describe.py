@@ -138,6 +138,12 @@ def test_every_type_can_be_told(image, dtype):
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch):
+    """What answers does so in the end, on a busy machine too."""
+    monkeypatch.setattr(describe, "LIMIT", 20.0)
+
+
 class Launches:
     def __init__(self, said):
         self.said = said
@@ -179,19 +185,19 @@ def test_a_part_that_fails_or_hangs_leaves_the_others(image, monkeypatch: pytest
         raise KernelFault("the context is gone")
 
     monkeypatch.setattr(flight_recorder, "pending", lambda: time.sleep(60))
-    monkeypatch.setattr(describe, "LIMIT", 0.1)
+    monkeypatch.setattr(describe, "LIMIT", 3.0)
     image.claim("flags", 1024, 2, torch.int64)
     started = time.monotonic()
     said = describe.describe(env(image, ["launch 1: spin [1234]"], take=lost))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert "launch 1: spin" in said
     assert "(the heap failed: KernelFault('the context is gone'))" in said
-    assert "(the flight recorder gave no answer within 0.6 s)" in said
+    assert "(the flight recorder gave no answer within 3.5 s)" in said
 
 
 def test_a_device_that_does_not_copy_is_said(image):
     image.claim("flags", 1024, 2, torch.int64)
-    assert "the device copied nothing within 1 s" in describe.describe(env(image, take=lambda memory: None))
+    assert "the device copied nothing within 20 s" in describe.describe(env(image, take=lambda memory: None))
 
 
 def test_barrier_words_of_every_instance_are_told(image):

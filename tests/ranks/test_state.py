@@ -39,9 +39,9 @@ def test_an_environment_without_words_is_said() -> None:
 def test_what_does_not_answer_costs_the_others_nothing() -> None:
     started = time.monotonic()
     said = stacks.within(
-        0.3, {"one": lambda: "fine", "two": lambda: time.sleep(60) or "late", "three": lambda: str(1 // 0)}
+        2.0, {"one": lambda: "fine", "two": lambda: time.sleep(60) or "late", "three": lambda: str(1 // 0)}
     )
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert said["one"] == "fine"
-    assert said["two"] == "(two gave no answer within 0.3 s)"
+    assert said["two"] == "(two gave no answer within 2 s)"
     assert said["three"].startswith("(three failed: ZeroDivisionError")

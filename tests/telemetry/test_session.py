@@ -152,15 +152,16 @@ def test_marks_name_the_rank(session, ledger, nvml_script):
     assert ledger.read().telemetry_of(identity).marks == ("rank 1: memory error (RAS/ECC): ecc_corrected +1",)
 
 
-def test_a_dead_recorder_is_a_reason_for_every_case_and_holds_none_up(session, ledger):
+def test_a_dead_recorder_is_a_reason_for_every_case_and_holds_none_up(session, ledger, monkeypatch):
     session.watch(gpus(0))
     sampled(session)
     os.kill(session._watch.pid, signal.SIGKILL)
     session._watch.wait(1 << 30, 5)
+    monkeypatch.setattr(telemetry, "LATE", 60.0)
     began = time.monotonic()
     identities = [ran(session, ledger, number, ranks=1)[0] for number in range(3)]
     session.pytest_sessionfinish()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30
     found = ledger.read()
     for identity in identities:
         assert found.telemetry_of(identity).gpus[0]["reason"].startswith("the recorder process ended")
@@ -181,16 +182,16 @@ def test_a_library_that_is_missing_is_a_reason_and_never_a_failed_case(session, 
 
 
 def test_a_recorder_that_goes_silent_costs_a_case_nothing_and_the_end_a_bounded_wait(session, ledger, monkeypatch):
-    monkeypatch.setattr(telemetry, "LATE", 0.5)
+    monkeypatch.setattr(telemetry, "LATE", 4.0)
     session.watch(gpus(0))
     sampled(session)
     os.kill(session._watch.pid, signal.SIGSTOP)
     began = time.monotonic()
     identity, _ = ran(session, ledger, 1, ranks=1)
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 3
     session.pytest_sessionfinish()
-    assert time.monotonic() - began < 6
-    assert ledger.read().telemetry_of(identity).gpus[0]["reason"] == "no sample came within 0.5 s after it"
+    assert time.monotonic() - began < 60
+    assert ledger.read().telemetry_of(identity).gpus[0]["reason"] == "no sample came within 4 s after it"
 
 
 def test_without_gpus_cases_have_no_telemetry_record(session, ledger):
