@@ -189,6 +189,7 @@ def run_refused(env, case):
         ("no rank", lambda: ccl.send(tensor, env.world_size)),
         ("itself", lambda: ccl.send(tensor, me)),
         ("itself and another", lambda: ccl.sendrecv(tensor, tensor, me, (me + 1) % env.world_size)),
+        ("tensors that overlap", lambda: ccl.sendrecv(tensor[1:], tensor[:-1], me, me)),
     ):
         found.raises(what, ValueError, call)
     if me == 0:

@@ -187,7 +187,7 @@ class _Call:
         if variant == "atomic" and op is not None and source.dtype not in _ATOMIC.get(op, ()):
             raise ValueError(
                 f"all_reduce: there is no atomic {op.name} of {source.dtype}; "
-                f"the variants one_shot, two_shot, ring and spinlock have it"
+                f"the variants one_shot, two_shot, two_shot_push, ring and spinlock have it"
             )
         rows, columns = source.shape
         block_m, block_n = check_tile(config)

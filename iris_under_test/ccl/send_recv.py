@@ -17,6 +17,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import Config
 from .launch import compiler_options, symmetric_offset
+from .overlap import shares_memory
 from .plans import check_output
 from .tuning import tuned_config
 from .work import Work
@@ -98,10 +99,11 @@ def sendrecv(
 ) -> Work | None:
     """``send`` to ``dst`` and ``recv`` from ``src`` in one kernel, which does not wait for the one before it is ready
     for the other: so all members may send to the right and receive from the left. The other sides may be ``send``,
-    ``recv`` or ``sendrecv``; ``dst`` and ``src`` may be this rank itself, both. The tensors must not overlap.
+    ``recv`` or ``sendrecv``; ``dst`` and ``src`` may be this rank itself, both.
 
     Raises:
-        ValueError, RuntimeError: as ``send`` and ``recv``; ValueError if only one of ``dst`` and ``src`` is this rank.
+        ValueError, RuntimeError: as ``send`` and ``recv``; ValueError if only one of ``dst`` and ``src`` is this rank,
+            or the tensors share memory.
     """
     return _exchanged(
         "sendrecv", ctx, group, async_op, config, tag, source=send_tensor, dst=dst, target=recv_tensor, src=src
@@ -201,6 +203,8 @@ def _check_tensors(op: str, ctx: Iris, source: torch.Tensor | None, target: torc
     if target is not None:
         symmetric_offset(target, f"{op}: the tensor to receive in", ctx)
         check_output(op, target)
+    if source is not None and target is not None and shares_memory(_rows(source), _rows(target)):
+        raise ValueError(f"{op}: the tensors overlap, and a peer writes the one while the other is read")
 
 
 def _tile(config: Config | None, tensor: torch.Tensor | None, ctx: Iris) -> tuple[Config, tuple[int, int]]:
@@ -259,6 +263,10 @@ def _launch(
     if src is not None:
         told.append((f"{op} from rank {src}, tag {tag}", 3, _Side(*taken[0][:2], taken[1])))
     return _Delivery(ctx.get_device(), report, told)
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dim() == 2 else tensor[None]
 
 
 def _described(tensor: torch.Tensor | None) -> tuple[tuple[int, int, int, int], int]:

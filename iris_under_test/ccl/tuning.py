@@ -158,11 +158,11 @@ def _checked(plain: object) -> _Entry:
             raise ValueError(f"{name} must be a positive integer, got {plain[name]!r}")
     if plain["measured"] is not None and not isinstance(plain["measured"], str):
         raise ValueError(f"measured must be text or null, got {plain['measured']!r}")
-    _check_config(plain["op"], plain["config"])
+    _check_config(plain["op"], plain["use_gluon"], plain["config"])
     return _Entry(**{name: plain[name] for name in _KEYS if name != "measured"})
 
 
-def _check_config(op: str, chosen: object) -> None:
+def _check_config(op: str, use_gluon: bool, chosen: object) -> None:
     if not isinstance(chosen, dict):
         raise ValueError(f"config must be an object of Config's fields, got {chosen!r}")
     known = {field.name: field.default for field in fields(Config) if field.name != "use_gluon"}
@@ -175,6 +175,8 @@ def _check_config(op: str, chosen: object) -> None:
         if op == "reduce_scatter" and name in _OWNERSHIP:
             raise ValueError(f"config's {name} says which tiles a rank of a reduce_scatter owns, and is no choice")
     made = Config(**chosen)
+    if op == "all_gather" and use_gluon and made.all_gather_variant == "partitioned":
+        raise ValueError("config's all_gather_variant cannot be 'partitioned' with use_gluon")
     if made.comm_sms > _MOST_PROGRAMS:
         raise ValueError(f"config's comm_sms must be {_MOST_PROGRAMS} at most, got {made.comm_sms}")
     for name in ("block_size_m", "block_size_n"):

@@ -15,8 +15,8 @@ row is polled, so that waiting crosses no link.
 The next kernel goes on where this one ended: the turns live on the devices, so a graph of such kernels can be replayed.
 All members must launch the same number of programs, at most ``MOST_PROGRAMS``, and take the same number of turns in
 each; the kernels of one group follow one another on each rank. No program need be resident together with another one of
-its own kernel: of the unfinished programs the lowest is running on every member, or done there. A group has at most 32
-members (the lanes of a warp).
+its own kernel: of the unfinished programs the lowest is running on every member, or done there. A group has at most
+``MOST_MEMBERS``.
 
 Turns may wrap: of two numbers the later one is that which is less than 2^31 ahead. No member is ever more than one turn
 ahead of another.
@@ -35,10 +35,12 @@ from triton.language.target_info import is_hip
 
 from .fences import POLL_LIMIT, observe, pause, poke, publish
 
-__all__ = ["MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
+__all__ = ["MOST_MEMBERS", "MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
 
 MOST_PROGRAMS = tl.constexpr(1024)
 """Programs of a kernel that signals; row MOST_PROGRAMS of a pad is ``Iris.device_barrier``'s."""
+MOST_MEMBERS = tl.constexpr(32)
+"""Members of a group: one warp polls for all of them, lane i for member i."""
 
 
 @triton.jit

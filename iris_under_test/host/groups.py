@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.signals import MOST_MEMBERS, MOST_PROGRAMS
 
 from .distributed import host_barrier
 from .distributed.helpers import exchange
@@ -113,6 +113,7 @@ class Groups:
         """The group's members. The first use of a group asks them on the host: collective over the group, then.
 
         Raises:
+            ValueError: more than ``device.signals.MOST_MEMBERS`` ranks.
             RuntimeError: this rank is not in the group; the instance is closed; the first use of a group while a graph
                 is captured; more than ``MOST_GROUPS`` groups.
         """
@@ -125,6 +126,8 @@ class Groups:
         if ranks not in self._members:
             if self._rank not in ranks:
                 raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
+            if len(ranks) > MOST_MEMBERS.value:
+                raise ValueError(f"a group has at most {MOST_MEMBERS.value} members, got {len(ranks)}: {list(ranks)}")
             if self._words.is_cuda and torch.cuda.is_current_stream_capturing():
                 raise RuntimeError(
                     f"the first use of the group {list(ranks)} asks its members: use it once before capturing a graph"

@@ -67,6 +67,16 @@ def any_list_of_ranks_is_a_group(ctx, rank, num_ranks):
             ctx.device_barrier(group)
 
 
+def a_group_of_more_members_than_a_warp_polls_is_refused(ctx, rank, num_ranks):
+    asked = dist.get_process_group_ranks
+    dist.get_process_group_ranks = lambda group: list(range(33))
+    try:
+        with pytest.raises(ValueError, match="at most 32 members, got 33"):
+            ctx.device_barrier(dist.group.WORLD)
+    finally:
+        dist.get_process_group_ranks = asked
+
+
 def a_closed_instance_has_none(ctx, rank, num_ranks):
     """Its kernel would poll memory that is not mapped any more."""
     second = iris_under_test.iris(1 << 16)
@@ -84,6 +94,7 @@ CHECKS = [
     one_group_too_many_is_refused_on_every_member,
     a_closed_instance_has_none,
     any_list_of_ranks_is_a_group,
+    a_group_of_more_members_than_a_warp_polls_is_refused,
 ]
 
 

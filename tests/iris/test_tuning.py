@@ -212,6 +212,7 @@ def test_a_file_that_is_not_there(tmp_path, monkeypatch):
         (entry(config={"num_warps": 3}), "num_warps must be a power of two"),
         (entry(config={"block_size_m": 24}), "block_size_m must be a power of two, got 24"),
         (entry(op="reduce_scatter", config={"block_size_m": 16}), "block_size_m says which tiles a rank"),
+        (entry(use_gluon=True, config={"all_gather_variant": "partitioned"}), "cannot be 'partitioned' with use_gluon"),
     ],
 )
 def test_a_bad_entry_is_named(table, bad, what):
