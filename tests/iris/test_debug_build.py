@@ -3,6 +3,7 @@ checks that are wrong."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import subprocess
@@ -115,7 +116,8 @@ class Instance:
     """One rank's, or the first's of two: what the suite's check needs of an Iris."""
 
     def __init__(self, ranks: int) -> None:
-        self.heap = torch.zeros(suite.HEAP // 4, dtype=torch.int32)
+        # Mapped, as real heaps are: malloc's memory may lie so low that there is no address 8 GiB below it.
+        self.heap = torch.frombuffer(mmap.mmap(-1, suite.HEAP), dtype=torch.int32)
         context = [suite.HEAP, 0, 0, ranks, *[self.heap.data_ptr()] * ranks, *[0] * 17]
         self.context, self.ranks = torch.tensor(context)[2:], ranks
 

@@ -5,6 +5,7 @@ Prints the pids of everything it started, then does what MODE says: ``wait`` in 
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 
@@ -24,6 +25,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Who is started in the background of a shell script inherits that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
     except KeyboardInterrupt:
