@@ -15,7 +15,7 @@ from iris_under_test.ccl.reductions import atomically_combine, combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_spread_over_xcds
 from iris_under_test.device.fences import await_count, poke, publish
 from iris_under_test.device.locks import give_back, take
-from iris_under_test.device.signals import first_turn, signal, wait
+from iris_under_test.device.signals import behind, first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 __all__ = ["accumulate", "ring"]
@@ -56,7 +56,7 @@ def accumulate(
         wait(pads, member, SIZE, pid, turn)
         turn += 1
         for other in range(1, SIZE):
-            peer = (member + other) % SIZE
+            peer = behind(member, other, SIZE)
             pointers = translate(output_ptr, heap_bases, member, peer, ALIGNMENT) + places
             if LOCKED:
                 lock = tl.load(bases + peer).to(tl.pointer_type(tl.int32)) + tile

@@ -23,7 +23,7 @@ import triton.language as tl
 
 from iris_under_test.ccl.reductions import combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_share_of, triton_spread_over_xcds
-from iris_under_test.device.signals import first_turn, signal, wait
+from iris_under_test.device.signals import behind, first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 __all__ = ["move"]
@@ -60,7 +60,7 @@ def move(
         sources += (translate(input_ptr, heap_bases, member, root, IN_ALIGNMENT),)
     else:
         for other in tl.static_range(SIZE):
-            peer = other if FROM == "all" else (member + other) % SIZE
+            peer = other if FROM == "all" else behind(member, other, SIZE)
             sources += (translate(input_ptr, heap_bases, member, peer, IN_ALIGNMENT),)
     targets = ()
     if TO == "own":
@@ -68,7 +68,7 @@ def move(
     elif TO == "root":
         targets += (translate(output_ptr, heap_bases, member, root, OUT_ALIGNMENT),)
     elif TO == "one":
-        targets += (translate(output_ptr, heap_bases, member, (member + pid) % SIZE, OUT_ALIGNMENT),)
+        targets += (translate(output_ptr, heap_bases, member, behind(member, pid, SIZE), OUT_ALIGNMENT),)
     elif TO == "others":
         place = (member + SIZE - root - 1) % SIZE
         for other in tl.static_range(SIZE - 1):
@@ -77,7 +77,7 @@ def move(
     else:
         # Starting with the own one, so that at any time the members write to different ones.
         for other in tl.static_range(SIZE):
-            targets += (translate(output_ptr, heap_bases, member, (member + other) % SIZE, OUT_ALIGNMENT),)
+            targets += (translate(output_ptr, heap_bases, member, behind(member, other, SIZE), OUT_ALIGNMENT),)
 
     # 64-bit before the first multiplication: tensors of 2^31 elements and more are ordinary here.
     rows = (lanes // BLOCK_N).to(tl.int64)
@@ -132,12 +132,12 @@ def _move_tile(
         for other in tl.static_range(SIZE):
             loaded += (tl.load(sources[other] + in_offsets, mask=mask),)  # remote
         for other in tl.static_range(SIZE):
-            peer = ((member + other) % SIZE).to(tl.int64)
+            peer = behind(member, other, SIZE).to(tl.int64)
             tl.store(targets[0] + peer * out_step + out_offsets, loaded[other], mask=mask)
     elif TO == "each":
         loaded = ()
         for other in tl.static_range(SIZE):
-            peer = ((member + other) % SIZE).to(tl.int64)
+            peer = behind(member, other, SIZE).to(tl.int64)
             loaded += (tl.load(sources[0] + peer * in_step + in_offsets, mask=mask),)
         for other in tl.static_range(SIZE):
             tl.store(targets[other] + own * out_step + out_offsets, loaded[other], mask=mask)  # remote

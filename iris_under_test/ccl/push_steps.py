@@ -8,7 +8,7 @@ import triton.language as tl
 
 from iris_under_test.ccl.reductions import combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile
-from iris_under_test.device.signals import first_turn, signal, wait
+from iris_under_test.device.signals import behind, first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 __all__ = ["push"]
@@ -40,7 +40,7 @@ def push(
     slots, outputs = (), ()
     for other in tl.static_range(SIZE):
         # Starting with the next one, so that at any time the members write to different ones; the own one is last.
-        peer = (member + 1 + other) % SIZE
+        peer = behind(member, 1 + other, SIZE)
         slots += (tl.load(bases + peer) + first_slot,)
         outputs += (translate(output_ptr, heap_bases, member, peer, ALIGNMENT),)
     wait(pads, member, SIZE, pid, turn)
@@ -52,7 +52,7 @@ def push(
         given = ()
         for other in tl.static_range(SIZE):
             rows, columns, mask = _tile(
-                begin + (member + 1 + other) % SIZE, tiles, tiles_m, tiles_n, M, N, lanes, BLOCK_M, BLOCK_N, GROUP_M
+                begin + behind(member, 1 + other, SIZE), tiles, tiles_m, tiles_n, M, N, lanes, BLOCK_M, BLOCK_N, GROUP_M
             )
             given += (tl.load(input_ptr + (rows * in_m + columns * in_n), mask=mask),)
         for other in tl.static_range(SIZE):

@@ -35,12 +35,22 @@ from triton.language.target_info import is_hip
 
 from .fences import POLL_LIMIT, observe, pause, poke, publish
 
-__all__ = ["MOST_MEMBERS", "MOST_PROGRAMS", "POLL_LIMIT", "first_turn", "signal", "wait"]
+__all__ = ["MOST_MEMBERS", "MOST_PROGRAMS", "POLL_LIMIT", "behind", "first_turn", "signal", "wait"]
 
 MOST_PROGRAMS = tl.constexpr(1024)
 """Programs of a kernel that signals; row MOST_PROGRAMS of a pad is ``Iris.device_barrier``'s."""
 MOST_MEMBERS = tl.constexpr(32)
 """Members of a group: one warp polls for all of them, lane i for member i."""
+
+
+@triton.jit
+def behind(member, step, SIZE: tl.constexpr):
+    """The member that is ``step`` places behind ``member``, round the group; neither is negative.
+
+    Example: of 4 members, 2 places behind member 3 is member 1.
+    """
+    # Unsigned: a remainder that may be negative takes five instructions, and this is asked for each peer.
+    return ((member + step).to(tl.uint32) % SIZE).to(tl.int32)
 
 
 @triton.jit
@@ -55,9 +65,11 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
     kernel in its stream, did before is visible to who has waited for the turn."""
     if is_hip():
         # Addresses first: AMD GPUs count loads and stores together, so a load behind a store would wait for its peer.
+        first = _anew(member)
+        own = (program * SIZE + member).to(tl.int64) * 4
         words = ()
         for step in tl.static_range(SIZE):
-            words += (_row(pads, (member + step) % SIZE, SIZE, program) + member,)
+            words += ((tl.load(pads + behind(first, step, SIZE)) + own).to(tl.pointer_type(tl.int32)),)
         publish()
         for step in tl.static_range(SIZE):
             poke(words[step], turn)  # remote
@@ -148,8 +160,10 @@ def _own_row(pads, SIZE: tl.constexpr, program):
 
 
 @triton.jit
-def _row(pads, member, SIZE: tl.constexpr, program):
-    return tl.load(pads + member).to(tl.pointer_type(tl.int32)) + program * SIZE
+def _anew(value):
+    """``value``, of which the compiler knows nothing: so that what is computed from it is not kept from one signal to
+    the next, in registers that the kernel between them needs. AMD."""
+    return tl.inline_asm_elementwise("", "=s,0", [value], tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from iris_under_test.ccl.tiles import triton_grouped_tile
+from iris_under_test.device.signals import behind
 from iris_under_test.device.triton import translate
 
 __all__ = ["add_product", "everywhere", "panel_of_tile", "place_of_tile", "tiles_of"]
@@ -69,5 +70,5 @@ def everywhere(context_tensor, pointer, member, SIZE: tl.constexpr, ALIGNMENT: t
     """``pointer`` as each member has it, starting with the own one: writers do not all begin with member 0."""
     pointers = ()
     for step in tl.static_range(SIZE):
-        pointers += (translate(pointer, context_tensor + 2, member, (member + step) % SIZE, ALIGNMENT),)
+        pointers += (translate(pointer, context_tensor + 2, member, behind(member, step, SIZE), ALIGNMENT),)
     return pointers
