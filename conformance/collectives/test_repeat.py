@@ -11,8 +11,8 @@ import torch
 from conformance.collectives.calls import fill, perform, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase, of_name, rough, size_of
-from harness.oracles import bool_all, gathered
+from harness.cases import CollectiveCase, rough
+from harness.oracles import bool_all, gathered, sum_error
 
 TIMES = 3
 
@@ -24,8 +24,7 @@ def run(env, case):
     mine = rough(case.dtype, count, member=env.rank).view(case.m, case.n)
     zeros = None if case.op != "reduce_scatter" else torch.zeros_like(mine)
     calls = [replace(call, given=mine, before=zeros) for call in calls]
-    everybody = gathered(mine.unsqueeze(0)).double()
-    wanted, reach = everybody.sum(0), everybody.abs().sum(0)
+    everybody = gathered(mine.unsqueeze(0))
     fill(calls[0])
     env.settle()
     outputs = perform(env, case, calls)
@@ -39,16 +38,9 @@ def run(env, case):
         for rank, output in enumerate(gathered(first.unsqueeze(0))):
             found.same(f"output, beside that of rank {rank}", first.cpu(), output)
     if calls[0].wanted is not None and case.op != "reduce_scatter":
-        # Narrow floats are added in float32. Each addition rounds by half a unit, and so does what becomes of the sum.
-        unit, added_in = (torch.finfo(dtype).eps / 2 for dtype in (of_name(case.dtype), _added_in(case.dtype)))
-        error = (first.cpu().double() - wanted).abs()
-        worst = (error / (reach * added_in * env.world_size + wanted.abs() * unit)).max().item()
+        worst = sum_error(first.cpu(), everybody)
         found.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
     return found.first
-
-
-def _added_in(dtype):
-    return torch.float32 if size_of(dtype) == 2 else of_name(dtype)
 
 
 def cases(ranks, op):

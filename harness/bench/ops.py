@@ -8,6 +8,7 @@ whose rows are multiples of 4 bytes. Bus factors are nccl-tests': bytes that a r
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +73,14 @@ class Turn:
         return self.backend not in OURS
 
 
-class Op:
+class Op(ABC):
     """One op. Inputs differ between ranks and between generations, so that neither a stray nor a stale value passes."""
 
     name = ""
 
+    @abstractmethod
     def layout(self, size: int, ranks: int, itemsize: int) -> Layout:
         """The shapes for at most ``size`` bytes, rounded down to 16 bytes per rank. UsageError if it is too small."""
-        raise NotImplementedError
 
     def bus_factor(self, ranks: int) -> float:
         """(W - 1) / W: a rank's own share does not travel."""
@@ -93,13 +94,13 @@ class Op:
         """Whether the output is the input as well; its shape in the layout is (0, 0) then."""
         return False
 
+    @abstractmethod
     def fill(self, source: torch.Tensor, turn: Turn) -> None:
         """Write the input of ``turn.rank``. In place: over an output in which every byte is wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reference(self, output: torch.Tensor, turn: Turn) -> None:
         """Write the output that ``turn.rank`` must have, without communication."""
-        raise NotImplementedError
 
     def written(self, rows: int, turn: Turn) -> slice:
         """Which of the output's rows the op writes; the others must stay as they were."""
@@ -109,9 +110,9 @@ class Op:
         """Enqueue the library's op; what it returns. ``kept`` lives as long as the cell."""
         return getattr(ccl, self.name)(output, source, async_op=True, config=config)
 
+    @abstractmethod
     def theirs(self, output: torch.Tensor, source: torch.Tensor, group: Any) -> None:
         """Enqueue torch.distributed's op on a group, None for the world."""
-        raise NotImplementedError
 
     def _share(self, size: int, ranks: int, itemsize: int) -> int:
         """Elements of one rank's share of ``size`` bytes, rounded down to 16 bytes."""

@@ -97,7 +97,7 @@ def ring(
     next_one, place = member, member
     for which in tl.static_range(RINGS):
         if pid % RINGS == which:
-            next_one = (member + _stride(which, SIZE)) % SIZE
+            next_one = behind(member, _stride(which, SIZE), SIZE)
             place = member * _inverse(which, SIZE) % SIZE
     mine, theirs = tl.load(bases + member), tl.load(bases + next_one)
     area = flag_bytes + pid.to(tl.int64) * slot_bytes * SIZE

@@ -70,7 +70,7 @@ def move(
     elif TO == "one":
         targets += (translate(output_ptr, heap_bases, member, behind(member, pid, SIZE), OUT_ALIGNMENT),)
     elif TO == "others":
-        place = (member + SIZE - root - 1) % SIZE
+        place = behind(member, SIZE - root - 1, SIZE)
         for other in tl.static_range(SIZE - 1):
             peer = (root + 1 + (place + other) % (SIZE - 1)) % SIZE
             targets += (translate(output_ptr, heap_bases, member, peer, OUT_ALIGNMENT),)

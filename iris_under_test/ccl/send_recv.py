@@ -18,7 +18,7 @@ from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 from .config import Config
 from .launch import compiler_options, symmetric_offset
 from .overlap import shares_memory
-from .plans import check_output
+from .plans import check_device, check_output
 from .tuning import tuned_config
 from .work import Work
 
@@ -198,8 +198,7 @@ def _check_tensors(op: str, ctx: Iris, source: torch.Tensor | None, target: torc
             continue
         if tensor.dim() not in (1, 2) or tensor.dtype.itemsize not in _WORDS:
             raise ValueError(f"{op} {what} 1-D or 2-D tensors, got {tuple(tensor.shape)} {tensor.dtype}")
-        if tensor.device != ctx.get_device():
-            raise ValueError(f"{op} {what} a tensor of {ctx.get_device()}, got one of {tensor.device}")
+    check_device(op, ctx, source, target)
     if target is not None:
         symmetric_offset(target, f"{op}: the tensor to receive in", ctx)
         check_output(op, target)

@@ -8,6 +8,8 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from iris_under_test.device.signals import behind
+
 __all__ = [
     "grouped_tile",
     "share_of",
@@ -61,7 +63,7 @@ def _share_of(tiles, member, root, SHARED: gl.constexpr, STRIDING: gl.constexpr,
         count = tiles * (member == root)
     elif SHARED != "none":
         sharers: gl.constexpr = SIZE if SHARED == "all" else SIZE - 1
-        place = member if SHARED == "all" else (member + SIZE - root - 1) % SIZE
+        place = member if SHARED == "all" else behind(member, SIZE - root - 1, SIZE)
         if STRIDING:
             first, stride = tiles * 0 + place, sharers
             count = (tiles - place + sharers - 1) // sharers

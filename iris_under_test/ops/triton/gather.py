@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from iris_under_test.device.fences import observe, pause, peek, poke, publish
-from iris_under_test.device.signals import POLL_LIMIT, first_turn, signal, wait
+from iris_under_test.device.signals import POLL_LIMIT, behind, first_turn, signal, wait
 from iris_under_test.device.triton import translate
 
 from .tile import add_product, panel_of_tile, place_of_tile, tiles_of
@@ -54,7 +54,7 @@ def gather_and_matmul(
         wait(pads, member, SIZE, program, turn)
         unit = tl.atomic_add(words, 1, sem="relaxed", scope="gpu")
         while unit < units:
-            shard = (unit + member) % SIZE
+            shard = behind(member, unit, SIZE)
             _gather(
                 context_tensor, a, gathered, member, shard, unit // SIZE, M, K, stride_am, stride_ak, stride_gathered,
                 ALIGNMENT, BLOCK_M, COPY_K,
