@@ -217,6 +217,7 @@ def run_refused(env, case):
     both("another element type", tensor, tensor.view(torch.float32))
     both("off the heap", tensor, elsewhere, sends=RuntimeError)
     both("rows that are one", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
+    both("a tensor of another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
     env.settle()
     found = found.first or env.image.difference()
