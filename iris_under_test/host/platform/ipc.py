@@ -29,7 +29,7 @@ class IpcMemory:
     ) -> None:
         # torch keeps shared memory until its receivers have let go of it and somebody asks.
         torch.cuda.ipc_collect()
-        whole = allocate(size, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device))
+        whole = allocate(size, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device), group)
         start = -whole.data_ptr() % GRAIN
         self.pool = whole[start : start + size]
         self._peers: list[Any] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.distributed as dist
 
 from iris_under_test.host.distributed.helpers import agree
 
@@ -14,8 +15,8 @@ GRAIN = 2 << 20
 """Bytes; what drivers map at once."""
 
 
-def allocate(size: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """``make()``, which needs at least ``size`` bytes of the current GPU. Collective.
+def allocate(size: int, make: Callable[[], torch.Tensor], group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """``make()``, which needs at least ``size`` bytes of the current GPU. Collective over the group.
 
     Raises:
         ValueError: on each rank that cannot have them, with the reason; RuntimeError naming those ranks on the others.
@@ -31,5 +32,5 @@ def allocate(size: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         except RuntimeError as failure:  # torch.OutOfMemoryError is one
             reason = str(failure).strip().splitlines()[0]
             error = ValueError(f"cannot allocate a heap of {size} bytes, {free} of {total} are free: {reason}")
-    agree(error, f"allocating a heap of {size} bytes")
+    agree(error, f"allocating a heap of {size} bytes", group)
     return pool

@@ -29,7 +29,7 @@ class TorchSymmetricMemory:
     ) -> None:
         import torch.distributed._symmetric_memory as symmetric_memory
 
-        self.pool = allocate(size, lambda: symmetric_memory.empty(size, dtype=torch.uint8, device=device))
+        self.pool = allocate(size, lambda: symmetric_memory.empty(size, dtype=torch.uint8, device=device), group)
         self._handle: Any = None
         own = self.pool.data_ptr()
         if num_ranks == 1:
