@@ -1,5 +1,5 @@
 # make certify   certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10+, no GPU
-# make test      the harness's own tests, then the conformance suite under its CI profile
+# make test      the harness's own tests, then the conformance suite under its CI profile, and what communicates in race mode
 # make check     lint, format, types
 # make clean     remove what the other targets made
 
@@ -21,6 +21,7 @@ certify: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest tests -n $(JOBS)
 	$(VENV)/bin/python -m pytest conformance --profile ci
+	$(VENV)/bin/python -m pytest conformance/collectives conformance/ops conformance/x --profile ci --ranks 2 -n 2 --emulator-mode race
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -49,11 +49,16 @@ KERNELS = (
 
 def edges(op: str) -> list[FusedCase]:
     """What few drawn cases would seldom meet: ragged tiles, several for each program, tails of K, three calls queued
-    behind each other of which the second one needs sums in float32, a late rank, every variant."""
+    behind each other of which the second one needs sums in float32, a late rank, every variant, and with tiles in which
+    a lane has other elements of a float32 tensor than of a float16 one."""
     odd, even, turned = KERNELS[1:]
+    large = Kernel((64,), (64,), blocks=(32, 64, 32))
     free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
     variants = VARIANTS if op == "matmul_all_reduce" else ("two_shot",) * 3
     listed = [
+        large.case(op, "fp16", m=64, n=64, k=64, sms=2, variant=variant, **free) for variant in dict.fromkeys(variants)
+    ]
+    listed += [
         turned.case(op, "bf16", m=65, n=48, k=64, sms=5, variant=variants[0], **free),
         even.case(op, "fp32", m=33, n=64, k=48, sms=2, variant=variants[1], **free),
         odd.case(op, "fp16", m=33, n=63, k=40, sms=2, variant=variants[2], **free),

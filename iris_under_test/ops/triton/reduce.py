@@ -124,7 +124,6 @@ def matmul_and_reduce(
                     total += tl.load(parts + slots.to(tl.int64) * (other * BLOCK_M * BLOCK_N) + place).to(tl.float32)
             else:
                 total = tl.load(parts + place)
-                tl.store(parts + place, tl.zeros_like(total))
             if BIASED:
                 total += tl.load(bias + rows * stride_bias, mask=rows < M, other=0.0).to(tl.float32)
             value = total.to(c.dtype.element_ty)
@@ -135,6 +134,11 @@ def matmul_and_reduce(
                     tl.store(outputs[other] + places, value, mask=mask)  # remote
             else:
                 tl.store(c + places, value, mask=mask)
+            if HOW != "slots":
+                # Behind a barrier, and when the sums have been used: the compiler may let other lanes clear an element
+                # than the one that loads it.
+                tl.debug_barrier()
+                tl.store(parts + place, tl.zeros_like(total))
     if PUSHED:
         signal(pads, member, SIZE, program, turn + 2)  # my share of everybody's c is there
         wait(pads, member, SIZE, program, turn + 2)
