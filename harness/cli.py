@@ -36,6 +36,7 @@ def cli() -> None:
 @click.option("--arch", default=None, help="gfx942, gfx950 or sm_90.  [default: the device's first]")
 @click.option("--emulator-mode", default="fast", show_default=True, help="fast, check, race, trace or weak[:SEED].")
 @click.option("--ranks", default=None, help="Ranks, or several world sizes as in 2,4.  [default: the profile's]")
+@click.option("--ranks-per-gpu", type=int, default=1, show_default=True, help="Ranks that share a GPU.")
 @click.option("--profile", default="gate", show_default=True, help="gate, ci, dev or nightly.")
 @click.option("--output", type=_PATH, default=None, help="Where evidence and reports go.  [default: out/certify]")
 @click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
@@ -45,6 +46,7 @@ def certify(
     arch: str | None,
     emulator_mode: str,
     ranks: str | None,
+    ranks_per_gpu: int,
     profile: str,
     output: Path | None,
     implementation: str,
@@ -57,8 +59,8 @@ def certify(
     """
     from harness.commands import preflight
 
-    request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode)
-    preflight.check_software(request.device, request.arch, request.ranks)
+    request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode, ranks_per_gpu)
+    preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     output = output or Path("out", "certify")
     preflight.check_output(output)
 
@@ -101,7 +103,8 @@ def replay(case: str, evidence: Path | None) -> int:
     from harness.commands.replay import find_case, run_again
 
     found = find_case(case, evidence)
-    preflight.check_software(found.request.device, found.request.arch, found.request.ranks)
+    asked = found.request
+    preflight.check_software(asked.device, asked.arch, asked.ranks, asked.ranks_per_gpu)
     return 0 if run_again(found) == 0 else 1
 
 

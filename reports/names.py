@@ -125,7 +125,8 @@ def _device(evidence: Evidence) -> str:
     if not evidence.runs:
         return "unknown device"
     run = evidence.runs[0]
-    return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}")
+    shared = "" if run.ranks_per_gpu == 1 else f" {run.ranks_per_gpu} on each GPU"
+    return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}") + shared
 
 
 def _cell(ids: Iterable[str], column: Mapping[str, Sequence[Verdict]]) -> Cell:

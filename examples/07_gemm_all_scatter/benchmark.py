@@ -126,6 +126,7 @@ class TritonGemmAllScatter(GemmAllScatter):
 
 if __name__ == "__main__":
     options = parser(__doc__, ("fp16", "fp32", "bf16"))
+    options.set_defaults(BLK_N=64)
     options.add_argument("--num_stages", type=int, default=2, help="compiler option: depth of the pipeline")
     chosen = options.parse_args()
     main(functools.partial(TritonGemmAllScatter, num_stages=chosen.num_stages), chosen)

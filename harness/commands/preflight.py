@@ -25,7 +25,8 @@ TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 class Request:
     """What a run is asked to do: the options that are handed to the suite.
 
-    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the emulated device's.
+    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the emulated device's;
+    ``ranks_per_gpu``: how many ranks share a GPU.
     """
 
     device: str
@@ -35,6 +36,7 @@ class Request:
     implementation: str
     seed: int | None = None
     mode: str = "fast"
+    ranks_per_gpu: int = 1
 
     def options(self) -> list[str]:
         """The same as options of the pytest plugin."""
@@ -42,6 +44,7 @@ class Request:
         options += ["--emulator-mode", self.mode] if self.mode != "fast" else []
         options += ["--profile", self.profile, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
+        options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
 
@@ -53,17 +56,21 @@ def check_request(
     implementation: str,
     seed: int | None = None,
     mode: str = "fast",
+    ranks_per_gpu: int = 1,
 ) -> Request:
     """The request, with the device's first arch where none is named. Raises UsageError that says what to do."""
-    found = devices.known(device, arch, mode)
+    if not 1 <= ranks_per_gpu <= MOST_RANKS:
+        raise UsageError(f"{ranks_per_gpu} ranks cannot share a GPU: use 1 to {MOST_RANKS}")
+    found = devices.known(device, arch, mode, ranks_per_gpu)
     if profile not in PROFILES:
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
     if not implementation.isidentifier() or not _found(implementation):
         raise UsageError(f"no package {implementation!r} can be imported: install it, or name another --implementation")
-    return Request(device, found.arch, _ranks(ranks) if ranks is not None else (), profile, implementation, seed, mode)
+    sizes = _ranks(ranks) if ranks is not None else ()
+    return Request(device, found.arch, sizes, profile, implementation, seed, mode, ranks_per_gpu)
 
 
-def check_software(device: str, arch: str, ranks: tuple[int, ...] = ()) -> None:
+def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:
     """Raises UsageError when torch, Triton or the device's own needs are missing or of a wrong version, or when there
     are not the GPUs for ``ranks``: the world sizes that were asked for (empty: the profile's, as far as they fit)."""
     for name in ("torch", "triton"):
@@ -76,7 +83,7 @@ def check_software(device: str, arch: str, ranks: tuple[int, ...] = ()) -> None:
         raise UsageError(f"the version of the installed Triton is not known ({found}): reinstall triton 3.9") from None
     if not TRITON_FROM <= version < TRITON_BELOW:
         raise UsageError(f"Triton {found} is outside 3.6 to 3.9: pip install 'triton>=3.6,<3.10'")
-    devices.get(device, arch, ranks=max(ranks, default=1))
+    devices.get(device, arch, ranks=max(ranks, default=1), ranks_per_gpu=ranks_per_gpu)
 
 
 def check_output(folder: Path) -> None:

@@ -97,4 +97,5 @@ def _request(nodeid: str, evidence: Evidence) -> Request:
         return check_request("emulated", None, own[1] if own else None, "gate", "iris_under_test")
     run = evidence.runs[-1]
     ranks = own[1] if own else ",".join(map(str, run.ranks))
-    return check_request(run.device, run.arch, ranks, run.profile, run.implementation["name"], run.seed, run.mode)
+    name = run.implementation["name"]
+    return check_request(run.device, run.arch, ranks, run.profile, name, run.seed, run.mode, run.ranks_per_gpu)

@@ -12,30 +12,37 @@ _FAULT = ("CUDA error", "HIP error")
 
 
 class Gpu:
-    """One visible GPU per rank. Launches are asynchronous; each leaves a record of the kernel that was launched.
+    """A visible GPU for each rank, or for ``ranks_per_gpu`` of them. Launches are asynchronous; each leaves a record of
+    the kernel that was launched.
 
-    Tensors on the CPU go through gloo and those on the GPU through nccl (RCCL on ROCm), in the same process group.
+    Tensors on the CPU go through gloo and those on the GPU through nccl (RCCL on ROCm), in the same process group. nccl
+    refuses ranks that share a GPU: theirs go through gloo as well.
     """
 
     name: str
     lanes: int
-    backend = "cpu:gloo,cuda:nccl"
     modules: tuple[str, ...] = ()
 
-    def __init__(self, arch: str) -> None:
+    def __init__(self, arch: str, ranks_per_gpu: int = 1) -> None:
         self.arch = arch
+        self.ranks_per_gpu = ranks_per_gpu
+        self.backend = "cpu:gloo,cuda:nccl" if ranks_per_gpu == 1 else "cpu:gloo,cuda:gloo"
         self.launches: Any = None
         self._index = 0
 
     def activate(self, local_rank: int) -> None:
-        """Make GPU ``local_rank`` of the visible ones the current device, and record launches from now on."""
+        """Make GPU ``local_rank``, modulo the visible ones, the current device, and record launches from now on."""
         import torch
 
         from harness.devices import launches
 
-        if local_rank >= (count := torch.cuda.device_count()):
-            raise HarnessError(f"rank {local_rank} of this node has no GPU of its own: the process sees {count}")
-        self._index = local_rank
+        count = torch.cuda.device_count()
+        if local_rank >= count * self.ranks_per_gpu:
+            raise HarnessError(
+                f"rank {local_rank} of this node has no GPU, or place on one: the process sees {count}, and"
+                f" {self.ranks_per_gpu} ranks may be on each"
+            )
+        self._index = local_rank % count
         torch.cuda.set_device(self._index)
         self.launches = launches.install()
 

@@ -85,27 +85,35 @@ def unfit(device: str, arch: str) -> str | None:
     return f"the visible GPUs are {found}, not {arch}: name another --arch, or choose GPUs with {MASKS[device][0]}"
 
 
-def check(gpus: Sequence[GpuInfo], ranks: int) -> None:
-    """Raises UsageError, in one line, where ``ranks`` ranks cannot run on these GPUs, one on each.
+def check(gpus: Sequence[GpuInfo], ranks: int, ranks_per_gpu: int = 1) -> None:
+    """Raises UsageError, in one line, where ``ranks`` ranks cannot run on these GPUs, ``ranks_per_gpu`` on each.
 
-    Which of them a run gets is not known ahead, so all must be of one architecture, and (for more than one rank) reach
+    Which of them a run gets is not known ahead, so all must be of one architecture, and (where it takes several) reach
     each other's memory.
     """
     variable = MASKS["rocm" if gpus and gpus[0].arch.startswith("gfx") else "cuda"][0]
-    if ranks > len(gpus):
+    needed = gpus_for(ranks, ranks_per_gpu)
+    if needed > len(gpus):
+        how = "as many GPUs" if ranks_per_gpu == 1 else f"{needed} GPUs with {ranks_per_gpu} on each"
         raise UsageError(
-            f"{ranks} ranks need as many GPUs and {len(gpus)} can be seen: use fewer --ranks, or widen {variable}"
+            f"{ranks} ranks need {how} and {len(gpus)} can be seen: use fewer --ranks, or widen {variable} (certify and"
+            f" pytest can let ranks share a GPU: --ranks-per-gpu {gpus_for(ranks, max(1, len(gpus)))})"
         )
     if len({gpu.arch for gpu in gpus}) > 1:
         raise UsageError(
             f"the GPUs are of several architectures: {', '.join(map(str, gpus))}: choose one kind with {variable}"
         )
-    for gpu in gpus if ranks > 1 else ():
+    for gpu in gpus if needed > 1 else ():
         for other in gpus:
             if other.index != gpu.index and other.index not in gpu.peers:
                 raise UsageError(
                     f"GPU {gpu} has no peer access to GPU {other}: choose GPUs that have it with {variable}"
                 )
+
+
+def gpus_for(ranks: int, ranks_per_gpu: int) -> int:
+    """How many GPUs so many ranks take."""
+    return -(-ranks // ranks_per_gpu)
 
 
 def mask_entries(device: str, caller: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:

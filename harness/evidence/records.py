@@ -60,7 +60,7 @@ class Difference:
 @dataclass(frozen=True)
 class Run:
     """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit;
-    ``mode`` is the emulated device's."""
+    ``mode`` is the emulated device's; ``ranks_per_gpu``: how many ranks shared a GPU."""
 
     record: ClassVar[str] = "run"
     id: str
@@ -74,6 +74,7 @@ class Run:
     started: str
     argv: tuple[str, ...] = ()
     mode: str = "fast"
+    ranks_per_gpu: int = 1
 
 
 @dataclass(frozen=True)

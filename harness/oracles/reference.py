@@ -5,8 +5,9 @@ Every function is a collective, of the world unless it is given a group: its ran
 done what they had enqueued on their current stream, so a case uses its reference as the barrier between preparing
 memory and acting on it.
 
-Where the default process group has a backend for GPUs (nccl; RCCL on ROCm) it is that one that is asked, with tensors
-on the current GPU; else gloo. Arguments may lie anywhere, results lie on the CPU.
+Where the default process group has nccl (RCCL on ROCm) for GPUs it is that one that is asked, with tensors on the
+current GPU; else gloo, on the CPU, when what is enqueued on the current stream has ended. Arguments may lie anywhere,
+results lie on the CPU.
 """
 
 from __future__ import annotations
@@ -139,10 +140,12 @@ def meet() -> None:
 
 
 def _device() -> torch.device:
-    """Where the reference computes: see the module's docstring."""
+    """Where the reference computes, and whether it waits for the stream: see the module's docstring."""
     backends = dict(part.split(":") for part in dist.get_backend_config().split(","))
     # gloo claims to serve GPUs as well, where torch was built for them.
     if backends.get("cuda", "gloo") == "gloo":
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.current_stream().synchronize()
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
 

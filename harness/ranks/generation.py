@@ -92,7 +92,7 @@ class Generation:
         self._failure_grace = failure_grace
         self._end_grace = end_grace
         self._hold = hold
-        self._on_gpus = "nccl" in str(options.get("backend"))
+        self._on_gpus = "cuda:" in str(options.get("backend"))
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}

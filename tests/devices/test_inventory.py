@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 
 from harness import devices
-from harness.devices import inventory, probe
-from harness.errors import UsageError
+from harness.devices import inventory, launches, probe
+from harness.errors import HarnessError, UsageError
 from tests.devices import fakes
 
 
@@ -125,7 +126,38 @@ def test_more_ranks_than_gpus(machine):
     machine(fakes.facts(fakes.gpus(2)))
     assert refusal(devices.get, "cuda", ranks=3) == (
         "3 ranks need as many GPUs and 2 can be seen: use fewer --ranks, or widen CUDA_VISIBLE_DEVICES"
+        " (certify and pytest can let ranks share a GPU: --ranks-per-gpu 2)"
     )
+
+
+def test_ranks_that_share_gpus(machine):
+    """GPUs for 5 ranks, 2 on each: 3. Ranks on one GPU alone need no peer. nccl refuses them, so gloo is asked."""
+    machine(fakes.facts(fakes.gpus(2)))
+    shared = devices.get("cuda", ranks=4, ranks_per_gpu=2)
+    assert shared.backend == "cpu:gloo,cuda:gloo" and devices.get("cuda", ranks=2).backend == "cpu:gloo,cuda:nccl"
+    assert refusal(devices.get, "cuda", ranks=5, ranks_per_gpu=2) == (
+        "5 ranks need 3 GPUs with 2 on each and 2 can be seen: use fewer --ranks, or widen CUDA_VISIBLE_DEVICES"
+        " (certify and pytest can let ranks share a GPU: --ranks-per-gpu 3)"
+    )
+    assert refusal(devices.get, "emulated", ranks_per_gpu=2) == "device emulated has no GPUs that 2 ranks could share"
+    machine(fakes.facts([{**gpu, "peers": []} for gpu in fakes.gpus(2)]))
+    assert devices.get("cuda", ranks=8, ranks_per_gpu=8).arch == "sm_90"
+    assert "no peer access" in refusal(devices.get, "cuda", ranks=9, ranks_per_gpu=8)
+
+
+def test_a_rank_takes_its_gpu_in_turn(monkeypatch):
+    """5 ranks on 2 GPUs, 3 on each: 0, 1, 0, 1, 0, as the library under test has it; there is no place for a 7th."""
+    taken = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(launches, "install", lambda: None)
+    for rank in range(5):
+        devices.known("cuda", ranks_per_gpu=3).activate(rank)
+    assert taken == [0, 1, 0, 1, 0]
+    with pytest.raises(HarnessError, match="rank 6 of this node has no GPU"):
+        devices.known("cuda", ranks_per_gpu=3).activate(6)
+    with pytest.raises(HarnessError, match="rank 2 of this node has no GPU"):
+        devices.known("cuda").activate(2)
 
 
 def test_mixed_architectures(machine):

@@ -21,6 +21,7 @@ ANYWHERE = [
     "python examples/06_message_passing/message_passing_gluon.py -p 1048576",
     "python examples/06_message_passing/message_passing_gluon.py -t bf16 -s 100000 -b 256 -p 1048576",
     *(f"python {GEMM} -m 500 -n 1000 -k 1000 {tile} --heap_size 67108864 -v" for tile in TILES),
+    f"python {GEMM} -m 512 -n 1024 -k 1024 --heap_size 67108864 -v",
     f"torchrun --standalone --nproc_per_node=2 {GEMM} -m 512 -n 1024 -k 4096 --heap_size 67108864 -v -b",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate --use_gluon",

@@ -9,11 +9,12 @@ import time
 
 import pytest
 import torch
+import torch.distributed as dist
 from triton.runtime import driver
 
 import iris_under_test
 from iris_under_test.host.memory import HeapOutOfMemory, VMemAllocator
-from iris_under_test.host.platform import mappings
+from iris_under_test.host.platform import mappings, pool
 from iris_under_test.host.platform.emulated_vmem import EmulatedVirtualMemory
 from iris_under_test.host.platform.gpu import PROVIDERS, GpuPlatform
 from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
@@ -194,6 +195,36 @@ def providers_of_gpus(ctx, rank, num_ranks):
             platform.map_symmetric_memory(HEAP, rank, num_ranks)
 
 
+def a_pool_of_a_group(ctx, rank, num_ranks):
+    """Its members alone agree that they have it, or that one has not; the other rank is elsewhere meanwhile."""
+    group = dist.new_group([1])
+    asked = pool.torch.cuda.mem_get_info
+    pool.torch.cuda.mem_get_info = lambda: (HEAP, HEAP)
+    try:
+        if rank == 1:
+            assert pool.allocate(10, lambda: torch.ones(10), group).tolist() == [1] * 10
+            with pytest.raises(ValueError, match=f"heap of {HEAP + 1} bytes: the GPU has {HEAP}"):
+                pool.allocate(HEAP + 1, lambda: torch.ones(1), group)
+        dist.barrier()
+        pool.torch.cuda.mem_get_info = lambda: (HEAP, 0 if rank == 0 else HEAP)
+        error, says = (ValueError, "the GPU has 0") if rank == 0 else (RuntimeError, r"failed on ranks \[0\]")
+        with pytest.raises(error, match=says):
+            pool.allocate(HEAP, lambda: torch.ones(1))
+    finally:
+        pool.torch.cuda.mem_get_info = asked
+
+
+def providers_that_nobody_chose(ctx, rank, num_ranks):
+    """torch's symmetric memory refuses ranks that share a GPU."""
+    count = torch.cuda.device_count
+    try:
+        for gpus, provider in ((2, "symmetric_memory"), (1, "ipc"), (8, "symmetric_memory")):
+            torch.cuda.device_count = lambda gpus=gpus: gpus
+            assert (GpuPlatform().provider, GpuPlatform("ipc").provider) == (provider, "ipc")
+    finally:
+        torch.cuda.device_count = count
+
+
 def a_wider_range(ctx, rank, num_ranks):
     """va_multiplier: addresses for second mappings beside a heap that is full; its errors on every rank."""
     device_id = ctx.gpu_id
@@ -232,7 +263,8 @@ def the_guide_s_program(ctx, rank, num_ranks):
 
 CHECKS = [
     the_driver_knows_the_chunks, a_hole_between_segments, nothing_is_left, one_device_is_full,
-    one_device_fails, one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, providers_of_gpus, a_wider_range,
+    one_device_fails, one_rank_cannot_map_a_peer, one_rank_cannot_pass_a_chunk, providers_of_gpus,
+    providers_that_nobody_chose, a_pool_of_a_group, a_wider_range,
     the_guide_s_program,
 ]  # fmt: skip
 

@@ -91,6 +91,25 @@ def test_cases_are_joined_with_the_samples_around_them(session, ledger, nvml_scr
     assert found.telemetry_of("0" * 16) is None
 
 
+def test_ranks_that_share_a_gpu_have_its_samples(session, ledger):
+    session.watch(gpus(0, 1, 0))
+    assert session._watch.gpus == (nvml.uuid(0), nvml.uuid(1)), "each is watched once"
+    pid = session._watch.pid
+    session.watch(gpus(0, 1, 0))
+    assert session._watch.pid == pid
+    sampled(session)
+    first, _ = ran(session, ledger, 1, ranks=3)
+    session.watch(gpus(1, 0, 0))
+    sampled(session)
+    second, _ = ran(session, ledger, 2, ranks=3)
+    session.pytest_sessionfinish()
+    found = ledger.read()
+    for case, order in ((first, (0, 1, 0)), (second, (1, 0, 0))):
+        told = found.telemetry_of(case).gpus
+        assert [(gpu["rank"], gpu["gpu"]) for gpu in told] == [(r, nvml.uuid(index)) for r, index in enumerate(order)]
+        assert all("power" in gpu["gauges"] for gpu in told)
+
+
 def test_cases_between_the_same_samples_share_a_record(session, ledger):
     session.watch(gpus(0))
     sampled(session)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import triton
-from gemm_all_scatter import GemmAllScatter, Tiling
+from gemm_all_scatter import GemmAllScatter, Tiling, suited_columns
 from matmul_wrapper import matmul
 
 import iris_under_test as iris
@@ -178,7 +178,9 @@ def name_of(tiling: Tiling) -> str:
 
 def tilings(options: argparse.Namespace) -> Iterator[Tiling]:
     """Of ``--tiles``, or else the one of ``--BLK_M`` and so on."""
-    sizes = options.tiles or f"{options.BLK_M}x{options.BLK_N}x{options.BLK_K}"
+    sizes = (
+        options.tiles or f"{options.BLK_M}x{options.BLK_N or suited_columns(DTYPES[options.datatype])}x{options.BLK_K}"
+    )
     for words in sizes.split(","):
         m, n, k = (int(word) for word in words.split("x"))
         yield Tiling(m, n, k, options.gsize_m, options.gemm_sms, options.fewest_steps)
@@ -277,7 +279,7 @@ def parser(description: str, dtypes: Iterable[str] = DTYPES) -> argparse.Argumen
     parser.add_argument("--datatype", choices=dtypes, default="fp16", help="of A and B; C is int32 for int8")
     parser.add_argument("--output_file", default="log.json", help="JSON with everything, from rank 0")
     parser.add_argument("--BLK_M", type=int, default=256, help="rows of a tile")
-    parser.add_argument("--BLK_N", type=int, default=64, help="columns of a tile")
+    parser.add_argument("--BLK_N", type=int, help="columns of a tile [64; 128 of fp16 and bf16 on Hopper]")
     parser.add_argument("--BLK_K", type=int, default=64, help="K of a step")
     parser.add_argument("--gsize_m", type=int, default=6, help="rows of tiles that are gone down before a column")
     parser.add_argument("--heap_size", type=int, default=2**33, help="bytes of symmetric heap per rank")

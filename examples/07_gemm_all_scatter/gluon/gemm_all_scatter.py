@@ -28,7 +28,7 @@ import iris_under_test as iris
 from iris_under_test.device.signals import MOST_PROGRAMS
 from iris_under_test.gluon import IrisDeviceCtx
 
-__all__ = ["GemmAllScatter", "Tiling"]
+__all__ = ["GemmAllScatter", "Tiling", "suited_columns"]
 
 # In what is multiplied: its name in Gluon, what is summed, what is written.
 _TYPES = {
@@ -91,6 +91,13 @@ class Tiling:
 
 _Plan = tuple[Any, dict[str, Any], bool, dict[str, Any], int]
 """A kernel, its operands, whether these are copies of the caller's, its constants, its warps."""
+
+
+def suited_columns(dtype: torch.dtype) -> int:
+    """Of a tile with 256 rows and blocks of 64 of K, ``dtype`` being that of A and B. CDNA's local memory has no room
+    for more than 64, nor has Hopper's with other types."""
+    hopper = triton.runtime.driver.active.get_current_target().backend == "cuda"
+    return 128 if hopper and dtype.itemsize == 2 else 64
 
 
 class GemmAllScatter:

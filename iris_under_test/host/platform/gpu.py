@@ -21,13 +21,14 @@ PROVIDERS = ("symmetric_memory", "ipc")
 class GpuPlatform:
     """One GPU per rank: the rank modulo the visible GPUs. Kernels run on Triton's own driver.
 
-    ``provider``: ``"symmetric_memory"`` (torch's symmetric memory, the default) or ``"ipc"`` (torch's CUDA and HIP
-    interprocess handles); None takes it from the environment variable ``IRIS_HEAP_PROVIDER``. A heap is refused, with a
-    ValueError on every rank, where there is no such provider or ranks have different ones.
+    ``provider``: ``"symmetric_memory"`` (torch's symmetric memory) or ``"ipc"`` (torch's CUDA and HIP interprocess
+    handles); None takes it from the environment variable ``IRIS_HEAP_PROVIDER``, or else the first, which torch refuses
+    to ranks that share a GPU: for those the second. A heap is refused, with a ValueError on every rank, where there is
+    no such provider or ranks have different ones.
     """
 
     def __init__(self, provider: str | None = None) -> None:
-        self.provider = provider or os.environ.get(PROVIDER_VARIABLE) or PROVIDERS[0]
+        self.provider = provider or os.environ.get(PROVIDER_VARIABLE) or PROVIDERS[_gpus_are_shared()]
 
     def device(self, rank: int) -> torch.device:
         return torch.device("cuda", self.device_id(rank))
@@ -62,6 +63,10 @@ class GpuPlatform:
             torch.cuda.synchronize()
         else:
             stream.synchronize()
+
+
+def _gpus_are_shared() -> bool:
+    return dist.is_initialized() and dist.get_world_size() > torch.cuda.device_count()
 
 
 def _check_provider(provider: str, group: dist.ProcessGroup | None) -> None:
