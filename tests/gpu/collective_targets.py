@@ -28,7 +28,7 @@ _TILE = {"block_size_m": 8, "block_size_n": 64}
 
 
 def setup(info, options):
-    device = devices.get(options["device"], options["arch"])
+    device = devices.known(options["device"], options["arch"], ranks_per_gpu=options["ranks_per_gpu"])
     device.activate(info["local_rank"])
     import iris_under_test
 

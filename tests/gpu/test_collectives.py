@@ -9,7 +9,7 @@ from harness.devices import inventory
 from harness.ranks import RankGroup
 from tests.gpu import collective_targets, rig
 
-REASON = rig.reason()
+REASON = rig.reason(gpus=1)
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 TARGETS = "tests.gpu.collective_targets"
@@ -19,14 +19,18 @@ COLD = 240
 
 @pytest.fixture(scope="module")
 def group():
+    """Four ranks, or two on two GPUs; on a single GPU they share it."""
     gpus = inventory.visible(rig.device())
+    ranks = 2 if 2 <= len(gpus) < 4 else 4
+    shared = inventory.gpus_for(ranks, len(gpus))
     options = {
-        "backend": devices.known(rig.device()).backend,
+        "backend": devices.known(rig.device(), ranks_per_gpu=shared).backend,
+        "ranks_per_gpu": shared,
         "device": rig.device(),
         "arch": gpus[0].arch,
         "heap_size": HEAP,
     }
-    with RankGroup(4 if len(gpus) >= 4 else 2, setup=f"{TARGETS}:setup", options=options) as ranks:
+    with RankGroup(ranks, setup=f"{TARGETS}:setup", options=options) as ranks:
         yield ranks
 
 
@@ -55,7 +59,7 @@ def test_a_wrong_replay_is_seen(group):
 
 def test_two_groups_at_the_same_time_on_two_streams(group):
     if group.world_size < 4:
-        pytest.skip("needs 4 GPUs")
+        pytest.skip("needs 4 GPUs, or one that is shared")
     told = group.call(f"{TARGETS}:two_groups", deadline=COLD)
     assert told == [(True, True)] * group.world_size
 

@@ -14,7 +14,7 @@ from triton.runtime import driver
 
 import iris_under_test
 from iris_under_test.host.memory import HeapOutOfMemory, VMemAllocator
-from iris_under_test.host.platform import mappings, pool
+from iris_under_test.host.platform import ipc, mappings, pool
 from iris_under_test.host.platform.emulated_vmem import EmulatedVirtualMemory
 from iris_under_test.host.platform.gpu import PROVIDERS, GpuPlatform
 from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
@@ -41,6 +41,7 @@ def segments(iris):
 
 
 def descriptors():
+    gc.collect()  # processes and queues of other tests close theirs when they are collected
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -214,6 +215,23 @@ def a_pool_of_a_group(ctx, rank, num_ranks):
         pool.torch.cuda.mem_get_info = asked
 
 
+def a_handle_for_each_peer(ctx, rank, num_ranks):
+    """torch counts one process per handle. Memory of processes of their own stands in for a GPU's."""
+    opened, whole = [], torch.UntypedStorage
+    sent = iter(range(100 * rank, 100 * rank + 99))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stand_in in (("ipc_collect", None), ("empty_cache", None), ("mem_get_info", (HEAP, HEAP))):
+            patch.setattr(torch.cuda, name, lambda stand_in=stand_in: stand_in)
+        patch.setattr(whole, "_share_cuda_", lambda storage: (0, next(sent)), raising=False)
+        patch.setattr(whole, "_new_shared_cuda", lambda _, handle: opened.append(handle) or whole(16), raising=False)
+        memory = ipc.IpcMemory(1 << 12, rank, num_ranks, torch.device("cpu"))
+    every = [None] * num_ranks
+    dist.all_gather_object(every, opened)
+    handles = sorted(handle for theirs in every for handle in theirs)
+    assert handles == sorted(100 * owner + k for owner in range(num_ranks) for k in range(num_ranks - 1)), every
+    assert len(memory.bases) == num_ranks and memory.bases[rank] == memory.pool.data_ptr()
+
+
 def providers_that_nobody_chose(ctx, rank, num_ranks):
     """torch's symmetric memory refuses ranks that share a GPU."""
     count = torch.cuda.device_count
@@ -272,6 +290,10 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=1 << 16, emulated=False)
+
+
+def test_on_three_ranks():
+    assert run_checks([a_handle_for_each_peer], 3, 1 << 16, emulated=False) == {"a_handle_for_each_peer": ""}
 
 
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])

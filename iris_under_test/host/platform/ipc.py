@@ -1,7 +1,9 @@
 """Heaps from torch's interprocess handles (``cudaIpcMemHandle_t``, on ROCm ``hipIpcMemHandle_t``).
 
 The pool is an ordinary tensor of torch's caching allocator. What a peer opens is the whole segment that the allocator
-had from the driver, so the handle travels with the pool's offset in it.
+had from the driver, so the handle travels with the pool's offset in it. Each peer gets a handle of its own: torch counts
+who has let go of one down from 1 and without a sign (torch/csrc/CudaIPCTypes.h), so that memory whose handle two peers
+have opened would never be given back.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from iris_under_test.host.distributed.helpers import agree, exchange
+from iris_under_test.host.distributed.helpers import agree, exchange, host_barrier
 
 from .pool import GRAIN, allocate
 
@@ -27,8 +29,11 @@ class IpcMemory:
     def __init__(
         self, size: int, rank: int, num_ranks: int, device: torch.device, group: dist.ProcessGroup | None = None
     ) -> None:
-        # torch keeps shared memory until its receivers have let go of it and somebody asks.
+        # torch keeps shared memory until its receivers have let go of it and somebody asks; and what it then keeps for
+        # itself, ranks on the same GPU cannot have.
         torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
+        host_barrier(group)
         whole = allocate(size, lambda: torch.empty(size + GRAIN, dtype=torch.uint8, device=device), group)
         start = -whole.data_ptr() % GRAIN
         self.pool = whole[start : start + size]
@@ -37,13 +42,15 @@ class IpcMemory:
         if num_ranks == 1:
             return
         error: Exception | None = None
-        own: Any = None
+        own: list[Any] = [None] * num_ranks
         try:
-            own = whole.untyped_storage()._share_cuda_()
+            for peer in range(num_ranks):
+                if peer != rank:
+                    own[peer] = whole.untyped_storage()._share_cuda_()
         except RuntimeError as failure:
             error = ValueError(f"this process cannot share a heap of {size} bytes: {failure}")
         agree(error, "sharing the heap", group)
-        handles: list[Any] = [None] * num_ranks
+        handles: list[list[Any]] = [[]] * num_ranks
         dist.all_gather_object(handles, own, group=group)
         starts = [start for (start,) in exchange([start], group, "telling where heaps are")]
         bases = []
@@ -54,7 +61,7 @@ class IpcMemory:
                     continue
                 # Opened on this rank's own GPU, which the driver then gives access to the peer's: opened on the
                 # peer's, it would start a context there.
-                storage = torch.UntypedStorage._new_shared_cuda(device.index, *handle[1:])
+                storage = torch.UntypedStorage._new_shared_cuda(device.index, *handle[rank][1:])
                 self._peers.append(storage)
                 bases.append(storage.data_ptr() + starts[peer])
         except RuntimeError as failure:

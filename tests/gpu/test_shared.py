@@ -1,0 +1,37 @@
+"""Ranks that share a GPU: heaps come from handles between processes, and go back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import evidence
+from tests.gpu import rig
+
+REASON = rig.reason(gpus=1)
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 600
+
+
+def test_the_suite_on_one_gpu(tmp_path):
+    """Four ranks, of which groups of three make workspaces; instances are made and closed, and no memory is lost."""
+    chosen = "test_accumulating_variants or test_life_cycles or test_overlapping_groups or test_instances_at_once"
+    file = tmp_path / "evidence.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "conformance", "--device", rig.device(), "-k",
+         chosen, "--ranks", "4", "--ranks-per-gpu", "4", "--profile", "ci", "--evidence", str(file)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=LIMIT,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    found = evidence.read(file)
+    assert (found.runs[-1].ranks, found.runs[-1].ranks_per_gpu) == ((4,), 4)
+    told = [json.dumps(gpu) for record in found.telemetry if record.cases for gpu in record.gpus]
+    assert told and all('"rank"' in gpu for gpu in told)
