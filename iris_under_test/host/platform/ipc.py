@@ -1,9 +1,9 @@
 """Heaps from torch's interprocess handles (``cudaIpcMemHandle_t``, on ROCm ``hipIpcMemHandle_t``).
 
 The pool is an ordinary tensor of torch's caching allocator. What a peer opens is the whole segment that the allocator
-had from the driver, so the handle travels with the pool's offset in it. Each peer gets a handle of its own: torch counts
-who has let go of one down from 1 and without a sign (torch/csrc/CudaIPCTypes.h), so that memory whose handle two peers
-have opened would never be given back.
+had from the driver, so the handle travels with the pool's offset in it. Each peer gets a handle of its own: torch
+counts who has let go of one down from 1 and without a sign (torch/csrc/CudaIPCTypes.h), so that memory whose handle two
+peers have opened would never be given back.
 """
 
 from __future__ import annotations
