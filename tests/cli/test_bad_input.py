@@ -7,6 +7,7 @@ import pytest
 
 from harness.commands import preflight
 from harness.errors import UsageError
+from harness.evidence import Case
 from tests.cli import fake_suite
 from tests.evidence import samples
 
@@ -44,6 +45,8 @@ def harness(tmp_path, *arguments, setup=""):
         (["--ranks", "65"], "'65'", "1 to 64"),
         (["--ranks", "four"], "'four'", "1 to 64"),
         (["--ranks", "2,2"], "'2,2'", "1 to 64"),
+        (["--ranks-per-gpu", "2"], "emulated has no GPUs that 2 ranks", "share"),
+        (["--device", "cuda", "--ranks-per-gpu", "0"], "0 ranks", "1 to 64"),
         (["--profile", "weekly"], "'weekly'", "gate"),
         (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
         (["--implementation", "os; print"], "'os; print'", "--implementation"),
@@ -125,6 +128,19 @@ def test_profiles_and_rank_counts_are_those_of_the_plugin():
 
     assert tuple(options.PROFILES) == preflight.PROFILES
     assert options.MOST_RANKS == preflight.MOST_RANKS
+
+
+def test_a_run_on_shared_gpus_is_asked_for_and_repeated_as_such(tmp_path):
+    from harness.commands.replay import find_case
+
+    request = preflight.check_request("cuda", None, "4", "gate", "iris_under_test", ranks_per_gpu=2)
+    assert request.options()[-2:] == ["--ranks-per-gpu", "2"]
+    given = samples.run(device="cuda", arch="sm_90", ranks_per_gpu=2)
+    records = [given, *samples.green()[1:]]
+    samples.write(tmp_path / "evidence.jsonl", records)
+    [case, *_] = [record for record in records if isinstance(record, Case)]
+    found = find_case(case.id, tmp_path / "evidence.jsonl").request
+    assert (found.device, found.ranks_per_gpu) == ("cuda", 2)
 
 
 def test_errors_carry_the_value():
