@@ -125,7 +125,7 @@ def _device(evidence: Evidence) -> str:
     if not evidence.runs:
         return "unknown device"
     run = evidence.runs[0]
-    shared = "" if run.ranks_per_gpu == 1 else f" {run.ranks_per_gpu} on each GPU"
+    shared = "" if run.ranks_per_gpu == 1 else f" up to {run.ranks_per_gpu} on a GPU"
     return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}") + shared
 
 

@@ -91,7 +91,9 @@ def held(env):
         found["files"] += sum(str(os.getpid()) in re.findall(r"\d+", name) for name in os.listdir(folder))
     if env.device.torch_device.type == "cuda":
         torch.cuda.synchronize()
+        torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
+        env.settle()  # ranks that share the GPU have done so too
         free, total = torch.cuda.mem_get_info()
         found["memory of the device"] = total - free
     return found

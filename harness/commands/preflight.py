@@ -26,7 +26,7 @@ class Request:
     """What a run is asked to do: the options that are handed to the suite.
 
     ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the emulated device's;
-    ``ranks_per_gpu``: how many ranks share a GPU.
+    ``ranks_per_gpu``: at most so many ranks share a GPU.
     """
 
     device: str
@@ -60,7 +60,7 @@ def check_request(
 ) -> Request:
     """The request, with the device's first arch where none is named. Raises UsageError that says what to do."""
     if not 1 <= ranks_per_gpu <= MOST_RANKS:
-        raise UsageError(f"{ranks_per_gpu} ranks cannot share a GPU: use 1 to {MOST_RANKS}")
+        raise UsageError(f"--ranks-per-gpu {ranks_per_gpu}: use 1 to {MOST_RANKS}")
     found = devices.known(device, arch, mode, ranks_per_gpu)
     if profile not in PROFILES:
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")

@@ -86,7 +86,7 @@ def unfit(device: str, arch: str) -> str | None:
 
 
 def check(gpus: Sequence[GpuInfo], ranks: int, ranks_per_gpu: int = 1) -> None:
-    """Raises UsageError, in one line, where ``ranks`` ranks cannot run on these GPUs, ``ranks_per_gpu`` on each.
+    """Raises UsageError, in one line, where ``ranks`` ranks cannot run on these GPUs, up to ``ranks_per_gpu`` on each.
 
     Which of them a run gets is not known ahead, so all must be of one architecture, and (where it takes several) reach
     each other's memory.
@@ -94,10 +94,12 @@ def check(gpus: Sequence[GpuInfo], ranks: int, ranks_per_gpu: int = 1) -> None:
     variable = MASKS["rocm" if gpus and gpus[0].arch.startswith("gfx") else "cuda"][0]
     needed = gpus_for(ranks, ranks_per_gpu)
     if needed > len(gpus):
-        how = "as many GPUs" if ranks_per_gpu == 1 else f"{needed} GPUs with {ranks_per_gpu} on each"
+        fitting = f"--ranks-per-gpu {gpus_for(ranks, max(1, len(gpus)))}"
+        how, hint = f"{needed} GPUs with {ranks_per_gpu} on each", f", or use {fitting}"
+        if ranks_per_gpu == 1:
+            how, hint = "as many GPUs", f" (certify and pytest can let ranks share a GPU: {fitting})"
         raise UsageError(
-            f"{ranks} ranks need {how} and {len(gpus)} can be seen: use fewer --ranks, or widen {variable} (certify and"
-            f" pytest can let ranks share a GPU: --ranks-per-gpu {gpus_for(ranks, max(1, len(gpus)))})"
+            f"{ranks} ranks need {how} and {len(gpus)} can be seen: use fewer --ranks, or widen {variable}{hint}"
         )
     if len({gpu.arch for gpu in gpus}) > 1:
         raise UsageError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 from harness.devices import inventory
 from harness.devices.base import Device
@@ -13,12 +12,9 @@ from harness.devices.gpu import Gpu
 from harness.devices.rocm import Rocm
 from harness.errors import UsageError
 
-_DEVICES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "emulated": (Emulated, ("gfx942", "gfx950")),
-    "rocm": (Rocm, ("gfx942", "gfx950")),
-    "cuda": (Cuda, ("sm_90",)),
-}
-NAMES = tuple(_DEVICES)
+_ARCHS = {"emulated": ("gfx942", "gfx950"), "rocm": ("gfx942", "gfx950"), "cuda": ("sm_90",)}
+_GPUS: Mapping[str, type[Rocm] | type[Cuda]] = {"rocm": Rocm, "cuda": Cuda}
+NAMES = tuple(_ARCHS)
 
 
 def known(name: str, arch: str | None = None, mode: str = "fast", ranks_per_gpu: int = 1) -> Device:
@@ -27,9 +23,9 @@ def known(name: str, arch: str | None = None, mode: str = "fast", ranks_per_gpu:
     ``mode`` is the emulated device's: ``fast``, ``check``, ``weak:SEED``, ... UsageError for one that it has not, and
     for any other device. ``ranks_per_gpu``: how many ranks share a GPU; UsageError where there are none.
     """
-    if name not in _DEVICES:
+    if name not in _ARCHS:
         raise UsageError(f"unknown device {name!r}; choose one of {', '.join(NAMES)}")
-    make, archs = _DEVICES[name]
+    archs = _ARCHS[name]
     if arch is not None and arch not in archs:
         raise UsageError(f"device {name} has no arch {arch!r}; choose one of {', '.join(archs)}")
     if name == Emulated.name:
@@ -38,8 +34,7 @@ def known(name: str, arch: str | None = None, mode: str = "fast", ranks_per_gpu:
         return Emulated(arch or archs[0], mode)
     if mode != "fast":
         raise UsageError(f"device {name} has no modes: {mode!r} is one of the emulated device")
-    made: Device = make(arch or archs[0], ranks_per_gpu)
-    return made
+    return _GPUS[name](arch or archs[0], ranks_per_gpu)
 
 
 def get(name: str, arch: str | None = None, mode: str = "fast", ranks: int = 1, ranks_per_gpu: int = 1) -> Device:

@@ -60,7 +60,7 @@ class Difference:
 @dataclass(frozen=True)
 class Run:
     """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit;
-    ``mode`` is the emulated device's; ``ranks_per_gpu``: how many ranks shared a GPU."""
+    ``mode`` is the emulated device's; ``ranks_per_gpu``: at most so many ranks shared a GPU."""
 
     record: ClassVar[str] = "run"
     id: str

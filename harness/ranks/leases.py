@@ -39,8 +39,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class Lease:
-    """GPUs that are this process's until ``release``. ``gpus``: one per rank, in rank order; ``descriptors``: keep the
-    locks while they are open in any process."""
+    """GPUs that are this process's until ``release``. ``gpus``: rank r is on the r-th, modulo how many there are;
+    ``descriptors``: keep the locks while they are open in any process."""
 
     def __init__(
         self, gpus: tuple[GpuInfo, ...], locks: tuple[socket.socket, ...], tell: Callable[[str], None]

@@ -46,7 +46,7 @@ def harness(tmp_path, *arguments, setup=""):
         (["--ranks", "four"], "'four'", "1 to 64"),
         (["--ranks", "2,2"], "'2,2'", "1 to 64"),
         (["--ranks-per-gpu", "2"], "emulated has no GPUs that 2 ranks", "share"),
-        (["--device", "cuda", "--ranks-per-gpu", "0"], "0 ranks", "1 to 64"),
+        (["--device", "cuda", "--ranks-per-gpu", "0"], "--ranks-per-gpu 0", "1 to 64"),
         (["--profile", "weekly"], "'weekly'", "gate"),
         (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
         (["--implementation", "os; print"], "'os; print'", "--implementation"),

@@ -137,7 +137,7 @@ def test_ranks_that_share_gpus(machine):
     assert shared.backend == "cpu:gloo,cuda:gloo" and devices.get("cuda", ranks=2).backend == "cpu:gloo,cuda:nccl"
     assert refusal(devices.get, "cuda", ranks=5, ranks_per_gpu=2) == (
         "5 ranks need 3 GPUs with 2 on each and 2 can be seen: use fewer --ranks, or widen CUDA_VISIBLE_DEVICES"
-        " (certify and pytest can let ranks share a GPU: --ranks-per-gpu 3)"
+        ", or use --ranks-per-gpu 3"
     )
     assert refusal(devices.get, "emulated", ranks_per_gpu=2) == "device emulated has no GPUs that 2 ranks could share"
     machine(fakes.facts([{**gpu, "peers": []} for gpu in fakes.gpus(2)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def ordered(env: dict, kind: str) -> float:
     else:
         gathered(value)
     return time.monotonic() - started
+
+
+def waits(env: dict, kind: str) -> int:
+    """How often the reference waits for the current stream of a GPU, which ranks have that go through gloo."""
+    waited: list[None] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        patch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: waited.append(None)))
+        ordered(env, kind)
+    return len(waited)
 
 
 def in_a_group(env: dict, _: None) -> dict[str, list]:
@@ -112,3 +123,4 @@ def test_references_of_a_group(group: RankGroup) -> None:
 def test_references_order_the_ranks(group: RankGroup, kind: str) -> None:
     seconds = group.call(f"{__name__}:ordered", kind)
     assert min(seconds[1:]) > 0.15, f"{kind} returned before rank 0 had entered: {seconds}"
+    assert group.call(f"{__name__}:waits", kind) == [1] * RANKS, "what is enqueued on a GPU has ended"

@@ -149,7 +149,7 @@ def test_a_page_is_made_from_whatever_is_there(tmp_path, lost):
     Outline(page_of(tmp_path, records))
 
 
-@pytest.mark.parametrize(("shared", "said"), [(1, "4, 2"), (2, "4, 2 (2 on each GPU)")])
+@pytest.mark.parametrize(("shared", "said"), [(1, "4, 2"), (2, "4, 2 (up to 2 on a GPU)")])
 def test_ranks_that_shared_gpus_are_said(tmp_path, shared, said):
     run = samples.run(device="cuda", arch="sm_90", ranks=(4, 2), ranks_per_gpu=shared)
     assert f"<dt>Ranks</dt><dd>{said}</dd>" in page_of(tmp_path, [run, *samples.green()[1:]])

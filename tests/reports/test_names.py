@@ -71,7 +71,7 @@ def test_another_mode_is_another_column(evidence):
 def test_ranks_that_shared_gpus_are_another_column(evidence):
     cuda = {"device": "cuda", "arch": "sm_90"}
     runs = [on(samples.green(), **cuda, ranks_per_gpu=shared) for shared in (1, 4)]
-    assert names_of([evidence(run) for run in runs]).devices == ("cuda sm_90", "cuda sm_90 4 on each GPU")
+    assert names_of([evidence(run) for run in runs]).devices == ("cuda sm_90", "cuda sm_90 up to 4 on a GPU")
 
 
 def test_the_worst_requirement_counts(evidence):

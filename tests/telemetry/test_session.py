@@ -99,15 +99,20 @@ def test_ranks_that_share_a_gpu_have_its_samples(session, ledger):
     assert session._watch.pid == pid
     sampled(session)
     first, _ = ran(session, ledger, 1, ranks=3)
-    session.watch(gpus(1, 0, 0))
+    session.watch(gpus(1, 1, 0))
     sampled(session)
     second, _ = ran(session, ledger, 2, ranks=3)
     session.pytest_sessionfinish()
     found = ledger.read()
-    for case, order in ((first, (0, 1, 0)), (second, (1, 0, 0))):
+    for case, order in ((first, (0, 1, 0)), (second, (1, 1, 0))):
         told = found.telemetry_of(case).gpus
         assert [(gpu["rank"], gpu["gpu"]) for gpu in told] == [(r, nvml.uuid(index)) for r, index in enumerate(order)]
         assert all("power" in gpu["gauges"] for gpu in told)
+    wholes = [record.gpus for record in found.telemetry if not record.cases]
+    assert [[(gpu["rank"], gpu["gpu"]) for gpu in whole] for whole in wholes] == [
+        [(0, nvml.uuid(0)), (1, nvml.uuid(1))],
+        [(0, nvml.uuid(1)), (2, nvml.uuid(0))],
+    ]
 
 
 def test_cases_between_the_same_samples_share_a_record(session, ledger):

@@ -19,7 +19,7 @@ PROVIDERS = ("symmetric_memory", "ipc")
 
 
 class GpuPlatform:
-    """One GPU per rank: the rank modulo the visible GPUs. Kernels run on Triton's own driver.
+    """A rank's GPU is its number modulo the visible ones. Kernels run on Triton's own driver.
 
     ``provider``: ``"symmetric_memory"`` (torch's symmetric memory) or ``"ipc"`` (torch's CUDA and HIP interprocess
     handles); None takes it from the environment variable ``IRIS_HEAP_PROVIDER``, or else the first, which torch refuses
@@ -66,7 +66,10 @@ class GpuPlatform:
 
 
 def _gpus_are_shared() -> bool:
-    return dist.is_initialized() and dist.get_world_size() > torch.cuda.device_count()
+    """Whether there are more ranks on this host, as torchrun tells it, than GPUs."""
+    if not dist.is_initialized():
+        return False
+    return int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())) > torch.cuda.device_count()
 
 
 def _check_provider(provider: str, group: dist.ProcessGroup | None) -> None:

@@ -29,8 +29,9 @@ class IpcMemory:
     def __init__(
         self, size: int, rank: int, num_ranks: int, device: torch.device, group: dist.ProcessGroup | None = None
     ) -> None:
-        # torch keeps shared memory until its receivers have let go of it and somebody asks; and what it then keeps for
-        # itself, ranks on the same GPU cannot have.
+        # torch keeps shared memory until its receivers have let go of it, which they have when they are here, and
+        # somebody asks; and what it then keeps for itself, ranks on the same GPU cannot have before it is given back.
+        host_barrier(group)
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
         host_barrier(group)
