@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -148,6 +149,71 @@ PROGRAMS = {
 def test_they_hold_in_every_schedule(name):
     verdict = explore(PROGRAMS[name], SEEDS.get(name, FEW))
     assert verdict.outcome == HOLDS, verdict
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_races(name, seed):
+    """Here all ranks are in one process: the suite's race mode sees those of one rank only."""
+    PROGRAMS[name](emulator.activate(mode="race", choices=seed))
+
+
+SLOW = "\n".join(["\ts_nop 0"] * 3000)
+LATE_CALLS = 3
+
+
+def in_a_row(op: str) -> Callable[[EmulatedDriver], None]:
+    """Calls one behind the other, of messages or rings. The ranks' kernels differ in their wavefronts, so that one's
+    can be made slow."""
+
+    def program(driver: EmulatedDriver) -> None:
+        world = World(2, 1 << 18)
+        inputs, outputs = ([world.tensors((1, N), torch.int16) for _ in range(LATE_CALLS)] for _ in range(2))
+        for turn, tensors in enumerate(inputs):
+            for rank, tensor in enumerate(tensors):
+                tensor.copy_(torch.arange(N).view(1, N) + 100 * rank + 300 * turn)
+
+        def calls(rank):
+            mine = rank.cur_rank
+            config = replace(_config(all_reduce_variant="ring"), num_warps=1 + mine)
+            for source, target in zip(inputs, outputs, strict=True):
+                if op == "ring":
+                    rank.ccl.all_reduce(target[mine], source[mine], async_op=True, config=config)
+                else:
+                    rank.ccl.sendrecv(source[mine], target[mine], 1 - mine, 1 - mine, async_op=True, config=config)
+
+        world.run(calls)
+        for source, target in zip(inputs, outputs, strict=True):
+            for rank in (0, 1):
+                assert torch.equal(target[rank], sum(source) if op == "ring" else source[1 - rank])
+
+    return program
+
+
+@pytest.mark.parametrize("op", ["messages", "ring"])
+def test_they_hold_where_one_signal_comes_late(op):
+    """Each write to a flag of one rank, one after another, is made to come long after all that stands before it: what
+    may only be written before a peer goes on shows then, since the peer has gone on."""
+    program, listings = in_a_row(op), {}
+    driver = emulator.activate()
+    driver.rewrite = lambda kernel, listing: listings.setdefault(listing, listing)
+    program(driver)
+    places = [
+        (listing, number)
+        for listing in listings
+        for number, line in enumerate(listing.split("\n"))
+        if line.strip().startswith("global_atomic_swap")
+    ]
+    assert len(places) > 8, f"{len(places)} writes to flags"
+    for slow, number in places:
+
+        def late(kernel, listing, slow=slow, number=number):
+            lines = listing.split("\n")
+            return "\n".join([*lines[:number], SLOW, *lines[number:]]) if listing == slow else listing
+
+        driver = emulator.activate(mode="race", choices=0)
+        driver.rewrite = late
+        program(driver)
 
 
 # Without what drops old lines, atomics and messages come out right: within a kernel they read nothing twice. Nor does

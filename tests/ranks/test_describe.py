@@ -161,7 +161,8 @@ class Iris:
 
 def env(image, recent=(), take=None, where="cuda", iris=None):
     snapshot = describe.Snapshot(image.arena) if take is None else SimpleNamespace(take=take)
-    device = SimpleNamespace(torch_device=torch.device(where), launches=Launches(list(recent)))
+    backend = "gloo" if where == "cpu" else "cpu:gloo,cuda:nccl"
+    device = SimpleNamespace(torch_device=torch.device(where), backend=backend, launches=Launches(list(recent)))
     return SimpleNamespace(device=device, image=image, snapshot=snapshot, iris=iris)
 
 
