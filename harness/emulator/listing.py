@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +73,8 @@ _MODIFIER = re.compile(
     r"(?::(?P<value>\[[^\]]*\]|swizzle\([^)]*\)|[^\s,]+))?$"
 )
 _LABEL = re.compile(r"([.\w$]+):")
+# A label that is a number may stand anywhere and often: "1b" is the one before, "1f" the next (GNU as, "Local Labels").
+_LOCAL = re.compile(r"(s_c?branch\S*\s+)(\d+)([bf])$")
 
 
 def parse(text: str) -> Listing:
@@ -122,6 +125,7 @@ def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
     body: _Function | None = None
     metadata = False
     position = Position()
+    seen: Counter[str] = Counter()
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         code = line.split(";", 1)[0].strip()
@@ -142,11 +146,18 @@ def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
         elif code.startswith(".Lfunc_end"):
             body = None
         elif label := _LABEL.match(code):
-            body.labels[label.group(1)] = len(body.code)
+            which = label.group(1)
+            if which.isdigit():
+                seen[which] += 1
+                which = f"{which}#{seen[which]}"
+            body.labels[which] = len(body.code)
         elif code.split()[:2] == [".p2align", "8"]:
             # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters behind it.
             body.entry = len(body.code)
         elif code and not code.startswith("."):
+            if branch := _LOCAL.match(code):
+                to, which, where = branch.groups()
+                code = f"{to}{which}#{seen[which] + (where == 'f')}"
             body.code.append((code, number, _known(position.frames)))
     return functions
 

@@ -104,9 +104,9 @@ for kind, f in FORMATS.items():
     if kind != "f64":
         means(f"v_sub_{kind}", two, lambda a, b, f=f: sub(f, a, b))
         means(f"v_subrev_{kind}", two, lambda a, b, f=f: sub(f, b, a))
-        means(f"v_min3_{kind}", three, lambda a, b, c, f=f: least(f, least(f, a, b), c), keeps_high=h)
-        means(f"v_max3_{kind}", three, lambda a, b, c, f=f: most(f, most(f, a, b), c), keeps_high=h)
-        means(f"v_med3_{kind}", three, lambda a, b, c, f=f: middle(f, a, b, c), keeps_high=h)
+        means(f"v_min3_{kind}", three, lambda a, b, c, f=f: least(f, least(f, a, b), c))
+        means(f"v_max3_{kind}", three, lambda a, b, c, f=f: most(f, most(f, a, b), c))
+        means(f"v_med3_{kind}", three, lambda a, b, c, f=f: middle(f, a, b, c))
 means("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32", lambda a, b, c: fma(F32, a, b, c))
 
 # -- approximations: float32 without denormals -------------------------------------------------------------------------

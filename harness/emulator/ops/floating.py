@@ -126,9 +126,11 @@ for _type in ("f16", "f32", "f64"):
     if _type != "f64":
         vector(f"v_sub_{_type}", _two)(np.subtract)
         vector(f"v_subrev_{_type}", _two)(lambda a, b: b - a)
-        vector(f"v_min3_{_type}", _three, keeps_high=_type == "f16")(minimum3)
-        vector(f"v_max3_{_type}", _three, keeps_high=_type == "f16")(maximum3)
-        vector(f"v_med3_{_type}", _three, keeps_high=_type == "f16")(median)
+        # These clear the upper half on gfx9, and compiled code relies on it (LLVM AMDGPUISelDAGToDAG,
+        # fp16SrcZerosHighBits: FMIN3, FMAX3, FMED3).
+        vector(f"v_min3_{_type}", _three)(minimum3)
+        vector(f"v_max3_{_type}", _three)(maximum3)
+        vector(f"v_med3_{_type}", _three)(median)
 # DX9 rules: 0 times anything is 0.
 vector("v_mul_legacy_f32", "f32 = f32 f32")(lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b))
 # The "legacy" forms clear the upper half of the destination.
