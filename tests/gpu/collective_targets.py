@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
 
 from harness import devices
 from iris_under_test.ccl import Config, ReduceOp
@@ -20,8 +22,8 @@ from iris_under_test.ccl import Config, ReduceOp
 LARGE_ROWS, LARGE_COLUMNS = (1 << 15) + 24, 1 << 16
 """A few rows more than 2^31 elements, hence bytes of int8."""
 
-SLOW = 400_000_000
-"""Clocks of ``torch.cuda._sleep`` after which the host has long gone on: some 200 ms."""
+DELAY = 4_000_000
+"""Clocks of ``torch.cuda._sleep``, some 2 ms: behind the other ranks, and nothing depends on how far."""
 
 _REPLAYS, _STEPS = 4, 3
 _TILE = {"block_size_m": 8, "block_size_n": 64}
@@ -241,8 +243,8 @@ def large(iris, payload):
 
 
 def two_groups(iris, payload):
-    """An op of the world that is held up by the last rank, on one stream, and 20 ops of pairs of ranks on another,
-    which are not: (the pairs' were complete while the world's was not, all were right)."""
+    """An op of the world that the last rank holds up, on one stream, and 20 ops of pairs of ranks on another, which are
+    not: (the pairs' were complete while the world's was not, all were right)."""
     rank, world = iris.get_rank(), iris.get_num_ranks()
     pairs = [dist.new_group([first, first + 1]) for first in range(0, world, 2)]
     mine, place = pairs[rank // 2], rank % 2
@@ -252,19 +254,19 @@ def two_groups(iris, payload):
     for warm in (iris.ccl.all_reduce(total, ones, config=config), iris.ccl.all_gather(both, own, mine, config=config)):
         assert warm is None or warm.is_completed()
     total.fill_(-1)
+    both[::8, 0].clone()  # Loaded now: CUDA loads no kernel while one spins.
     iris.barrier()
-    one, other = _streams(iris.get_device())
-    with one():
-        if rank == world - 1 and torch.cuda.is_available():
-            torch.cuda._sleep(SLOW)
-        slow = iris.ccl.all_reduce(total, ones, async_op=True, config=config)
+    one, other = torch.cuda.Stream(), torch.cuda.Stream()
     seen = []
-    with other():
-        for step in range(20):
-            own.fill_(100 * step + rank)
-            quick = iris.ccl.all_gather(both, own, mine, async_op=True, config=config)
-            seen.append(both[::8, 0].clone())
-        quick.synchronize()
+    with _held(one, on=rank == world - 1):
+        with torch.cuda.stream(one):
+            slow = iris.ccl.all_reduce(total, ones, async_op=True, config=config)
+        with torch.cuda.stream(other):
+            for step in range(20):
+                own.fill_(100 * step + rank)
+                quick = iris.ccl.all_gather(both, own, mine, async_op=True, config=config)
+                seen.append(both[::8, 0].clone())
+            quick.synchronize()
         beside = not slow.is_completed()
     slow.synchronize()
     iris.barrier()
@@ -273,18 +275,46 @@ def two_groups(iris, payload):
     return beside, right
 
 
-def _streams(device: torch.device) -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
-    """Two streams, each behind what there is."""
-    if device.type != "cuda":
-        return [contextlib.nullcontext, contextlib.nullcontext]
-    streams = [torch.cuda.Stream() for _ in range(2)]
+def overlapping_groups(iris, payload):
+    """A new group behind others of which its members have had different numbers: whether each got what it should."""
+    rank, right = iris.get_rank(), []
+    rows = iris.empty((iris.get_num_ranks(), 64), dtype=torch.int32)  # allocations are the world's
+    mine = torch.full((1, 64), rank, dtype=torch.int32, device=iris.get_device())
+    for ranks in ([0, 1, 3], [0, 2], [1, 3], [2, 3]):
+        group = dist.new_group(ranks)
+        if rank not in ranks:
+            continue
+        for protocol in ("simple", "ll"):
+            got = rows[: len(ranks)].fill_(-1)
+            iris.ccl.all_gather(got, mine, group=group, config=Config(comm_sms=2, protocol=protocol))
+            right.append(got[:, 0].tolist() == ranks)
+    total = iris.zeros((64, 64), dtype=torch.int32)
+    iris.ccl.all_reduce(total, total, config=Config(all_reduce_variant="ring"))  # Its workspace is the world's.
+    return right
 
-    @contextlib.contextmanager
-    def on(stream: torch.cuda.Stream) -> Iterator[None]:
-        with torch.cuda.stream(stream):
-            yield
 
-    return [lambda stream=stream: on(stream) for stream in streams]
+@contextlib.contextmanager
+def _held(stream: torch.cuda.Stream, on: bool) -> Iterator[None]:
+    """Where ``on``, what is enqueued on ``stream`` inside begins only when every rank's host is at the end."""
+    hosts, gate = dist.new_group(backend="gloo"), torch.zeros(1, dtype=torch.int32, pin_memory=True)
+    opened = torch.cuda.Event()
+    try:
+        if on:
+            with torch.cuda.stream(stream):
+                _wait_for[(1,)](gate)
+                opened.record()
+        yield
+        dist.barrier(hosts)
+    finally:
+        gate.fill_(1)
+        opened.synchronize()
+
+
+@triton.jit
+def _wait_for(gate):
+    """One program spins until the host has written 1 to ``gate``, which is pinned host memory."""
+    while tl.load(gate, volatile=True) == 0:
+        pass
 
 
 def equal_bits(iris, payload):
@@ -308,7 +338,7 @@ def equal_bits(iris, payload):
             for step in range(rounds):
                 out.copy_(ordered)
                 if step == 1 and rank == 0 and device.type == "cuda":
-                    torch.cuda._sleep(SLOW // 100)
+                    torch.cuda._sleep(DELAY)
                 op.call(iris.ccl, out, source, world, async_op=True, config=config)
                 got = out.clone()
                 iris.barrier()
@@ -331,16 +361,18 @@ def handles(iris, payload):
     rows, mine = iris.full((world, 256), -1, dtype=torch.int32), iris.full((1, 256), rank, dtype=torch.int32)
     iris.ccl.all_gather(rows, mine)
     rows.fill_(-1)
+    rows[:, 0].clone()  # Loaded now: CUDA loads no kernel while one spins.
     iris.barrier()
     side = torch.cuda.Stream()
-    if rank == world - 1:
-        torch.cuda._sleep(SLOW)
-    work = iris.ccl.all_gather(rows, mine, async_op=True)
-    early = work.is_completed()
-    with torch.cuda.stream(side):
-        if payload:
-            work.wait()
-        seen = rows[:, 0].clone()
+    with _held(torch.cuda.current_stream(), on=rank == world - 1):
+        work = iris.ccl.all_gather(rows, mine, async_op=True)
+        early = work.is_completed()
+        with torch.cuda.stream(side):
+            if payload:
+                work.wait()
+            seen = rows[:, 0].clone()
+        if not payload:
+            side.synchronize()
     side.synchronize()
     work.synchronize()
     late = work.is_completed()

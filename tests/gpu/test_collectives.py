@@ -64,6 +64,12 @@ def test_two_groups_at_the_same_time_on_two_streams(group):
     assert told == [(True, True)] * group.world_size
 
 
+def test_overlapping_groups(group):
+    if group.world_size < 4:
+        pytest.skip("needs 4 GPUs, or one that is shared")
+    assert all(all(told) for told in group.call(f"{TARGETS}:overlapping_groups", deadline=COLD))
+
+
 @pytest.mark.parametrize("use_gluon", [False, True], ids=["triton", "gluon"])
 def test_reductions_that_round_give_the_same_bits(group, use_gluon):
     told = group.call(f"{TARGETS}:equal_bits", (use_gluon, 3), deadline=COLD)

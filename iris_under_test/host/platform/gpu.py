@@ -45,13 +45,14 @@ class GpuPlatform:
         world_rank = rank if group is None else dist.get_rank()
         self.make_current(world_rank)
         _check_provider(self.provider, group)
-        if self.provider == "ipc":
+        # torch's rendezvous is for the world alone: members who have had another number of them wait for ever.
+        if self.provider == "ipc" or group is not None:
             from .ipc import IpcMemory
 
             return IpcMemory(size, rank, num_ranks, self.device(world_rank), group)
         from .symmetric_memory import TorchSymmetricMemory
 
-        return TorchSymmetricMemory(size, rank, num_ranks, self.device(world_rank), group)
+        return TorchSymmetricMemory(size, rank, num_ranks, self.device(world_rank))
 
     def virtual_memory(self, rank: int, num_ranks: int) -> VirtualMemory:
         from .gpu_vmem import open_gpu

@@ -15,7 +15,7 @@ __all__ = ["TorchSymmetricMemory"]
 
 
 class TorchSymmetricMemory:
-    """This rank's allocation and its peers'; see ``base.SymmetricMemory``.
+    """This rank's allocation and its peers', of the world; see ``base.SymmetricMemory``.
 
     torch may place the pool inside a larger allocation, at an offset of its own on each rank: the bases are those of
     the pools, not of the allocations. Memory is given back when the last tensor on it is gone.
@@ -24,12 +24,10 @@ class TorchSymmetricMemory:
     pool: torch.Tensor
     bases: list[int]
 
-    def __init__(
-        self, size: int, rank: int, num_ranks: int, device: torch.device, group: dist.ProcessGroup | None = None
-    ) -> None:
+    def __init__(self, size: int, rank: int, num_ranks: int, device: torch.device) -> None:
         import torch.distributed._symmetric_memory as symmetric_memory
 
-        self.pool = allocate(size, lambda: symmetric_memory.empty(size, dtype=torch.uint8, device=device), group)
+        self.pool = allocate(size, lambda: symmetric_memory.empty(size, dtype=torch.uint8, device=device))
         self._handle: Any = None
         own = self.pool.data_ptr()
         if num_ranks == 1:
@@ -37,12 +35,12 @@ class TorchSymmetricMemory:
             return
         error: Exception | None = None
         try:
-            self._handle = symmetric_memory.rendezvous(self.pool, group or dist.group.WORLD)
+            self._handle = symmetric_memory.rendezvous(self.pool, dist.group.WORLD)
         except RuntimeError as failure:
             error = ValueError(f"cannot map the peers' heaps of {size} bytes: {failure}")
-        agree(error, "mapping the peers' heaps", group)
+        agree(error, "mapping the peers' heaps")
         starts = list(self._handle.buffer_ptrs)
-        offsets = [offset for (offset,) in exchange([own - starts[rank]], group, "telling where heaps are")]
+        offsets = [offset for (offset,) in exchange([own - starts[rank]], None, "telling where heaps are")]
         self.bases = [start + offset for start, offset in zip(starts, offsets, strict=True)]
 
     def close(self) -> None:
