@@ -21,6 +21,7 @@ from triton.runtime import driver as triton_driver
 from harness import emulator
 from harness.emulator.driver import EmulatedDriver
 from iris_under_test.ccl.instance import InstanceCollectives
+from iris_under_test.device.flagged import slot_bytes
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 from iris_under_test.device.signals import MOST_PROGRAMS
 from iris_under_test.host.groups import Members, Scratch
@@ -38,11 +39,13 @@ class World:
         self.heap_size = -(-heap_size // _ALIGNMENT) * _ALIGNMENT
         # Storages of their own: a launch may access the whole storage of each of its arguments.
         self._heaps = [torch.zeros(self.heap_size, dtype=torch.uint8) for _ in range(size)]
+        self._slots = [torch.zeros(slot_bytes(size), dtype=torch.uint8) for _ in range(size)]
         self._used = 0
         self.bases = [heap.data_ptr() for heap in self._heaps]
         # As in host.groups: a table of where each member's signal words are, and behind it the own words.
         tables = self.tensors((2 * size + (MOST_PROGRAMS.value + 1) * size,), torch.int32)
-        self.ranks = [Rank(self, rank, tables) for rank in range(size)]
+        bases = torch.tensor([slots.data_ptr() for slots in self._slots])
+        self.ranks = [Rank(self, rank, tables, Scratch(self._slots[rank], bases)) for rank in range(size)]
         self._scratch: dict[str, list[torch.Tensor]] = {}
         self._allocated: list[list[torch.Tensor]] = []
 
@@ -80,19 +83,23 @@ class World:
 
     @contextlib.contextmanager
     def _registered(self, driver: EmulatedDriver) -> Iterator[None]:
-        for rank, base in enumerate(self.bases):
-            driver.register_memory(base, self.heap_size, f"heap of rank {rank}", peer=rank)
+        memory = {}
+        for rank, (base, slots) in enumerate(zip(self.bases, self._slots, strict=True)):
+            memory[base] = (self.heap_size, f"heap of rank {rank}", rank)
+            memory[slots.data_ptr()] = (slots.numel(), f"slots of rank {rank}", rank)
+        for base, (size, label, rank) in memory.items():
+            driver.register_memory(base, size, label, peer=rank)
         try:
             yield
         finally:
-            for base in self.bases:
+            for base in memory:
                 driver.unregister_memory(base)
 
 
 class Rank:
     """What a collective asks of an ``Iris`` and its heap, for one rank of a ``World``."""
 
-    def __init__(self, world: World, rank: int, tables: list[torch.Tensor]) -> None:
+    def __init__(self, world: World, rank: int, tables: list[torch.Tensor], slots: Scratch) -> None:
         self._world = world
         self.cur_rank = rank
         self.num_ranks, self.gpu_id = world.size, 0
@@ -105,7 +112,8 @@ class Rank:
         self._context = torch.tensor(entries)[2:]  # behind what only the debug build reads
         pads, words = tables[rank][: 2 * world.size].view(torch.int64), tables[rank][2 * world.size :]
         pads.copy_(torch.tensor([table.data_ptr() + pads.nbytes for table in tables]))
-        self._members = Members(tuple(range(world.size)), rank, self._context, pads, words.view(-1, world.size), None)
+        everyone, rows = tuple(range(world.size)), words.view(-1, world.size)
+        self._members = Members(everyone, rank, self._context, pads, rows, slots, None)
 
     def get_device_context(self) -> torch.Tensor:
         return self._context

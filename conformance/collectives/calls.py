@@ -3,6 +3,7 @@
 A rank that is in no group of the case takes no part, and must find its heap as it was.
 """
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,6 +156,8 @@ def config(env: Env, case: CollectiveCase, members: int) -> Any:
     more: dict[str, Any] = {}
     if case.variant:
         more[f"{case.op}_variant"] = case.variant
+    if case.protocol and "protocol" in {field.name for field in dataclasses.fields(env.under_test.config)}:
+        more["protocol"] = case.protocol
     if case.op in ("all_reduce", "reduce_scatter"):
         more.update(all_reduce_distribution=case.distribution, all_reduce_num_rings=case.rings)
     return env.under_test.config(

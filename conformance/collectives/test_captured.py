@@ -11,7 +11,7 @@ import torch
 from conformance.collectives.calls import config, invoke, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, CollectiveCase
+from harness.cases import COLLECTIVES, LOW_LATENCY, CollectiveCase
 from harness.oracles import bool_all
 
 STEPS, REPLAYS = 4, 5
@@ -85,6 +85,12 @@ def cases(ranks, op):
         CollectiveCase(op=op, **shape, in_place=op == "broadcast", root=1, variant=variant, gluon=gluon)
         for variant in variants
         for gluon in (False, True)
+    ] + [
+        CollectiveCase(
+            op=op, **shape, in_place=op == "broadcast", root=1, variant=variants[0], gluon=gluon, protocol="ll"
+        )
+        for gluon in (False, True)
+        if op in LOW_LATENCY
     ]
 
 

@@ -5,9 +5,11 @@ a copy of the output is enqueued there too, so the next call of a faster rank ma
 for each call, nothing stands between the calls.
 """
 
+from dataclasses import replace
+
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, REDUCTIONS, CollectiveCase
+from harness.cases import COLLECTIVES, LOW_LATENCY, REDUCTIONS, CollectiveCase
 
 CALLS = 64
 
@@ -17,9 +19,9 @@ def cases(ranks, op):
     in_place = op == "broadcast"
     same = CollectiveCase(**common, in_place=in_place, root=1, reuse=True)
     reduces, variant = op in REDUCTIONS, "one_shot" if op == "all_reduce" else ""
-    if op not in ("all_gather", "all_reduce"):
-        return [same]
-    return [same, CollectiveCase(**common, in_place=reduces, variant=variant, group="uneven", comm_sms=1)]
+    few = CollectiveCase(**common, in_place=reduces, variant=variant, group="uneven", comm_sms=1)
+    found = [same, few] if op in ("all_gather", "all_reduce") else [same]
+    return found + [replace(same, variant=variant, protocol="ll")] * (op in LOW_LATENCY)
 
 
 @requirement("CCL-STREAM-001", cases=cases, ranks=2, op=COLLECTIVES)

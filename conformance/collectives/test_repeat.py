@@ -11,7 +11,7 @@ import torch
 from conformance.collectives.calls import fill, perform, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase, rough
+from harness.cases import LOW_LATENCY, CollectiveCase, rough
 from harness.oracles import bool_all, gathered, sum_error
 
 TIMES = 3
@@ -46,11 +46,12 @@ def run(env, case):
 def cases(ranks, op):
     shape = {"dtype": "bf16", "m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3}
     variants = ("one_shot", "two_shot", "two_shot_push", "ring") if op == "all_reduce" else ("",)
-    return [
+    found = [
         CollectiveCase(op=op, **{**shape, "dtype": dtype}, variant=variant, root=1, gluon=dtype == "fp32")
         for dtype in ("bf16", "fp32")
         for variant in (variants if dtype == "bf16" else variants[:2])
     ]
+    return found + [replace(found[0], protocol="ll")] * (op in LOW_LATENCY)
 
 
 @requirement("CCL-REPEAT-001", cases=cases, ranks=2, op=("all_reduce", "reduce", "reduce_scatter"))

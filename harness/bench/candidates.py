@@ -6,6 +6,7 @@ timings: what suits a size is known roughly, and what is not near that is left o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -32,6 +33,16 @@ REDUCE_SCATTER = (
     (1 << 60, ((8, 128), (8, 256), (8, 512))),
 )
 
+LL = (
+    # Of the "ll" protocol, which has twice the bytes and no meeting, and gives each lane 4 bytes at a time.
+    (128 * _KIB, ((4096, 4, 128), (4096, 8, 128), (4096, 16, 128))),
+    (2 * _MIB, ((4096, 4, 256), (4096, 8, 256), (4096, 16, 256))),
+)
+LL_REDUCE_SCATTER = (
+    (128 * _KIB, ((4, 128), (8, 128))),
+    (4 * _MIB, ((4, 256), (8, 256), (16, 256))),
+)
+
 ALL_REDUCE_VARIANTS = (
     (32 * _KIB, ("one_shot", "two_shot")),
     (16 * _MIB, ("two_shot",)),
@@ -42,22 +53,31 @@ ALL_REDUCE_VARIANTS = (
 
 def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:
     """Of an op at ``size`` bytes: programs, and the other fields."""
+    ll: Fields = (("protocol", "ll"),)
     if op == "reduce_scatter":
-        return tuple((programs, (("num_warps", warps),)) for warps, programs in _at(REDUCE_SCATTER, size))
-    found: list[Candidate] = []
-    for variant in _variants(op, size):
-        for tile, warps, programs in _at(SHAPES, size):
-            rows = max(1, tile // (_TILE_COLUMNS * itemsize))
-            fields: Fields = (("block_size_m", rows), ("block_size_n", _TILE_COLUMNS), ("num_warps", warps), *variant)
-            found.append((programs, fields))
-    return tuple(found)
+        return tuple(
+            (programs, (("num_warps", warps), *protocol))
+            for rows, protocol in ((_at(REDUCE_SCATTER, size), ()), (_at(LL_REDUCE_SCATTER, size), ll))
+            for warps, programs in rows
+        )
+    shapes, flagged = _at(SHAPES, size), _at(LL, size)
+    if op == "all_reduce":
+        found = [_made(shapes, itemsize, ("all_reduce_variant", name)) for name in _at(ALL_REDUCE_VARIANTS, size)]
+        found.append(_made(flagged, itemsize, ("all_reduce_variant", "one_shot"), *ll))
+    else:
+        found = [_made(shapes, itemsize), _made(flagged, itemsize, *ll)]
+    return tuple(itertools.chain(*found))
 
 
-def _variants(op: str, size: int) -> tuple[Fields, ...]:
-    if op != "all_reduce":
-        return ((),)
-    return tuple((("all_reduce_variant", name),) for name in _at(ALL_REDUCE_VARIANTS, size))
+def _made(shapes: Sequence[tuple[int, int, int]], itemsize: int, *fields: tuple[str, int | str]) -> list[Candidate]:
+    made: list[Candidate] = []
+    for tile, warps, programs in shapes:
+        rows = max(1, tile // (_TILE_COLUMNS * itemsize))
+        made.append(
+            (programs, (("block_size_m", rows), ("block_size_n", _TILE_COLUMNS), ("num_warps", warps), *fields))
+        )
+    return made
 
 
-def _at(table: Sequence[tuple[int, _Row]], size: int) -> _Row:
-    return next(row for limit, row in table if size <= limit)
+def _at(table: Sequence[tuple[int, tuple[_Row, ...]]], size: int) -> tuple[_Row, ...]:
+    return next((row for limit, row in table if size <= limit), ())

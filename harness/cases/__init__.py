@@ -10,6 +10,7 @@ The dataclasses and payloads are imported on ranks; the Hypothesis strategies ar
 from harness.cases.atomic import AtomicCase
 from harness.cases.collective import (
     COLLECTIVES,
+    LOW_LATENCY,
     REDUCTIONS,
     ROOTED,
     CollectiveCase,
@@ -29,8 +30,8 @@ from harness.cases.tracing import TraceCase
 from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
-    "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "MASKS", "REDUCE_OPS", "REDUCTIONS", "ROOTED",
-    "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HostCase", "IsaCase",
+    "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "LOW_LATENCY", "MASKS", "REDUCE_OPS", "REDUCTIONS",
+    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HostCase", "IsaCase",
     "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "contribution",
     "converted", "digits", "from_json", "kept_lanes", "members_of", "of_name", "payload", "reduce_ops", "rough",
     "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",

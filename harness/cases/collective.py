@@ -14,6 +14,9 @@ ROOTED = ("broadcast", "reduce", "scatter", "gather")
 
 COLLECTIVES = ("all_gather", "all_to_all", "all_reduce", "reduce_scatter", "broadcast", "reduce", "scatter", "gather")
 
+LOW_LATENCY = ("all_gather", "all_to_all", "all_reduce", "reduce_scatter", "broadcast")
+"""Those that may have a protocol for small sizes, whose Config field is not in the reference."""
+
 GROUPS = ("world", "halves", "stride", "reversed", "uneven")
 
 
@@ -23,7 +26,8 @@ class CollectiveCase:
     """``calls`` calls of ``op``, of whose input and output (m, n) is the smaller: see ``shapes_of``.
 
     ``reduce``: "sum" and so on, of a reduction. ``variant``, ``distribution``, ``rings``: the fields of Config that the
-    op has; an empty variant is Config's own. ``group``: of ``GROUPS``; ``root``: a place in it, modulo its size.
+    op has; an empty variant is Config's own. ``protocol``: likewise, and left out
+    where Config has no such field. ``group``: of ``GROUPS``; ``root``: a place in it, modulo its size.
 
     ``in_pad`` and ``out_pad`` are elements between the rows of input and output, ``shift`` those by which both start
     beside a multiple of 1024 bytes. ``turned`` is "", "in", "out" or
@@ -61,6 +65,7 @@ class CollectiveCase:
     default: bool = False
     gluon: bool = False
     variant: str = ""
+    protocol: str = ""
     distribution: int = 1
     rings: int = 1
 

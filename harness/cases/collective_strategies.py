@@ -29,9 +29,12 @@ class Kernel:
     variant: str = ""
     default: bool = False
     swizzle: int = 4
+    protocol: str = ""
 
 
 KERNELS = (Kernel(), Kernel(gluon=True, swizzle=1), Kernel(4, 128, 4), Kernel(32, 64, 4, default=True))
+
+_LL = (Kernel(protocol="ll"), Kernel(gluon=True, swizzle=1, protocol="ll"))
 
 LAYOUTS = (
     (0, 0, 0, ""), (0, 0, 0, ""), (16, 16, 0, ""), (0, 5, 0, ""), (3, 0, 1, ""), (0, 0, 0, "in"), (8, 0, 0, "out"),
@@ -45,7 +48,9 @@ VARIANTS = {
         Kernel(variant="partitioned", swizzle=1),
         Kernel(32, 64, 4, gluon=True),
         Kernel(32, 64, 4, default=True),
+        *_LL,
     ),
+    **dict.fromkeys(("all_to_all", "reduce_scatter", "broadcast"), (*KERNELS, *_LL)),
     "all_reduce": (
         Kernel(variant="two_shot"),
         Kernel(variant="one_shot", gluon=True),
@@ -53,6 +58,7 @@ VARIANTS = {
         Kernel(variant="two_shot", gluon=True),
         Kernel(4, 128, 4, variant="one_shot"),
         Kernel(32, 64, 4, default=True),
+        *(replace(kernel, variant="one_shot") for kernel in _LL),
     ),
 }
 """The kernels of ops that have variants; the first one is the simplest."""
@@ -98,7 +104,8 @@ def collectives(
     draw: st.DrawFn, ranks: int, op: str, dtype: str, kernels: tuple[Kernel, ...] | None = None
 ) -> CollectiveCase:
     """Cases of one collective with one element type; ``kernels`` replaces those of the op."""
-    kernel = draw(st.sampled_from(kernels if kernels is not None else VARIANTS.get(op, KERNELS)))
+    chosen = kernels if kernels is not None else VARIANTS.get(op, KERNELS)
+    kernel = draw(st.sampled_from([one for one in chosen if not one.protocol or size_of(dtype) <= 4]))
     group = draw(st.sampled_from(GROUPS)) if ranks > 1 else "world"
     # As "calls": several of the same tensors, or of their own.
     calls, reuse = draw(st.sampled_from([(1, False), (3, False), (4, True)]))
@@ -134,6 +141,7 @@ def collectives(
         default=kernel.default,
         gluon=kernel.gluon,
         variant=kernel.variant,
+        protocol=kernel.protocol,
         distribution=draw(st.sampled_from([1, 0])) if op in ("all_reduce", "reduce_scatter") else 1,
     )
 

@@ -92,6 +92,8 @@ def all_reduce(
             used.append(_workspace(variant, members, Needs(), workspace))
             plan = PLANS[f"all_reduce {variant}"]
             return prepare_move(plan, output_tensor, input_tensor, ctx, members, chosen, op=op)
+        if chosen.protocol != "simple":
+            raise ValueError(f"all_reduce with protocol {chosen.protocol!r} is for one_shot, got {variant}")
         call = _Call.of(output_tensor, input_tensor, op, members, chosen)
         used.append(_workspace(variant, members, call.needs, workspace))
         used[0].check_room(call.needs)

@@ -11,6 +11,7 @@ __all__ = ["Config"]
 ALL_GATHER_VARIANTS = ("persistent", "partitioned")
 ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock", "two_shot_push")
 REDUCE_SCATTER_VARIANTS = ("two_shot",)
+PROTOCOLS = ("simple", "ll")
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Config:
         all_reduce_ring_slice_n: columns per ring step; None means block_size_n.
         num_stages, num_warps, waves_per_eu: compiler options of the kernel; num_warps is a power of two, waves_per_eu
             an AMD occupancy hint, 0 for none.
+        protocol: how members' programs find each other's data: "simple", they meet; "ll", for small sizes, each 4 bytes
+            come beside a number that says so. Not in the reference.
         threads_per_warp: 32 or 64; kernels take the lane count of the device they run on.
 
     Raises:
@@ -53,6 +56,7 @@ class Config:
     num_warps: int = 4
     threads_per_warp: int = 64
     waves_per_eu: int = 0
+    protocol: str = "simple"
 
     def __post_init__(self) -> None:
         if self.num_xcds is None:
@@ -79,6 +83,7 @@ class Config:
         self._require_one_of("all_reduce_distribution", (0, 1))
         self._require_one_of("reduce_scatter_variant", REDUCE_SCATTER_VARIANTS)
         self._require_one_of("threads_per_warp", (32, 64))
+        self._require_one_of("protocol", PROTOCOLS)
         self._check_ring_slice(self.all_reduce_ring_slice_n)
         # Here, since Triton asserts the one and LLVM complains of the other and goes on.
         if self.num_warps & (self.num_warps - 1):

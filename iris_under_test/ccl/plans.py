@@ -5,19 +5,17 @@ A further collective of that kind is one line in ``PLANS`` and a function like t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.flagged import MOST_GIVERS
 from iris_under_test.host.platform.base import warp_size
-from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
-from .config import Config
-from .launch import compiler_options, lane_layout, symmetric_offset
+from .config import PROTOCOLS, Config
+from .launch import symmetric_offset
+from .launch_plan import Kind, Plan, launch_plan
 from .overlap import lies_on_itself, same_memory, shares_memory
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
@@ -29,47 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["PLANS", "Plan", "check_device", "check_output", "check_reduction", "check_tile", "prepare_move"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One collective. ``source``, ``target`` and ``shared`` are FROM, TO and SHARED of the kernel.
-
-    ``in_parts`` and ``out_parts``: "rows" or "columns" if the input (the output) is one such part per member.
-    ``flat``: contiguous tensors may be moved as one run, since no one can see which member moves which tile.
-    """
-
-    op: str
-    source: str
-    target: str
-    shared: str = "none"
-    in_parts: str = ""
-    out_parts: str = ""
-    flat: bool = True
-
-    @property
-    def reads_members(self) -> bool:
-        """Whether inputs of other members are read."""
-        return self.source != "own"
-
-    @property
-    def writes_members(self) -> bool:
-        """Whether outputs of other members are written."""
-        return self.target != "own"
-
-    @property
-    def reduces(self) -> bool:
-        """Whether several inputs become one."""
-        return self.source == "all"
-
-
 PLANS = {
-    "all_gather": Plan("all_gather", "own", "all", out_parts="rows"),
+    "all_gather": Plan("all_gather", "own", "all", out_parts="rows", ll=True),
     "all_gather partitioned": Plan("all_gather", "own", "one", out_parts="rows"),
-    "all_to_all": Plan("all_to_all", "own", "each", in_parts="columns", out_parts="columns", flat=False),
-    "reduce_scatter": Plan("reduce_scatter", "all", "own", shared="all", flat=False),
-    "all_reduce one_shot": Plan("all_reduce", "all", "own"),
+    "all_to_all": Plan("all_to_all", "own", "each", in_parts="columns", out_parts="columns", flat=False, ll=True),
+    "reduce_scatter": Plan("reduce_scatter", "all", "own", shared="all", flat=False, ll=True),
+    "all_reduce one_shot": Plan("all_reduce", "all", "own", ll=True),
     "all_reduce two_shot": Plan("all_reduce", "all", "all", shared="all"),
     "reduce": Plan("reduce", "all", "root", shared="all"),
-    "broadcast": Plan("broadcast", "root", "others", shared="others"),
+    "broadcast": Plan("broadcast", "root", "others", shared="others", ll=True),
     "scatter": Plan("scatter", "own", "each", shared="root", in_parts="rows"),
     "gather": Plan("gather", "each", "own", shared="root", out_parts="rows"),
 }
@@ -125,6 +91,7 @@ def prepare_move(
             f"partitioned all_gather: comm_sms {config.comm_sms} must be a multiple of {members.size} ranks"
         )
     block_m, block_n = check_tile(config, owned=plan.op == "reduce_scatter")
+    _check_protocol(plan, config, given.dtype, members.size, block_m * block_n)
     told.append(repr(config))
     output, source = _as_words(output, plan), _as_words(source, plan)
     in_place = output is not None and source is not None and same_memory(output, source)
@@ -133,19 +100,8 @@ def prepare_move(
 
     def launch() -> None:
         if rows * columns and not (plan.target == "others" and members.size == 1):
-            _launch(
-                plan,
-                output,
-                source,
-                (rows, columns),
-                members,
-                config,
-                (block_m, block_n),
-                op,
-                root,
-                in_place,
-                given.dtype,
-            )
+            kind = Kind(int(op) if plan.reduces else 0, root, in_place, given.dtype)
+            launch_plan(plan, output, source, (rows, columns), members, config, (block_m, block_n), kind)
 
     return ", ".join(told), launch
 
@@ -209,6 +165,25 @@ def check_tile(config: Config, owned: bool = False) -> tuple[int, int]:
     return block_m, block_n
 
 
+def _check_protocol(plan: Plan, config: Config, dtype: torch.dtype, size: int, elements: int) -> None:
+    """ValueError if the collective has no such protocol for those elements, members and tiles."""
+    if config.protocol not in PROTOCOLS:  # a field may be assigned after Config has checked it
+        raise ValueError(f"protocol must be one of {PROTOCOLS}, got {config.protocol!r}")
+    if config.protocol == "simple":
+        return
+    what = f"{plan.op} with protocol 'll'"
+    if not plan.ll:
+        name = next(name for name, one in PLANS.items() if one is plan)
+        raise ValueError(f"{what} is for {', '.join(name for name, one in PLANS.items() if one.ll)}, got {name}")
+    if dtype.itemsize > 4:
+        raise ValueError(f"{what} takes elements of 1, 2 or 4 bytes, got {dtype}")
+    if size > MOST_GIVERS.value:
+        raise ValueError(f"{what} is for at most {MOST_GIVERS.value} members, got {size}")
+    least = warp_size() if config.use_gluon else 1
+    if elements * dtype.itemsize < 4 * least:
+        raise ValueError(f"{what}: a tile must have {4 * least} bytes or more, got {elements} elements of {dtype}")
+
+
 def _part(plan: Plan, output: torch.Tensor | None, source: torch.Tensor | None, size: int) -> tuple[int, int]:
     """(rows, columns) of what one member gives or gets, the same in input and output."""
     parts = []
@@ -247,64 +222,3 @@ def _as_words(tensor: torch.Tensor | None, plan: Plan) -> torch.Tensor | None:
     if plan.reduces:
         return tensor.view(torch.int8) if tensor.dtype == torch.bool else tensor
     return tensor.view(_WORDS[tensor.dtype.itemsize])
-
-
-def _launch(
-    plan: Plan,
-    output: torch.Tensor | None,
-    source: torch.Tensor | None,
-    part: tuple[int, int],
-    members: Members,
-    config: Config,
-    tile: tuple[int, int],
-    op: ReduceOp,
-    root: int,
-    in_place: bool,
-    payload: torch.dtype,
-) -> None:
-    # Not at import: the one needs Gluon, and only its callers should.
-    if config.use_gluon:
-        from .gluon.move import move_kernel
-    else:
-        from .triton.move import move_kernel
-    rows, columns = part
-    in_step = _step(source, plan.in_parts, part)
-    out_step = _step(output, plan.out_parts, part)
-    given = source if source is not None else output
-    assert given is not None  # sanity check
-    # A tensor that this member has no use for is never touched: its tiles are others'.
-    source, output = source if source is not None else given, output if output is not None else given
-    strides = (*source.stride(), *output.stride())
-    # All members must launch the same number of programs: it follows from what they reach, which is alike on all. The
-    # strides of a tensor that only one member uses are its own affair: that one may have other tiles for them.
-    reached = [tensor for tensor, by in ((source, plan.reads_members), (output, plan.writes_members)) if by]
-    runs = plan.flat and all(tensor.is_contiguous() for tensor in reached)
-    tiles_m, tiles_n = -(-rows // tile[0]), -(-columns // tile[1])
-    tiles = -(-rows * columns // (tile[0] * tile[1])) if runs else tiles_m * tiles_n
-    one_run = runs and source.is_contiguous() and output.is_contiguous()
-    if one_run:
-        rows, columns = 1, rows * columns
-        tile = (1, tile[0] * tile[1])
-        strides = (columns, 1, columns, 1)
-        tiles_m, tiles_n = 1, tiles
-    sharers = {"all": members.size, "others": members.size - 1}.get(plan.shared, 1)
-    lanes = members.size if plan.target == "one" else 1
-    # Programs beyond the number of tiles would have nothing to do.
-    programs = min(config.comm_sms // lanes, -(-tiles // sharers), MOST_PROGRAMS.value // lanes) * lanes
-    iris_launch(
-        move_kernel, (programs,),
-        members.context, members.pads, source, output, rows, columns, *strides, in_step, out_step, tiles_m, tiles_n,
-        members.rank, root,
-        plan.source, plan.target, int(op) if plan.reduces else 0, plan.shared, config.all_reduce_distribution == 0,
-        in_place, members.size, *tile, config.swizzle_size, config.num_xcds, config.chunk_size,
-        math.gcd(source.data_ptr(), 16), math.gcd(output.data_ptr(), 16), one_run,
-        *lane_layout(config, tile[0] * tile[1], source.element_size()),
-        algorithm=plan.op, rank=members.ranks[members.rank], dtype=payload, **compiler_options(config),
-    )  # fmt: skip
-
-
-def _step(tensor: torch.Tensor | None, parts: str, part: tuple[int, int]) -> int:
-    """Elements from one member's part to the next one's."""
-    if tensor is None or not parts:
-        return 0
-    return part[0] * tensor.stride(0) if parts == "rows" else part[1] * tensor.stride(1)

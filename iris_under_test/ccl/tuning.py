@@ -24,6 +24,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from iris_under_test.device.flagged import MOST_GIVERS
+
 from .config import Config
 
 __all__ = ["TUNED_OPS", "TUNING_VARIABLE", "tuned_config"]
@@ -56,7 +58,8 @@ def tuned_config(
         use_gluon: for the Gluon kernels instead of Triton's.
 
     The nearest entry counts: first by world size, then by element size, then by bytes, each as a ratio. A tile keeps
-    its bytes: that of an entry for another element size gets more or fewer rows. An architecture that nobody has an
+    its bytes: that of an entry for another element size gets more or fewer rows. What the "ll" protocol has not is done
+    by the "simple" one. An architecture that nobody has an
     entry of takes what another one of its make has, and if there is none either, the defaults of ``Config``.
 
     Raises:
@@ -67,7 +70,7 @@ def tuned_config(
         raise ValueError(f"there are no configurations of {op!r}, only of {', '.join(TUNED_OPS)}")
     arch = arch if arch is not None else _active_arch()
     entry = _nearest(os.environ.get(TUNING_VARIABLE, ""), arch, op, use_gluon, element_size, world_size, nbytes)
-    return Config(use_gluon=use_gluon) if entry is None else entry.made_for(element_size)
+    return Config(use_gluon=use_gluon) if entry is None else entry.made_for(element_size, world_size)
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,13 @@ class _Entry:
             _apart(self.bytes, max(nbytes, 1)),
         )
 
-    def made_for(self, element_size: int) -> Config:
+    def made_for(self, element_size: int, world_size: int) -> Config:
         """Its configuration, the rows of a tile such that it has the bytes that it was measured with."""
         chosen = dict(self.config)
         if "block_size_m" in chosen and self.op != "reduce_scatter":
             chosen["block_size_m"] = max(1, chosen["block_size_m"] * self.element_size // element_size)
+        if element_size > 4 or world_size > MOST_GIVERS.value:
+            chosen.pop("protocol", None)
         return Config(use_gluon=self.use_gluon, **chosen)
 
 

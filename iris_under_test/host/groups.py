@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from iris_under_test.device.flagged import slot_bytes
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 from iris_under_test.device.signals import MOST_MEMBERS, MOST_PROGRAMS
 
@@ -41,6 +42,7 @@ class Members:
         context: int64, as ``Iris.get_device_context()``, with the group's rank, size and heap bases, and tracing off.
         pads: int64 (size,): where each member's signal words for this group are mapped here; see ``device.signals``.
         words: int32 (MOST_PROGRAMS + 1, size): this rank's own.
+        slots: for words that say themselves that they have come; see ``device.flagged``.
         group: the handle; None for the world.
     """
 
@@ -49,6 +51,7 @@ class Members:
     context: torch.Tensor
     pads: torch.Tensor
     words: torch.Tensor
+    slots: Scratch
     group: dist.ProcessGroup | None
 
     @property
@@ -164,14 +167,7 @@ class Groups:
                 f"{use} needs {num_bytes} bytes that every member maps: prepare them before capturing a graph"
             )
         grown = max(num_bytes, 2 * kept.own.numel() if kept is not None else 0)
-        size = -(-grown // _PAGE) * _PAGE
-        memory = self._platform.map_symmetric_memory(size, members.rank, members.size, members.group)
-        own = memory.pool[:size].zero_()
-        kept = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
-        self._scratch_memory.append((memory, kept))
-        self._platform.synchronize()
-        host_barrier(members.group)
-        self._scratch[members.ranks, use] = kept
+        kept = self._scratch[members.ranks, use] = self._mapped(grown, members.ranks, members.group)
         return kept
 
     def close(self) -> None:
@@ -188,6 +184,8 @@ class Groups:
 
     def _enter(self, ranks: tuple[int, ...], group: dist.ProcessGroup | None, slot: int) -> None:
         size, table_words = len(ranks), 2 * len(ranks)
+        # Now, when all members are here: later calls may not wait for anybody.
+        slots = self._mapped(slot_bytes(size), ranks, group)
         start = (slot * self._words.stride(0) + table_words) * 4
         pads = self._words[slot, :table_words].view(torch.int64)
         pads.copy_(torch.tensor([self._memory.bases[rank] + start for rank in ranks]))
@@ -199,10 +197,22 @@ class Groups:
             self._context_of(ranks),
             pads,
             words,
+            slots,
             group,
         )
         world = ranks == tuple(range(self._num_ranks))
         self.barrier_words[None if world else ranks] = words[-1]
+
+    def _mapped(self, num_bytes: int, ranks: tuple[int, ...], group: dist.ProcessGroup | None) -> Scratch:
+        """Memory of that group's, zero. Collective over it."""
+        size = -(-num_bytes // _PAGE) * _PAGE
+        memory = self._platform.map_symmetric_memory(size, ranks.index(self._rank), len(ranks), group)
+        own = memory.pool[:size].zero_()
+        mapped = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
+        self._scratch_memory.append((memory, mapped))
+        self._platform.synchronize()
+        host_barrier(group)
+        return mapped
 
     def _free_slot(self, group: dist.ProcessGroup | None) -> int:
         """The first one that no member uses yet. Collective over the group."""

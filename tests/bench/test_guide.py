@@ -106,7 +106,8 @@ def test_the_page_names_no_machine():
 # docs/gpus.md: what is said of its table follows from its table
 
 GPUS = (ROOT / "docs/gpus.md").read_text(encoding="utf-8")
-RANKS, LINK_GB_S, ONCE_US = 4, 383, 0.70 + 2 * 2.05
+RANKS, LINK_GB_S, ONCE_US = 4, 383, {False: 0.70 + 2 * 2.05, True: 0.70 + 1.74}
+"""Once: what is paid besides the bytes, by the protocol that meets and by the one that does not."""
 
 
 def table(first_head):
@@ -133,35 +134,28 @@ def test_what_the_page_of_gpus_says_is_missed():
     small = {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
     [said] = re.findall(r"Missed, of the aim of 1.5 times at 2 MiB and below: (.*?)\. Of the aim", GPUS, re.DOTALL)
     assert " ".join(said.split()) == (
-        "reduce_scatter at all of them, broadcast below 2 MiB, where a member must read from a peer, or pass on what "
-        "it has read, and all_to_all at 8, 16 and 128 KiB"
+        "broadcast from 256 KiB to 1 MiB, where the root's links carry three times the size, "
+        "and reduce_scatter at 1 MiB"
     )
-    sizes = {size for _, size in found if size <= 2 << 20}
-    assert small == {
-        *(("reduce_scatter", size) for size in sizes), *(("broadcast", size) for size in sizes if size < 2 << 20),
-        *(("all_to_all", size << 10) for size in (8, 16, 128)),
-    }  # fmt: skip
+    assert small == {*(("broadcast", size << 10) for size in (256, 512, 1024)), ("reduce_scatter", 1 << 20)}
     slow = [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0]) < 350]
     assert f"Of the aim of 350 GB/s at 512 MiB: {' and '.join(slow)}." in " ".join(GPUS.split())
 
 
 def test_what_the_page_of_gpus_says_is_missed_on_two():
-    found, sizes = measured("bytes"), [size << 10 for size in (8, 16, 32, 64, 128, 256, 512, 1024, 2048)]
-    kib = {size >> 10: size for size in sizes}
-    assert {key for key, (_, ratio) in found.items() if ratio < 1} == {("broadcast", kib[k]) for k in (64, 128, 256)}
-    assert {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5} == {
-        *((op, size) for op in ("reduce_scatter", "broadcast") for size in sizes),
-        *((op, size) for op in ("all_gather", "all_reduce") for size in sizes[:-2]),
-        *(("all_to_all", kib[k]) for k in (8, 256)),
-    }
-    assert [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0], ranks=2) < 350] == ["reduce_scatter"]
+    found = measured("bytes")
+    assert min(ratio for _, ratio in found.values()) >= 1
+    missed = {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
+    assert missed == {("broadcast", 1 << 20)}
+    rates = {op: bus_gb_s(op, found[op, 512 << 20][0], ranks=2) for op in OPS}
+    assert round(rates.pop("reduce_scatter")) == 330
+    assert min(rates.values()) >= 359.5 and round(max(rates.values())) == 372
     text = " ".join(GPUS.split())
-    assert "Slower than NCCL: broadcast from 64 to 256 KiB. Missed, of 1.5 times at 2 MiB and below: all of" in text
     assert (
-        "all of reduce_scatter and broadcast, all_gather and all_reduce below 1 MiB, all_to_all at 8 and 256 KiB."
+        "Missed, of 1.5 times at 2 MiB and below: broadcast at 1 MiB. Of 350 GB/s at 512 MiB: reduce_scatter (330);"
         in text
     )
-    assert "Of 350 GB/s at 512 MiB: reduce_scatter (327); the others reach 360 to 367." in text
+    assert "the others reach 360 to 372." in text
 
 
 def bus_gb_s(op, microseconds, ranks=RANKS):
@@ -175,7 +169,7 @@ def test_the_floors_on_the_page_of_gpus():
         for head, cell in zip(heads[1:-1], floors, strict=True):
             [size] = parse_sizes(head)
             floor, share = re.fullmatch(r"([\d.,]+) \((\d+)%\)", cell).groups()
-            wanted = ONCE_US + op_named(op).bus_factor(RANKS) * size / LINK_GB_S / 1e3
+            wanted = ONCE_US[size == 8 << 10] + op_named(op).bus_factor(RANKS) * size / LINK_GB_S / 1e3
             assert float(floor.replace(",", "")) == pytest.approx(wanted, abs=0.06), (op, size_text(size))
             assert int(share) == pytest.approx(100 * wanted / found[op, size][0], abs=1.1)
         assert float(bus) == pytest.approx(bus_gb_s(op, found[op, 512 << 20][0]), rel=1e-3)
