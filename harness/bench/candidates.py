@@ -59,8 +59,9 @@ def candidates(op: str, size: int, itemsize: int) -> tuple[Candidate, ...]:
             (programs, (("num_warps", warps), *protocol))
             for rows, protocol in ((_at(REDUCE_SCATTER, size), ()), (_at(LL_REDUCE_SCATTER, size), ll))
             for warps, programs in rows
+            if protocol != ll or itemsize <= 4
         )
-    shapes, flagged = _at(SHAPES, size), _at(LL, size)
+    shapes, flagged = _at(SHAPES, size), _at(LL, size) if itemsize <= 4 else ()
     if op == "all_reduce":
         found = [_made(shapes, itemsize, ("all_reduce_variant", name)) for name in _at(ALL_REDUCE_VARIANTS, size)]
         found.append(_made(flagged, itemsize, ("all_reduce_variant", "one_shot"), *ll))

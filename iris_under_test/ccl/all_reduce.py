@@ -92,8 +92,6 @@ def all_reduce(
             used.append(_workspace(variant, members, Needs(), workspace))
             plan = PLANS[f"all_reduce {variant}"]
             return prepare_move(plan, output_tensor, input_tensor, ctx, members, chosen, op=op)
-        if chosen.protocol != "simple":
-            raise ValueError(f"all_reduce with protocol {chosen.protocol!r} is for one_shot, got {variant}")
         call = _Call.of(output_tensor, input_tensor, op, members, chosen)
         used.append(_workspace(variant, members, call.needs, workspace))
         used[0].check_room(call.needs)
@@ -146,6 +144,8 @@ def _chosen(config: Config | None, source: torch.Tensor, members: Members) -> Co
     variant = config.all_reduce_variant
     if variant not in ALL_REDUCE_VARIANTS:  # a field may be assigned after Config has checked it
         raise ValueError(f"all_reduce_variant must be one of {ALL_REDUCE_VARIANTS}, got {variant!r}")
+    if config.protocol != "simple" and variant != "one_shot":
+        raise ValueError(f"all_reduce with protocol {config.protocol!r} is for one_shot, got {variant}")
     return config
 
 

@@ -12,6 +12,8 @@ ALL_GATHER_VARIANTS = ("persistent", "partitioned")
 ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock", "two_shot_push")
 REDUCE_SCATTER_VARIANTS = ("two_shot",)
 PROTOCOLS = ("simple", "ll")
+LL_ALGORITHMS = ("all_gather", "all_to_all", "reduce_scatter", "all_reduce one_shot", "broadcast")
+"""What the "ll" protocol is for."""
 
 
 @dataclass

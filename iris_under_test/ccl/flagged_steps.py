@@ -17,7 +17,7 @@ import triton.language as tl
 
 from iris_under_test.ccl.reductions import combined, widened
 from iris_under_test.ccl.tiles import triton_grouped_tile, triton_share_of
-from iris_under_test.device.flagged import EPOCH_WORDS, await_words, give_words, word_address
+from iris_under_test.device.flagged import EPOCH_WORDS, await_words, give_words, next_epoch, word_address
 from iris_under_test.device.signals import behind
 
 __all__ = ["give_and_take"]
@@ -54,7 +54,7 @@ def give_and_take(
         theirs += (tl.load(bases + behind(member, 1 + other, SIZE)),)
     tiles = tiles_m * tiles_n
     for first in range(0, (tl.cdiv(tiles, SIZE) if SHARED == "all" else tiles) * PIECES, programs):
-        epoch += 1
+        epoch = next_epoch(epoch)
         turn = (first + pid) // PIECES
         elements = (words + (first + pid) % PIECES * WORDS) * PER_WORD
         given = ()
@@ -88,14 +88,20 @@ def give_and_take(
                         data |= _packed(tl.load(start + offsets, mask=mask, other=0), part)
             given += (data,)
         for other in tl.static_range(SIZE):
-            place = pid * WORDS + _place(words, member, root, FROM)
-            give_words(word_address(theirs[other], epoch, member, place, SIZE), given[other], epoch)  # remote
+            place = word_address(theirs[other], epoch, member, pid * WORDS + words, SIZE)
+            if FROM == "root":
+                # Who has nothing to say but that it is there says one word, and the others to itself.
+                own = word_address(slots.to(tl.int64), epoch, member, pid * WORDS + words, SIZE)
+                place = tl.where((words == 0) | (member == root), place, own)
+            give_words(place, given[other], epoch)  # remote
 
         places = ()
         for other in tl.static_range(SIZE):
             giver = behind(root, other, SIZE) if FROM == "root" else tl.cast(other, tl.int32)
-            place = pid * WORDS + _place(words, giver, root, FROM)
-            places += (word_address(slots.to(tl.int64), epoch, giver, place, SIZE),)
+            word = words
+            if FROM == "root":
+                word = words * (giver == root)
+            places += (word_address(slots.to(tl.int64), epoch, giver, pid * WORDS + word, SIZE),)
         taken = await_words(places, epoch)
         if FROM == "all":
             taken = (_reduced(taken, TYPE, OP, SIZE),)
@@ -148,14 +154,6 @@ def _offsets(
             rows, columns = element // N, element % N
         mask = (rows < M) & (columns < N) & there
     return rows * stride_m + columns * stride_n, mask
-
-
-@triton.jit
-def _place(words, giver, root, FROM: tl.constexpr):
-    """Which words ``giver`` writes: all to the first one where it has nothing to say but that it is there."""
-    if FROM == "root":
-        words = words * (giver == root)
-    return words
 
 
 @triton.jit

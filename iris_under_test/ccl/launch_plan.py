@@ -28,8 +28,7 @@ class Plan:
     """One collective. ``source``, ``target`` and ``shared`` are FROM, TO and SHARED of the kernel.
 
     ``in_parts`` and ``out_parts``: "rows" or "columns" if the input (the output) is one such part per member.
-    ``flat``: contiguous tensors may be moved as one run, since no one can see which member moves which tile. ``ll``:
-    it has that protocol.
+    ``flat``: contiguous tensors may be moved as one run, since no one can see which member moves which tile.
     """
 
     op: str
@@ -39,7 +38,6 @@ class Plan:
     in_parts: str = ""
     out_parts: str = ""
     flat: bool = True
-    ll: bool = False
 
     @property
     def reads_members(self) -> bool:
@@ -110,6 +108,7 @@ def launch_plan(
     options.update(compiler_options(config))
     # Not at import: the one needs Gluon, and only its callers should.
     if flagged:
+        assert members.slots is not None  # sanity check: there are few enough of them
         if config.use_gluon:
             from .gluon.flagged import flagged_kernel
         else:

@@ -13,7 +13,7 @@ import torch
 from iris_under_test.device.flagged import MOST_GIVERS
 from iris_under_test.host.platform.base import warp_size
 
-from .config import PROTOCOLS, Config
+from .config import LL_ALGORITHMS, PROTOCOLS, Config
 from .launch import symmetric_offset
 from .launch_plan import Kind, Plan, launch_plan
 from .overlap import lies_on_itself, same_memory, shares_memory
@@ -28,14 +28,14 @@ __all__ = ["PLANS", "Plan", "check_device", "check_output", "check_reduction", "
 
 
 PLANS = {
-    "all_gather": Plan("all_gather", "own", "all", out_parts="rows", ll=True),
+    "all_gather": Plan("all_gather", "own", "all", out_parts="rows"),
     "all_gather partitioned": Plan("all_gather", "own", "one", out_parts="rows"),
-    "all_to_all": Plan("all_to_all", "own", "each", in_parts="columns", out_parts="columns", flat=False, ll=True),
-    "reduce_scatter": Plan("reduce_scatter", "all", "own", shared="all", flat=False, ll=True),
-    "all_reduce one_shot": Plan("all_reduce", "all", "own", ll=True),
+    "all_to_all": Plan("all_to_all", "own", "each", in_parts="columns", out_parts="columns", flat=False),
+    "reduce_scatter": Plan("reduce_scatter", "all", "own", shared="all", flat=False),
+    "all_reduce one_shot": Plan("all_reduce", "all", "own"),
     "all_reduce two_shot": Plan("all_reduce", "all", "all", shared="all"),
     "reduce": Plan("reduce", "all", "root", shared="all"),
-    "broadcast": Plan("broadcast", "root", "others", shared="others", ll=True),
+    "broadcast": Plan("broadcast", "root", "others", shared="others"),
     "scatter": Plan("scatter", "own", "each", shared="root", in_parts="rows"),
     "gather": Plan("gather", "each", "own", shared="root", out_parts="rows"),
 }
@@ -43,6 +43,7 @@ PLANS = {
 _DEFAULT_TILE = (Config.block_size_m, Config.block_size_n)
 # What the Gluon kernel's default tile becomes: rows long enough for 16-byte accesses by a whole work-group.
 _FLAT_TILE = (8, 256)
+_LARGEST_TILE = 1 << 20  # as Triton has it for blocks, of which "ll" makes smaller ones
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -172,9 +173,9 @@ def _check_protocol(plan: Plan, config: Config, dtype: torch.dtype, size: int, e
     if config.protocol == "simple":
         return
     what = f"{plan.op} with protocol 'll'"
-    if not plan.ll:
-        name = next(name for name, one in PLANS.items() if one is plan)
-        raise ValueError(f"{what} is for {', '.join(name for name, one in PLANS.items() if one.ll)}, got {name}")
+    name = next(name for name, one in PLANS.items() if one is plan)
+    if name not in LL_ALGORITHMS:
+        raise ValueError(f"{what} is for {', '.join(LL_ALGORITHMS)}, got {name}")
     if dtype.itemsize > 4:
         raise ValueError(f"{what} takes elements of 1, 2 or 4 bytes, got {dtype}")
     if size > MOST_GIVERS.value:

@@ -213,6 +213,8 @@ def _tile(config: Config | None, tensor: torch.Tensor | None, ctx: Iris) -> tupl
         config = tuned_config(
             "send", element_size=tensor.element_size(), world_size=ctx.num_ranks, nbytes=tensor.nbytes
         )
+    if config.protocol != "simple":
+        raise ValueError(f"a message's protocol must be simple, got {config.protocol!r}")
     elements = config.block_size_m * config.block_size_n
     if elements & (elements - 1):
         raise ValueError(

@@ -26,7 +26,7 @@ from typing import Any
 
 from iris_under_test.device.flagged import MOST_GIVERS
 
-from .config import Config
+from .config import LL_ALGORITHMS, Config
 
 __all__ = ["TUNED_OPS", "TUNING_VARIABLE", "tuned_config"]
 
@@ -58,8 +58,8 @@ def tuned_config(
         use_gluon: for the Gluon kernels instead of Triton's.
 
     The nearest entry counts: first by world size, then by element size, then by bytes, each as a ratio. A tile keeps
-    its bytes: that of an entry for another element size gets more or fewer rows. What the "ll" protocol has not is done
-    by the "simple" one. An architecture that nobody has an
+    its bytes: that of an entry for another element size gets more or fewer rows. Entries of the
+    "ll" protocol count for what it has. An architecture that nobody has an
     entry of takes what another one of its make has, and if there is none either, the defaults of ``Config``.
 
     Raises:
@@ -70,7 +70,7 @@ def tuned_config(
         raise ValueError(f"there are no configurations of {op!r}, only of {', '.join(TUNED_OPS)}")
     arch = arch if arch is not None else _active_arch()
     entry = _nearest(os.environ.get(TUNING_VARIABLE, ""), arch, op, use_gluon, element_size, world_size, nbytes)
-    return Config(use_gluon=use_gluon) if entry is None else entry.made_for(element_size, world_size)
+    return Config(use_gluon=use_gluon) if entry is None else entry.made_for(element_size)
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,12 @@ class _Entry:
     bytes: int
     config: Mapping[str, Any]
 
-    def fits(self, world_size: int) -> bool:
-        """Whether so many members can use it: "partitioned" divides its programs by them."""
+    def fits(self, element_size: int, world_size: int) -> bool:
+        """Whether it can be used for such elements and so many members: "partitioned" divides its programs by them,
+        "ll" is for few, and for elements of 4 bytes at most."""
         made = Config(**self.config)
+        if made.protocol == "ll" and (element_size > 4 or world_size > MOST_GIVERS.value):
+            return False
         divides = self.op == "all_gather" and made.all_gather_variant == "partitioned"
         return not divides or made.comm_sms % world_size == 0
 
@@ -99,13 +102,11 @@ class _Entry:
             _apart(self.bytes, max(nbytes, 1)),
         )
 
-    def made_for(self, element_size: int, world_size: int) -> Config:
+    def made_for(self, element_size: int) -> Config:
         """Its configuration, the rows of a tile such that it has the bytes that it was measured with."""
         chosen = dict(self.config)
         if "block_size_m" in chosen and self.op != "reduce_scatter":
             chosen["block_size_m"] = max(1, chosen["block_size_m"] * self.element_size // element_size)
-        if element_size > 4 or world_size > MOST_GIVERS.value:
-            chosen.pop("protocol", None)
         return Config(use_gluon=self.use_gluon, **chosen)
 
 
@@ -115,7 +116,7 @@ def _nearest(
 ) -> _Entry | None:
     for table in ([_read(file)] if file else []) + [_own_table(arch)]:
         entries = [entry for entry in table if entry.op == op and entry.use_gluon == use_gluon]
-        entries = [entry for entry in entries if entry.fits(world_size)]
+        entries = [entry for entry in entries if entry.fits(element_size, world_size)]
         own = [entry for entry in entries if entry.arch == arch]
         near = own or [entry for entry in entries if _make(entry.arch) == _make(arch)]
         if near:
@@ -182,12 +183,20 @@ def _check_config(op: str, use_gluon: bool, chosen: object) -> None:
     made = Config(**chosen)
     if op == "all_gather" and use_gluon and made.all_gather_variant == "partitioned":
         raise ValueError("config's all_gather_variant cannot be 'partitioned' with use_gluon")
+    if made.protocol == "ll" and _algorithm(op, made) not in LL_ALGORITHMS:
+        raise ValueError(f"config's protocol 'll' is for {', '.join(LL_ALGORITHMS)}, got {_algorithm(op, made)}")
     if made.comm_sms > _MOST_PROGRAMS:
         raise ValueError(f"config's comm_sms must be {_MOST_PROGRAMS} at most, got {made.comm_sms}")
     for name in ("block_size_m", "block_size_n"):
         value = getattr(made, name)
         if value & (value - 1):
             raise ValueError(f"config's {name} must be a power of two, got {value}")
+
+
+def _algorithm(op: str, config: Config) -> str:
+    """An op and the variant of it, as ``LL_ALGORITHMS`` names them."""
+    variant = {"all_reduce": config.all_reduce_variant, "all_gather": config.all_gather_variant}.get(op, "")
+    return f"{op} {variant}".strip().removesuffix(" persistent")
 
 
 def _named(entry: object) -> str:

@@ -14,7 +14,16 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_hip
 
-__all__ = ["EPOCH_WORDS", "MOST_GIVERS", "await_words", "give_words", "slot_bytes", "slot_words", "word_address"]
+__all__ = [
+    "EPOCH_WORDS",
+    "MOST_GIVERS",
+    "await_words",
+    "give_words",
+    "next_epoch",
+    "slot_bytes",
+    "slot_words",
+    "word_address",
+]
 
 EPOCH_WORDS = tl.constexpr(256)
 """Programs of a kernel that gives words, at most."""
@@ -32,6 +41,14 @@ def slot_words(size):
 def slot_bytes(size: int) -> int:
     """Bytes of the slots of each of ``size`` members."""
     return EPOCH_WORDS.value * 4 + 2 * size * slot_words(size) * 8
+
+
+@triton.jit
+def next_epoch(epoch):
+    """The epoch behind ``epoch``, whose words go into the other set: the next number, but never 0, which words have
+    that nobody has written yet. Numbers come again after 2^32 epochs; a word that was written in one of them, and in no
+    other one since, would be taken for new."""
+    return tl.where(epoch == -1, 2, epoch + 1)
 
 
 @triton.jit

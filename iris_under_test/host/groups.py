@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from iris_under_test.device.flagged import slot_bytes
+from iris_under_test.device.flagged import MOST_GIVERS, slot_bytes
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 from iris_under_test.device.signals import MOST_MEMBERS, MOST_PROGRAMS
 
@@ -42,7 +42,7 @@ class Members:
         context: int64, as ``Iris.get_device_context()``, with the group's rank, size and heap bases, and tracing off.
         pads: int64 (size,): where each member's signal words for this group are mapped here; see ``device.signals``.
         words: int32 (MOST_PROGRAMS + 1, size): this rank's own.
-        slots: for words that say themselves that they have come; see ``device.flagged``.
+        slots: for words that say themselves that they have come; see ``device.flagged``. None if they are too many.
         group: the handle; None for the world.
     """
 
@@ -51,7 +51,7 @@ class Members:
     context: torch.Tensor
     pads: torch.Tensor
     words: torch.Tensor
-    slots: Scratch
+    slots: Scratch | None
     group: dist.ProcessGroup | None
 
     @property
@@ -185,7 +185,7 @@ class Groups:
     def _enter(self, ranks: tuple[int, ...], group: dist.ProcessGroup | None, slot: int) -> None:
         size, table_words = len(ranks), 2 * len(ranks)
         # Now, when all members are here: later calls may not wait for anybody.
-        slots = self._mapped(slot_bytes(size), ranks, group)
+        slots = self._mapped(slot_bytes(size), ranks, group) if size <= MOST_GIVERS.value else None
         start = (slot * self._words.stride(0) + table_words) * 4
         pads = self._words[slot, :table_words].view(torch.int64)
         pads.copy_(torch.tensor([self._memory.bases[rank] + start for rank in ranks]))

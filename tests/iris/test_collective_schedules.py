@@ -19,6 +19,7 @@ from harness.emulator.driver import EmulatedDriver
 from harness.emulator.watch.explore import FAILS, HOLDS, explore
 from harness.errors import KernelFault
 from iris_under_test.ccl import Config
+from iris_under_test.device.flagged import EPOCH_WORDS
 from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
 
 SEEDS = {"spinlock": 12}
@@ -234,15 +235,8 @@ def test_they_hold_where_wavefronts_lag(name):
     and in the next one but for what makes it wait for its sibling."""
     lag = f"\tv_cmp_gt_u32 vcc, 64, v0\n\ts_cbranch_vccnz 9f\n{SLOW}\n9:"
 
-    def lagging(kernel: str, listing: str) -> str:
-        entered, count = re.subn(
-            r"(\.p2align\s+8\n(?:.*\n)*?\.LBB0_0:.*\n)", rf"\1{lag}\n".replace("\t", r"\t"), listing
-        )
-        assert count == 1, f"where does {kernel} begin?"
-        return entered
-
     driver = emulator.activate(mode="race", choices=0)
-    driver.rewrite = lagging
+    driver.rewrite = lambda kernel, listing: _entered(listing, lag)
     PROGRAMS[name](driver)
 
 
@@ -288,6 +282,32 @@ def test_fences_are_of_all_devices_and_waited_for(name):
     assert polls, "no poll goes by the caches"
 
 
+def test_words_that_nobody_has_written_are_not_taken():
+    """Of "ll", where epochs wrap: slots are zero at first."""
+
+    def program(driver: EmulatedDriver) -> None:
+        world = World(2, 1 << 18)
+        inputs, outputs = (world.tensors((1, N), torch.float16) for _ in range(2))
+        for rank, tensor in enumerate(inputs):
+            tensor.fill_(1 + rank)
+            world.ranks[rank].members(None).slots.own[: 4 * EPOCH_WORDS.value].view(torch.int32).fill_(-1)
+
+        def calls(rank):
+            mine = rank.cur_rank
+            config = _config(all_reduce_variant="one_shot", protocol="ll", use_gluon=mine == 1)
+            rank.ccl.all_reduce(outputs[mine], inputs[mine], async_op=True, config=config)
+
+        world.run(calls)
+        assert all((output == 3).all() for output in outputs), outputs
+
+    def late(kernel: str, listing: str) -> str:
+        return _entered(listing, SLOW) if "gluon" in listing else listing
+
+    driver = emulator.activate(mode="race", choices=0)
+    driver.rewrite = late
+    program(driver)
+
+
 def test_words_that_a_cache_may_keep_show():
     """Of "ll". That a poll is not answered by a cache, which few schedules show, is seen to above."""
 
@@ -316,6 +336,13 @@ def test_a_message_of_one_tag_is_not_taken_for_one_of_another():
 
     with pytest.raises(KernelFault, match="each polls memory that nobody will change"):
         world.run(call)
+
+
+def _entered(listing: str, code: str) -> str:
+    """With ``code`` where the kernel begins."""
+    begin = re.search(r"\.p2align\s+8\n(?:.*\n)*?\.LBB0_0:.*\n", listing)
+    assert begin, "where does the kernel begin?"
+    return f"{listing[: begin.end()]}{code}\n{listing[begin.end() :]}"
 
 
 def _without(listing: str, fence: str) -> str:

@@ -51,6 +51,27 @@ def test_the_nearest_size_counts_as_a_ratio(table):
     assert chosen(nbytes=0).comm_sms == 1, "an empty tensor has a configuration too"
 
 
+def test_ll_counts_for_what_it_has(table):
+    ll = {"comm_sms": 1, "protocol": "ll"}
+    table(entry(8 * KIB, config=ll), entry(MIB, 2, world_size=16))
+    assert [chosen(nbytes=8 * KIB, element_size=size).comm_sms for size in (1, 2, 4, 8)] == [1, 1, 1, 2]
+    assert [chosen(nbytes=8 * KIB, world_size=size).comm_sms for size in (2, 8, 9, 64)] == [1, 1, 2, 2]
+    one_shot = {**ll, "all_reduce_variant": "one_shot"}
+    table(
+        entry(op="all_reduce", config=one_shot), entry(op="broadcast", config=ll), entry(op="reduce_scatter", config=ll)
+    )
+    assert chosen("all_reduce").protocol == chosen("broadcast").protocol == "ll"
+    for op, config, got in (
+        ("all_reduce", ll, "all_reduce two_shot"),
+        ("reduce", ll, "reduce"),
+        ("send", ll, "send"),
+        ("all_gather", {**ll, "all_gather_variant": "partitioned"}, "all_gather partitioned"),
+    ):
+        table(entry(op=op, config=config))
+        with pytest.raises(ValueError, match=f"protocol 'll' is for all_gather, .*, got {got}$"):
+            chosen(op)
+
+
 def test_world_size_goes_before_element_size_and_that_before_bytes(table):
     table(
         entry(8 * KIB, 1, world_size=2),
