@@ -92,10 +92,10 @@ KERNELS = {
         languages=("triton",),
         fields={"all_gather_variant": "partitioned", "comm_sms": RANKS},
     ),
-    "all_gather, ll": Kernel("all_gather", (_ROWS, _ONE), None, None, fields=_LL),
+    "all_gather ll": Kernel("all_gather", (_ROWS, _ONE), None, None, fields=_LL),
     "all_to_all": Kernel("all_to_all", (_COLUMNS, _COLUMNS), RANKS, RANKS),
     "reduce_scatter": Kernel("reduce_scatter", (_ONE, _ONE), RANKS, 1, sharers=RANKS),
-    "reduce_scatter, ll": Kernel("reduce_scatter", (_ONE, _ONE), None, None, sharers=RANKS, fields=_LL),
+    "reduce_scatter ll": Kernel("reduce_scatter", (_ONE, _ONE), None, None, sharers=RANKS, fields=_LL),
     "all_reduce one_shot": _all_reduce("one_shot", RANKS, 1, count=1),
     "all_reduce two_shot": _all_reduce("two_shot", RANKS, RANKS, sharers=RANKS),
     "all_reduce ring": _all_reduce("ring", None, None, sharers=RANKS),
@@ -106,7 +106,7 @@ KERNELS = {
     "broadcast, 4 x the tile": Kernel(
         "broadcast", (_ONE,), 1, RANKS - 1, sharers=RANKS - 1, count=RANKS - 1, fields=_LARGE
     ),
-    "broadcast, ll": Kernel("broadcast", (_ONE,), None, None, count=1, fields=_LL),
+    "broadcast ll": Kernel("broadcast", (_ONE,), None, None, count=1, fields=_LL),
     "scatter": Kernel("scatter", (_ONE, _ROWS), RANKS, RANKS),
     "gather": Kernel("gather", (_ROWS, _ONE), RANKS, RANKS),
     "send and receive": Kernel(_around, (_ONE, _ONE), 1, 1, count=1),

@@ -5,7 +5,7 @@
 No GPU is needed: the kernels of eight ranks run on the emulated device under one scheduler, hence every run gives the
 same figures. Contiguous fp16 tensors, tiles of 8 x 256 elements, one program of 4 wavefronts on each rank. Each kernel
 runs with two and with three tiles for each program: the difference is what a tile costs, what is left is paid once per
-launch. The figures are those of the busiest rank, which where there is a root is the root, but for "broadcast, ll",
+launch. The figures are those of the busiest rank, which where there is a root is the root, but for "broadcast ll",
 where the others write as much, to themselves.
 
 Nothing here takes time. A *stall* is an s_waitcnt that finds more outstanding than it allows: on hardware it lasts as

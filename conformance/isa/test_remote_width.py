@@ -114,11 +114,9 @@ def run_gather(env, case):
 
 def gather_cases(ranks):
     return [
-        CollectiveCase(
-            dtype=dtype, m=m, n=n, block_m=32, block_n=64, warps=4, in_pad=pad, out_pad=pad, default=default, gluon=True
-        )
+        CollectiveCase(dtype=dtype, m=m, n=n, block_m=32, block_n=64, warps=4, in_pad=pad, out_pad=pad, gluon=True)
         for dtype in ("fp16", "bf16", "fp32", "int16", "int32")
-        for m, n, pad, default in ((8, 256, 0, True), (5, 48, 16, False))
+        for m, n, pad in ((8, 256, 0), (5, 48, 16))
     ]
 
 

@@ -1,9 +1,9 @@
 """What the programs of a collective do under the "ll" protocol: the body of a kernel in Triton and of one in Gluon.
 
 The members do not meet. Each writes what another one needs into that one's slots, as words that say themselves that
-they have come (``device.flagged``), and reads its own slots until all words have. So an op takes one way over the link,
-where "simple", the protocol of ``move``, takes two meetings of two ways each, and twice the bytes: it is for small
-sizes.
+they have come (``device.flagged``), and reads its own slots until all words have. So the data go over the link once and
+nobody answers, where "simple", the protocol of ``move``, has them meet before and behind; but they are twice as many
+bytes: it is for small sizes.
 
 Every member gives every other one something in every epoch, at least one word, so that who has got the words of epoch e
 knows that all others have read those of e - 1, and may overwrite them in e + 1: nobody asks for permission, and nothing
@@ -68,20 +68,9 @@ def give_and_take(
                 data = words * 0
                 for part in tl.static_range(1 if IN_WIDE else PER_WORD):
                     offsets, mask = _offsets(
-                        elements + part,
-                        tile,
-                        there,
-                        tiles_m,
-                        tiles_n,
-                        M,
-                        N,
-                        in_m,
-                        in_n,
-                        BLOCK_M,
-                        BLOCK_N,
-                        GROUP_M,
-                        ORDER,
-                    )
+                        elements + part, tile, there, tiles_m, tiles_n, M, N, in_m, in_n,
+                        BLOCK_M, BLOCK_N, GROUP_M, ORDER,
+                    )  # fmt: skip
                     if IN_WIDE:
                         data = tl.load(_words_at(start) + offsets // PER_WORD, mask=mask, other=0)
                     else:

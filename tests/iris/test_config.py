@@ -37,6 +37,7 @@ def test_defaults():
         "num_warps": 4,
         "threads_per_warp": 64,
         "waves_per_eu": 0,
+        "protocol": "simple",
     }
     assert config.num_xcds in (1, 8)
 

@@ -125,7 +125,7 @@ def gathers(env: Env, ranks: int) -> None:
     plans = importlib.import_module("iris_under_test.ccl.plans")
     groups = importlib.import_module("iris_under_test.host.groups")
     pads, words = torch.zeros(ranks, dtype=torch.int64), torch.zeros(1, ranks, dtype=torch.int32)
-    members = groups.Members(tuple(range(ranks)), 0, env.context, pads, words, None)
+    members = groups.Members(tuple(range(ranks)), 0, env.context, pads, words, None, None)
     iris = env.under_test.iris(heap_size=1 << 20)
     for gluon in (True, False):
         config = env.under_test.config(block_size_m=8, block_size_n=256, use_gluon=gluon)

@@ -26,7 +26,7 @@ ATOMICS = {"all_reduce atomic in triton", "all_reduce atomic in gluon", "matmul_
 BOTH_PATHS = {"send and receive in triton", "send and receive in gluon"}
 """The code, of which nothing is executed here, also has a way for tensors that are not aligned."""
 
-LL = {f"{name} in {language}" for name in KERNELS if name.endswith(", ll") for language in ("triton", "gluon")}
+LL = {f"{name} in {language}" for name in KERNELS if name.endswith(" ll") for language in ("triton", "gluon")}
 """4 bytes of data and 4 that say that they have come: what memory takes as a whole."""
 
 # One that pushes, and one that also pulls.
