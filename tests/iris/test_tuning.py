@@ -157,8 +157,12 @@ def test_every_op_has_an_entry_for_every_architecture(arch, op, use_gluon):
             chosen(op, size, world, MIB, arch, use_gluon)
 
 
+SLOWER = {("all_reduce", 8, 128 * MIB), ("all_reduce", 8, 512 * MIB), ("reduce_scatter", 8, 512 * MIB)}
+"""NCCL's rings round sums to 16 bits at every member: see docs/gpus.md."""
+
+
 def test_what_was_measured_on_hopper():
-    """What is written beside an entry is as good as torch.distributed at every size, in both languages."""
+    """What is written beside an entry is as good as torch.distributed at every size but those, in both languages."""
     found = [entry for entry in json.loads((tuning._TABLES / "sm_90.json").read_text())["entries"] if entry["measured"]]
     assert {(entry["op"], entry["use_gluon"]) for entry in found} == {
         (op, gluon)
@@ -167,7 +171,7 @@ def test_what_was_measured_on_hopper():
     }
     for entry in found:
         ours, theirs = (float(text.replace(",", "")) for text in re.findall(r"([\d,.]+) us", entry["measured"]))
-        assert ours <= theirs, entry
+        assert (ours > theirs) == ((entry["op"], entry["world_size"], entry["bytes"]) in SLOWER), entry
 
 
 def test_an_amd_gpu_has_the_defaults_until_somebody_measures():
