@@ -103,10 +103,12 @@ def test_the_page_names_no_machine():
     assert not re.search(r"/(work|opt|root|tmp|home)/|https?://", GUIDE)
 
 
-# docs/gpus.md: what is said of its table follows from its table
+# docs/gpus.md: what is said of its tables follows from them
 
 GPUS = (ROOT / "docs/gpus.md").read_text(encoding="utf-8")
-RANKS, LINK_GB_S, ONCE_US = 4, 383, {False: 0.70 + 2 * 2.05, True: 0.70 + 1.74}
+TEXT = " ".join(GPUS.split())
+LINK_GB_S = 383
+ONCE_US = {4: {False: 0.70 + 2 * 2.05, True: 0.70 + 1.74}, 8: {False: 0.68 + 2 * 1.72, True: 0.68 + 1.80}}
 """Once: what is paid besides the bytes, by the protocol that meets and by the one that does not."""
 
 
@@ -117,9 +119,9 @@ def table(first_head):
     return rows[0][1:], {row[0]: row[1:] for row in rows[1:]}
 
 
-def measured(first_head="size"):
+def measured(ranks):
     """(op, bytes) -> (us, times NCCL)."""
-    ops, rows = table(first_head)
+    ops, rows = table(f"{ranks} GPUs")
     return {
         (op, parse_sizes(size)[0]): tuple(float(figure.replace(",", "")) for figure in re.findall(r"[\d.,]+", cell))
         for size, cells in rows.items()
@@ -127,49 +129,71 @@ def measured(first_head="size"):
     }
 
 
-def test_what_the_page_of_gpus_says_is_missed():
-    found = measured()
-    assert {op for op, _ in found} == set(OPS)
-    assert min(ratio for _, ratio in found.values()) >= 1
-    small = {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
-    [said] = re.findall(r"Missed, of the aim of 1.5 times at 2 MiB and below: (.*?)\. Of the aim", GPUS, re.DOTALL)
-    assert " ".join(said.split()) == (
-        "broadcast from 256 KiB to 1 MiB, where the root's links carry three times the size, "
-        "and reduce_scatter at 1 MiB"
-    )
-    assert small == {*(("broadcast", size << 10) for size in (256, 512, 1024)), ("reduce_scatter", 1 << 20)}
-    slow = [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0]) < 350]
-    assert f"Of the aim of 350 GB/s at 512 MiB: {' and '.join(slow)}." in " ".join(GPUS.split())
+def missed(found):
+    """Of 1.5 times at 2 MiB and below."""
+    return {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
 
 
-def test_what_the_page_of_gpus_says_is_missed_on_two():
-    found = measured("bytes")
-    assert min(ratio for _, ratio in found.values()) >= 1
-    missed = {key for key, (_, ratio) in found.items() if key[1] <= 2 << 20 and ratio < 1.5}
-    assert missed == {("broadcast", 1 << 20)}
-    rates = {op: bus_gb_s(op, found[op, 512 << 20][0], ranks=2) for op in OPS}
-    assert round(rates.pop("reduce_scatter")) == 330
-    assert min(rates.values()) >= 359.5 and round(max(rates.values())) == 372
-    text = " ".join(GPUS.split())
-    assert (
-        "Missed, of 1.5 times at 2 MiB and below: broadcast at 1 MiB. Of 350 GB/s at 512 MiB: reduce_scatter (330);"
-        in text
-    )
-    assert "the others reach 360 to 372." in text
-
-
-def bus_gb_s(op, microseconds, ranks=RANKS):
+def bus_gb_s(op, microseconds, ranks):
     return op_named(op).bus_factor(ranks) * (512 << 20) / microseconds / 1e3
 
 
-def test_the_floors_on_the_page_of_gpus():
-    found, (heads, rows) = measured(), table("op")
+BROADCASTS = {("broadcast", size << 10) for size in (256, 512, 1024)}
+
+
+def test_what_is_said_of_eight():
+    found = measured(8)
+    assert {op for op, _ in found} == set(OPS)
+    slower = {key for key, (_, ratio) in found.items() if ratio < 1}
+    assert slower == {
+        *(("all_reduce", size << 20) for size in (128, 256, 512)),
+        *(("reduce_scatter", size << 20) for size in (256, 512)),
+    }
+    assert min(ratio for _, ratio in found.values()) == 0.95
+    assert "all_reduce from 128 MiB and reduce_scatter from 256 MiB, by 5 % at most." in TEXT
+    assert missed(found) == {*BROADCASTS, ("reduce_scatter", 2 << 20)}
+    assert "2 MiB and below: broadcast from 256 KiB to 1 MiB and reduce_scatter at 2 MiB, where" in TEXT
+    assert [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0], 8) >= 350] == ["broadcast"]
+    assert "Of the aim of 350 GB/s at 512 MiB: all but broadcast." in TEXT
+
+
+def test_what_is_said_of_four():
+    found = measured(4)
+    assert {op for op, _ in found} == set(OPS)
+    assert min(ratio for _, ratio in found.values()) >= 1
+    assert missed(found) == {*BROADCASTS, ("reduce_scatter", 1 << 20)}
+    assert (
+        "At least NCCL at every size. Missed, of the aim of 1.5 times at 2 MiB and below: "
+        "broadcast from 256 KiB to 1 MiB, where the root's links carry three times the size, "
+        "and reduce_scatter at 1 MiB. Of the aim"
+    ) in TEXT
+    slow = [op for op in OPS if bus_gb_s(op, found[op, 512 << 20][0], 4) < 350]
+    assert f"Of the aim of 350 GB/s at 512 MiB: {' and '.join(slow)}." in TEXT
+
+
+def test_what_is_said_of_two():
+    found = measured(2)
+    assert min(ratio for _, ratio in found.values()) >= 1
+    assert missed(found) == {("broadcast", 1 << 20)}
+    rates = {op: bus_gb_s(op, found[op, 512 << 20][0], 2) for op in OPS}
+    assert round(rates.pop("reduce_scatter")) == 330
+    assert min(rates.values()) >= 359.5 and round(max(rates.values())) == 372
+    assert (
+        "Missed, of 1.5 times at 2 MiB and below: broadcast at 1 MiB. Of 350 GB/s at 512 MiB: reduce_scatter (330);"
+        in TEXT
+    )
+    assert "the others reach 360 to 372." in TEXT
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_the_floors_on_the_page_of_gpus(ranks):
+    found, (heads, rows) = measured(ranks), table(f"op, {ranks} GPUs")
     assert set(rows) == set(OPS)
     for op, (_, *floors, bus) in rows.items():
         for head, cell in zip(heads[1:-1], floors, strict=True):
             [size] = parse_sizes(head)
             floor, share = re.fullmatch(r"([\d.,]+) \((\d+)%\)", cell).groups()
-            wanted = ONCE_US[size == 8 << 10] + op_named(op).bus_factor(RANKS) * size / LINK_GB_S / 1e3
+            wanted = ONCE_US[ranks][size == 8 << 10] + op_named(op).bus_factor(ranks) * size / LINK_GB_S / 1e3
             assert float(floor.replace(",", "")) == pytest.approx(wanted, abs=0.06), (op, size_text(size))
-            assert int(share) == pytest.approx(100 * wanted / found[op, size][0], abs=1.1)
-        assert float(bus) == pytest.approx(bus_gb_s(op, found[op, 512 << 20][0]), rel=1e-3)
+            assert int(share) == pytest.approx(100 * wanted / found[op, size][0], abs=1.6)
+        assert float(bus) == pytest.approx(bus_gb_s(op, found[op, 512 << 20][0], ranks), rel=1e-3)
