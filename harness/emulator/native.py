@@ -418,3 +418,5 @@ def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
             stack.enter_context(FileLock(_lock_folder / "emulator-native.lock"))
         for function, signature in signatures.items():
             function.compile(signature)
+            # Not at a call: each rank would do it for itself, in the middle of a case with a deadline.
+            function.disable_compile()

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from harness.emulator import mfma
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.ops import TABLE
 from tests.emulator import matrix_reference as reference
@@ -421,3 +422,10 @@ def test_scales(name, a, b, bytes_):
     after = matrices.unpacked(result)[1]
     row = 70 % 64 % op.m
     assert all(F32.is_nan(after[0, row, j]) for j in range(op.n))
+
+
+@pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_f16", "v_mfma_f64_16x16x4_f64", "v_mfma_i32_16x16x32_i8"])
+def test_nothing_is_compiled_at_a_call(name):
+    """Each rank would do that for itself, in the middle of a case; what is prepared is compiled by one for all."""
+    test_every_element_lies_where_the_manual_says(name, "gfx942")
+    assert [len(function.signatures) for function in mfma._SIGNATURES] == [1] * len(mfma._SIGNATURES)

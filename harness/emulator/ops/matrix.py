@@ -160,7 +160,8 @@ def _with_registers(instruction, context, d_type, shape, a, b):
             raise UnimplementedInstruction(f"operand {operand.text!r} is not {words} vector registers")
         else:
             registers.append(operand.register)
-    return tuple(registers), tuple(shape), a[0], b[0], d_at, bits
+    # Of the type that the functions were prepared for.
+    return tuple(registers), tuple(shape), a[0], b[0], d_at, np.uint64(bits)
 
 
 def _taken_apart(instruction):
