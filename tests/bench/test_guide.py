@@ -195,5 +195,7 @@ def test_the_floors_on_the_page_of_gpus(ranks):
             floor, share = re.fullmatch(r"([\d.,]+) \((\d+)%\)", cell).groups()
             wanted = ONCE_US[ranks][size == 8 << 10] + op_named(op).bus_factor(ranks) * size / LINK_GB_S / 1e3
             assert float(floor.replace(",", "")) == pytest.approx(wanted, abs=0.06), (op, size_text(size))
-            assert int(share) == pytest.approx(100 * wanted / found[op, size][0], abs=1.6)
+            exact = 100 * wanted / found[op, size][0]
+            # Times are rounded to a tenth, shares to a percent.
+            assert int(share) == pytest.approx(exact, abs=0.6 + exact * 0.05 / found[op, size][0])
         assert float(bus) == pytest.approx(bus_gb_s(op, found[op, 512 << 20][0], ranks), rel=1e-3)

@@ -203,8 +203,9 @@ def test_hopper_multiplies_by_wgmma_and_sends_16_bytes(dtype, blocks, instructio
         code = code_of(tmp_path, compiled(gemm(), dtype, blocks))
     print_ = sass.read(code.sass, code.listing)
     assert remote_mismatch(print_, "store", 16) is None
-    # Triton 3.9 lets idle warps keep 24 registers, and ptxas puts up to six words of theirs on the stack, once.
-    assert print_.scratch <= 24, "registers are spilled"
+    # Triton 3.9 lets idle warps keep 24 registers, and ptxas puts up to four words of theirs on the stack, once, six
+    # with int8.
+    assert print_.scratch <= (24 if dtype == I8 else 16), "registers are spilled"
     products = [match.start() for match in re.finditer(r"[HI]GMMA\.", code.sass)]
     assert not re.search(r"STL|LDL", code.sass[products[0] : products[-1]])
     assert set(re.findall(r"[HI]GMMA\.\S+", code.sass)) == {instruction}
