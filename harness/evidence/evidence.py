@@ -51,6 +51,20 @@ class Evidence:
     groups: dict[str, list[Group]] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run planned every requirement of the suite that this device can run; otherwise it is partial."""
+        return not self.missing()
+
+    def missing(self) -> tuple[str, ...]:
+        """What makes the run partial, one sentence each; empty for a complete run. Changes no verdict."""
+        planned = {group.requirement for group in self.plan.values()}
+        named = [f"{name}: {reason}" for name, reason in self.left_out.items()]
+        unexplained = sorted(set(self.statements) - planned - set(self.not_applicable) - set(self.left_out))
+        return (*named, *(f"{name}: not planned" for name in unexplained))
 
     def requirements(self) -> dict[str, RequirementResult]:
         """One result per requirement that was planned or that left a record, in order of id."""

@@ -75,6 +75,8 @@ def _take(record: Record, evidence: Evidence) -> None:
             evidence.plan.setdefault(planned.group, planned)
         for requirement in record.requirements:
             evidence.statements.setdefault(requirement.id, requirement)
+        evidence.not_applicable.update(record.not_applicable)
+        evidence.left_out.update(record.left_out)
     elif isinstance(record, Hardware):
         evidence.hardware.append(record)
     elif isinstance(record, Telemetry):

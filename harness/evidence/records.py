@@ -79,11 +79,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to run, written at collection, before anything runs."""
+    """What has to run, written at collection, before anything runs.
+
+    ``requirements`` is the suite's whole table. ``not_applicable`` maps a requirement that this device cannot run to
+    the reason; ``left_out`` maps a requirement, or a group, that this run could have run and does not to the reason: a
+    run that leaves anything out is partial.
+    """
 
     record: ClassVar[str] = "plan"
     groups: tuple[PlannedGroup, ...]
     requirements: tuple[Requirement, ...] = ()
+    not_applicable: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
