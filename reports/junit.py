@@ -4,8 +4,8 @@ One suite per requirement, one test case per planned group. The class name of a 
 ``file`` of a suite is the test file. Besides:
 
 ``run``              no test cases; its properties say what ran where, the verdict, and ``complete``: true or false
-``completeness``     a *skipped* test case for each requirement or group that makes the run partial: no CI turns red, and
-                     a reader still sees it; ``certify`` has an exit status for it. A complete run has no such suite.
+``completeness``     a *skipped* test case for each requirement or group that makes the run partial: no CI turns red,
+                     and a reader still sees it; ``certify`` has an exit status for it. A complete run has no such one.
 ``not applicable``   a skipped test case for each requirement that the device cannot run, with the reason
 ``telemetry``        no test cases; its properties sum up what the GPUs measured
 ``evidence``         a test case with an error for each gap in the evidence

@@ -104,6 +104,7 @@ def view_of(evidence: Evidence) -> Report:
     """Read ``evidence`` into a Report; failures keep the order of requirements."""
     results = evidence.requirements()
     verdict = evidence.verdict()
+    counts = evidence.counts()
     completeness = completeness_of(evidence)
     cases: dict[str, list[Case]] = defaultdict(list)
     for case in evidence.cases:
@@ -113,13 +114,11 @@ def view_of(evidence: Evidence) -> Report:
     gaps = (*evidence.gaps(), *by_requirement)
     return Report(
         verdict=verdict,
-        headline=" ".join(
-            filter(None, [completeness.sentence, _headline(evidence, verdict, len(results), len(gaps), completeness)])
-        ),
+        headline=f"{completeness.sentence} {_headline(verdict, counts, len(gaps), completeness)}".strip(),
         completeness=completeness,
         run=evidence.runs[0] if evidence.runs else None,
         finished=evidence.ends[-1].finished if evidence.ends else "",
-        counts=evidence.counts(),
+        counts=counts,
         cases=len(evidence.cases),
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
@@ -138,8 +137,8 @@ def view_of(evidence: Evidence) -> Report:
     )
 
 
-def _headline(evidence: Evidence, verdict: Verdict, total: int, gaps: int, completeness: Completeness) -> str:
-    counts = evidence.counts()
+def _headline(verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness) -> str:
+    total = sum(counts.values())
     if not total:
         return "Nothing was planned, so nothing is certified."
     if verdict is Verdict.PASS:
