@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from harness.evidence import worker_path
+from harness.printable import plain
 
 
 class Follower:
@@ -104,13 +105,15 @@ class Display:
                 total=self._follower.planned or None,
                 completed=self._follower.done,
                 figures=self._figures(),
-                current=self._follower.current.replace("[", "\\["),
+                current=plain(self._follower.current).replace("[", "\\["),
             )
         elif self._clock() - self._told >= self._interval:
             self._told = self._clock()
             planned = self._follower.planned or "?"
             elapsed = f"{self._clock() - self._started:.0f} s"
-            line = f"{elapsed}: {self._follower.done}/{planned} groups, {self._figures()}  {self._follower.current}"
+            line = (
+                f"{elapsed}: {self._follower.done}/{planned} groups, {self._figures()}  {plain(self._follower.current)}"
+            )
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _figures(self) -> str:
