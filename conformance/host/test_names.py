@@ -16,9 +16,9 @@ FUSED = tuple(
 TILE_ALL_REDUCES = ("atomic", "spinlock", "one_shot", "two_shot", "ring")
 NAMES = {
     "": (
-        "iris", "Iris", "ccl", "gluon", "ops", "x", "DeviceContext", "TraceEvent", *ACCESSES, *ATOMICS, "do_bench", "get_device_id_for_rank",
-        "is_simulation_env", "CUDAArrayInterface", "tensor_from_ptr", "hip", "experimental", "tensor_creation", "bench",
-        "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
+        "iris", "Iris", "ccl", "gluon", "ops", "x", "DeviceContext", "TraceEvent", *ACCESSES, *ATOMICS, "do_bench",
+        "get_device_id_for_rank", "is_simulation_env", "CUDAArrayInterface", "tensor_from_ptr", "hip", "experimental",
+        "tensor_creation", "bench", "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
     ),
     "gluon": ("IrisDeviceCtx", "GluonDeviceTracing"),
     "ccl": (
