@@ -136,7 +136,8 @@ class RankCrash(CaseFailed):
     """A rank's process ended during the case.
 
     ``exits``: rank -> how it ended, e.g. ``signal 6 (SIGABRT)``, the ranks that ended by themselves only; ``output``:
-    rank -> end of what it wrote, faulthandler's dump included; ``errors``: exceptions of ranks that answered before.
+    rank -> end of what it wrote, faulthandler's dump included; ``errors``: exceptions of ranks that answered before;
+    ``full``: what ``harness.machine.full_memory`` returned when the process had ended.
     """
 
     def __init__(
@@ -144,11 +145,13 @@ class RankCrash(CaseFailed):
         exits: Mapping[int, str],
         output: Mapping[int, str],
         errors: Mapping[int, RankError] | None = None,
+        full: str | None = None,
     ) -> None:
-        super().__init__(dict(exits), dict(output), dict(errors or {}))
+        super().__init__(dict(exits), dict(output), dict(errors or {}), full)
         self.exits = dict(exits)
         self.output = dict(output)
         self.errors = dict(errors or {})
+        self.full = full
 
     def __str__(self) -> str:
         lines = [f"rank {rank} ended: {how}" for rank, how in sorted(self.exits.items())]

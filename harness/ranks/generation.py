@@ -6,12 +6,14 @@ import logging
 import os
 import secrets
 import select
+import signal
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from harness import machine
 from harness.errors import HarnessError, UsageError
 from harness.ranks import agent, processes, stacks, wire
 from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
@@ -25,6 +27,9 @@ _QUIT_LIMIT = 10.0
 _CRASH_WINDOW = 0.1
 # How long ranks must have been idle, after another one raised, to be given up before the grace is over.
 _IDLE_WINDOW = 0.3
+_AGENT_WINDOW = 2.0
+_REAPED = "ended (reaped by its agent)"
+_KILLED = processes.describe_exit(signal.SIGKILL)
 _LOG_LIMIT = 1 << 24
 
 
@@ -314,7 +319,7 @@ class Generation:
             if rank in answers.poisoned:
                 return  # it said that it would
             status = processes.exit_status(member.pid)
-            answers.exits[rank] = "ended (reaped by its agent)" if status is None else processes.describe_exit(status)
+            answers.exits[rank] = _REAPED if status is None else processes.describe_exit(status)
 
     def _take_messages(self, member: _Member, answers: _Round) -> None:
         if member.connection.fileno() not in self._sources:
@@ -340,7 +345,7 @@ class Generation:
             _, status = wire.receive(self._keeper.connection)
             self._orphaned = f"the elastic agent ended: {processes.describe_exit(status)}"
         except wire.WireClosedError:
-            self._orphaned = "the keeper process ended"
+            self._orphaned = f"the keeper process ended: {self._keeper.ending()}"
 
     def _unwatch(self, descriptor: int) -> None:
         if self._sources.pop(descriptor, None) is not None:
@@ -349,16 +354,25 @@ class Generation:
     # --- reports
 
     def _crashed(self, answers: _Round) -> NoReturn:
+        full = machine.full_memory()  # looked at first: the end of the group frees what its ranks held there
         limit = time.monotonic() + _CRASH_WINDOW
         while len(answers.exits) < len(self._members) and (seconds := limit - time.monotonic()) > 0:
             for descriptor, _ in self._poll.poll(seconds):
                 self._take(descriptor, answers)
+        self._await_agent(answers)
         output = self._output()
         log = stacks.read_from(self._log, 0)
         self.end()
         if self._orphaned:  # then it was not the case that ended the ranks
             raise HarnessError(f"{self._orphaned}, and the ranks with it\n{log}")
-        raise RankCrash(answers.exits, output, answers.errors)
+        raise RankCrash(answers.exits, output, answers.errors, full)
+
+    def _await_agent(self, answers: _Round) -> None:
+        """Ranks that were all killed at once may have been killed with their agent, whose end is reported later."""
+        keeper = self._keeper.connection.fileno()
+        killed = set(answers.exits) == set(self._members) and set(answers.exits.values()) <= {_KILLED, _REAPED}
+        if killed and keeper in self._sources and processes.wait_readable([keeper], _AGENT_WINDOW):
+            self._agent_word(answers)
 
     def _stacks(self, ranks: Any) -> dict[int, str]:
         chosen = {

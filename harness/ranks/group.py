@@ -127,6 +127,11 @@ class RankGroup:
         generation = self._running.generation
         return generation.pids if generation is not None and not generation.ended else ()
 
+    @property
+    def broken(self) -> bool:
+        """Whether it could not be started: every call raises the same again."""
+        return self._broken is not None
+
     def close(self) -> None:
         """End the group: in order if it is idle, and for certain. Idempotent; also called by the context manager."""
         self._closed = True

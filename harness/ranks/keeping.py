@@ -21,6 +21,9 @@ END_LIMIT = 45.0
 to stop what they run; longer than the keeper's own limit, so that its answer says what is left."""
 
 
+_EXIT_LIMIT = 5.0
+
+
 class Keeper:
     """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
 
@@ -85,6 +88,14 @@ class Keeper:
     def alive(self) -> bool:
         """Whether the keeper still serves."""
         return self.process.poll() is None
+
+    def ending(self) -> str:
+        """How the keeper ended, once its connection was closed: e.g. "signal 9 (SIGKILL)"."""
+        try:
+            status = self.process.wait(_EXIT_LIMIT)
+        except subprocess.TimeoutExpired:
+            return "it closed its connection and still runs"
+        return processes.describe_exit(-status if status < 0 else status << 8)
 
     def kill(self) -> None:
         """End the keeper and, by its own doing or the kernel's, everything below it. Idempotent."""
