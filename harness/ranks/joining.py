@@ -64,13 +64,13 @@ class Door:
                 os.close(descriptor)
             logger.warning("a message on the channel of a starting group was dropped: %s", error)
             return None
-        number = data.decode("ascii", errors="replace")
-        if not number.isdigit() or int(number) not in self._missing:
-            connection.close()
-            logger.warning("process %d tried to join as rank %r; missing: %s", pid, number, sorted(self._missing))
-            return None
-        self._missing.remove(int(number))
-        return Joined(int(number), pid, connection)
+        for rank in self._missing:
+            if data == _name(rank):
+                self._missing.remove(rank)
+                return Joined(rank, pid, connection)
+        connection.close()
+        logger.warning("process %d tried to join as rank %r; missing: %s", pid, data, sorted(self._missing))
+        return None
 
     def close(self) -> None:
         """Close both ends; connections of ranks that joined stay."""
@@ -85,7 +85,7 @@ def join(channel: int, rank: int) -> socket.socket:
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs, socket.socket(fileno=os.dup(channel)) as door:
-        socket.send_fds(door, [str(rank).encode("ascii")], [theirs.fileno()])
+        socket.send_fds(door, [_name(rank)], [theirs.fileno()])
     if channel == 0:  # descriptor 0 stays in use, or the next file that is opened would be the standard input
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -95,14 +95,22 @@ def join(channel: int, rank: int) -> socket.socket:
     return mine
 
 
+def _name(rank: int) -> bytes:
+    return str(rank).encode("ascii")
+
+
 def _connection_of(descriptors: list[int]) -> tuple[socket.socket, int]:
-    """The connection that a rank sent, and the pid of the process that made it."""
+    """The connection that a rank sent, and the pid of the process that made it; the caller closes what is refused."""
     if len(descriptors) != 1:
         raise ValueError(f"expected 1 descriptor, got {len(descriptors)}")
-    with socket.socket(fileno=os.dup(descriptors[0])) as connection:
+    connection = socket.socket(fileno=descriptors[0])
+    try:
         if (connection.family, connection.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-            raise ValueError(f"expected a Unix stream socket, got {connection.family.name}, {connection.type.name}")
+            raise ValueError(f"expected a Unix stream socket, got {connection.family!r}, {connection.type!r}")
         pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    if uid != os.getuid():
-        raise ValueError(f"the connection belongs to uid {uid}, expected {os.getuid()}")
-    return socket.socket(fileno=descriptors[0]), pid
+        if uid != os.getuid():
+            raise ValueError(f"the connection belongs to uid {uid}, expected {os.getuid()}")
+    except BaseException:
+        connection.detach()
+        raise
+    return connection, pid
