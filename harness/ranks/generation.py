@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from harness import machine
 from harness.errors import HarnessError, UsageError
-from harness.ranks import agent, processes, stacks, wire
+from harness.ranks import agent, joining, processes, stacks, wire
 from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
 from harness.ranks.keeping import END_LIMIT, Keeper
 
@@ -85,6 +85,7 @@ class Generation:
         options: Mapping[str, Any],
         *,
         start: str,
+        network: str,
         environment: Mapping[str, str],
         start_timeout: float,
         failure_grace: float,
@@ -102,22 +103,22 @@ class Generation:
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
         self._log = processes.memory_file("agent")
-        self._listener = wire.Listener(world_size + 8)
+        self._door = joining.Door(world_size)
         limit = time.monotonic() + start_timeout
         spec = agent.Spec(
             world_size=world_size,
             start=start,
             run_id=f"iris-harness-{secrets.token_hex(8)}",
-            address=self._listener.address,
-            token=self._listener.token,
+            network=network,
             controller=os.getpid(),
             environment=dict(environment),
             start_timeout=start_timeout,
             held=len(hold),
         )
         try:
-            self._agent = keeper.start(spec, self._log)
-            self._accept(world_size, limit, start_timeout)
+            self._agent = keeper.start(spec, self._log, self._door.channel.fileno())
+            self._door.channel.close()
+            self._accept(limit, start_timeout)
             self._set_up(wire.encode((setup, dict(options))), limit, start_timeout)
         except BaseException:
             self.end()
@@ -181,7 +182,7 @@ class Generation:
             self._keeper.end_group(self.pids, self._end_grace if alive else 0.0)
             left = self._await_ends()
         finally:
-            self._listener.close()
+            self._door.close()
             self._poll.close()
             for member in self._members.values():
                 member.close()
@@ -200,28 +201,33 @@ class Generation:
 
     # --- start
 
-    def _accept(self, world_size: int, limit: float, seconds: float) -> None:
-        listener, keeper = self._listener.socket.fileno(), self._keeper.connection.fileno()
-        while len(self._members) < world_size:
-            ready = processes.wait_readable([listener, keeper], limit - time.monotonic())
+    def _accept(self, limit: float, seconds: float) -> None:
+        keeper, sources = self._keeper.connection.fileno(), [self._keeper.connection.fileno(), self._door.fileno()]
+        while self._door.missing:
+            # Looked at in each round: no number of messages on the channel may stretch the limit.
+            left = limit - time.monotonic()
+            ready = processes.wait_readable(sources, left) if left > 0 else set()
             if not ready:
-                missing = sorted(set(range(world_size)) - set(self._members))
-                self._start_failed(f"ranks {missing} did not start within {seconds:g} s")
-            if listener in ready:
-                self._welcome()
-            elif keeper in ready:
+                self._start_failed(f"ranks {sorted(self._door.missing)} did not start within {seconds:g} s")
+            if keeper in ready:
                 self._agent_ended()
+            try:
+                self._welcome()
+            except BlockingIOError:
+                continue
+            except EOFError:
+                sources = [keeper]  # the agent has ended, which the keeper reports
         self._watch(keeper, ("agent", -1))
-        self._listener.close()
+        self._door.close()
 
     def _welcome(self) -> None:
-        accepted = self._listener.accept()
-        if accepted is None:
+        joined = self._door.take()
+        if joined is None:
             return
-        connection, rank, pid = accepted
+        rank, pid, connection = joined.rank, joined.pid, joined.connection
+        connection.setblocking(False)
         output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
         wire.send_descriptors(connection, [output, dump, state, *self._hold])
-        connection.setblocking(False)
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
         self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state)

@@ -1,11 +1,13 @@
 """The keeper: a small process beside the controller that starts the groups and sees to it that they end.
 
-It imports what ranks need once, forks an elastic agent per generation of the group (so a restart costs no imports), is
-the subreaper of everything below it (so nothing can leave its sight), and ends all of it when the controller asks, or
-ends itself, by whatever means: it waits on the controller's pidfd. It is single-threaded and idle otherwise.
+It enters the group's network, see ``network``, imports what ranks need once, forks an elastic agent per generation of
+the group (so a restart costs no imports), is the subreaper of everything below it (so nothing can leave its sight), and
+ends all of it when the controller asks, or ends itself, by whatever means: it waits on the controller's pidfd. It is
+single-threaded and idle otherwise.
 
-Messages from the controller: ("start", spec), ("end", rank pids, grace seconds). Answers: ("ready", threads) or
-("failed", RankError) once, ("started", agent pid), ("ended", processes left), ("agent", wait status) at any time.
+Messages from the controller: ("start", spec), ("end", rank pids, grace seconds). Answers: ("network", reason) once,
+then ("ready", threads) or ("failed", RankError) once; ("started", agent pid), ("ended", processes left), ("agent", wait
+status) at any time.
 """
 
 from __future__ import annotations
@@ -20,18 +22,22 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from harness.ranks import agent, processes, wire
+from harness.ranks import agent, network, processes, wire
 from harness.ranks.errors import RankError
 
 COMPILE_ONCE = "harness.ranks.compile_once"
 _SHARED_MEMORY = "/dev/shm"
 
 
-def main(descriptor: int, controller: int) -> None:
-    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone."""
+def main(descriptor: int, controller: int, private: bool) -> None:
+    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone.
+
+    ``private``: enter a private network; the first answer says why that failed, or nothing ("").
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
     connection = socket.socket(fileno=descriptor)
+    wire.send(connection, ("network", network.enter() if private else ""))
     keeper = _Keeper(connection, controller)
     try:
         keeper.serve()
@@ -88,7 +94,7 @@ class _Keeper:
             wire.send(self._connection, ("ended", left))
 
     def _start(self, spec: agent.Spec) -> None:
-        (log,) = wire.receive_descriptors(self._connection, 1)
+        log, channel = wire.receive_descriptors(self._connection, 2)
         self._run_id = spec.run_id
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,10 +104,11 @@ class _Keeper:
             try:
                 self._connection.close()
                 os.close(self._controller)
-                agent.main(spec, log, parent)
+                agent.main(spec, log, channel, parent)
             finally:
                 os._exit(1)
         os.close(log)
+        os.close(channel)
         descriptor = processes.open_pidfd(pid)
         self._agent = (pid, descriptor)
         self._poll.register(descriptor, select.POLLIN)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.ranks import agent, processes, stacks, wire
+from harness.ranks import agent, network, processes, stacks, wire
 from harness.ranks.errors import RankFailure
 
 logger = logging.getLogger("harness.ranks")
@@ -25,27 +25,36 @@ _EXIT_LIMIT = 5.0
 
 
 class Keeper:
-    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process."""
+    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process.
+
+    ``private``: it is to enter a private network. ``not_private``: the reason why it could not; "" if it could.
+    """
 
     def __init__(
-        self, preload: tuple[str, ...], environment: Mapping[str, str], limit: float, hold: tuple[int, ...] = ()
+        self,
+        preload: tuple[str, ...],
+        environment: Mapping[str, str],
+        limit: float,
+        hold: tuple[int, ...] = (),
+        private: bool = True,
     ) -> None:
         self.log = processes.memory_file("keeper")
         mine, theirs = socket.socketpair()
         code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
-        code += f"keeper.main({theirs.fileno()}, {os.getpid()})"
+        code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {private})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
-            env={**os.environ, **environment},
+            env={**network.inherited(os.environ), **environment},
             pass_fds=[theirs.fileno(), *hold],  # those to hold are just kept open, here and in the agents that it forks
             start_new_session=True,
         )
         theirs.close()
         self.connection = mine
         try:
+            _, self.not_private = self._answer(limit)
             wire.send(mine, preload)
             kind, value = self._answer(limit)
         except BaseException:
@@ -60,10 +69,10 @@ class Keeper:
                 "modules loaded for the ranks started threads (%d), which forked ranks will not have", value - 1
             )
 
-    def start(self, spec: agent.Spec, log: int) -> int:
-        """Start an agent; returns its pid."""
+    def start(self, spec: agent.Spec, log: int, channel: int) -> int:
+        """Start an agent; returns its pid. ``channel``: the ranks' end of the door, see ``joining``."""
         wire.send(self.connection, ("start", spec))
-        wire.send_descriptors(self.connection, [log])
+        wire.send_descriptors(self.connection, [log, channel])
         kind, value = self._answer(END_LIMIT)
         assert kind == "started"  # sanity check
         return int(value)

@@ -1,17 +1,13 @@
-"""The wire between controller and ranks: length-prefixed pickles over Unix sockets in Linux's abstract namespace.
+"""The wire between controller and ranks: length-prefixed pickles over pairs of Unix sockets, see ``joining``.
 
-Nothing of it is in the file system. A connection is accepted only from the same user and with the group's random
-token; both ends are processes of one test run, so unpickling what comes over it is safe.
+Nothing of it has an address. Both ends are processes of one test run, so unpickling what comes over it is safe.
 
 A frame is 8 bytes of length (little endian) and a pickle. Each end has one request under way at most.
 """
 
 from __future__ import annotations
 
-import hmac
-import os
 import pickle
-import secrets
 import select
 import socket
 import struct
@@ -19,9 +15,7 @@ import time
 from typing import Any
 
 _LENGTH = struct.Struct("<Q")
-_PEER = struct.Struct("3i")
 _CHUNK = 1 << 16
-_MOST_OF_HELLO = 256
 
 
 class WireClosedError(Exception):
@@ -107,50 +101,6 @@ class Inbox:
             messages.append(pickle.loads(memoryview(self._data)[_LENGTH.size : end].tobytes()))
             del self._data[:end]
         return messages
-
-
-class Listener:
-    """The controller's side of a group's wire: a random abstract address and a random token."""
-
-    def __init__(self, backlog: int) -> None:
-        self.address = f"iris-harness-{os.getpid()}-{secrets.token_hex(12)}"
-        self.token = secrets.token_hex(24)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.bind("\0" + self.address)
-        self.socket.listen(backlog)
-
-    def accept(self, patience: float = 5.0) -> tuple[socket.socket, int, int] | None:
-        """The next rank as (connection, rank, pid); None for a caller that is not ours, which is shut out."""
-        connection, _ = self.socket.accept()
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        pid, uid, _ = _PEER.unpack(credentials)
-        connection.settimeout(patience)
-        rank = -1
-        try:
-            # Short text, not a pickle: nothing is unpickled before the token was seen.
-            token, _, said = receive_bytes(connection, most=_MOST_OF_HELLO).decode("ascii").partition(" ")
-            if uid == os.getuid() and hmac.compare_digest(token, self.token):
-                rank = int(said)
-        except (TimeoutError, WireClosedError, ValueError):
-            rank = -1  # not one of ours
-        if rank < 0:
-            connection.close()
-            return None
-        connection.settimeout(None)
-        return connection, rank, pid
-
-    def close(self) -> None:
-        """Stop listening; accepted connections stay."""
-        self.socket.close()
-
-
-def connect(address: str, token: str, rank: int) -> socket.socket:
-    """A rank's connection to its controller. Raises OSError when the controller is gone."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect("\0" + address)
-    body = f"{token} {rank}".encode("ascii")
-    connection.sendall(_LENGTH.pack(len(body)) + body)
-    return connection
 
 
 def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:

@@ -17,11 +17,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 from harness.errors import KernelFault
-from harness.ranks import agent, processes, stacks, wire
+from harness.ranks import agent, joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -33,7 +34,7 @@ def main(spec: agent.Spec) -> None:
     rank = int(os.environ["RANK"])
     try:
         _prepare_process()
-        connection = wire.connect(spec.address, spec.token, rank)
+        connection = joining.join(spec.channel, rank)
         # Those after the third are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
         output, dump, state, *_ = wire.receive_descriptors(connection, 3 + spec.held)
         os.dup2(output, 1)
@@ -78,8 +79,12 @@ def _watch(connection: socket.socket, controller: int, state: int) -> None:
 
 def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
     setup, options = wire.receive(connection)
+    seal: AbstractContextManager[None] = nullcontext() if spec.network == network.PRIVATE else sealing.Seal()
+    # NCCL connects through its listening sockets at any later collective, so they must stay usable.
+    seal_of_calls = nullcontext() if network.uses_nccl(options) else seal
     try:
-        environment = _set_up(rank, spec, setup, options)
+        with seal_of_calls:
+            environment = _set_up(rank, spec, setup, options, seal)
     except (KeyboardInterrupt, wire.WireClosedError):
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
@@ -89,11 +94,11 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
         return
     stacks.describe_by(environment)
     wire.send(connection, ("ready", None))
-    _execute_calls(connection, rank, environment)
+    _execute_calls(connection, rank, environment, seal_of_calls)
     _finish(environment)
 
 
-def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> None:
+def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal: AbstractContextManager[None]) -> None:
     """The loop of a rank. Reports of stacks leave out this frame and what is below it, by its name."""
     while True:
         body = wire.receive_bytes(connection)
@@ -103,7 +108,8 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> No
             message = pickle.loads(body)
             if message[0] == "quit":
                 return
-            answer = wire.encode(("result", resolve(message[1])(environment, message[2])))
+            with seal:
+                answer = wire.encode(("result", resolve(message[1])(environment, message[2])))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
@@ -130,13 +136,20 @@ def _poison(environment: Any, raised: BaseException | None) -> BaseException | N
     return raised or KernelFault("the device of this process was lost during the call, which raised nothing")
 
 
-def _set_up(rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any]) -> Any:
+def _set_up(
+    rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any], seal: AbstractContextManager[None]
+) -> Any:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     backend = options.get("backend", "gloo")
-    dist.init_process_group(backend, timeout=timedelta(seconds=options.get("collective_timeout", 1800)))
+    timeout = timedelta(seconds=options.get("collective_timeout", 1800))
+    # Not the store of MASTER_ADDR and MASTER_PORT, which would listen and authenticate no peer.
+    store = dist.FileStore(spec.store, spec.world_size)  # type: ignore[attr-defined]
+    store.set_timeout(timeout)
+    with seal:
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=spec.world_size)
     if options.get("compile_once", True):
         from harness.ranks import compile_once
 

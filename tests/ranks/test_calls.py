@@ -39,7 +39,6 @@ def test_ranks_are_processes_of_torch_distributed_elastic(group: RankGroup) -> N
         assert said["restarts"] == "0"
         assert said["threads"] == 1
         assert said["session"] not in (os.getsid(0), 0)
-    assert len({said["port"] for said in seen}) == 1
 
 
 def test_collectives_work_and_the_processes_stay(group: RankGroup) -> None:

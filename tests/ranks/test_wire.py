@@ -1,10 +1,8 @@
-"""The wire by itself: frames in pieces, strangers, and the end of the stream."""
+"""The wire by itself: frames in pieces, and the end of the stream."""
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
 import time
 from collections.abc import Iterator
 
@@ -63,51 +61,3 @@ def test_sending_to_one_that_does_not_read_is_bounded(pair: tuple[socket.socket,
     one, _ = pair
     one.setblocking(False)
     assert not wire.send_within(one, bytes(50_000_000), time.monotonic() + 0.05)
-
-
-def _call_listener(listener: wire.Listener, body: bytes) -> tuple[socket.socket, object]:
-    caller = socket.socket(socket.AF_UNIX)
-    caller.connect("\0" + listener.address)
-    caller.sendall(struct.pack("<Q", len(body)) + body)
-    return caller, listener.accept(patience=0.05)
-
-
-def test_only_callers_with_the_token_are_let_in() -> None:
-    listener = wire.Listener(4)
-    try:
-        strangers = [
-            b"wrong 0",
-            listener.token[:-1].encode() + b" 0",
-            listener.token.encode(),
-            b"\xff\xfe",
-            listener.token.encode() + b" many",
-        ]
-        for body in strangers:
-            caller, accepted = _call_listener(listener, body)
-            with caller:
-                assert accepted is None, body
-                assert caller.recv(1) == b"", "and the door is shut"
-        # One that promises more than it sends holds nobody up.
-        caller = socket.socket(socket.AF_UNIX)
-        with caller:
-            caller.connect("\0" + listener.address)
-            caller.sendall(struct.pack("<Q", 1 << 40))
-            assert listener.accept(patience=0.05) is None
-        with wire.connect(listener.address, listener.token, 3) as ours:
-            accepted = listener.accept()
-            assert accepted is not None
-            connection, rank, pid = accepted
-            assert (rank, pid) == (3, os.getpid())
-            with connection:
-                wire.send(connection, "welcome")
-                assert wire.receive(ours) == "welcome"
-    finally:
-        listener.close()
-
-
-def test_nothing_of_the_wire_is_in_the_file_system() -> None:
-    listener = wire.Listener(1)
-    try:
-        assert listener.socket.getsockname()[0] == 0, "an abstract address"
-    finally:
-        listener.close()
