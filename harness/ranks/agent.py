@@ -87,7 +87,7 @@ def main(spec: Spec, log: int, keeper: int) -> None:
 
             elastic_launch(config, worker.main)(spec)
         else:
-            os.environ[SPEC_VARIABLE] = json.dumps({"path": sys.path, "spec": _plain(spec)})
+            os.environ[SPEC_VARIABLE] = json.dumps({"path": sys.path, "spec": plain(spec)})
             code = f"import json, os, sys; sys.path[:] = json.loads(os.environ['{SPEC_VARIABLE}'])['path']; "
             code += "from harness.ranks import worker; worker.main_of_interpreter()"
             elastic_launch(config, sys.executable)("-c", code)
@@ -98,5 +98,6 @@ def main(spec: Spec, log: int, keeper: int) -> None:
     os._exit(status)
 
 
-def _plain(spec: Spec) -> dict[str, Any]:
+def plain(spec: Spec) -> dict[str, Any]:
+    """The fields of ``spec`` as they travel: ``Spec(**plain(spec)) == spec``."""
     return {**spec.__dict__, "environment": dict(spec.environment)}
