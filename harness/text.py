@@ -19,7 +19,7 @@ def clipped(text: str, limit: int = TEXT_LIMIT) -> str:
     if len(text) <= limit:
         return text
     kept = max(0, limit - _NOTE_ROOM) // 2
-    return f"{text[:kept]}\n[... {len(text) - 2 * kept:,} characters cut ...]\n{text[len(text) - kept :]}"
+    return f"{text[:kept]} [... {len(text) - 2 * kept:,} characters cut ...] {text[len(text) - kept :]}"
 
 
 def message_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
@@ -31,9 +31,16 @@ def message_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
 
 
 def traceback_of(error: BaseException, trace: TracebackType | None, limit: int = TEXT_LIMIT) -> str:
-    """Return the clipped traceback of ``error`` from ``trace`` on, with the exceptions that it came from."""
+    """Return the clipped traceback of ``error`` from ``trace`` on, with the exceptions that it came from.
+
+    Those are left out where the message is long: formatting a message of 200 MB takes seconds and gigabytes.
+    """
+    message = message_of(error, limit // 2)
     try:
-        return clipped("".join(traceback.format_exception(type(error), error, trace)), limit)
+        if len(message) < limit // 4:
+            return clipped("".join(traceback.format_exception(type(error), error, trace)), limit)
+        frames = clipped("".join(traceback.format_tb(trace)), limit // 2 - _NOTE_ROOM)
+        return f"Traceback (most recent call last):\n{frames}{type(error).__name__}: {message}"
     except Exception as broken:  # noqa: BLE001 (as above)
         return f"(no traceback: formatting it raised {type(broken).__name__})"
 

@@ -30,7 +30,8 @@ class Output:
     def mark(self) -> None:
         """Have ``text`` and ``lost`` begin here; what was written before is gone."""
         with self._lock:
-            os.ftruncate(self._descriptor, 0)  # opened for appending: the process goes on at the new end
+            if os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, 0)  # opened for appending: the process goes on at the new end
             self._head, self._last, self._lost = b"", b"", 0
 
     def shorten(self) -> None:

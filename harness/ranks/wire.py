@@ -19,6 +19,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgpack
@@ -43,8 +44,9 @@ _INT_LIMIT = 1 << 10
 _BIG_INT, _TUPLE = 1, 2
 _TUPLE_MARK = msgpack.ExtType(_TUPLE, b"")
 """The first element of an array that arrives as a tuple."""
-_KEYS = frozenset((type(None), bool, int, float, str, bytes))
-_TYPES = _KEYS | {list, tuple, dict}
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+_ONLY_TEXT = frozenset((str,))
+_TYPES = _SCALARS | {list, tuple, dict}
 _OWN_TYPES = frozenset((msgpack.ExtType, msgpack.Timestamp))
 """What msgpack would send without asking, and the other end does not take."""
 
@@ -63,9 +65,11 @@ def encode(message: Any, most: int = FRAME_LIMIT) -> bytes:
     Raises TypeError, naming the type, for what is not plain data, and FrameError for a message that the other end would
     not read: longer than ``most`` bytes, or nested too deeply.
     """
-    for kind in _types_in(message) & _OWN_TYPES:
+    for kind in _types_in(message, check_keys=True) & _OWN_TYPES:
         raise _unsendable(kind)
-    body: bytes = msgpack.packb(message, default=_converted, strict_types=True, unicode_errors="surrogatepass")
+    body: bytes = msgpack.packb(
+        message, default=_converted, strict_types=True, unicode_errors="surrogatepass", buf_size=_CHUNK
+    )
     if len(body) > most:
         raise FrameError(f"a message of {len(body):,} bytes: at most {most:,} can be sent")
     return _LENGTH.pack(len(body)) + body
@@ -88,7 +92,7 @@ def decode(body: bytes) -> Any:
         return values
 
     def mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        count(2 * len(pairs))
+        count(len(pairs))
         _check_keys([key for key, _ in pairs])
         return dict(pairs)
 
@@ -108,7 +112,7 @@ def decode(body: bytes) -> Any:
         raise
     except (ValueError, TypeError, OverflowError) as error:
         raise FrameError(f"a frame that cannot be decoded ({type(error).__name__}: {error})") from error
-    if strange := _types_in(message) - _TYPES:
+    if strange := _types_in(message, check_keys=False) - _TYPES:
         raise FrameError(f"a frame with an unknown extension ({min(kind.__name__ for kind in strange)})")
     return message
 
@@ -303,34 +307,38 @@ def _extension(code: int, data: bytes) -> Any:
     raise FrameError(f"a frame with an unknown extension ({code}, {len(data):,} bytes)")
 
 
-def _check_keys(keys: list[Any]) -> None:
+def _check_keys(keys: Iterable[Any]) -> None:
     """Refuse keys that a sender can choose so that a dict of them takes quadratic time."""
-    for kind in set(map(type, keys)) - _KEYS:
+    kinds = set(map(type, keys))
+    if kinds == _ONLY_TEXT:
+        return
+    for kind in kinds - _SCALARS:
         raise FrameError(
             f"a dict with a key of type {kind.__name__}, where None, bool, int, float, str and bytes can be"
         )
-    if any(type(key) is int and key.bit_length() > 64 for key in keys):
+    if int in kinds and any(type(key) is int and key.bit_length() > 64 for key in keys):
         raise FrameError("a dict with an int of more than 64 bits as a key")
 
 
-def _types_in(message: Any) -> set[type]:
-    """The types in ``message``. Raises FrameError for too many levels or elements, and for keys that cannot be."""
+def _types_in(message: Any, check_keys: bool) -> set[type]:
+    """The types in ``message``, keys left out. Raises FrameError for too many levels or elements."""
     found: set[type] = set()
     level, count = [message], 1
     for _ in range(_DEPTH_LIMIT):
-        found.update(map(type, level))
+        kinds = set(map(type, level))
+        found |= kinds
+        if kinds <= _SCALARS:
+            return found
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
-                _check_keys(list(value))
-                below += value
+                if check_keys:
+                    _check_keys(value)
                 below += value.values()
             elif isinstance(value, (list, tuple)):
                 below += value
             if len(below) > _ELEMENT_LIMIT:
                 break
-        if not below:
-            return found
         level, count = below, count + len(below)
         if count > _ELEMENT_LIMIT:
             raise FrameError(f"a message of more than {_ELEMENT_LIMIT:,} elements")
