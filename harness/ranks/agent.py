@@ -98,7 +98,7 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
 
             elastic_launch(config, worker.main)(spec)
         else:
-            os.environ[SPEC_VARIABLE] = json.dumps({"path": sys.path, "spec": _plain(spec)})
+            os.environ[SPEC_VARIABLE] = json.dumps({"path": sys.path, "spec": plain(spec)})
             code = f"import json, os, sys; sys.path[:] = json.loads(os.environ['{SPEC_VARIABLE}'])['path']; "
             code += "from harness.ranks import worker; worker.main_of_interpreter()"
             elastic_launch(config, sys.executable)("-c", code)
@@ -109,5 +109,6 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
     os._exit(status)
 
 
-def _plain(spec: Spec) -> dict[str, Any]:
+def plain(spec: Spec) -> dict[str, Any]:
+    """The fields of ``spec`` as they travel: ``Spec(**plain(spec)) == spec``."""
     return {**spec.__dict__, "environment": dict(spec.environment)}

@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 from harness import machine
 from harness.errors import HarnessError, UsageError
 from harness.ranks import agent, joining, processes, stacks, wire
-from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
+from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
 from harness.ranks.keeping import END_LIMIT, Keeper
+from harness.ranks.output import Output
+from harness.text import clipped
 
 logger = logging.getLogger("harness.ranks")
 
@@ -30,7 +32,8 @@ _IDLE_WINDOW = 0.3
 _AGENT_WINDOW = 2.0
 _REAPED = "ended (reaped by its agent)"
 _KILLED = processes.describe_exit(signal.SIGKILL)
-_LOG_LIMIT = 1 << 24
+_ANSWERS = ("result", "error", "poisoned", "ready", "failed")
+_REASON_LIMIT = 500
 
 
 @dataclass
@@ -45,17 +48,10 @@ class _Member:
     output: int
     dump: int
     state: int
-    marked: int = 0
+    written: Output
 
     def tail(self) -> str:
-        return stacks.trim(stacks.read_from(self.output, self.marked, most=1 << 14))
-
-    def mark(self) -> None:
-        """What is written from now on belongs to the next call."""
-        self.marked = os.fstat(self.output).st_size
-        if self.marked > _LOG_LIMIT:
-            os.ftruncate(self.output, 0)  # opened for appending: the rank goes on at the new end
-            self.marked = 0
+        return stacks.trim(self.written.text())
 
     def close(self) -> None:
         self.connection.close()
@@ -72,6 +68,7 @@ class _Round:
     errors: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, str] = field(default_factory=dict)
     poisoned: set[int] = field(default_factory=set)
+    cut_off: dict[int, str] = field(default_factory=dict)
 
 
 class Generation:
@@ -103,6 +100,7 @@ class Generation:
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
         self._log = processes.memory_file("agent")
+        self._logged = keeper.outputs.add(self._log)
         self._door = joining.Door(world_size)
         limit = time.monotonic() + start_timeout
         spec = agent.Spec(
@@ -119,7 +117,7 @@ class Generation:
             self._agent = keeper.start(spec, self._log, self._door.channel.fileno())
             self._door.channel.close()
             self._accept(limit, start_timeout)
-            self._set_up(wire.encode((setup, dict(options))), limit, start_timeout)
+            self._set_up(wire.encode([setup, dict(options)]), limit, start_timeout)
         except BaseException:
             self.end()
             raise
@@ -132,10 +130,20 @@ class Generation:
         """One exchange: ``frame`` to every rank, results in rank order. Ends the generation where it must."""
         limit = time.monotonic() + deadline
         for member in self._members.values():
-            member.mark()
+            member.written.mark()
         answers = _Round(set(self._members))
         self._send(frame, limit, answers)
-        self._gather(answers, limit)
+        try:
+            self._gather(answers, limit)
+            return self._judged(answers, deadline)
+        except CaseFailed as failure:
+            failure.cut_output = self._cut_output()
+            raise
+
+    def _judged(self, answers: _Round, deadline: float) -> list[Any]:
+        """The results of a call. Raises what the ranks did instead, and ends the generation where it must."""
+        if answers.cut_off:
+            self._cut_off(answers)
         if answers.exits and not answers.poisoned:
             self._crashed(answers)
         if answers.waiting and not answers.errors:
@@ -149,18 +157,22 @@ class Generation:
             if answers.waiting or answers.poisoned:
                 self.end()
             raise RankFailure(answers.errors, texts, output, tuple(sorted(answers.poisoned)))
+        for rank, count in self._cut_output().items():
+            logger.warning("rank %d wrote much output in one call, of which %d bytes were thrown away", rank, count)
         return [answers.results[rank] for rank in sorted(answers.results)]
 
     def lost(self) -> dict[int, str]:
-        """Ranks that ended since the last call, with their exits (-1: the agent); looks without waiting."""
+        """Ranks that ended, or sent anything, since the last call, with what they did (-1: the agent); looks without
+        waiting."""
         answers = _Round(set())
         for descriptor, _ in self._poll.poll(0):
             self._take(descriptor, answers)
-        return answers.exits | ({-1: self._orphaned} if self._orphaned else {})
+        strange = {rank: f"sent {reason}" for rank, reason in answers.cut_off.items()}
+        return strange | answers.exits | ({-1: self._orphaned} if self._orphaned else {})
 
     def quit(self) -> None:
         """The orderly end: ranks close their environment and leave; after a bound they are killed."""
-        frame = wire.encode(("quit",))
+        frame = wire.encode(["quit"])
         answers = _Round(set(self._members))
         limit = time.monotonic() + _QUIT_LIMIT
         self._send(frame, limit, answers)
@@ -185,7 +197,9 @@ class Generation:
             self._door.close()
             self._poll.close()
             for member in self._members.values():
+                self._keeper.outputs.remove(member.written)
                 member.close()
+            self._keeper.outputs.remove(self._logged)
             os.close(self._log)
         if left:
             raise HarnessError(f"processes that are still there after their end: {left}")
@@ -230,7 +244,8 @@ class Generation:
         wire.send_descriptors(connection, [output, dump, state, *self._hold])
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
-        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state)
+        written = self._keeper.outputs.add(output)
+        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state, written)
         self._watch(connection.fileno(), ("wire", rank))
         self._watch(pidfd, ("exit", rank))
 
@@ -238,6 +253,8 @@ class Generation:
         answers = _Round(set(self._members))
         self._send(frame, limit, answers)
         self._gather(answers, limit)
+        if answers.cut_off:
+            self._cut_off(answers)
         if answers.exits:
             self._crashed(answers)
         if answers.errors:
@@ -257,15 +274,11 @@ class Generation:
         for rank, text in self._stacks(self._members).items():
             parts.append(f"--- rank {rank}\n{text}")
         parts += [f"--- output of rank {rank}\n{text}" for rank, text in self._output().items() if text.strip()]
-        parts.append(f"--- elastic agent\n{stacks.read_from(self._log, 0)}")
+        parts.append(f"--- elastic agent\n{self._logged.text()}")
         raise HarnessError("\n".join(parts))
 
     def _agent_ended(self) -> NoReturn:
-        try:
-            _, status = wire.receive(self._keeper.connection)
-        except wire.WireClosedError:
-            self._start_failed("the keeper process ended")
-        self._start_failed(f"the elastic agent ended: {processes.describe_exit(status)}")
+        self._start_failed(self._keeper.last_word())
 
     # --- exchange
 
@@ -283,13 +296,13 @@ class Generation:
                 continue  # its death shows in the gathering
 
     def _gather(self, answers: _Round, limit: float) -> None:
-        """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed.
+        """Take answers until all are there, a rank died or was cut off, the limit passed, or the grace after an error.
 
         The grace ends early when the ranks that have not answered use no CPU at all, except on GPUs, for which a rank
         may wait asleep. That decides no verdict: it is a RankFailure by the error that is there, only sooner.
         """
         before: list[int] | None = None
-        while answers.waiting and not answers.exits:
+        while answers.waiting and not answers.exits and not answers.cut_off:
             seconds = limit - time.monotonic()
             if seconds <= 0:
                 return
@@ -335,29 +348,53 @@ class Generation:
         except wire.WireClosedError:
             self._unwatch(member.connection.fileno())  # its exit shows on the pidfd
             return
-        for kind, value in messages:
-            answers.waiting.discard(member.rank)
-            if kind in ("error", "failed", "poisoned"):
-                answers.errors[member.rank] = value
-                if kind == "poisoned":
-                    answers.poisoned.add(member.rank)
-            else:
-                answers.results[member.rank] = value
+        except wire.FrameError as error:
+            self._refuse(member, str(error), answers)
+            return
+        for message in messages:
+            try:
+                self._file(member.rank, message, answers)
+            except ValueError as error:
+                self._refuse(member, str(error), answers)
+
+    def _file(self, rank: int, message: Any, answers: _Round) -> None:
+        """Enter the answer of a rank. Raises ValueError for what is no answer, and for one that no call waits for."""
+        if not isinstance(message, list) or len(message) != 2 or message[0] not in _ANSWERS:
+            raise ValueError("a message that is no answer to a call")
+        if rank not in answers.waiting:
+            raise ValueError("an answer that no call waits for")
+        kind, value = message
+        if kind in ("error", "failed", "poisoned"):
+            answers.errors[rank] = RankError.from_plain(rank, value)
+            if kind == "poisoned":
+                answers.poisoned.add(rank)
+        else:
+            answers.results[rank] = value
+        answers.waiting.discard(rank)
+
+    def _refuse(self, member: _Member, reason: str, answers: _Round) -> None:
+        """Read nothing from this rank any more."""
+        answers.cut_off.setdefault(member.rank, clipped(reason, _REASON_LIMIT))
+        self._unwatch(member.connection.fileno())
 
     def _agent_word(self, answers: _Round) -> None:
         """The agent or the keeper ended while ranks were up: they die with it, and their exits follow."""
         self._unwatch(self._keeper.connection.fileno())
-        try:
-            _, status = wire.receive(self._keeper.connection)
-            self._orphaned = f"the elastic agent ended: {processes.describe_exit(status)}"
-        except wire.WireClosedError:
-            self._orphaned = f"the keeper process ended: {self._keeper.ending()}"
+        self._orphaned = self._keeper.last_word()
 
     def _unwatch(self, descriptor: int) -> None:
         if self._sources.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
     # --- reports
+
+    def _cut_off(self, answers: _Round) -> NoReturn:
+        output = self._output()
+        self.end()
+        raise RankCutOff(answers.cut_off, output)
+
+    def _cut_output(self) -> dict[int, int]:
+        return {rank: member.written.lost for rank, member in sorted(self._members.items()) if member.written.lost}
 
     def _crashed(self, answers: _Round) -> NoReturn:
         full = machine.full_memory()  # looked at first: the end of the group frees what its ranks held there
@@ -367,7 +404,7 @@ class Generation:
                 self._take(descriptor, answers)
         self._await_agent(answers)
         output = self._output()
-        log = stacks.read_from(self._log, 0)
+        log = self._logged.text()
         self.end()
         if self._orphaned:  # then it was not the case that ended the ranks
             raise HarnessError(f"{self._orphaned}, and the ranks with it\n{log}")

@@ -115,10 +115,11 @@ class RankGroup:
         """Run ``target`` (``"module:function"``) as ``function(env, payload)`` on every rank; results in rank order.
 
         ``deadline``: seconds for the whole call, the wait for compilers included, the start of processes not. Raises
-        RankFailure, RankHang or RankCrash for what the ranks did; the next call runs on a fresh group where needed.
-        Whatever broke the start of the group is raised again by every later call.
+        RankFailure, RankHang, RankCrash or RankCutOff for what the ranks did; the next call runs on a fresh group where
+        needed. Payload and results are plain data, see ``wire``: TypeError or FrameError for another payload, and a
+        RankFailure for another result. Whatever broke the start of the group is raised again by every later call.
         """
-        frame = wire.encode(("call", target, payload))
+        frame = wire.encode(["call", target, payload])
         generation = self._started()
         try:
             return generation.call(frame, deadline)

@@ -5,9 +5,9 @@ the group (so a restart costs no imports), is the subreaper of everything below 
 ends all of it when the controller asks, or ends itself, by whatever means: it waits on the controller's pidfd. It is
 single-threaded and idle otherwise.
 
-Messages from the controller: ("start", spec), ("end", rank pids, grace seconds). Answers: ("network", reason) once,
-then ("ready", threads) or ("failed", RankError) once; ("started", agent pid), ("ended", processes left), ("agent", wait
-status) at any time.
+Messages from the controller: ["start", fields of the spec], ["end", rank pids, grace seconds]. Answers: ["network",
+reason] once, then ["ready", threads] or ["failed", RankError in plain form] once; ["started", agent pid], ["ended",
+processes left], ["agent", wait status] at any time.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Keeper:
         except (wire.WireClosedError, ConnectionError):
             return  # the controller is gone: main ends everything
 
-    def _prepare(self, preload: tuple[str, ...]) -> bool:
+    def _prepare(self, preload: list[str]) -> bool:
         ahead = None
         try:
             for name in preload:
@@ -81,17 +81,17 @@ class _Keeper:
             if ahead is not None:
                 ahead.join()
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
-            wire.send(self._connection, ("failed", RankError.of(-1, error)))
+            wire.send(self._connection, ["failed", RankError.of(-1, error).to_plain()])
             return False
-        wire.send(self._connection, ("ready", _threads()))
+        wire.send(self._connection, ["ready", _threads()])
         return True
 
-    def _obey(self, message: tuple[Any, ...]) -> None:
+    def _obey(self, message: list[Any]) -> None:
         if message[0] == "start":
-            self._start(message[1])
+            self._start(agent.Spec(**message[1]))
         elif message[0] == "end":
-            left = self.end(message[1], message[2])
-            wire.send(self._connection, ("ended", left))
+            left = self.end(tuple(message[1]), message[2])
+            wire.send(self._connection, ["ended", left])
 
     def _start(self, spec: agent.Spec) -> None:
         log, channel = wire.receive_descriptors(self._connection, 2)
@@ -112,14 +112,14 @@ class _Keeper:
         descriptor = processes.open_pidfd(pid)
         self._agent = (pid, descriptor)
         self._poll.register(descriptor, select.POLLIN)
-        wire.send(self._connection, ("started", pid))
+        wire.send(self._connection, ["started", pid])
 
     def _agent_ended(self) -> None:
         assert self._agent is not None  # sanity check
         pid, descriptor = self._agent
         self._forget_agent(descriptor)
         _, status = os.waitpid(pid, 0)
-        wire.send(self._connection, ("agent", status))
+        wire.send(self._connection, ["agent", status])
 
     def end(self, ranks: tuple[int, ...], grace: float) -> list[str]:
         """End everything below the keeper and remove the shared memory that carries the run's name or their ids."""

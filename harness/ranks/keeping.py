@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.ranks import agent, network, processes, stacks, wire
-from harness.ranks.errors import RankFailure
+from harness.ranks import agent, network, output, processes, wire
+from harness.ranks.errors import RankError, RankFailure
 
 logger = logging.getLogger("harness.ranks")
 
@@ -39,6 +39,8 @@ class Keeper:
         private: bool = True,
     ) -> None:
         self.log = processes.memory_file("keeper")
+        self.outputs = output.Watch()
+        self._logged = self.outputs.add(self.log)
         mine, theirs = socket.socketpair()
         code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
         code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {private})"
@@ -55,7 +57,7 @@ class Keeper:
         self.connection = mine
         try:
             _, self.not_private = self._answer(limit)
-            wire.send(mine, preload)
+            wire.send(mine, list(preload))
             kind, value = self._answer(limit)
         except BaseException:
             self.process.kill()  # nothing is below it yet, and it may be in the middle of a long import
@@ -63,7 +65,7 @@ class Keeper:
             raise
         if kind == "failed":
             self.kill()
-            raise RankFailure({-1: value})
+            raise RankFailure({-1: RankError.from_plain(-1, value)})
         if value != 1:
             logger.warning(
                 "modules loaded for the ranks started threads (%d), which forked ranks will not have", value - 1
@@ -71,7 +73,7 @@ class Keeper:
 
     def start(self, spec: agent.Spec, log: int, channel: int) -> int:
         """Start an agent; returns its pid. ``channel``: the ranks' end of the door, see ``joining``."""
-        wire.send(self.connection, ("start", spec))
+        wire.send(self.connection, ["start", agent.plain(spec)])
         wire.send_descriptors(self.connection, [log, channel])
         kind, value = self._answer(END_LIMIT)
         assert kind == "started"  # sanity check
@@ -80,7 +82,7 @@ class Keeper:
     def end_group(self, ranks: tuple[int, ...], grace: float) -> None:
         """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
         try:
-            wire.send(self.connection, ("end", ranks, grace))
+            wire.send(self.connection, ["end", list(ranks), grace])
             kind = ""
             while kind != "ended":  # word of the agent's start or end may be under way still
                 kind, left = self._answer(END_LIMIT + 2 * grace)
@@ -92,7 +94,17 @@ class Keeper:
             self.kill()
             raise
         if left:
-            raise HarnessError(f"processes that cannot be ended: {', '.join(left)}")
+            raise HarnessError(f"processes that cannot be ended: {', '.join(map(str, left))}")
+
+    def last_word(self) -> str:
+        """How the agent or the keeper itself ended, once ``connection`` is readable without a question."""
+        try:
+            kind, status = self._received()
+        except wire.WireClosedError:
+            return f"the keeper process ended: {self.ending()}"
+        if kind != "agent" or type(status) is not int:
+            raise HarnessError(f"the keeper process sent {kind!r} where only the end of its agent is expected")
+        return f"the elastic agent ended: {processes.describe_exit(status)}"
 
     def alive(self) -> bool:
         """Whether the keeper still serves."""
@@ -116,6 +128,7 @@ class Keeper:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.outputs.stop()
         os.close(self.log)
         self.log = -1
 
@@ -123,10 +136,18 @@ class Keeper:
         if not processes.wait_readable([self.connection.fileno()], limit):
             raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
         try:
-            kind, value = wire.receive(self.connection)
+            return self._received()
         except wire.WireClosedError as error:
             raise HarnessError(f"the keeper process ended\n{self._words()}") from error
-        return kind, value
+
+    def _received(self) -> tuple[str, Any]:
+        try:
+            message = wire.receive(self.connection, wire.MESSAGE_LIMIT)
+        except wire.FrameError as error:
+            raise HarnessError(f"the keeper process sent {error}\n{self._words()}") from error
+        if not isinstance(message, list) or len(message) != 2 or not isinstance(message[0], str):
+            raise HarnessError(f"the keeper process sent what is no message of a keeper\n{self._words()}")
+        return message[0], message[1]
 
     def _words(self) -> str:
-        return stacks.read_from(self.log, 0)
+        return self._logged.text()

@@ -1,8 +1,9 @@
 """What runs in each rank: join torch.distributed, set up, then execute one call after the other.
 
 The main thread executes; a daemon thread watches for the end of the controller and answers requests for the rank's
-state. Calls come in over the wire, see ``wire``; a call is ("call", "module:function", payload). The answer is
-("result", value), ("error", RankError), or ("poisoned", RankError) of a rank that ends because its device was lost.
+state. Calls come in over the wire, see ``wire``; a call is ["call", "module:function", payload]. The answer is
+["result", value], ["error", error], or ["poisoned", error] of a rank that ends because its device was lost, with
+``error`` a RankError in plain form. A result that the wire does not carry is an error of the call.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import faulthandler
 import importlib
 import json
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -88,12 +88,12 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
     except (KeyboardInterrupt, wire.WireClosedError):
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
-        wire.send(connection, ("failed", RankError.of(rank, error)))
+        wire.send(connection, ["failed", RankError.of(rank, error).to_plain()])
         # Stay until the controller ends the group: to leave now would look like a crash beside the failure.
         wire.receive_bytes(connection)
         return
     stacks.describe_by(environment)
-    wire.send(connection, ("ready", None))
+    wire.send(connection, ["ready", None])
     _execute_calls(connection, rank, environment, seal_of_calls)
     _finish(environment)
 
@@ -102,21 +102,21 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal:
     """The loop of a rank. Reports of stacks leave out this frame and what is below it, by its name."""
     while True:
         body = wire.receive_bytes(connection)
-        message: tuple[Any, ...] = ()
+        message: list[Any] = []
         raised: BaseException | None = None
         try:
-            message = pickle.loads(body)
+            message = wire.decode(body)
             if message[0] == "quit":
                 return
             with seal:
-                answer = wire.encode(("result", resolve(message[1])(environment, message[2])))
+                answer = wire.encode(["result", resolve(message[1])(environment, message[2])])
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             raised = error
-            answer = wire.encode(("error", RankError.of(rank, error)))
+            answer = wire.encode(["error", RankError.of(rank, error).to_plain()])
         if (fault := _poison(environment, raised)) is not None:
-            wire.send(connection, ("poisoned", RankError.of(rank, fault)))
+            wire.send(connection, ["poisoned", RankError.of(rank, fault).to_plain()])
             os._exit(_POISONED)  # a driver that lost its context may hang in whatever an orderly end asks of it
         connection.sendall(answer)
         del body, message, answer, raised  # an idle rank holds on to no payload
