@@ -32,12 +32,16 @@ def _unreadable(monkeypatch):
         raise occupancy.UnreadableError("these GPUs are not there")
 
     monkeypatch.setattr(leases, "memory_in_use", unreadable)
+    monkeypatch.setattr(leases, "users_of", lambda gpu: [])
 
 
 @pytest.fixture
 def tag():
     """Makes the UUIDs of one test's GPUs its own."""
-    return secrets.token_hex(4)
+    tag = secrets.token_hex(4)
+    yield tag
+    for path in leases.folder().glob(f"GPU-{tag}-*.lock"):  # of holders that were killed
+        path.unlink()
 
 
 def quiet(line: str) -> None:
