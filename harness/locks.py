@@ -170,7 +170,8 @@ def describe_holder(path: Path) -> str:
         return f"pid {pid} of host {host}"
     try:
         process = psutil.Process(pid)
-        command = " ".join(process.cmdline()) or process.name()
+        command = " ".join(" ".join(process.cmdline()).split()) or process.name()
+        command = "".join(character for character in command if character.isprintable())
         stopped = "stopped: " if process.status() == psutil.STATUS_STOPPED else ""
     except psutil.NoSuchProcess:
         return f"a child of pid {pid}, which has ended,"

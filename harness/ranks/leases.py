@@ -232,9 +232,7 @@ def _of_other_users(gpu: GpuInfo) -> list[_User]:
 
 def _list(users: Sequence[_User]) -> str:
     return ", ".join(
-        f"pid {user.pid}, which cannot be seen from here,"
-        if user.name is None
-        else f"pid {user.pid} of user {user.name}"
+        f"pid {user.pid} " + ("(not visible from here)" if user.name is None else f"of user {user.name}")
         for user in users
     )
 
