@@ -111,8 +111,9 @@ class Case:
 
     ``case`` is ``{"type": ..., "fields": {...}}``; ``stacks`` maps a rank to its stack text; ``fault`` is the text of
     a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a kernel hash to ``{"launches": n,
-    "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing`` is in seconds; ``repeat`` is
-    the one command that runs the case again.
+    "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing`` has the ``seconds`` of the case
+    and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the one command that runs the case
+    again.
     """
 
     record: ClassVar[str] = "case"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from harness import machine
+from harness import compiling, machine
 from harness.errors import HarnessError, UsageError
 from harness.ranks import agent, joining, processes, stacks, wire
 from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
@@ -34,6 +34,10 @@ _REAPED = "ended (reaped by its agent)"
 _KILLED = processes.describe_exit(signal.SIGKILL)
 _ANSWERS = ("result", "error", "poisoned", "ready", "failed")
 _REASON_LIMIT = 500
+# Seconds of compilation that one call may have beside its deadline, and how often it is looked for. A single one is
+# bounded by compile_once already: by COMPILE_LIMIT, and by twice that for the wait for another process.
+_COMPILE_LIMIT = 600.0
+_COMPILE_LAP = 0.25
 
 
 @dataclass
@@ -48,6 +52,7 @@ class _Member:
     output: int
     dump: int
     state: int
+    compiling: int
     written: Output
 
     def tail(self) -> str:
@@ -55,7 +60,7 @@ class _Member:
 
     def close(self) -> None:
         self.connection.close()
-        for descriptor in (self.pidfd, self.output, self.dump, self.state):
+        for descriptor in (self.pidfd, self.output, self.dump, self.state, self.compiling):
             os.close(descriptor)
 
 
@@ -123,11 +128,17 @@ class Generation:
             raise
 
     @property
+    def compile_seconds(self) -> float:
+        """Seconds of the last call in which at least one rank compiled."""
+        return self._meter.seconds
+
+    @property
     def pids(self) -> tuple[int, ...]:
         return tuple(member.pid for _, member in sorted(self._members.items()))
 
     def call(self, frame: bytes, deadline: float) -> list[Any]:
         """One exchange: ``frame`` to every rank, results in rank order. Ends the generation where it must."""
+        self._meter.reset()
         limit = time.monotonic() + deadline
         for member in self._members.values():
             member.written.mark()
@@ -147,6 +158,7 @@ class Generation:
         if answers.exits and not answers.poisoned:
             self._crashed(answers)
         if answers.waiting and not answers.errors:
+            self._meter.check()
             texts = self._stacks(self._members)
             output = self._output()
             self.end()
@@ -241,16 +253,20 @@ class Generation:
         rank, pid, connection = joined.rank, joined.pid, joined.connection
         connection.setblocking(False)
         output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
-        wire.send_descriptors(connection, [output, dump, state, *self._hold])
+        compiles = compiling.memory_file()
+        wire.send_descriptors(connection, [output, dump, state, compiles, *self._hold])
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
         written = self._keeper.outputs.add(output)
-        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state, written)
+        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state, compiles, written)
         self._watch(connection.fileno(), ("wire", rank))
         self._watch(pidfd, ("exit", rank))
 
     def _set_up(self, frame: bytes, limit: float, seconds: float) -> None:
         answers = _Round(set(self._members))
+        self._meter = compiling.Meter(
+            [member.compiling for _, member in sorted(self._members.items())], most=_COMPILE_LIMIT
+        )
         self._send(frame, limit, answers)
         self._gather(answers, limit)
         if answers.cut_off:
@@ -298,17 +314,20 @@ class Generation:
     def _gather(self, answers: _Round, limit: float) -> None:
         """Take answers until all are there, a rank died or was cut off, the limit passed, or the grace after an error.
 
+        Time in which a rank compiles, or waits for a compilation, moves the limit, up to _COMPILE_LIMIT in all.
+
         The grace ends early when the ranks that have not answered use no CPU at all, except on GPUs, for which a rank
         may wait asleep. That decides no verdict: it is a RankFailure by the error that is there, only sooner.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits and not answers.cut_off:
-            seconds = limit - time.monotonic()
+            limit += self._meter.lap()
+            seconds = min(limit - time.monotonic(), _COMPILE_LAP)
             if seconds <= 0:
                 return
             failed_before = bool(answers.errors)
             if answers.errors:
-                seconds = min(seconds, _IDLE_WINDOW)
+                seconds = min(limit - time.monotonic(), _IDLE_WINDOW)
                 before = self._cpu_ticks(answers.waiting)
             events = self._poll.poll(seconds)
             for descriptor, _ in events:

@@ -114,10 +114,12 @@ class RankGroup:
     def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]:
         """Run ``target`` (``"module:function"``) as ``function(env, payload)`` on every rank; results in rank order.
 
-        ``deadline``: seconds for the whole call, the wait for compilers included, the start of processes not. Raises
-        RankFailure, RankHang, RankCrash or RankCutOff for what the ranks did; the next call runs on a fresh group where
-        needed. Payload and results are plain data, see ``wire``: TypeError or FrameError for another payload, and a
-        RankFailure for another result. Whatever broke the start of the group is raised again by every later call.
+        ``deadline``: seconds for the whole call. The start of processes does not count, nor does time in which a rank
+        compiles or waits for a compilation (Triton's, or numba's in the emulator), which has limits of its own:
+        HarnessError says so when these pass. Raises RankFailure, RankHang, RankCrash or RankCutOff for what the ranks
+        did; the next call runs on a fresh group where needed. Payload and results are plain data, see ``wire``:
+        TypeError or FrameError for another payload, and a RankFailure for another result. Whatever broke the start of
+        the group is raised again by every later call.
         """
         frame = wire.encode(["call", target, payload])
         generation = self._started()
@@ -132,6 +134,12 @@ class RankGroup:
     def start(self) -> None:
         """Start the processes now rather than at the first call."""
         self._started()
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds of the last call in which at least one rank compiled: they did not count against its deadline."""
+        generation = self._running.generation
+        return 0.0 if generation is None else generation.compile_seconds
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+from harness import compiling
 from harness.errors import KernelFault
 from harness.ranks import agent, joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
@@ -35,12 +36,13 @@ def main(spec: agent.Spec) -> None:
     try:
         _prepare_process()
         connection = joining.join(spec.channel, rank)
-        # Those after the third are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
-        output, dump, state, *_ = wire.receive_descriptors(connection, 3 + spec.held)
+        # Those after the fourth are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
+        output, dump, state, compiles, *_ = wire.receive_descriptors(connection, 4 + spec.held)
         os.dup2(output, 1)
         os.dup2(output, 2)
         faulthandler.enable(file=2, all_threads=True)
         stacks.register(dump)
+        compiling.report_to(compiles)
         _watch(connection, spec.controller, state)
         _serve(connection, rank, spec)
     except KeyboardInterrupt:
