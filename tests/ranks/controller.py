@@ -1,6 +1,7 @@
 """A controller of its own for the tests of what is left behind: ``python -m tests.ranks.controller MODE``.
 
-Prints the run id and the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or ``idle``.
+Prints the run id and the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or
+``idle``.
 """
 
 from __future__ import annotations
