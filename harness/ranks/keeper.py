@@ -37,7 +37,7 @@ def main(descriptor: int, controller: int, private: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
     connection = socket.socket(fileno=descriptor)
-    wire.send(connection, ("network", network.enter() if private else ""))
+    wire.send(connection, ["network", network.enter() if private else ""])
     keeper = _Keeper(connection, controller)
     try:
         keeper.serve()
