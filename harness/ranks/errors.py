@@ -12,6 +12,8 @@ import traceback as traceback_module
 from collections.abc import Mapping
 from typing import Any
 
+from harness import machine
+
 _LOOP = "harness/ranks/worker.py"
 
 
@@ -48,7 +50,8 @@ class RankError(Exception):
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> RankError:
-        """The exception ``error`` of rank ``rank`` as data."""
+        """The exception ``error`` of rank ``rank`` as data; a MachineError where ``harness.machine`` makes it one."""
+        error = machine.explained(error) if isinstance(error, Exception) else error
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.endswith(_LOOP):
             trace = trace.tb_next  # the frames of a rank's own loop say nothing
