@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness import machine
 from harness.ranks import wire
 from harness.text import TEXT_LIMIT, clipped, message_of, repr_of, traceback_of
 
@@ -56,7 +57,8 @@ class RankError(Exception):
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> RankError:
-        """The exception ``error`` of rank ``rank`` as data."""
+        """The exception ``error`` of rank ``rank`` as data; a MachineError where ``harness.machine`` makes it one."""
+        error = machine.explained(error) if isinstance(error, Exception) else error
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.endswith(_LOOP):
             trace = trace.tb_next  # the frames of a rank's own loop say nothing
