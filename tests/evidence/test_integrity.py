@@ -1,6 +1,7 @@
 """Whatever is done to the lines of a file is reported; and what is in order, but contradicts itself, is too."""
 
 import dataclasses
+import hashlib
 import json
 
 import pytest
@@ -29,6 +30,15 @@ def test_an_untouched_run_has_no_problem(tmp_path):
     assert problems_of(tmp_path, samples.green()) == []
     assert problems_of(tmp_path, samples.red()) == []
     assert problems_of(tmp_path, samples.on_gpus()) == []
+
+
+def test_anybody_can_check_the_chain(tmp_path):
+    """The recipe of docs/evidence.md, which uses nothing of ours."""
+    value = hashlib.sha256(f"{samples.RUN} ".encode()).hexdigest()
+    for line in samples.write(tmp_path / "evidence.jsonl", samples.red()).read_bytes().splitlines(keepends=True):
+        body, _, stated = line.rpartition(b',"chain":"')
+        value = hashlib.sha256(value.encode() + body + b"}").hexdigest()
+        assert stated == value.encode() + b'"}\n'
 
 
 @pytest.mark.parametrize("number", range(COUNT - 1))  # without its last line a run has not ended: another gap
