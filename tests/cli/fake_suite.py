@@ -32,7 +32,11 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
-    config.store = Store(config.getoption("--evidence"))
+    config.store = Store(config.getoption("--evidence"), samples.RUN)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: "put" not in item.name)  # in the order of the plan
 
 
 def pytest_collection_finish(session):
@@ -95,10 +99,10 @@ def pytest_sessionfinish(session, exitstatus):
 """
 
 TESTS = """
-def test_put():
-    pass
+import pytest
 
-def test_add():
+@pytest.mark.parametrize("dtype", ["{dtype}"])
+def test_{op}(dtype):
     pass
 """
 
@@ -108,7 +112,9 @@ def make_suite(folder: Path) -> Path:
     for name in ("conformance", "fixtures"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
-    (folder / "conformance" / "test_fake.py").write_text(TESTS)
+    for kind, op, dtype in (("rma", "put", "fp16"), ("atomics", "add", "int32")):  # the node ids of samples.plan()
+        (folder / "conformance" / kind).mkdir()
+        (folder / "conformance" / kind / f"test_{op}.py").write_text(TESTS.format(op=op, dtype=dtype))
     (folder / "fixtures" / "plugin.py").write_text(PLUGIN)
     return folder
 
