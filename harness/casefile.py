@@ -60,8 +60,8 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def case_in(plain: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The case of a record, ``{"type": TEXT, "fields": {NAME: VALUE}}``; a value is a number, text, true, false, null or
-    a list of those. UsageError when that is not what it holds."""
+    """The case of a record: ``{"type": TEXT, "fields": {NAME: VALUE}}``, where a value is a scalar or a list of such.
+    UsageError when that is not what it holds."""
     case = plain.get("case")
     if not isinstance(case, dict) or set(case) != {"type", "fields"}:
         raise UsageError(f"{path} holds no case record: 'case' must be an object with 'type' and 'fields'")

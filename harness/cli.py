@@ -181,7 +181,6 @@ def replay(case: str, evidence: Path | None, output: Path | None) -> int:
     from harness.commands.replay import find_case, run_again
 
     found = find_case(case, evidence)
-    click.echo(printable(f"Case {found.record['id']} of {found.source}"))
     request = found.request
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     return run_again(found, output)

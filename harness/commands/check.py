@@ -115,7 +115,8 @@ def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
     passed = sum(result.verdict is Verdict.PASS for result in results.values())
     console.print(
         f"\n{passed} of {len(results) + len(left)} selected requirements passed."
-        f" The rest of the suite was not run, so nothing is certified."
+        f" The rest of the suite was not run, so nothing is certified.",
+        soft_wrap=True,
     )
     return 0 if evidence.verdict() is Verdict.PASS and not left else 1
 

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from harness import casefile, runs
 from harness.commands.certify import LOG, stop_signals
+from harness.commands.output import printable
 from harness.commands.preflight import Request, check_request
 from harness.commands.suite import Suite, child_environment, conformance_folder, pytest_command, refusal
 from harness.errors import UsageError
@@ -78,22 +79,25 @@ def run_again(replay: Replay, output: Path | None = None) -> int:
             (folder / LOG).open("rb") as log,
         ):
             while (status := suite.poll()) is None and stop.signal is None:
-                if evidence.exists() and evidence.stat().st_size:  # collected: no longer to be told in one line
-                    _copy(log)
+                if evidence.exists() and evidence.stat().st_size:  # collected: what is refused is refused before
+                    _show(log, replay)
                 time.sleep(0.05)
             if stop.signal is not None:
                 suite.stop(hurry=stop.again)
             suite.join()
             if status == 4:
                 raise UsageError(f"{replay.source}: {refusal(suite.tail)}")
-            _copy(log)
+            _show(log, replay)
     if stop.signal is not None:
         return 128 + stop.signal
     return 0 if status == 0 else 1
 
 
-def _copy(log: BinaryIO) -> None:
+def _show(log: BinaryIO, replay: Replay) -> None:
+    """Copy what is new in the log to stdout, after a line that says which case of which run this is."""
     if sys.stdout is not None:
+        if log.tell() == 0:
+            sys.stdout.write(f"Case {replay.record['id']} of {printable(str(replay.source))}\n")
         sys.stdout.write(log.read().decode("utf-8", "replace"))
         sys.stdout.flush()
 
@@ -125,8 +129,8 @@ def _in_file(path: Path, evidence: Path | None) -> Replay:
 
 
 def _in_runs(name: str, places: Sequence[Path]) -> Replay:
-    """The case from the first of these evidence files that has it. A file that cannot be read is passed over where there
-    are others."""
+    """The case from the first of these evidence files that has it. Unreadable files are passed over where there are
+    others."""
     problem = ""
     for place in places:
         try:
