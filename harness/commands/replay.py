@@ -95,10 +95,11 @@ def run_again(replay: Replay, output: Path | None = None) -> int:
 
 def _show(log: BinaryIO, replay: Replay) -> None:
     """Copy what is new in the log to stdout, after a line that says which case of which run this is."""
-    if sys.stdout is not None:
-        if log.tell() == 0:
+    first, content = log.tell() == 0, log.read()
+    if sys.stdout is not None and content:
+        if first:
             sys.stdout.write(f"Case {replay.record['id']} of {printable(str(replay.source))}\n")
-        sys.stdout.write(log.read().decode("utf-8", "replace"))
+        sys.stdout.write(content.decode("utf-8", "replace"))
         sys.stdout.flush()
 
 

@@ -47,7 +47,7 @@ def pytest_configure(config):
 
 def pytest_collection_finish(session):
     option = session.config.getoption
-    if FAKE == "no-plan":
+    if FAKE == "no-plan" or not session.items:
         return
     plan = samples.plan()
     if getattr(session.config.option, "requirement", None):

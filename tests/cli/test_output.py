@@ -1,4 +1,4 @@
-"""Where writing fails: a closed pipe, an ASCII stdout, a full disk, a folder that is gone, a folder that another run uses."""
+"""Where writing fails: a closed pipe, an ASCII stdout, a full disk, a folder that is gone, or that another run uses."""
 
 import os
 import resource
@@ -85,7 +85,7 @@ def test_reports_that_cannot_be_written_are_named_and_the_table_is_printed(suite
         text=True,
         timeout=60,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),  # noqa: PLW1509 - no threads here
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
     )
     assert done.returncode == 1
     assert [line.rpartition(": ")[2] for line in done.stderr.splitlines()] == ["File too large"] * 2

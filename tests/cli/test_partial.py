@@ -103,5 +103,7 @@ def test_check_runs_what_is_named_and_says_that_it_certifies_nothing(suite, tmp_
     assert "1 of 2 selected requirements passed" in failed.stdout
     unknown = fake_suite.run(suite, tmp_path, "check", "atomic_ad")
     assert unknown.returncode == 2
-    assert unknown.stderr.startswith("iris-harness: no requirement, public name or test is called 'atomic_ad': near are")
+    assert unknown.stderr.startswith(
+        "iris-harness: no requirement, public name or test is called 'atomic_ad': near are"
+    )
     assert "atomic_add" in unknown.stderr
