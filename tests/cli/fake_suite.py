@@ -102,6 +102,8 @@ def pytest_runtest_call(item):
 
 
 def pytest_sessionfinish(session, exitstatus):
+    if not session.items:
+        return
     status = 1 if FAKE.endswith("fail") else int(exitstatus)
     session.exitstatus = status
     if FAKE == "internal":
