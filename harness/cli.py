@@ -8,11 +8,13 @@ quick.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.commands.output import lenient, printable
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from harness.evidence import Evidence
 
 REPORT, JUNIT = "report.html", "junit.xml"
+PARTIAL = 3
+"""Exit status of a run in which everything passed, but which left requirements out."""
+
+_NAMED = 3
 _PATH = click.Path(path_type=Path)
 
 
@@ -41,6 +47,7 @@ def cli() -> None:
 @click.option("--output", type=_PATH, default=None, help="Where evidence and reports go.  [default: out/certify]")
 @click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
 @click.option("--seed", type=int, default=None, help="Seed of what is drawn.  [default: the profile's]")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failure; the rest is reported as not run.")
 def certify(
     device: str,
     arch: str | None,
@@ -51,27 +58,94 @@ def certify(
     output: Path | None,
     implementation: str,
     seed: int | None,
+    fail_fast: bool,
 ) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
-    Exit status 0 only if every planned requirement ran and passed, 1 if not, 2 if the request was wrong, 130 if
-    interrupted.
+    Always the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it.
+
+    \b
+    Exit status: 0  every requirement that this device can run ran and passed
+                 1  one failed, could not be checked or did not run, or a report could not be written
+                 2  the request was wrong
+                 3  all that ran passed, but the run is partial: it left out requirements, which are named
+                 130, 143  stopped by Ctrl-C or SIGTERM
     """
     from harness.commands import preflight
 
     request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode, ranks_per_gpu)
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
-    output = output or Path("out", "certify")
-    preflight.check_output(output)
+    output = _output(output or Path("out", "certify"), REPORT, JUNIT)
 
+    from harness import runs
+    from harness.commands.certify import run_suite, set_aside
+
+    console = _console()
+    with runs.claimed(output):
+        set_aside(output / runs.EVIDENCE)
+        runs.note(output / runs.EVIDENCE)
+        outcome = run_suite(request, output, console, *(["-x"] if fail_fast else []))
+        _refused(outcome)
+        return _conclude(outcome, output, console, _publish)
+
+
+@cli.command(short_help="Run one op or requirement quickly.")
+@click.argument("name")
+@click.option("--device", default="emulated", show_default=True, help="emulated, rocm or cuda.")
+@click.option("--arch", default=None, help="gfx942, gfx950 or sm_90.  [default: the device's first]")
+@click.option("--emulator-mode", default="fast", show_default=True, help="fast, check, race, trace or weak[:SEED].")
+@click.option("--ranks", default="2", show_default=True, help="Ranks, or several world sizes as in 2,4.")
+@click.option("--ranks-per-gpu", type=int, default=1, show_default=True, help="Ranks that share a GPU.")
+@click.option("--profile", default="ci", show_default=True, help="As for certify.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--output", type=_PATH, default=Path("out", "check"), show_default=True, help="Where evidence goes.")
+@click.option("--implementation", default="iris_under_test", show_default=True, help="The package under test.")
+def check(
+    name: str,
+    device: str,
+    arch: str | None,
+    emulator_mode: str,
+    ranks: str,
+    ranks_per_gpu: int,
+    profile: str,
+    seed: int,
+    output: Path,
+    implementation: str,
+) -> int:
+    """Run what NAME means, print each verdict as it comes, and stop at the first failure.
+
+    NAME is a requirement (RMA-PUT-001), the beginning of several (RMA-PUT, RMA), a public name (IrisDeviceCtx.put, or
+    put for all of that name), or a test (test_put). Evidence of an earlier check in the same folder is replaced.
+
+    Exit status 0 if everything selected ran and passed, 1 if not, 2 if the request was wrong, 130 if interrupted. It
+    certifies nothing: the rest of the suite did not run.
+    """
+    from harness.commands import check as command
+    from harness.commands import preflight
+
+    selection = command.select(name)
+    request = preflight.check_request(device, arch, ranks, profile, implementation, seed, emulator_mode, ranks_per_gpu)
+    preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    output = _output(output)
+
+    from harness import runs
     from harness.commands.certify import run_suite
 
     console = _console()
-    outcome = run_suite(request, output, console)
-    _point_latest_at(output)
-    if outcome.status == 4 and not outcome.evidence.exists():
-        raise UsageError(_last_error(outcome.tail))
-    return _conclude(outcome, output, console)
+    evidence = output / runs.EVIDENCE
+    with runs.claimed(output):
+        evidence.unlink(missing_ok=True)
+        runs.note(evidence)
+        console.print(printable(selection.summary()), markup=False, soft_wrap=True)
+        verdicts = command.Verdicts(evidence, console)
+        options = selection.options()
+        outcome = run_suite(request, output, console, *options, targets=selection.targets, look=verdicts.look)
+        _refused(outcome)
+
+        def conclude(found: Evidence, folder: Path, console: Console) -> int:
+            return command.conclude(found, selection, console)
+
+        return _conclude(outcome, output, console, conclude)
 
 
 @cli.command(short_help="Say what this machine can run.")
@@ -93,19 +167,23 @@ def doctor(as_json: bool) -> int:
 
 @cli.command(short_help="Run one recorded case again.")
 @click.argument("case")
-@click.option("--evidence", type=_PATH, default=None, help="The run's evidence.  [default: out/latest/evidence.jsonl]")
-def replay(case: str, evidence: Path | None) -> int:
+@click.option("--evidence", type=_PATH, default=None, help="The run's evidence.  [default: the newest run that has it]")
+@click.option("--output", type=_PATH, default=None, help="Where its record goes.  [default: out/replay/ID]")
+def replay(case: str, evidence: Path | None, output: Path | None) -> int:
     """Run one case again: CASE is its id, a beginning of it, or a file with its record.
 
-    Exit status 0 if it passes now, 1 if not, 2 if there is no such case.
+    An id is looked for in the newest runs of certify, check and pytest, wherever their output went. Only tests of the
+    suite are run, whatever a file names.
+
+    Exit status 0 if it passes now, 1 if not, 2 if there is no such case, 130 if interrupted.
     """
     from harness.commands import preflight
     from harness.commands.replay import find_case, run_again
 
     found = find_case(case, evidence)
-    asked = found.request
-    preflight.check_software(asked.device, asked.arch, asked.ranks, asked.ranks_per_gpu)
-    return 0 if run_again(found) == 0 else 1
+    request = found.request
+    preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    return run_again(found, output)
 
 
 @cli.command(short_help="Write the reports of a run again.")
@@ -113,13 +191,10 @@ def replay(case: str, evidence: Path | None) -> int:
 @click.option("--output", type=_PATH, default=None, help="Where the reports go.  [default: beside the evidence]")
 def report(evidence: Path, output: Path | None) -> int:
     """Write report.html and junit.xml again from EVIDENCE, and print the table. Exit status as of certify."""
-    from harness.commands import preflight
     from harness.evidence import read
 
     found = read(evidence)
-    output = output or evidence.parent
-    preflight.check_output(output)
-    return _publish(found, output, _console())
+    return _publish(found, _output(output or evidence.parent, REPORT, JUNIT), _console())
 
 
 @cli.command(short_help="Public names by device, with their verdicts.")
@@ -172,35 +247,71 @@ def bench(op: str, output: Path, tune: Path | None, **options: Any) -> int:
     Exit status 0 only if every cell ran and every output was right, 1 if not, 2 if the request was wrong, 130 if
     interrupted.
     """
+    from harness import runs
     from harness.commands import bench as command
-    from harness.commands import preflight
 
     requests = command.check_requests(op, tune=tune, **options)
-    preflight.check_output(output)
+    output = _output(output)
     console = _console()
-    results = command.run(requests, output, console, tune)
-    return command.conclude(results, output, console, tune)
+    with runs.claimed(output):
+        results = command.run(requests, output, console, tune)
+        return command.conclude(results, output, console, tune)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with its status: usage errors are one line on stderr and status 2."""
+    """Run the command line and exit with its status. Usage errors are one line on stderr and status 2; what the system
+    refused is one line and status 1."""
+    with lenient() as streams:
+        status = _status(arguments)
+        if (reason := streams.lost()) is not None:
+            _say(f"stdout could not be written: {reason}")
+            status = status or 1
+    sys.exit(status)
+
+
+def _status(arguments: list[str] | None) -> int:
     try:
         status: Any = cli.main(arguments, prog_name="iris-harness", standalone_mode=False)
     except UsageError as error:
-        _fail(str(error))
+        return _say(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        sys.exit(2)
+        return 2
     except click.ClickException as error:
-        _fail(f"{error.format_message()} (iris-harness --help lists what there is)")
+        return _say(f"{error.format_message()} (iris-harness --help lists what there is)")
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    sys.exit(status if isinstance(status, int) else 0)
+        return 130
+    except OSError as error:
+        _say(f"the run could not go on: {_reason(error)}")
+        return 1
+    return status if isinstance(status, int) else 0
 
 
-def _fail(message: str) -> None:
-    click.echo(f"iris-harness: {' '.join(message.split())}", err=True)
-    sys.exit(2)
+def _say(message: str) -> int:
+    """One line on stderr; gives the exit status of a wrong request."""
+    click.echo(f"iris-harness: {printable(' '.join(message.split()))}", err=True)
+    return 2
+
+
+def _reason(error: OSError) -> str:
+    names = " to ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    return f"{names}: {error.strerror}" if names else str(error.strerror or error)
+
+
+def _output(folder: Path, *files: str) -> Path:
+    """The folder, created, as an absolute path: the current folder may be removed while a run goes on."""
+    from harness.commands import preflight
+
+    preflight.check_output(folder, files)
+    return folder.absolute()
+
+
+def _refused(outcome: Outcome) -> None:
+    """UsageError where the suite refused its options before it began."""
+    if outcome.status == 4 and not (outcome.evidence.exists() and outcome.evidence.stat().st_size):
+        from harness.commands.suite import refusal
+
+        raise UsageError(refusal(outcome.tail))
 
 
 def _console() -> Console:
@@ -209,56 +320,65 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def _conclude(outcome: Outcome, output: Path, console: Console) -> int:
+def _conclude(
+    outcome: Outcome, output: Path, console: Console, publish: Callable[[Evidence, Path, Console], int]
+) -> int:
     """Publish whatever evidence there is, say how the run ended where it did not end well, and give the exit status."""
     from harness.evidence import read
 
     status, ending = 1, outcome.ending
     if outcome.evidence.exists():
         evidence = read(outcome.evidence)
-        status = _publish(evidence, output, console)
+        status = publish(evidence, output, console)
         if not evidence.ends and ending is None:
             ending = f"ended before its evidence was complete (exit status {outcome.status})"
     else:
         console.print("The suite left no evidence, so nothing is certified.", style="bold red")
         ending = ending or f"ended with exit status {outcome.status}"
+    if outcome.log_problem is not None:
+        _say(f"{output / 'pytest.log'} is not whole: {outcome.log_problem}")
     if outcome.stopped is not None:
         console.print("Stopped before the end; the evidence so far is kept.", style="yellow")
         return 128 + outcome.stopped
     if ending is not None:
         console.print(f"\nThe suite {ending}. Its last lines, of {output / 'pytest.log'}:", markup=False)
         for line in outcome.tail:
-            console.print(f"  {line}", markup=False, style="dim")
+            console.print(f"  {printable(line)}", markup=False, style="dim")
         return 1
-    return max(status, outcome.status)
+    return 1 if outcome.status else status
 
 
 def _publish(evidence: Evidence, output: Path, console: Console) -> int:
-    """Print the table, write the files, name the report; 0 only for a pass."""
+    """Write the files, print the table, name the report. 0 only for a pass of everything, 3 for one of a part."""
     from harness.evidence import Verdict
     from reports import print_table, view_of, write_html, write_junit
 
+    # Files first: printing may fail, or be stopped by whoever reads.
+    written = _written(write_html, evidence, output / REPORT)
+    written = _written(write_junit, evidence, output / JUNIT) and written
     print_table(view_of(evidence), console)
-    write_html(evidence, output / REPORT)
-    write_junit(evidence, output / JUNIT)
-    console.print(f"\nReport: {(output / REPORT).resolve()}", markup=False, soft_wrap=True)
-    return 0 if evidence.verdict() is Verdict.PASS else 1
+    if written:
+        console.print(f"\nReport: {(output / REPORT).absolute()}", markup=False, soft_wrap=True)
+    missing = evidence.missing()
+    if missing:
+        more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        _say(f"partial: left out are {'; '.join(missing[:_NAMED])}{more}")
+    if evidence.verdict() is not Verdict.PASS or not written:
+        return 1
+    return PARTIAL if missing else 0
 
 
-def _last_error(tail: tuple[str, ...]) -> str:
-    errors = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]
-    return errors[-1] if errors else "the suite refused its options: see pytest.log in the output directory"
-
-
-def _point_latest_at(output: Path) -> None:
-    """``out/latest`` leads to the newest run below ``out``, so that ``replay`` finds it without being told."""
-    latest = Path("out", "latest")
-    target = output.resolve()
-    if target.parent == latest.parent.resolve() and target.name != latest.name:
-        if latest.is_symlink():
-            latest.unlink()
-        if not latest.exists():
-            latest.symlink_to(target.name, target_is_directory=True)
+def _written(write: Callable[[Evidence, Path], None], evidence: Evidence, path: Path) -> bool:
+    """Whether the report was written; where not, one line says why. The one that lay there then stays."""
+    try:
+        write(evidence, path)
+    except UsageError as error:
+        _say(str(error))
+    except OSError as error:
+        _say(f"{path} could not be written: {error.strerror or error}")
+    else:
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -2,9 +2,14 @@
 emulator has, the corpus met, and tests check at their edges."""
 
 import os
+import tempfile
 
 
 def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # xdist's workers inherit it: runs of tests are no newest runs of the user's
+        folder = tempfile.TemporaryDirectory(prefix="iris-harness-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ["XDG_STATE_HOME"] = folder.name
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,8 @@ class Request:
     """What a run is asked to do: the options that are handed to the suite.
 
     ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the emulated device's;
-    ``ranks_per_gpu``: at most so many ranks share a GPU.
+    ``ranks_per_gpu``: at most so many ranks share a GPU. ``deadline``: seconds after which a case counts as hung; None
+    for the suite's own.
     """
 
     device: str
@@ -37,6 +39,7 @@ class Request:
     seed: int | None = None
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    deadline: float | None = None
 
     def options(self) -> list[str]:
         """The same as options of the pytest plugin."""
@@ -45,6 +48,7 @@ class Request:
         options += ["--profile", self.profile, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
+        options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
 
@@ -88,8 +92,9 @@ def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_pe
     machine.check(max(ranks, default=4))
 
 
-def check_output(folder: Path) -> None:
-    """Create ``folder`` and write a file into it. Raises UsageError when that cannot be done."""
+def check_output(folder: Path, files: Sequence[str] = ()) -> None:
+    """Create ``folder`` and write a file into it. Raises UsageError when that cannot be done, or when one of ``files``
+    lies in it and is not a regular file: a symbolic link is not followed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -97,6 +102,12 @@ def check_output(folder: Path) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"cannot write into {folder} ({reason}): name another --output directory") from error
+    for path in (folder / name for name in files):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            kind = "a symbolic link" if path.is_symlink() else "not a regular file"
+            raise UsageError(
+                f"{path} is {kind} and would have to be replaced: remove it, or name another --output directory"
+            )
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -4,98 +4,210 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from harness import casefile, runs
+from harness.commands.certify import LOG, stop_signals
+from harness.commands.output import printable
 from harness.commands.preflight import Request, check_request
-from harness.commands.suite import child_environment, pytest_command
+from harness.commands.suite import Suite, child_environment, conformance_folder, pytest_command, refusal
 from harness.errors import UsageError
-from harness.evidence import Evidence, read
+from harness.evidence import Case, Evidence, read
 from harness.evidence.records import to_json
+from harness.files import write_whole
 
-LATEST = Path("out", "latest", "evidence.jsonl")
 REPLAYS = Path("out", "replay")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A case to run again: its pytest node, its record as plain data, and how its run was asked for."""
+    """A case to run again: its pytest node, its checked record as plain data, the request of its run, and the file in
+    which it was found."""
 
     nodeid: str
     record: Mapping[str, Any]
     request: Request
+    source: Path
 
 
 def find_case(name: str, evidence: Path | None) -> Replay:
-    """The case that ``name`` means: a file with its record (or just its ``nodeid`` and ``case``), or an id in the
-    evidence.
+    """The case that ``name`` means: a file with its record (or just its ``nodeid`` and ``case``), or an id, or the
+    beginning of one, in ``evidence`` or else in the newest run that has it.
 
-    Options are those of the recorded run; for a file, of the evidence that it lies beside. Raises UsageError when
-    there is no such case, or when a beginning of an id fits several.
+    Options are those of the recorded run: as the file says, else the evidence next to it. Raises UsageError when there
+    is no such case, when a beginning fits several, and for a record that the suite did not write.
     """
     path = Path(name)
-    if path.is_file():
-        beside = evidence or path.resolve().parent.parent / LATEST.name
-        record = _in_file(path)
-        nodeid = record["nodeid"]
-        return Replay(nodeid, record, _request(nodeid, read(beside) if beside.is_file() else Evidence()))
-    source = evidence or LATEST
-    if not source.is_file():
-        raise UsageError(f"no evidence at {source}: name it with --evidence, or give a file that holds the case")
-    found = read(source)
-    case = found.case(name)
-    if case is None:
-        several = len({entry.id for entry in found.cases if entry.id.startswith(name)})
-        what = f"{several} cases begin with {name!r}" if several else f"there is no case {name!r}"
-        raise UsageError(f"{what} in {source}: the ids stand in report.html and in evidence.jsonl")
-    return Replay(case.nodeid, to_json(case), _request(case.nodeid, found))
+    if path.exists() and not path.is_dir():
+        return _in_file(path, evidence)
+    if path.parent.name == casefile.FOLDER and casefile.ID.fullmatch(path.stem):  # of a case that passed
+        return _in_runs(path.stem, sorted(path.parent.parent.glob("evidence*.jsonl"), reverse=True))
+    if evidence is not None:
+        return _in_runs(name, [evidence])
+    return _in_runs(name, runs.recent())
 
 
-def run_again(replay: Replay) -> int:
-    """Run just that case; pytest's output goes to this process's own. The result is pytest's exit status.
+def run_again(replay: Replay, output: Path | None = None) -> int:
+    """Run just that case and copy pytest's output to stdout. The result is 0 if it passed, 128 + N if signal N stopped
+    the run, else 1.
 
-    Record and evidence stay in ``out/replay/ID``, since the command that pytest prints for repeating the case names
-    them. Raises UsageError when they cannot be written.
+    Record, evidence and log stay in ``output``, by default ``out/replay/ID``, or a new folder for temporary files
+    where that cannot be written. UsageError when the suite does not have the test, or cannot run it as it is asked.
     """
-    folder = REPLAYS / (str(replay.record.get("id") or "case"))
-    record, evidence = folder / "case.json", folder / "evidence.jsonl"
+    folder = _folder(replay, output)
+    with runs.claimed(folder):
+        record, evidence = folder / "case.json", folder / runs.EVIDENCE
+        try:
+            evidence.unlink(missing_ok=True)
+            write_whole(record, json.dumps(replay.record))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write into {folder} ({error.strerror}): name another --output directory"
+            ) from error
+        options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
+        options += ["--color=yes"] if sys.stdout is not None and sys.stdout.isatty() else []
+        environment = child_environment(replay.request.implementation)
+        with (
+            stop_signals() as stop,
+            Suite(pytest_command([replay.nodeid], *options), folder / LOG, environment) as suite,
+            (folder / LOG).open("rb") as log,
+        ):
+            while (status := suite.poll()) is None and stop.signal is None:
+                if evidence.exists() and evidence.stat().st_size:  # collected: what is refused is refused before
+                    _show(log, replay)
+                time.sleep(0.05)
+            if stop.signal is not None:
+                suite.stop(hurry=stop.again)
+            suite.join()
+            if status == 4:
+                raise UsageError(f"{replay.source}: {refusal(suite.tail)}")
+            _show(log, replay)
+    if stop.signal is not None:
+        return 128 + stop.signal
+    return 0 if status == 0 else 1
+
+
+def _show(log: BinaryIO, replay: Replay) -> None:
+    """Copy what is new in the log to stdout, after a line that says which case of which run this is."""
+    first, content = log.tell() == 0, log.read()
+    if sys.stdout is not None and content:
+        if first:
+            sys.stdout.write(f"Case {replay.record['id']} of {printable(str(replay.source))}\n")
+        sys.stdout.write(content.decode("utf-8", "replace"))
+        sys.stdout.flush()
+
+
+def _folder(replay: Replay, output: Path | None) -> Path:
+    folder = output or REPLAYS / replay.record["id"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        evidence.unlink(missing_ok=True)
-        record.write_text(json.dumps(replay.record), encoding="utf-8")
+        with tempfile.TemporaryFile(dir=folder):
+            return folder.absolute()
     except OSError as error:
-        raise UsageError(
-            f"cannot write into {folder} ({error.strerror}): start from a directory that is yours"
-        ) from error
-    options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
-    return subprocess.run(pytest_command(replay.nodeid, *options), env=child_environment(), check=False).returncode
-
-
-def _in_file(path: Path) -> Mapping[str, Any]:
+        if output is not None:
+            reason = f"cannot write into {folder} ({error.strerror})"
+            raise UsageError(f"{reason}: name another --output directory") from error
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is not one JSON object: it must hold the record of one case") from error
-    if (
-        not isinstance(plain, dict)
-        or not isinstance(plain.get("nodeid"), str)
-        or not isinstance(plain.get("case"), dict)
-    ):
+        return Path(tempfile.mkdtemp(prefix="iris-replay-"))
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder} ({error.strerror}): name an --output directory") from error
+
+
+def _in_file(path: Path, evidence: Path | None) -> Replay:
+    record = casefile.checked(casefile.load(path), path, conformance_folder())
+    beside = evidence or path.absolute().parent.parent / runs.EVIDENCE
+    if "request" in record:
+        request = _request_in(record["request"], record["nodeid"], path)
+    else:
+        request = _request_of(read(beside) if beside.is_file() else Evidence(), record["nodeid"])
+    return Replay(record["nodeid"], record, request, path)
+
+
+def _in_runs(name: str, places: Sequence[Path]) -> Replay:
+    """The case from the first of these evidence files that has it. Unreadable files are passed over where there are
+    others."""
+    problem = ""
+    for place in places:
+        try:
+            evidence = read(place)
+        except UsageError as error:
+            if len(places) == 1:
+                raise
+            problem = f"; {error}"
+            continue
+        fitting = {case.id: case for case in evidence.cases if case.id.startswith(name)}
+        if len(fitting) > 1:
+            raise UsageError(f"{len(fitting)} cases begin with {name!r} in {place}: give more of the id")
+        if fitting:
+            [case] = fitting.values()
+            return _recorded(case, evidence, place)
+    if not places:
         raise UsageError(
-            f"{path} holds no case record: it needs 'nodeid' and 'case', as a line of evidence.jsonl has them"
+            f"there is no case {name!r}: no recent run is known here; name its evidence with --evidence, or a file that"
+            " holds the case"
         )
-    return plain
+    where = str(places[0]) if len(places) == 1 else f"the {len(places)} newest runs, from {places[0]}"
+    raise UsageError(f"there is no case {name!r} in {where}: the ids stand in report.html and evidence.jsonl{problem}")
 
 
-def _request(nodeid: str, evidence: Evidence) -> Request:
+def _recorded(case: Case, evidence: Evidence, place: Path) -> Replay:
+    """From evidence; from the file next to it where there is one, which says more of how the run was asked for."""
+    file = place.parent / casefile.FOLDER / f"{case.id}.json"
+    record = casefile.checked(json.loads(json.dumps(to_json(case))), place, conformance_folder())
+    if file.is_file() and "request" in (saved := casefile.load(file)):
+        return Replay(case.nodeid, record, _request_in(saved["request"], case.nodeid, file), place)
+    return Replay(case.nodeid, record, _request_of(evidence, case.nodeid), place)
+
+
+def _request_of(evidence: Evidence, nodeid: str) -> Request:
     """As the recorded run asked, with the world size of the test alone; the defaults when there is no run record."""
-    own = re.search(r"\branks=(\d+)", nodeid)
+    own = _world(nodeid)
     if not evidence.runs:
-        return check_request("emulated", None, own[1] if own else None, "gate", "iris_under_test")
+        return check_request("emulated", None, own, "gate", "iris_under_test")
     run = evidence.runs[-1]
-    ranks = own[1] if own else ",".join(map(str, run.ranks))
+    ranks = own or ",".join(map(str, run.ranks))
     name = run.implementation["name"]
     return check_request(run.device, run.arch, ranks, run.profile, name, run.seed, run.mode, run.ranks_per_gpu)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "device": (str,), "arch": (str,), "mode": (str,), "profile": (str,), "implementation": (str,),
+    "seed": (int,), "ranks_per_gpu": (int,), "deadline": (int, float),
+}  # fmt: skip
+
+
+def _request_in(plain: Any, nodeid: str, path: Path) -> Request:
+    """The request that a case file holds, every value checked."""
+    if not isinstance(plain, dict):
+        raise UsageError(f"{path}: 'request' must be an object, not {plain!r:.100}")
+    for name, types in _TYPES.items():
+        value = plain.get(name)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise UsageError(f"{path}: {name!r} of its 'request' must be {types[0].__name__}, not {value!r:.100}")
+    ranks = plain.get("ranks")
+    if not isinstance(ranks, list) or not all(type(size) is int for size in ranks):
+        raise UsageError(f"{path}: 'ranks' of its 'request' must be a list of int, not {ranks!r:.100}")
+    if plain["seed"] < 0 or not 0 < plain["deadline"] < 86400:
+        raise UsageError(f"{path}: its 'request' needs a seed from 0 and a deadline in seconds, up to a day")
+    request = check_request(
+        plain["device"],
+        plain["arch"],
+        _world(nodeid) or ",".join(map(str, ranks)),
+        plain["profile"],
+        plain["implementation"],
+        plain["seed"],
+        plain["mode"],
+        plain["ranks_per_gpu"],
+    )
+    return replace(request, deadline=float(plain["deadline"]))
+
+
+def _world(nodeid: str) -> str | None:
+    found = re.search(r"\branks=(\d+)", nodeid)
+    return found[1] if found else None

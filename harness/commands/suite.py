@@ -20,6 +20,7 @@ from typing import IO
 
 import psutil
 
+from harness.casefile import folder_of
 from harness.errors import UsageError
 
 TAIL_LINES = 30
@@ -44,21 +45,55 @@ def conformance_folder() -> Path:
     return Path(places[0]).resolve()
 
 
-def pytest_command(target: str, *options: str) -> list[str]:
-    """The command that runs ``target`` (a node id, or "" for the whole suite) wherever the caller stands."""
+def pytest_command(targets: Sequence[str], *options: str) -> list[str]:
+    """The command that runs ``targets`` (node ids or files; "" is the whole suite) wherever the caller stands.
+
+    It reads the configuration that lies in the suite, and neither that of an enclosing folder nor any conftest.py. Run
+    it in ``child_environment()``.
+    """
     folder = conformance_folder()
-    where = f"{folder.parent}{os.sep}{target}" if target else str(folder)
+    where = [f"{folder.parent}{os.sep}{target}" if target else str(folder) for target in targets]
+    own = ["-c", str(folder / "certify.ini"), f"--rootdir={folder.parent}", "--noconftest"]
     plugins = ["-p", "no:cacheprovider", "-p", "fixtures.plugin"]
-    return [sys.executable, "-m", "pytest", where, f"--rootdir={folder.parent}", *plugins, *options]
+    return [sys.executable, "-m", "pytest", *where, *own, *plugins, *options]
 
 
-def child_environment() -> dict[str, str]:
-    """Ours, with the packages' folder importable (they may be a checkout that is not installed)."""
-    environment = dict(os.environ)
-    root = str(conformance_folder().parent)
-    if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    return environment
+_KEPT = {
+    "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPYCACHEPREFIX", "PYTHONHASHSEED",
+}  # fmt: skip
+"""Variables that say where Python finds and keeps files. Others of Python's change what runs: PYTHONOPTIMIZE drops
+assertions, PYTHONWARNINGS changes what is an error."""
+
+
+def child_environment(implementation: str | None = None) -> dict[str, str]:
+    """Ours, without what would change the suite: pytest's, Hypothesis's and most of Python's variables.
+
+    pytest loads no plugin that happens to be installed. The packages' folder is importable (they may be a checkout
+    that is not installed), and so is ``implementation``, found here; the current folder is not (Python 3.11 or newer).
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or not name.startswith(("PYTEST_", "HYPOTHESIS_", "PYTHON"))
+    }
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    roots = [str(conformance_folder().parent), folder_of(implementation) if implementation else None]
+    added = [root for root in dict.fromkeys(roots) if root and root not in installed]
+    if paths := [*added, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return {
+        **environment,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONIOENCODING": "utf-8:backslashreplace",
+    }
+
+
+def refusal(tail: Sequence[str]) -> str:
+    """The last error of a suite that refused its options, in one line."""
+    errors = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]
+    return errors[-1] if errors else "the suite refused its options: see pytest.log in the output directory"
 
 
 class Suite:
@@ -71,7 +106,9 @@ class Suite:
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self._id = uuid.uuid4().hex
-        self._log: IO[bytes] = log.open("wb")
+        self._log: IO[bytes] = _fresh(log)
+        self.log_problem: str | None = None
+        """Why the log is not whole, if it is not."""
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._process = subprocess.Popen(
             command,
@@ -100,6 +137,10 @@ class Suite:
             time.sleep(0.05)
         self._kill()
 
+    def join(self) -> None:
+        """Wait until the log is whole, after the process has ended."""
+        self._reader.join(timeout=5)
+
     def ending(self) -> str | None:
         """None if it ended as a test run does (status 0 or 1), else a clause that says how it ended."""
         status = self._process.returncode
@@ -117,14 +158,18 @@ class Suite:
     def __exit__(self, *_: object) -> None:
         self._kill()
         self._reader.join(timeout=5)
-        self._log.close()
+        with contextlib.suppress(OSError):
+            self._log.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as stream:
             for line in stream:
-                self._log.write(line)
-                self._log.flush()
+                if self.log_problem is None:
+                    try:
+                        self._log.write(line)
+                    except OSError as error:  # go on reading: the suite would wait for ever with a full pipe
+                        self.log_problem = error.strerror
                 self.tail.append(line.decode("utf-8", "replace").rstrip())
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -151,6 +196,15 @@ def marked_processes(identity: str) -> list[psutil.Process]:
             if process.pid != os.getpid() and process.environ().get(MARK) == identity:
                 found.append(process)
     return found
+
+
+def _fresh(log: Path) -> IO[bytes]:
+    """The log, empty and unbuffered. What lay there is removed, not followed. UsageError if it cannot be created."""
+    try:
+        log.unlink(missing_ok=True)
+        return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb", buffering=0)
+    except OSError as error:
+        raise UsageError(f"cannot write {log} ({error.strerror}): name another --output directory") from error
 
 
 def _end_with_parent() -> None:

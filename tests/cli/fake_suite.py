@@ -16,23 +16,33 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 PLUGIN = """
-import json, os, signal, subprocess, sys, time
+import dataclasses, json, os, pathlib, shutil, signal, subprocess, sys, time
 import pytest
 from harness.evidence import Case, Difference, End, Group, Store, Verdict, read
 from tests.evidence import samples
 
 FAKE = os.environ.get("FAKE", "pass")
+CLEAN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"}
+LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range(5)}
 
 
 def pytest_addoption(parser):
-    for name in ("device", "arch", "ranks", "profile", "implementation", "evidence", "seed", "replay"):
+    for name in ("device", "arch", "ranks", "profile", "implementation", "evidence", "seed", "replay", "deadline"):
         parser.addoption("--" + name)
 
 
 def pytest_configure(config):
+    if FAKE == "chatty":
+        for _ in range(4):
+            os.write(1, b"x" * 60_000 + b"\\n")
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
     config.store = Store(config.getoption("--evidence"), samples.RUN)
+    pathlib.Path("arguments").write_text(" ".join(sys.argv))
+    if os.environ.get("EXPECT_CLEAN"):
+        assert not [name for name in os.environ if name.startswith("PYTEST_") and name not in CLEAN], os.environ
+        assert not sys.flags.optimize
+        assert config.rootpath == pathlib.Path(__file__).parents[1]
 
 
 def pytest_collection_modifyitems(items):
@@ -41,8 +51,12 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     option = session.config.getoption
-    if FAKE == "no-plan":
+    if FAKE == "no-plan" or not session.items:
         return
+    plan = samples.plan()
+    if getattr(session.config.option, "requirement", None):
+        named = session.config.option.requirement
+        plan = dataclasses.replace(plan, groups=tuple(group for group in plan.groups if group.requirement in named))
     session.config.store.append(
         samples.run(
             device=option("--device"),
@@ -53,7 +67,9 @@ def pytest_collection_finish(session):
             implementation={"name": option("--implementation")},
         )
     )
-    session.config.store.append(samples.plan())
+    changes = {"left_out": LEFT_OUT} if "partial" in FAKE else {}
+    changes |= {"not_applicable": {"GPU-1": "needs a GPU"}} if FAKE == "not-applicable" else {}
+    session.config.store.append(dataclasses.replace(plan, **changes))
     session.config.store.append(samples.kernel())
 
 
@@ -66,7 +82,7 @@ def pytest_runtest_call(item):
     requirement = samples.PUT if "put" in item.name else samples.ADD
     group = samples.PUT_GROUP if "put" in item.name else samples.ADD_GROUP
     if item.config.getoption("--replay"):
-        print("replays", json.load(open(item.config.getoption("--replay")))["id"])
+        print("replays", json.loads(pathlib.Path(item.config.getoption("--replay")).read_text())["id"])
     if "add" in item.name:
         if FAKE == "segfault":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -78,7 +94,7 @@ def pytest_runtest_call(item):
                 note.write(str(child.pid))
             os.rename("straggler.part", "straggler")
             time.sleep(600)
-        if FAKE == "fail":
+        if FAKE.endswith("fail"):
             bad = samples.failing_case()
             store.append(bad)
             store.append(Group(group, requirement, Verdict.FAIL, 1, failing_case=bad.id))
@@ -90,12 +106,41 @@ def pytest_runtest_call(item):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    status = 1 if FAKE == "fail" else int(exitstatus)
+    if not session.items:
+        return
+    status = 1 if FAKE.endswith("fail") else int(exitstatus)
     session.exitstatus = status
     if FAKE == "internal":
         raise RuntimeError("planted internal error")
     session.config.store.append(samples.end(status))
     session.config.store.close()
+    if FAKE == "deleted":
+        shutil.rmtree(session.config.store.path.parent)
+"""
+
+SELECTION = """
+from tests.evidence import samples
+
+def pytest_addoption(parser):
+    parser.addoption("--requirement", action="append")
+
+def pytest_collection_modifyitems(config, items):
+    chosen = config.getoption("--requirement") or [samples.PUT, samples.ADD]
+    items[:] = [item for item in items if (samples.PUT if "put" in item.name else samples.ADD) in chosen]
+"""
+
+TABLE = """
+[[requirement]]
+id = "RMA-PUT-001"
+statement = ""
+source = ""
+covers = ["IrisDeviceCtx.put"]
+
+[[requirement]]
+id = "ATOMIC-ADD-001"
+statement = ""
+source = ""
+covers = ["atomic_add", "IrisDeviceCtx.put"]
 """
 
 TESTS = """
@@ -115,7 +160,10 @@ def make_suite(folder: Path) -> Path:
     for kind, op, dtype in (("rma", "put", "fp16"), ("atomics", "add", "int32")):  # the node ids of samples.plan()
         (folder / "conformance" / kind).mkdir()
         (folder / "conformance" / kind / f"test_{op}.py").write_text(TESTS.format(op=op, dtype=dtype))
+    (folder / "conformance" / "certify.ini").write_text((ROOT / "conformance" / "certify.ini").read_text())
+    (folder / "conformance" / "requirements.toml").write_text(TABLE)
     (folder / "fixtures" / "plugin.py").write_text(PLUGIN)
+    (folder / "fixtures" / "selection.py").write_text(SELECTION)
     return folder
 
 
@@ -130,10 +178,14 @@ def command(*arguments: Any) -> list[str]:
 
 
 def run(suite: Path, cwd: Path, *arguments: Any, fake: str = "pass", **extra: str) -> subprocess.CompletedProcess[str]:
+    return run_in(environment(suite, fake, **extra), cwd, *arguments)
+
+
+def run_in(environment: dict[str, str], cwd: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),
         cwd=cwd,
-        env=environment(suite, fake, **extra),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,

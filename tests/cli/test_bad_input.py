@@ -7,9 +7,11 @@ import pytest
 
 from harness.commands import preflight
 from harness.errors import UsageError
-from harness.evidence import Case
 from tests.cli import fake_suite
 from tests.evidence import samples
+
+NODE = "conformance/rma/test_put.py::test_put[ranks=4-dtype=int8]"
+"""A test of the real suite."""
 
 
 def refused(done):
@@ -71,7 +73,7 @@ def test_a_missing_package(tmp_path, package, command):
 
     from harness.evidence.records import to_json
 
-    (tmp_path / "case.json").write_text(json.dumps(to_json(samples.case())))
+    (tmp_path / "case.json").write_text(json.dumps(to_json(samples.case(nodeid=NODE))))
     line = refused(harness(tmp_path, *command, setup=f"sys.modules[{package!r}] = None"))
     assert f"{package} is not installed" in line
     assert f"pip install {package}" in line
@@ -96,7 +98,7 @@ def test_a_triton_inside_the_range(monkeypatch, version):
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["replay", "0123456789abcdef"], "out/latest/evidence.jsonl"),
+        (["replay", "0123456789abcdef"], "--evidence"),
         (["replay", "0123456789abcdef", "--evidence", "evidence.jsonl"], "there is no case '0123456789abcdef'"),
         (["replay", "", "--evidence", "evidence.jsonl"], "3 cases begin with ''"),
         (["replay", "evidence.jsonl"], "not one JSON object"),
@@ -136,9 +138,8 @@ def test_a_run_on_shared_gpus_is_asked_for_and_repeated_as_such(tmp_path):
     request = preflight.check_request("cuda", None, "4", "gate", "iris_under_test", ranks_per_gpu=2)
     assert request.options()[-2:] == ["--ranks-per-gpu", "2"]
     given = samples.run(device="cuda", arch="sm_90", ranks_per_gpu=2)
-    records = [given, *samples.green()[1:]]
-    samples.write(tmp_path / "evidence.jsonl", records)
-    [case, *_] = [record for record in records if isinstance(record, Case)]
+    case = samples.case(nodeid=NODE)
+    samples.write(tmp_path / "evidence.jsonl", [given, samples.plan(), samples.kernel(), case, samples.end()])
     found = find_case(case.id, tmp_path / "evidence.jsonl").request
     assert (found.device, found.ranks_per_gpu) == ("cuda", 2)
 

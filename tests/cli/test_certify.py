@@ -23,7 +23,13 @@ def test_a_green_run(suite, tmp_path):
     done = fake_suite.run(suite, tmp_path, "certify", "--ranks", "2,4", "--seed", "7")
     assert done.returncode == 0, done.stdout + done.stderr
     output = tmp_path / "out" / "certify"
-    assert {path.name for path in output.iterdir()} == {"evidence.jsonl", "report.html", "junit.xml", "pytest.log"}
+    assert {path.name for path in output.iterdir()} == {
+        "evidence.jsonl",
+        "report.html",
+        "junit.xml",
+        "pytest.log",
+        ".lock",
+    }
     assert "All 2 requirements passed" in done.stdout
     assert f"Report: {output / 'report.html'}" in done.stdout
     evidence = read(output / "evidence.jsonl")

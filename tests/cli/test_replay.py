@@ -1,0 +1,195 @@
+"""Replay: only tests of the suite, only where the id says; found wherever the run's output went."""
+
+import json
+import os
+
+import pytest
+
+from fixtures.options import read_replay
+from harness import casefile, runs
+from harness.commands import preflight
+from harness.commands.replay import find_case
+from harness.commands.suite import conformance_folder
+from harness.errors import UsageError
+from harness.evidence import case_id
+from harness.evidence.records import to_json
+from tests.cli import fake_suite
+from tests.evidence import samples
+
+NODE = "conformance/rma/test_put.py::test_put[ranks=4-dtype=int8]"
+CASE = {"type": "HostCase", "fields": {"what": "barrier", "arguments": ["stride"], "late": 0, "late_ms": 1}}
+GROUP = "RMA-PUT-001[ranks=4,dtype=int8]"
+REQUEST = {
+    "device": "emulated", "arch": "gfx942", "mode": "weak:3", "ranks": [4, 2], "ranks_per_gpu": 1, "profile": "ci",
+    "implementation": "iris_under_test", "seed": 5, "deadline": 90.0,
+}  # fmt: skip
+RECORD = {
+    "id": case_id("RMA-PUT-001", GROUP, CASE), "requirement": "RMA-PUT-001", "group": GROUP, "nodeid": NODE,
+    "case": CASE, "request": REQUEST,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    return fake_suite.make_suite(tmp_path_factory.mktemp("suite"))
+
+
+def written(tmp_path, record):
+    path = tmp_path / "case.json"
+    path.write_text(record if isinstance(record, str) else json.dumps(record))
+    return str(path)
+
+
+def test_the_file_alone_says_how_the_case_is_run(tmp_path):
+    found = find_case(written(tmp_path, RECORD), None)
+    assert (found.nodeid, found.record["id"]) == (NODE, RECORD["id"])
+    expected = preflight.Request("emulated", "gfx942", (4,), "ci", "iris_under_test", 5, "weak:3", 1, 90.0)
+    assert found.request == expected
+    assert expected.options()[-4:] == ["--deadline", "90", "--seed", "5"]
+    by_hand = find_case(written(tmp_path, {"nodeid": NODE, "case": CASE}), None)
+    assert casefile.ID.fullmatch(by_hand.record["id"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"id": "../../../elsewhere"}, "16 lower-case hexadecimal digits"),
+        ({"id": "0" * 16}, "is not that of its case"),
+        ({"id": 7}, "'id' must be printable text"),
+        ({"case": {**CASE, "type": "TileCase"}}, "is not that of its case"),
+        ({"case": {"type": "HostCase"}}, "'type' and 'fields'"),
+        ({"case": {"type": 1, "fields": {}}}, "'type' must be text"),
+        ({"case": {"type": "HostCase", "fields": {"what": {"a": 1}}}}, "never an object"),
+        ({"nodeid": "/tmp/evil.py::test_evil"}, "not a test of the suite"),
+        ({"nodeid": "evil.py::test_evil"}, "not a test of the suite"),
+        ({"nodeid": "conformance/../evil.py::test_evil"}, "not a test of the suite"),
+        ({"nodeid": "conformance/rma/transfer.py::test_put"}, "not a test file"),
+        ({"nodeid": "conformance/rma/test_missing.py::test_put"}, "not a test file"),
+        ({"nodeid": "conformance/rma/test_put.py"}, "not a test of the suite"),
+        ({"nodeid": f"{NODE}\n--collect-only"}, "printable text"),
+        ({"nodeid": None}, "needs 'nodeid'"),
+        ({"request": []}, "'request' must be an object"),
+        ({"request": {**REQUEST, "device": "tpu"}}, "tpu"),
+        ({"request": {**REQUEST, "seed": "1; ls"}}, "'seed' of its 'request' must be int"),
+        ({"request": {**REQUEST, "deadline": -1}}, "a deadline in seconds"),
+        ({"request": {**REQUEST, "ranks": [True]}}, "list of int"),
+        ({"request": {**REQUEST, "implementation": "../evil"}}, "--implementation"),
+    ],
+)
+def test_a_record_that_the_suite_did_not_write_is_refused(tmp_path, changes, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        find_case(written(tmp_path, {**RECORD, **changes}), None)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[" * 20_000 + "]" * 20_000, "nested too deeply"),
+        (
+            json.dumps({**RECORD, "case": {"type": "HostCase", "fields": {"what": json.loads("[" * 30 + "]" * 30)}}}),
+            "nested",
+        ),
+        ('{"case": {"type": "HostCase", "fields": {"late": NaN}}}', "NaN is not JSON"),
+        ('{"case": {"type": "HostCase", "fields": {"late": ' + "9" * 5000 + "}}}", "not one JSON object"),
+        ('{"pad": "' + "x" * casefile.MOST_BYTES + '"}', "larger than 1 MiB"),
+        ("\udcff", "not one JSON object"),
+        ("[1]", "JSON list"),
+    ],
+)
+def test_a_file_that_is_no_record_is_one_line_for_the_command_and_for_the_plugin(tmp_path, content, says):
+    path = tmp_path / "case.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    for reading in (lambda: find_case(str(path), None), lambda: read_replay(str(path))):
+        with pytest.raises(UsageError, match=says) as caught:
+            reading()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_does_not_make_the_command_wait(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(UsageError, match="not a regular file"):
+            find_case(name, None)
+        with pytest.raises(UsageError, match="not a regular file"):
+            read_replay(name)
+
+
+def test_the_plugin_refuses_a_case_of_no_known_type_before_anything_runs(tmp_path):
+    assert read_replay(written(tmp_path, RECORD)) == CASE
+    with pytest.raises(UsageError, match="unknown case type 'Nonsense'"):
+        read_replay(written(tmp_path, {"type": "Nonsense", "fields": {}}))
+
+
+def test_code_that_a_file_names_is_not_run_and_nothing_is_replaced(suite, tmp_path):
+    """From the command line, in a folder with a module that leaves a trace."""
+    (tmp_path / "conformance").mkdir()
+    (tmp_path / "conformance" / "test_fake.py").write_text("open('ran', 'w').close()\n\ndef test_put():\n    pass\n")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "evidence.jsonl").write_text("precious")
+    plain = {**to_json(samples.case()), "nodeid": f"{tmp_path}/conformance/test_fake.py::test_put"}
+    traversing = {**to_json(samples.case()), "id": "../../precious"}
+    unknown = {**to_json(samples.case()), "nodeid": "conformance/test_fake.py::test_none"}
+    for record, says in ((plain, "not a test of the suite"), (traversing, "hexadecimal"), (unknown, "test_none")):
+        done = fake_suite.run(suite, tmp_path, "replay", written(tmp_path, record))
+        assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
+        [line] = done.stderr.splitlines()
+        assert says in line
+    assert not (tmp_path / "ran").exists()
+    assert (tmp_path / "precious" / "evidence.jsonl").read_text() == "precious"
+
+
+def test_an_id_is_found_after_certify_with_an_output_of_its_own_and_from_another_folder(suite, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    bad = samples.failing_case()
+    assert fake_suite.run(suite, here, "certify", "--output", "mine", fake="fail", **state).returncode == 1
+    assert fake_suite.run(suite, here, "certify", **state).returncode == 0  # newer, and without that case
+    for folder in (here, there):
+        done = fake_suite.run(suite, folder, "replay", bad.id[:8], **state)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.startswith(f"Case {bad.id} of {here / 'mine' / 'evidence.jsonl'}\n")
+        assert json.loads((folder / "out" / "replay" / bad.id / "case.json").read_text())["id"] == bad.id
+    missing = fake_suite.run(suite, there, "replay", "0" * 16, **state)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "there is no case '0000000000000000' in the 2 newest runs" in missing.stderr
+    unwritable = {"XDG_STATE_HOME": "/proc/nowhere"}  # a convenience: what cannot be kept changes no run
+    assert fake_suite.run(suite, there, "certify", **unwritable).returncode == 0
+
+
+def test_the_newest_runs_of_any_kind_are_known_in_one_way(tmp_path, monkeypatch):
+    from fixtures.options import make_latest
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    places = [tmp_path / "out" / name / "evidence.jsonl" for name in ("certify", "20261122-1")]
+    places.append(tmp_path / "elsewhere" / "evidence.jsonl")
+    for age, place in enumerate(places):
+        make_latest(place)
+        place.touch()
+        os.utime(place, (1000 + age, 1000 + age))
+    assert runs.recent() == places[::-1]
+    assert os.readlink("out/latest") == "20261122-1"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert runs.recent() == places[1::-1], "what lies in out/ is known without the register"
+    places[0].unlink()
+    assert runs.recent() == [places[1]]
+
+
+def test_a_repeat_command_of_a_case_that_passed_finds_it_in_the_evidence(tmp_path):
+    case = samples.case(nodeid=NODE)
+    samples.write(tmp_path / "evidence.20261122T000000.jsonl", [samples.run(), samples.plan(), samples.kernel(), case])
+    found = find_case(str(tmp_path / "cases" / f"{case.id}.json"), None)
+    assert (found.record["id"], found.request.seed) == (case.id, 20)
+
+
+def test_a_repeat_command_names_what_is_not_installed(tmp_path, monkeypatch):
+    (tmp_path / "some iris" / "other_iris").mkdir(parents=True)
+    (tmp_path / "some iris" / "other_iris" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "some iris"))
+    command = casefile.repeat_command(tmp_path / "a b.json", "other_iris")
+    assert f":{tmp_path}/some iris'" in command
+    assert str(conformance_folder().parent) in command
+    assert command.endswith(f" -m harness replay '{tmp_path}/a b.json'")
