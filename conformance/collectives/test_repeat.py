@@ -13,7 +13,7 @@ from conformance.collectives import shares
 from conformance.collectives.calls import fill, perform, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import LOW_LATENCY, CollectiveCase, rough
+from harness.cases import CollectiveCase, low_latency, rough
 from harness.oracles import bool_all, gathered, sum_error
 
 TIMES = 3
@@ -57,7 +57,7 @@ def cases(ranks, op):
         for dtype in ("bf16", "fp32")
         for variant in (variants if dtype == "bf16" else variants[:2])
     ]
-    return found + [replace(found[0], protocol="ll")] * (op in LOW_LATENCY)
+    return found + [replace(found[0], protocol="ll")] * (low_latency(op, ranks))
 
 
 @requirement("CCL-REPEAT-001", cases=cases, ranks=2, op=("all_reduce", "reduce", "reduce_scatter"))

@@ -18,7 +18,7 @@ from harness.errors import UsageError
 from harness.evidence.environment import installed_version
 
 PROFILES = ("gate", "ci", "dev", "nightly")
-MOST_RANKS = 64
+MOST_RANKS = 32
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 
 
