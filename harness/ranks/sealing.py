@@ -2,14 +2,14 @@
 
 gloo listens on the loopback interface, publishes its ports to the other ranks through the store, and has connected all
 of them when the process group is made. It authenticates no peer, and listens for as long as the process group lives.
-So each rank seals its listening sockets as soon as they are not needed any more: from then on the kernel drops every
-packet that comes to them. They stay open, because gloo ends the process when a socket that it listens on is shut down.
+So each rank seals its listening sockets as soon as they are not needed any more: it binds them to a network interface
+that does not exist, so the kernel refuses every connection to them. They stay open, because gloo ends the process when
+a socket that it listens on is shut down.
 Connections that came in before are checked: each must come from a socket of the same user.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -17,9 +17,8 @@ from types import TracebackType
 
 from harness.errors import HarnessError
 
-_SO_ATTACH_FILTER = 26
-# One instruction of the classic Berkeley packet filter: "return 0", keep 0 bytes of the packet.
-_DROP = struct.pack("HBBI", 0x06, 0, 0, 0)
+_SO_BINDTOIFINDEX = 62
+_NO_INTERFACE = 0x7FFFFFFF  # the highest index; the kernel counts interfaces up from 1, and takes one that is not there
 _ESTABLISHED = "01"
 _MAPPED = "0000000000000000FFFF0000"
 # The kernel's table is not read in one instant: a connection counts as foreign only if it stays so.
@@ -57,7 +56,7 @@ class Seal:
                     continue
                 with socket.socket(fileno=os.dup(int(name))) as candidate:
                     if _listens(candidate):
-                        _drop_all(candidate)
+                        _unbind(candidate)
                         ports.add(candidate.getsockname()[1])
                         self._sealed.add(inode)
             except OSError:
@@ -99,10 +98,15 @@ def _listens(candidate: socket.socket) -> bool:
     )
 
 
-def _drop_all(listener: socket.socket) -> None:
-    code = ctypes.create_string_buffer(_DROP, len(_DROP))
-    program = struct.pack("HL", 1, ctypes.addressof(code))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+def _unbind(listener: socket.socket) -> None:
+    """Listen on an interface that does not exist; allowed to every user, once for each socket."""
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NO_INTERFACE)
+    except OSError as error:
+        raise HarnessError(
+            f"a TCP socket that this rank listens on cannot be sealed: {error.strerror}; other users could connect to"
+            " it: run where the kernel permits network namespaces"
+        ) from error
 
 
 def _connections() -> Table:
