@@ -2,7 +2,7 @@
 derive none."""
 
 from reports.html import render_html, write_html
-from reports.junit import write_junit
+from reports.junit import render_junit, write_junit
 from reports.names import Names, markdown, names_of, print_names
 from reports.table import print_table
 from reports.view import Report, view_of
@@ -15,6 +15,7 @@ __all__ = [
     "print_names",
     "print_table",
     "render_html",
+    "render_junit",
     "view_of",
     "write_html",
     "write_junit",

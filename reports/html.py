@@ -1,14 +1,17 @@
-"""The report as one HTML file: no script, no external asset, everything escaped."""
+"""The report as one HTML file: no script, no external asset, everything escaped, bounded and printable."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from harness.evidence import Evidence, Verdict
+from harness.files import write_whole
 from reports import gpus, text
 from reports.names import names_of
 from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
@@ -19,6 +22,9 @@ SYMBOLS = {
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
 }
+_CHARACTERS = 20_000
+_FAILURES, _STACKS, _ENTRIES = 100, 32, 1000
+"""Most failing cases, stacks of each, and entries of a list on a page: beyond that, the evidence has the rest."""
 
 
 def render_html(evidence: Evidence) -> str:
@@ -30,12 +36,15 @@ def render_html(evidence: Evidence) -> str:
         labels=LABELS,
         symbols=SYMBOLS,
         kinds=KINDS,
+        most_failures=_FAILURES,
+        most_stacks=_STACKS,
+        most_entries=_ENTRIES,
     )
 
 
 def write_html(evidence: Evidence, path: Path) -> None:
-    """Write the page to ``path``, UTF-8."""
-    path.write_text(render_html(evidence), encoding="utf-8", errors="backslashreplace")
+    """Replace ``path`` in one step. Raises UsageError for a symbolic link, and OSError as the file system does."""
+    write_whole(path, render_html(evidence))
 
 
 @functools.cache
@@ -44,6 +53,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -59,8 +69,23 @@ def _template() -> jinja2.Template:
         registers_of=registers_of,
         spills_of=spills_of,
         told=_told,
+        lines=_lines,
+        fields_of=text.fields_of,
+        replay_of=text.replay_of,
     )
     return environment.get_template("report.html.j2")
+
+
+def _finalize(value: Any) -> Any:
+    """Every value that the template shows comes through here: one printable line, of bounded length."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return text.plain(text.cut(value, _CHARACTERS))
+
+
+def _lines(value: str) -> Markup:
+    """The same for text that has lines: messages, faults, stacks."""
+    return escape(text.plain(text.cut(value, _CHARACTERS), lines=True))
 
 
 _NOTHING = "\N{EN DASH}"

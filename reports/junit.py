@@ -1,61 +1,187 @@
-"""JUnit XML: one suite per requirement, one test case per planned group."""
+"""JUnit XML for a CI, in the form that Jenkins publishes as junit-10.xsd: GitHub's and GitLab's readers take it too.
+
+One suite per requirement, one test case per planned group. The class name of a test case is its module with dots, the
+``file`` of a suite is the test file. Besides:
+
+``run``              no test cases; its properties say what ran where, the verdict, and ``complete``: true or false
+``completeness``     a *skipped* test case for each requirement or group that makes the run partial: no CI turns red,
+                     and a reader still sees it; ``certify`` has an exit status for it. A complete run has no such one.
+``not applicable``   a skipped test case for each requirement that the device cannot run, with the reason
+``telemetry``        no test cases; its properties sum up what the GPUs measured
+``evidence``         a test case with an error for each gap in the evidence
+
+No suite has a ``hostname``: a report names no machine.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
-from junitparser import Error, Failure, JUnitXml, Properties, Property, TestCase, TestSuite
+from harness.evidence import Case, Evidence, RequirementResult, Verdict
+from harness.files import write_whole
+from reports.absent import Absent, Completeness, completeness_of
+from reports.gpus import Measured, marks_of, measured_of
+from reports.text import cut, fields_of, plain, replay_of
 
-from harness.evidence import Case, Evidence, Verdict
-from reports.gpus import marks_of, measured_of
-from reports.text import shown
+Element = ElementTree.Element
+Pairs = Iterable[tuple[str, str]]
 
-_ILLEGAL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
-"""Characters that XML 1.0 cannot hold, even escaped; kernels' and ranks' output may carry them."""
+_ATTRIBUTE_CHARACTERS, _TEXT_CHARACTERS = 2_000, 50_000
+_FILE = re.compile(r"[\w./-]+\.py")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\w.:+-]*")
+
+
+def render_junit(evidence: Evidence) -> str:
+    """The file as text. A group that did not run or could not be checked is an error: no CI takes that for green.
+
+    What telemetry says of a group's cases stands in its ``system-out``; it changes no verdict.
+    """
+    started = evidence.runs[0].started if evidence.runs else ""
+    completeness = completeness_of(evidence)
+    marks = _marks_by_group(evidence)
+    cases: dict[str, list[Case]] = {}
+    for case in evidence.cases:
+        cases.setdefault(case.group, []).append(case)
+    suites = [_suite("run", [], _run(evidence, completeness))]
+    suites += [_requirement(result, evidence, cases, marks) for result in evidence.requirements().values()]
+    if completeness.missing:
+        suites.append(_suite("completeness", [_skipped(each, "left out") for each in completeness.missing]))
+    if completeness.not_applicable:
+        tests = [_skipped(each, "not applicable") for each in completeness.not_applicable]
+        suites.append(_suite("not applicable", tests))
+    if measured := measured_of(evidence):
+        suites.append(_suite("telemetry", [], _telemetry(measured)))
+    if gaps := evidence.gaps():
+        suites.append(_suite("evidence", [_gap(f"evidence gap {n}", "evidence", gap) for n, gap in enumerate(gaps, 1)]))
+    root = Element("testsuites", name="iris-harness")
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.attrib[count]) for suite in suites)))
+    root.set("time", _time(sum(float(suite.attrib["time"]) for suite in suites)))
+    root.extend(suites)
+    for suite in suites if _MOMENT.fullmatch(started) else ():
+        suite.set("timestamp", started)
+    _make_plain(root)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def write_junit(evidence: Evidence, path: Path) -> None:
-    """Write ``path``. A group that did not run or could not be checked is an error: no CI takes that for green.
+    """Replace ``path`` in one step. Raises UsageError for a symbolic link, and OSError as the file system does."""
+    write_whole(path, render_junit(evidence))
 
-    What telemetry says of a group's cases stands in its properties ``telemetry.mark``, of the run in those of the suite
-    ``telemetry``; neither changes a verdict.
-    """
-    xml = JUnitXml("iris-harness")
-    marks = _marks_by_group(evidence)
-    for result in evidence.requirements().values():
-        suite = TestSuite(_legal(result.id))
-        if result.statement:
-            suite.append(Property("statement", _legal(result.statement)))
-        failing = {case.group: case for case in result.failing}
-        for group, verdict in result.groups.items():
-            records = evidence.groups.get(group, [])
-            test = TestCase(_legal(group), classname=_legal(result.id), time=sum(r.seconds or 0.0 for r in records))
-            problem = _problem(verdict, failing.get(group), records[-1].message if records else "did not run")
-            if problem is not None:
-                test.result = [problem]
-            if group in marks:
-                properties = Properties()
-                for mark in marks[group]:
-                    properties.add_property(Property("telemetry.mark", _legal(mark)))
-                test.append(properties)
-            suite.add_testcase(test)
-        for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
-            suite.add_testcase(_broken(f"{result.id} gap {number}", result.id, gap))
-        xml.add_testsuite(suite)
-    if measured := measured_of(evidence):
-        suite = TestSuite("telemetry")
-        suite.add_property("summary", _legal(measured.headline))
-        for row in measured.rows:
-            for field, reason in row.unavailable.items():
-                suite.add_property(f"unavailable.{row.gpu}.{field}", _legal(reason))
-        xml.add_testsuite(suite)
-    if evidence.gaps():
-        suite = TestSuite("evidence")
-        for number, gap in enumerate(evidence.gaps(), 1):
-            suite.add_testcase(_broken(f"evidence gap {number}", "evidence", gap))
-        xml.add_testsuite(suite)
-    xml.update_statistics()
-    xml.write(str(path), pretty=True)
+
+def _requirement(
+    result: RequirementResult, evidence: Evidence, cases: Mapping[str, list[Case]], marks: Mapping[str, list[str]]
+) -> Element:
+    failing = {case.group: case for case in result.failing}
+    nodeids = {group: _nodeid(group, evidence, cases) for group in result.groups}
+    tests = []
+    for group, verdict in result.groups.items():
+        records = evidence.groups.get(group, [])
+        seconds = sum(record.seconds or 0.0 for record in records)
+        test = _test(group, _class_name(nodeids[group]) or result.id, seconds)
+        message = records[-1].message if records else "did not run"
+        if verdict is not Verdict.PASS:
+            _add_problem(test, verdict, failing.get(group), message)
+        if group in marks:
+            ElementTree.SubElement(test, "system-out").text = "\n".join(f"telemetry: {mark}" for mark in marks[group])
+        tests.append(test)
+    for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
+        tests.append(_gap(f"{result.id} gap {number}", result.id, gap))
+    properties = [("statement", result.statement), ("source", result.source), ("verdict", result.verdict.value)]
+    suite = _suite(result.id, tests, properties)
+    files = {_file(nodeid) for nodeid in nodeids.values()}
+    if len(files) == 1 and (file := files.pop()):
+        suite.set("file", file)
+    return suite
+
+
+def _suite(name: str, tests: list[Element], properties: Pairs = ()) -> Element:
+    def count(kind: str) -> str:
+        return str(sum(test.find(kind) is not None for test in tests))
+
+    suite = Element("testsuite", name=name, tests=str(len(tests)), failures=count("failure"), errors=count("error"))
+    suite.set("skipped", count("skipped"))
+    suite.set("time", _time(sum(float(test.attrib["time"]) for test in tests)))
+    if pairs := [(key, value) for key, value in properties if value]:
+        holder = ElementTree.SubElement(suite, "properties")
+        for key, value in pairs:
+            ElementTree.SubElement(holder, "property", name=key, value=value)
+    suite.extend(tests)
+    return suite
+
+
+def _test(name: str, class_name: str, seconds: float = 0.0) -> Element:
+    return Element("testcase", name=name, classname=class_name, time=_time(seconds))
+
+
+def _skipped(absent: Absent, kind: str) -> Element:
+    test = _test(absent.id, kind.replace(" ", "_"))
+    told = ElementTree.SubElement(test, "skipped", type=kind, message=absent.reason or kind)
+    told.text = absent.statement
+    return test
+
+
+def _gap(name: str, class_name: str, text: str) -> Element:
+    test = _test(name, class_name)
+    ElementTree.SubElement(test, "error", type="gap", message=text)
+    return test
+
+
+def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: str) -> None:
+    kind, type_ = ("failure", "fail") if verdict is Verdict.FAIL else ("error", verdict.value)
+    text = case.message if case else message or verdict.value
+    ElementTree.SubElement(test, kind, type=type_, message=text).text = _story(case) if case else text
+
+
+def _story(case: Case) -> str:
+    """What a person needs to start. The commands come before the long texts, whose middle may be left out."""
+    lines = [case.message, "case: " + ", ".join(f"{name}={value}" for name, value in fields_of(case))]
+    if case.differs:
+        d = case.differs
+        lines.append(f"first wrong: {d.what}, rank {d.rank}, index {d.index}: got {d.got!r}, wanted {d.wanted!r}")
+    lines += [f"at: {case.fault_source}"] if case.fault_source else []
+    lines = [cut(line, _ATTRIBUTE_CHARACTERS) for line in lines]
+    lines += [f"case id: {case.id}", f"replay: {replay_of(case)}", f"repeat: {cut(case.repeat, _ATTRIBUTE_CHARACTERS)}"]
+    lines += [f"fault: {case.fault}"] if case.fault else []
+    lines += [f"--- stack of rank {rank}\n{stack}" for rank, stack in (case.stacks or {}).items()]
+    return "\n".join(lines)
+
+
+def _run(evidence: Evidence, completeness: Completeness) -> Iterator[tuple[str, str]]:
+    yield "complete", {"complete": "true", "partial": "false"}.get(completeness.label, "unknown")
+    yield "verdict", evidence.verdict().value
+    yield "left_out", str(len(completeness.missing))
+    yield "not_applicable", str(len(completeness.not_applicable))
+    for run in evidence.runs[:1]:
+        for field in fields(run):
+            if field.name != "argv":  # folders of the machine
+                yield from _flat(field.name, getattr(run, field.name))
+    for end in evidence.ends[-1:]:
+        yield "finished", end.finished
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """``environment.packages.torch``, and so on for three levels."""
+    if isinstance(value, Mapping) and name.count(".") < 3:
+        for key, entry in value.items():
+            yield from _flat(f"{name}.{key}", entry)
+    elif isinstance(value, (list, tuple)):
+        yield name, ",".join(map(str, value))
+    elif value is not None:
+        yield name, str(value)
+
+
+def _telemetry(measured: Measured) -> Iterator[tuple[str, str]]:
+    yield "summary", measured.headline
+    for row in measured.rows:
+        for field, reason in row.unavailable.items():
+            yield f"unavailable.{row.gpu}.{field}", reason
 
 
 def _marks_by_group(evidence: Evidence) -> dict[str, list[str]]:
@@ -67,31 +193,32 @@ def _marks_by_group(evidence: Evidence) -> dict[str, list[str]]:
     return {group: list(marks) for group, marks in found.items() if marks}
 
 
-def _problem(verdict: Verdict, case: Case | None, message: str) -> Failure | Error | None:
-    if verdict is Verdict.PASS:
-        return None
-    text = _legal(case.message if case else message or str(verdict))
-    result = Failure(text, type_="fail") if verdict is Verdict.FAIL else Error(text, type_=str(verdict))
-    result.text = _legal(_story(case) if case else text)
-    return result
+def _nodeid(group: str, evidence: Evidence, cases: Mapping[str, list[Case]]) -> str:
+    if group in evidence.plan:
+        return evidence.plan[group].nodeid
+    return cases[group][0].nodeid if group in cases else ""
 
 
-def _story(case: Case) -> str:
-    lines = [case.message, "case: " + ", ".join(f"{key}={shown(value)}" for key, value in case.case["fields"].items())]
-    if case.differs:
-        d = case.differs
-        lines.append(f"first wrong: {d.what}, rank {d.rank}, index {d.index}: got {d.got!r}, wanted {d.wanted!r}")
-    lines += [f"fault: {case.fault}"] if case.fault else []
-    lines += [f"at: {case.fault_source}"] if case.fault_source else []
-    lines += [f"--- stack of rank {rank}\n{stack}" for rank, stack in (case.stacks or {}).items()]
-    return "\n".join([*lines, f"repeat: {case.repeat}"])
+def _file(nodeid: str) -> str:
+    """``conformance/rma/test_put.py``; empty where the node id names no such file."""
+    path = nodeid.partition("::")[0]
+    return path if _FILE.fullmatch(path) else ""
 
 
-def _broken(name: str, classname: str, text: str) -> TestCase:
-    test = TestCase(_legal(name), classname=_legal(classname))
-    test.result = [Error(_legal(text), type_="gap")]
-    return test
+def _class_name(nodeid: str) -> str:
+    """``conformance.rma.test_put``; empty where the node id names no such file."""
+    return ".".join(part for part in _file(nodeid).removesuffix(".py").split("/") if part)
 
 
-def _legal(text: str) -> str:
-    return text.translate(_ILLEGAL)
+def _time(seconds: float) -> str:
+    """Seconds as the schema wants them: digits, at most three of them behind the point."""
+    return f"{seconds:.3f}" if 0 <= seconds < 1e12 else "0.000"
+
+
+def _make_plain(root: Element) -> None:
+    """Bound every text and make it printable, which also leaves nothing that XML cannot hold."""
+    for element in root.iter():
+        if element.text:
+            element.text = plain(cut(element.text, _TEXT_CHARACTERS), lines=True)
+        for name, value in element.attrib.items():
+            element.set(name, plain(cut(value, _ATTRIBUTE_CHARACTERS)))

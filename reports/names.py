@@ -11,7 +11,8 @@ from rich.text import Text
 
 from harness.errors import UsageError
 from harness.evidence import Evidence, Verdict, merge
-from reports.view import LABELS, STYLES
+from reports.text import plain
+from reports.view import LABELS, PARTIAL_STYLE, STYLES
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class NameRow:
 
 @dataclass(frozen=True)
 class Names:
-    """``devices`` are the columns, as ``emulated gfx942``."""
+    """``devices`` are the columns, as ``emulated gfx942``; ``partial`` are those of which no run was complete."""
 
     devices: tuple[str, ...]
     rows: tuple[NameRow, ...]
+    partial: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -61,7 +63,8 @@ class Names:
             idle = sum(not cell.planned for cell in cells)
             passed = sum(cell.verdict is Verdict.PASS for cell in cells)
             parts.append(f"{passed} of {len(cells)} on {device}" + (f" ({idle} had nothing to run)" if idle else ""))
-        return f"public names passed: {', '.join(parts) or 'no device'}"
+        partial = f"; partial: {', '.join(self.partial)}" if self.partial else ""
+        return f"public names passed: {', '.join(parts) or 'no device'}{partial}"
 
     @property
     def good(self) -> bool:
@@ -80,8 +83,11 @@ def names_of(runs: Sequence[Evidence]) -> Names:
         raise UsageError(f"these are runs of different implementations: {', '.join(sorted(implementations))}")
     verdicts: dict[str, dict[str, list[Verdict]]] = {}
     covered: dict[str, set[str]] = {}
+    complete: dict[str, bool] = {}
     for evidence in runs:
-        column = verdicts.setdefault(_device(evidence), {})
+        device = _device(evidence)
+        complete[device] = complete.get(device, False) or evidence.complete
+        column = verdicts.setdefault(device, {})
         for identity, result in evidence.requirements().items():
             column.setdefault(identity, []).append(result.verdict)
         for identity, statement in evidence.statements.items():
@@ -91,7 +97,7 @@ def names_of(runs: Sequence[Evidence]) -> Names:
         NameRow(name, tuple(sorted(ids)), tuple(_cell(ids, column) for column in verdicts.values()))
         for name, ids in sorted(covered.items(), key=lambda item: _order(item[0]))
     )
-    return Names(tuple(verdicts), tuple(rows))
+    return Names(tuple(verdicts), tuple(rows), tuple(device for device, whole in complete.items() if not whole))
 
 
 def print_names(names: Names, console: Console) -> None:
@@ -99,13 +105,15 @@ def print_names(names: Names, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("public name", no_wrap=True)
     for device in names.devices:
-        table.add_column(device, no_wrap=True)
+        table.add_column(Text(plain(device)), no_wrap=True)
     table.add_column("requirements", overflow="fold")
     for row in names.rows:
         cells = (Text(cell.text, style=STYLES[cell.verdict] if cell.planned else "dim") for cell in row.cells)
-        table.add_row(Text(row.name), *cells, Text(", ".join(row.requirements), style="dim"))
+        table.add_row(Text(plain(row.name)), *cells, Text(plain(", ".join(row.requirements)), style="dim"))
     console.print(table)
-    console.print(f"\n{names.headline}", style="green" if names.good else "bold red", markup=False)
+    style = "bold red" if not names.good else PARTIAL_STYLE if names.partial else "green"
+    console.print()
+    console.print(Text(plain(names.headline), style=style))
 
 
 def markdown(names: Names) -> str:
@@ -118,7 +126,7 @@ def markdown(names: Names) -> str:
             for row in names.rows
         ),
     ]
-    return "\n".join([*lines, "", f"{names.headline}.", ""])
+    return "\n".join([*lines, "", f"{plain(names.headline)}.", ""])
 
 
 def _device(evidence: Evidence) -> str:
@@ -142,4 +150,4 @@ def _order(name: str) -> tuple[str, str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(plain(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -7,16 +7,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from reports.absent import Completeness
 from reports.gpus import Mark
-from reports.text import duration, plural, shown
-from reports.view import LABELS, STYLES, Failure, Report
+from reports.text import cut, duration, fields_of, plain, plural, replay_of, shown
+from reports.view import LABELS, PARTIAL_STYLE, STYLES, Failure, Report
 
 _FAILURES_SHOWN = 10
 _GAPS_SHOWN = 10
+_ABSENT_SHOWN = 5
+_CHARACTERS_SHOWN = 4000
 
 
 def print_table(report: Report, console: Console) -> None:
-    """Requirement x verdict, cases, kernels and remote widths; then the failing cases and what is missing."""
+    """Requirement x verdict, cases, kernels and remote widths; then the failing cases and what is missing.
+
+    Nothing of the evidence acts on the terminal: its control characters are shown as their escapes.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
     for column in ("requirement", "verdict"):
         table.add_column(column, no_wrap=True)
@@ -30,37 +36,73 @@ def print_table(report: Report, console: Console) -> None:
             table.add_row()
         area = row.area
         table.add_row(
-            Text(result.id),
+            _text(result.id),
             Text(LABELS[result.verdict], style=STYLES[result.verdict]),
             f"{len(result.groups):,}",
             f"{result.cases:,}",
             f"{len(result.kernels):,}",
             duration(result.seconds),
-            Text(row.isa, style="dim"),
+            _text(row.isa, style="dim"),
         )
     console.print()
     console.print(table)
     for failure in report.failures[:_FAILURES_SHOWN]:
         console.print()
         console.print(_failure(failure))
-        console.print(Text("  repeat  ", style="dim"), Text(failure.case.repeat, style="bold"), soft_wrap=True, sep="")
+        _print_command("replay", replay_of(failure.case), console)
+        if failure.case.repeat != replay_of(failure.case):
+            _print_command("repeat", failure.case.repeat, console)
     if len(report.failures) > _FAILURES_SHOWN:
-        console.print(f"\n... and {len(report.failures) - _FAILURES_SHOWN} more failing groups, in the report")
+        console.print(f"\n... and {len(report.failures) - _FAILURES_SHOWN:,} more failing groups, in the report")
     if report.gaps:
         console.print(Text(f"\n{plural(len(report.gaps), 'gap')} in the evidence", style="bold"))
-        for gap in report.gaps[:_GAPS_SHOWN]:
-            console.print(Padding(Text(gap), (0, 0, 0, 2), expand=False))
-        if len(report.gaps) > _GAPS_SHOWN:
-            console.print(f"  ... and {len(report.gaps) - _GAPS_SHOWN} more, in the report")
+        _print_list([_text(gap) for gap in report.gaps[:_GAPS_SHOWN]], len(report.gaps), console)
     if report.measured:
         console.print()
-        console.print(Text.assemble(("telemetry  ", "dim"), report.measured.headline))
-        for mark in report.measured.marks[:_GAPS_SHOWN]:
-            console.print(Padding(Text(f"{mark.text} ({_place(mark)})", style="yellow"), (0, 0, 0, 2), expand=False))
-        if len(report.measured.marks) > _GAPS_SHOWN:
-            console.print(f"  ... and {len(report.measured.marks) - _GAPS_SHOWN} more, in the report")
+        console.print(Text.assemble(("telemetry  ", "dim"), plain(report.measured.headline)))
+        marks = report.measured.marks
+        lines = [_text(f"{mark.text} ({_place(mark)})", style="yellow") for mark in marks[:_GAPS_SHOWN]]
+        _print_list(lines, len(marks), console)
+    _print_absent(report.completeness, console)
     console.print()
-    console.print(Text(report.headline, style=STYLES[report.verdict]))
+    console.print(_headline(report))
+
+
+def _text(value: str, style: str = "", *, lines: bool = False) -> Text:
+    """Text of the evidence for the terminal: bounded, printable, never markup."""
+    return Text(plain(cut(value, _CHARACTERS_SHOWN), lines=lines), style=style)
+
+
+def _headline(report: Report) -> Text:
+    """The last line: a partial run is never shown in the colour of a pass."""
+    partial = report.completeness.sentence
+    rest = report.headline.removeprefix(partial).strip()
+    passed = STYLES[report.verdict] if not partial or LABELS[report.verdict] != "pass" else ""
+    return Text(" ").join([part for part in (Text(partial, PARTIAL_STYLE), Text(rest, passed)) if part])
+
+
+def _print_absent(completeness: Completeness, console: Console) -> None:
+    if reasons := completeness.reasons():
+        count = plural(len(completeness.not_applicable), "requirement")
+        console.print(Text(f"\n{count} not applicable here", style="bold"))
+        lines = [_text(f"{reason}: {', '.join(ids)}", style="dim") for reason, ids in reasons.items()]
+        _print_list(lines[:_GAPS_SHOWN], len(lines), console)
+    if missing := completeness.missing:
+        console.print(Text(f"\n{plural(len(missing), 'item')} left out of this run", style=PARTIAL_STYLE))
+        lines = [_text(f"{absent.id}: {absent.reason}" if absent.reason else absent.id) for absent in missing]
+        _print_list(lines[:_ABSENT_SHOWN], len(lines), console)
+
+
+def _print_list(lines: list[Text], total: int, console: Console) -> None:
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2), expand=False))
+    if total > len(lines):
+        console.print(f"  ... and {total - len(lines):,} more, in the report")
+
+
+def _print_command(label: str, command: str, console: Console) -> None:
+    """On one line however narrow the terminal, so that it can be copied."""
+    console.print(Text(f"  {label}  ", style="dim"), _text(command, style="bold"), soft_wrap=True, sep="")
 
 
 def _place(mark: Mark) -> str:
@@ -75,21 +117,22 @@ def _failure(failure: Failure) -> Group:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("demands", Text(failure.statement)) if failure.statement else None
-    grid.add_row("case", Text(", ".join(f"{name}={shown(value)}" for name, value in case.case["fields"].items())))
-    grid.add_row("says", Text(case.message))
+    grid.add_row("case id", _text(case.id, style="bold"))
+    grid.add_row("demands", _text(failure.statement)) if failure.statement else None
+    grid.add_row("case", _text(", ".join(f"{name}={value}" for name, value in fields_of(case))))
+    grid.add_row("says", _text(case.message, lines=True))
     if case.differs:
         d = case.differs
         where = [f"rank {d.rank}" if d.rank is not None else "", f"index {d.index}" if d.index is not None else ""]
         place = ", ".join(part for part in where if part)
-        grid.add_row("first wrong", Text(f"{d.what} ({place}): got {shown(d.got)}, wanted {shown(d.wanted)}"))
+        grid.add_row("first wrong", _text(f"{d.what} ({place}): got {shown(d.got)}, wanted {shown(d.wanted)}"))
     if case.fault:
-        grid.add_row("fault", Text(case.fault))
+        grid.add_row("fault", _text(case.fault, lines=True))
     if case.fault_source:
-        grid.add_row("at", Text(case.fault_source))
+        grid.add_row("at", _text(case.fault_source))
     if failure.marks:
-        grid.add_row("telemetry", Text("; ".join(failure.marks), style="yellow"))
+        grid.add_row("telemetry", _text("; ".join(failure.marks), style="yellow"))
     if case.stacks:
         grid.add_row("stacks", Text(f"of {plural(len(case.stacks), 'rank')}, in the report"))
-    title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", case.group)
+    title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", _text(case.group))
     return Group(title, Padding(grid, (0, 0, 0, 2), expand=False))

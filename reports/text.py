@@ -1,9 +1,20 @@
-"""Small formatting helpers that the views share."""
+"""Small formatting helpers that the views share. ``plain`` makes text of the evidence safe to show."""
 
 from __future__ import annotations
 
+import math
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
+
+from harness.evidence import Case
+from harness.printable import plain
+
+__all__ = ["cut", "duration", "fields_of", "moment", "plain", "plural", "replay_of", "shown", "widths"]
+
+_FIELDS_SHOWN = 100
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 
 
 def plural(count: int, noun: str) -> str:
@@ -18,7 +29,9 @@ def widths(table: Mapping[str, int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.42 s``, ``12 s``, ``3 min 5 s``."""
+    """``0.42 s``, ``12 s``, ``3 min 5 s``; an en dash for what is not a number of seconds."""
+    if not math.isfinite(seconds):
+        return "\N{EN DASH}"
     if seconds < 10:
         return f"{seconds:.2f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -30,6 +43,28 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+def fields_of(case: Case) -> list[tuple[str, str]]:
+    """Name and value of each field of the case; after the first hundred, how many more the evidence has."""
+    fields = case.case["fields"]
+    found = [(name, shown(value)) for name, value in list(fields.items())[:_FIELDS_SHOWN]]
+    rest = len(fields) - len(found)
+    return [*found, ("\N{HORIZONTAL ELLIPSIS}", f"{plural(rest, 'more field')}, in evidence.jsonl")] if rest else found
+
+
+def replay_of(case: Case) -> str:
+    """The command that runs the case again."""
+    return f"iris-harness replay {shlex.quote(case.id)}"
+
+
 def moment(iso: str) -> str:
-    """``2026-11-21 02:00 UTC`` from an ISO 8601 time in UTC; other text is given back as it is."""
-    return f"{iso[:10]} {iso[11:16]} UTC" if len(iso) >= 16 and iso[10] == "T" else iso
+    """``2026-11-21 02:00 UTC`` from an ISO 8601 time in UTC; other text is returned as it is."""
+    return f"{iso[:10]} {iso[11:16]} UTC" if _MOMENT.match(iso) else iso
+
+
+def cut(text: str, limit: int) -> str:
+    """``text``; if it is longer than ``limit``, its beginning, a note of how much is missing, and its end."""
+    if len(text) <= limit:
+        return text
+    end = limit // 4
+    note = f" [... {len(text) - limit:,} characters are not shown: evidence.jsonl has them ...] "
+    return text[: limit - end] + note + text[-end:]

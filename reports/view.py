@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.evidence import Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from reports.absent import Completeness, completeness_of
 from reports.gpus import Measured, marks_of, measured_of
 from reports.text import plural
 
@@ -15,6 +16,21 @@ KINDS = ("load", "store", "atomic")
 LABELS = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "unknown", Verdict.NOT_RUN: "not run"}
 STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_RUN: "magenta"}
 """In the terminal."""
+PARTIAL_STYLE = "bold yellow"
+
+_IDS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One case group: ``ids`` are those of its first cases, the failing one in front; ``more`` counts the rest."""
+
+    name: str
+    verdict: Verdict
+    cases: int
+    seconds: float
+    ids: tuple[str, ...]
+    more: int
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,7 @@ class Row:
     result: RequirementResult
     area: str
     isa: str
+    groups: tuple[GroupRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,10 +82,11 @@ class KernelGroup:
 @dataclass(frozen=True)
 class Report:
     """The whole of a report. ``seconds`` is the sum over cases; ``run`` is None when its record was lost, ``measured``
-    where no GPU was watched."""
+    where no GPU was watched. ``headline`` says first whether the run is partial."""
 
     verdict: Verdict
     headline: str
+    completeness: Completeness
     run: Run | None
     finished: str
     counts: dict[str, int]
@@ -86,19 +104,28 @@ def view_of(evidence: Evidence) -> Report:
     """Read ``evidence`` into a Report; failures keep the order of requirements."""
     results = evidence.requirements()
     verdict = evidence.verdict()
+    counts = evidence.counts()
+    completeness = completeness_of(evidence)
+    cases: dict[str, list[Case]] = defaultdict(list)
+    for case in evidence.cases:
+        cases[case.group].append(case)
     marks = marks_of(evidence)
     by_requirement = (gap if gap.startswith(r.id) else f"{r.id}: {gap}" for r in results.values() for gap in r.gaps)
     gaps = (*evidence.gaps(), *by_requirement)
     return Report(
         verdict=verdict,
-        headline=_headline(evidence, verdict, len(results), len(gaps)),
+        headline=f"{completeness.sentence} {_headline(verdict, counts, len(gaps), completeness)}".strip(),
+        completeness=completeness,
         run=evidence.runs[0] if evidence.runs else None,
         finished=evidence.ends[-1].finished if evidence.ends else "",
-        counts=evidence.counts(),
+        counts=counts,
         cases=len(evidence.cases),
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
-        rows=tuple(Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels)) for r in results.values()),
+        rows=tuple(
+            Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases))
+            for r in results.values()
+        ),
         failures=tuple(
             Failure(case, r.statement, r.source, tuple(marks.get(case.id, ())))
             for r in results.values()
@@ -110,13 +137,17 @@ def view_of(evidence: Evidence) -> Report:
     )
 
 
-def _headline(evidence: Evidence, verdict: Verdict, total: int, gaps: int) -> str:
-    counts = evidence.counts()
+def _headline(verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness) -> str:
+    total = sum(counts.values())
     if not total:
         return "Nothing was planned, so nothing is certified."
     if verdict is Verdict.PASS:
-        who = "The requirement" if total == 1 else f"All {total} requirements"
-        return f"{who} passed, and everything that was planned ran."
+        what = "The requirement" if total == 1 else f"All {total} requirements"
+        if completeness.missing:
+            return f"{what} of this run passed."
+        here = len(completeness.not_applicable)
+        also = f" {here} {'is' if here == 1 else 'are'} not applicable here." if here else ""
+        return f"{what} passed, and everything that was planned ran.{also}"
     parts = [f"{counts['pass']} of {plural(total, 'requirement')} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
@@ -124,6 +155,18 @@ def _headline(evidence: Evidence, verdict: Verdict, total: int, gaps: int) -> st
     if len(parts) == 1:
         parts.append(f"{plural(gaps, 'gap')} in the evidence")
     return ", ".join(parts) + "."
+
+
+def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> tuple[GroupRow, ...]:
+    failing = {case.group: case.id for case in result.failing}
+    rows = []
+    for name, verdict in result.groups.items():
+        own = cases.get(name, [])
+        first = [failing[name]] if name in failing else []
+        ids = tuple(dict.fromkeys([*first, *(case.id for case in own)]))
+        seconds = sum(case.timing.get("seconds", 0.0) for case in own)
+        rows.append(GroupRow(name, verdict, len(own), seconds, ids[:_IDS_SHOWN], len(ids[_IDS_SHOWN:])))
+    return tuple(rows)
 
 
 def _remote(hashes: Iterable[str], kernels: Mapping[str, Kernel]) -> str:

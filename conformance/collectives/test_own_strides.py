@@ -9,7 +9,7 @@ from dataclasses import replace
 from conformance.collectives.calls import judge, perform, prepare
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import LOW_LATENCY, ROOTED, CollectiveCase
+from harness.cases import ROOTED, CollectiveCase, low_latency
 
 OWN = {
     "all_gather": "in_pad", "all_to_all": "in_pad", "scatter": "in_pad",
@@ -33,7 +33,7 @@ def cases(ranks, op):
     shape = {"dtype": "int32", "m": 16, "n": 70, "comm_sms": 5, OWN[op]: 8}
     variant = "one_shot" if op == "all_reduce" else ""
     roots = (0, 1) if op in ROOTED else (0,)
-    protocols = ("", "ll") if op in LOW_LATENCY else ("",)
+    protocols = ("", "ll") if low_latency(op, ranks) else ("",)
     return [
         CollectiveCase(op=op, **shape, variant=variant, root=root, protocol=protocol)
         for root in roots

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, LOW_LATENCY, REDUCTIONS, CollectiveCase
+from harness.cases import COLLECTIVES, REDUCTIONS, CollectiveCase, low_latency
 
 CALLS = 64
 
@@ -21,7 +21,7 @@ def cases(ranks, op):
     reduces, variant = op in REDUCTIONS, "one_shot" if op == "all_reduce" else ""
     few = CollectiveCase(**common, in_place=reduces, variant=variant, group="uneven", comm_sms=1)
     found = [same, few] if op in ("all_gather", "all_reduce") else [same]
-    return found + [replace(same, variant=variant, protocol="ll")] * (op in LOW_LATENCY)
+    return found + [replace(same, variant=variant, protocol="ll")] * (low_latency(op, ranks))
 
 
 @requirement("CCL-STREAM-001", cases=cases, ranks=2, op=COLLECTIVES)

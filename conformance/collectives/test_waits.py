@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from conformance.collectives.calls import run
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, LOW_LATENCY, CollectiveCase
+from harness.cases import COLLECTIVES, CollectiveCase, low_latency
 
 
 def cases(ranks, op):
@@ -16,7 +16,7 @@ def cases(ranks, op):
         for late in ((0, 1) if op == "all_gather" else (ranks - 1,))
     ]
     variant = "one_shot" if op == "all_reduce" else ""
-    return found + [replace(found[-1], variant=variant, protocol="ll")] * (op in LOW_LATENCY)
+    return found + [replace(found[-1], variant=variant, protocol="ll")] * (low_latency(op, ranks))
 
 
 @requirement("CCL-WAIT-001", cases=cases, ranks=2, op=COLLECTIVES)

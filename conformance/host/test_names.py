@@ -8,11 +8,17 @@ from harness.cases import COLLECTIVES, HostCase
 
 ATOMICS = tuple(f"atomic_{op}" for op in ("add", "cas", "xchg", "xor", "or", "and", "min", "max"))
 ACCESSES = ("load", "store", "get", "put", "copy")
+FUSED = tuple(
+    f"{op}{suffix}"
+    for op in ("matmul_all_reduce", "all_gather_matmul", "matmul_all_gather", "matmul_reduce_scatter")
+    for suffix in ("", "_preamble")
+)
+TILE_ALL_REDUCES = ("atomic", "spinlock", "one_shot", "two_shot", "ring")
 NAMES = {
     "": (
-        "iris", "Iris", "DeviceContext", "TraceEvent", *ACCESSES, *ATOMICS, "do_bench", "get_device_id_for_rank",
-        "is_simulation_env", "CUDAArrayInterface", "tensor_from_ptr", "hip", "experimental", "tensor_creation", "bench",
-        "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
+        "iris", "Iris", "ccl", "gluon", "ops", "x", "DeviceContext", "TraceEvent", *ACCESSES, *ATOMICS, "do_bench",
+        "get_device_id_for_rank", "is_simulation_env", "CUDAArrayInterface", "tensor_from_ptr", "hip", "experimental",
+        "tensor_creation", "bench", "set_logger_level", "logger", "DEBUG", "INFO", "WARNING", "ERROR",
     ),
     "gluon": ("IrisDeviceCtx", "GluonDeviceTracing"),
     "ccl": (
@@ -23,6 +29,11 @@ NAMES = {
     "ccl.all_gather": ("all_gather", "GLUON_AVAILABLE"),
     "ccl.all_to_all": ("all_to_all", "GLUON_AVAILABLE"),
     "ccl.utils": ("extract_group_info",),
+    "ops": ("FusedConfig", "FusedWorkspace", *FUSED),
+    "x": (
+        "Tile", "TileView", "TensorView", "make_tensor_view", "tile_layout", "tile_ptr", "offset_ptr", "all_gather",
+        "all_to_all", "gather", "reduce_scatter", *(f"all_reduce_{way}" for way in TILE_ALL_REDUCES),
+    ),
     "bench": ("register", "axis", "power_of_two", "linear_range", "main", "State"),
     "device.triton.context": ("DeviceContext",),
     "device.triton": ("atomic_sub",),
@@ -49,7 +60,7 @@ INSTANCE = (
     "is_symmetric", "barrier", "device_barrier", "zeros", "zeros_like", "ones", "full", "empty", "rand", "randn",
     "randint", "linspace", "arange", "get_rank", "get_num_ranks", "get_heap_bases", "get_device_context", "get_device",
     "device", "heap", "heap_size", "heap_bases", "gpu_id", "cur_rank", "num_ranks", "as_symmetric", "broadcast", "ccl",
-    "tracing", "uniform", "get_device_id", "get_cu_count", "comm", "debug", "info", "warning", "error",
+    "tracing", "uniform", "get_device_id", "get_cu_count", "comm", "debug", "info", "warning", "error", "ops",
 )  # fmt: skip
 
 
@@ -87,6 +98,8 @@ def _check_objects(env, found, modules):
         found.true(f"{member} of the instance", hasattr(env.iris, member))
     for collective in COLLECTIVE:
         found.true(f"ccl.{collective} on the instance", callable(getattr(env.iris.ccl, collective, None)))
+    for op in FUSED:
+        found.true(f"ops.{op} on the instance", callable(getattr(env.iris.ops, op, None)))
     for member in ("allocate", "allocator"):
         found.true(f"{member} of the heap", hasattr(env.iris.heap, member))
     for member in ("owns_tensor", "get_base_address"):

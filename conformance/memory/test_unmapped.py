@@ -52,6 +52,11 @@ def faults(env, found, what, address):
     found.raises(f"reading {what} at {address:#x}", KernelFault, lambda: read_address(env, address), says="")
 
 
-@requirement("MEMORY-UNMAPPED-001", cases=lambda ranks: [HostCase("unmapped", (d,)) for d in (0, 1)], device="emulated")
+@requirement(
+    "MEMORY-UNMAPPED-001",
+    cases=lambda ranks: [HostCase("unmapped", (d,)) for d in (0, 1)],
+    device="emulated",
+    because="a fault costs a GPU its context",
+)
 def test_unmapped(check, case):
     check(run, case)

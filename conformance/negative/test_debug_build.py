@@ -244,6 +244,8 @@ def cases(ranks):
     return [HostCase("debug", (form,)) for form in KERNELS]
 
 
-@requirement("NEGATIVE-DEBUG-001", cases=cases, device="emulated")
+@requirement(
+    "NEGATIVE-DEBUG-001", cases=cases, device="emulated", because="on a GPU a failed assertion ends the process"
+)
 def test_debug_build(check, case):
     check(run, case, deadline=60)

@@ -79,6 +79,6 @@ def cases(ranks, op):
     ]
 
 
-@requirement("FUSED-CAPTURE-001", cases=cases, device="gpu", op=OPS)
+@requirement("FUSED-CAPTURE-001", cases=cases, device="gpu", because="the emulated device has no device graphs", op=OPS)
 def test_captured(check, case):
     check(run, case)

@@ -15,6 +15,7 @@ from harness.cases.collective import (
     ROOTED,
     CollectiveCase,
     chunks_of,
+    low_latency,
     members_of,
     shapes_of,
 )
@@ -33,6 +34,6 @@ __all__ = [
     "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "LOW_LATENCY", "MASKS", "REDUCE_OPS", "REDUCTIONS",
     "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HostCase", "IsaCase",
     "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "contribution",
-    "converted", "digits", "from_json", "kept_lanes", "members_of", "of_name", "payload", "reduce_ops", "rough",
-    "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
+    "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload", "reduce_ops",
+    "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

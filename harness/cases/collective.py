@@ -17,6 +17,9 @@ COLLECTIVES = ("all_gather", "all_to_all", "all_reduce", "reduce_scatter", "broa
 LOW_LATENCY = ("all_gather", "all_to_all", "all_reduce", "reduce_scatter", "broadcast")
 """Those that may have a protocol for small sizes, whose Config field is not in the reference."""
 
+LOW_LATENCY_MEMBERS = 8
+"""Members of a group for which it is drawn: what one node has. A library may refuse it for more."""
+
 GROUPS = ("world", "halves", "stride", "reversed", "uneven")
 
 
@@ -68,6 +71,11 @@ class CollectiveCase:
     protocol: str = ""
     distribution: int = 1
     rings: int = 1
+
+
+def low_latency(op: str, ranks: int) -> bool:
+    """Whether cases of ``op`` among so many ranks use that protocol too."""
+    return op in LOW_LATENCY and ranks <= LOW_LATENCY_MEMBERS
 
 
 def shapes_of(op: str, m: int, n: int, members: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from harness.cases.collective import GROUPS, REDUCTIONS, ROOTED, CollectiveCase, members_of, shapes_of
+from harness.cases.collective import GROUPS, REDUCTIONS, ROOTED, CollectiveCase, low_latency, members_of, shapes_of
 from harness.cases.contribution import reduce_ops
 from harness.cases.dtypes import ALL, FURTHER, INTEGERS, size_of
 
@@ -105,7 +105,8 @@ def collectives(
 ) -> CollectiveCase:
     """Cases of one collective with one element type; ``kernels`` replaces those of the op."""
     chosen = kernels if kernels is not None else VARIANTS.get(op, KERNELS)
-    kernel = draw(st.sampled_from([one for one in chosen if not one.protocol or size_of(dtype) <= 4]))
+    low = size_of(dtype) <= 4 and low_latency(op, ranks)
+    kernel = draw(st.sampled_from([one for one in chosen if low or not one.protocol]))
     group = draw(st.sampled_from(GROUPS)) if ranks > 1 else "world"
     # As "calls": several of the same tensors, or of their own.
     calls, reuse = draw(st.sampled_from([(1, False), (3, False), (4, True)]))

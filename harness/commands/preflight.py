@@ -13,12 +13,12 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from harness import devices
+from harness import devices, machine
 from harness.errors import UsageError
 from harness.evidence.environment import installed_version
 
 PROFILES = ("gate", "ci", "dev", "nightly")
-MOST_RANKS = 64
+MOST_RANKS = 32
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 
 
@@ -76,7 +76,8 @@ def check_request(
 
 def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:
     """Raises UsageError when torch, Triton or the device's own needs are missing or of a wrong version, or when there
-    are not the GPUs for ``ranks``: the world sizes that were asked for (empty: the profile's, as far as they fit)."""
+    are not the GPUs for ``ranks``: the world sizes that were asked for (empty: the profile's, as far as they fit). Also
+    when a limit, a full disk or an unwritable cache would end the run halfway: see ``harness.machine``."""
     for name in ("torch", "triton"):
         if not _found(name):
             raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")
@@ -88,6 +89,7 @@ def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_pe
     if not TRITON_FROM <= version < TRITON_BELOW:
         raise UsageError(f"Triton {found} is outside 3.6 to 3.9: pip install 'triton>=3.6,<3.10'")
     devices.get(device, arch, ranks=max(ranks, default=1), ranks_per_gpu=ranks_per_gpu)
+    machine.check(max(ranks, default=4))
 
 
 def check_output(folder: Path, files: Sequence[str] = ()) -> None:

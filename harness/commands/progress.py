@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,16 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from harness.evidence import worker_path
+from harness.evidence import parse, worker_path
+from harness.evidence.lines import MAX_LINE, skip_line
+from harness.printable import plain
 
 
 class Follower:
-    """Reads what was appended to an evidence file, and to its workers' files, since the last look."""
+    """Reads what was appended to an evidence file, and to its workers' files, since the last look.
+
+    Lines that it cannot use are passed over: the report, which reads everything again, names them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,31 +45,39 @@ class Follower:
         return news
 
     def _new_lines(self, path: Path) -> list[bytes]:
+        """The whole lines since the last look. Of a line that is too long, only the end is looked for."""
+        found = []
         try:
             with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                whole = file.read().rpartition(b"\n")[0]
-        except FileNotFoundError:  # not begun, or a worker's file that was taken over between two looks
+                start = file.seek(self._offsets.get(path, 0))
+                while line := file.readline(MAX_LINE):
+                    if line.endswith(b"\n"):
+                        found.append(line)
+                    elif len(line) < MAX_LINE or not skip_line(file):
+                        break
+                    start = file.tell()
+                self._offsets[path] = start
+        except OSError:  # not begun, or a worker's file that was absorbed between two looks
             return []
-        if whole:
-            self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
-        return whole.split(b"\n") if whole else []
+        return found
 
     def _take(self, line: bytes) -> None:
         try:
-            record = json.loads(line)
-        except ValueError:  # a torn line: the report, which reads everything again, will tell
+            record = parse(line)
+        except ValueError:
             return
-        kind = record.get("record")
-        if kind == "plan":
+        kind, group = record.get("record"), record.get("group")
+        if kind == "plan" and isinstance(record.get("groups"), list):
             self.planned = max(self.planned, len(record["groups"]))
-        elif kind == "case" and record["group"] not in self._ended:
+        elif not isinstance(group, str) or group in self._ended:
+            return
+        elif kind == "case":
             self.cases += 1
-            self.current = record["group"]
-        elif kind == "group" and record["group"] not in self._ended:
-            self._ended.add(record["group"])
-            self.not_passed += record["verdict"] != "pass"
-            self.current = record["group"]
+            self.current = group
+        elif kind == "group":
+            self._ended.add(group)
+            self.not_passed += record.get("verdict") != "pass"
+            self.current = group
 
 
 class Display:
@@ -104,13 +116,15 @@ class Display:
                 total=self._follower.planned or None,
                 completed=self._follower.done,
                 figures=self._figures(),
-                current=self._follower.current.replace("[", "\\["),
+                current=plain(self._follower.current).replace("[", "\\["),
             )
         elif self._clock() - self._told >= self._interval:
             self._told = self._clock()
             planned = self._follower.planned or "?"
             elapsed = f"{self._clock() - self._started:.0f} s"
-            line = f"{elapsed}: {self._follower.done}/{planned} groups, {self._figures()}  {self._follower.current}"
+            line = (
+                f"{elapsed}: {self._follower.done}/{planned} groups, {self._figures()}  {plain(self._follower.current)}"
+            )
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _figures(self) -> str:

@@ -34,6 +34,7 @@ from harness.emulator.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEFRONT
 from harness.emulator.listing import parse
 from harness.emulator.program import Program, decode
 from harness.emulator.schedule import RESIDENT_WAVES, Scheduler
+from harness.emulator.timing import DeviceInterface, refuse_graphs
 from harness.emulator.watch import Choices, Watch, make
 from harness.errors import HarnessError
 
@@ -69,6 +70,7 @@ def activate(
         raise ValueError(f"choices and options are those of a mode, and none is given: {choices!r} {options}")
     driver = EmulatedDriver(arch, watch)
     triton_driver.set_active(driver)
+    refuse_graphs()
     return driver
 
 
@@ -125,6 +127,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         self._launches: list[LaunchRecord] = []
         # JITFunction keeps its kernels by device, and expects a key that stands for one target.
         self._device = ARCHS.index(arch)
+        self._interface = DeviceInterface()
 
     # -- what programs under the emulator use ------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         return torch.device("cpu")
 
     def get_device_interface(self) -> Any:
-        return torch.cpu
+        return self._interface
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return _benchmark

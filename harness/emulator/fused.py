@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from harness.emulator import native
+
 
 def _fma_of(kind: Any, llvm_type: ir.Type) -> Callable[..., Any]:
     @intrinsic
@@ -62,7 +64,7 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
             return fused
     function, signature = _COMPILED[dtype]
     if not function.signatures:
-        function.compile(signature)
+        native.compile_now({function: signature})
     shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
     values: np.ndarray = np.empty((4, *shape), dtype)
     for row, source in zip(values, (a, b, c), strict=False):

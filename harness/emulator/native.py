@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numba import njit, types
 
+from harness import locks
+from harness.compiling import compiling
 from harness.emulator.native_words import load8, load16, load32, load64, store8, store16, store32, store64
 
 # How an address is formed.
@@ -395,27 +396,32 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 }
 
 
-_lock_folder: Path | None = None
+LOCK_LIMIT = 240.0
+"""Seconds that a process waits for another one's compilation; it takes about 4, and tens on a machine under load."""
+
+_cache: Path | None = None
 
 
-def compile_once(lock_folder: Path) -> None:
-    """Compile every function of this module; ``lock_folder`` holds the lock file on which all processes agree."""
-    global _lock_folder
-    _lock_folder = lock_folder
+def compile_once(cache: Path) -> None:
+    """Compile every function of this module. ``cache``: the folder in which this user's processes share a lock."""
+    global _cache
+    _cache = cache
     compile_now(_SIGNATURES)
 
 
 def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
     """Compile functions, or load them from numba's cache; of several processes one compiles and the others wait.
 
-    About 4 s for this module the first time on a machine, 0.2 s afterwards.
+    About 4 s for this module the first time on a machine, 0.2 s afterwards. Reported as time of compilation, see
+    ``harness.compiling``. Raises HarnessError, which names the other process, when the wait lasts LOCK_LIMIT seconds.
     """
     if all(function.signatures for function in signatures):
         return
     with contextlib.ExitStack() as stack:
-        if _lock_folder is not None:
-            _lock_folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(_lock_folder / "emulator-native.lock"))
+        stack.enter_context(compiling())
+        if _cache is not None:
+            lock = locks.in_cache(_cache, "emulator-native.lock")
+            stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
         for function, signature in signatures.items():
             function.compile(signature)
             # Not at a call: each rank would do it for itself, in the middle of a case with a deadline.

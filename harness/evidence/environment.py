@@ -1,7 +1,8 @@
-"""What a run's verdicts depend on: versions, processor count, and the commit of what was tested."""
+"""What a run's verdicts depend on: versions, processor count, commit and sources of what was tested."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "amdsmi", "nvidia-ml-py", "iris-harness")
+_COMPILED = (".pyc", ".pyo", ".so", ".nbi", ".nbc")
 _ALSO_KNOWN_AS = {"triton": ("pytorch-triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
@@ -42,17 +44,42 @@ def commit_of(module: str) -> str | None:
 
     None when the module is not in a checkout, or git is not there. The module is located, not imported.
     """
-    spec = importlib.util.find_spec(module)
-    places = [spec.origin] if spec and spec.origin else list(spec.submodule_search_locations or []) if spec else []
-    if not places or not places[0]:
+    folder = _folder_of(module)
+    if folder is None:
         return None
-    place = Path(places[0])
-    folder = place if place.is_dir() else place.parent
     tracked = _git(folder, "ls-files", "--error-unmatch", ".")
     commit = _git(folder, "rev-parse", "HEAD") if tracked else None
     if not commit:
         return None
     return commit + ("+changes" if _git(folder, "status", "--porcelain", "--", ".") else "")
+
+
+def sources_of(module: str) -> str | None:
+    """SHA-256 over the names and contents of all files of a package, compiled ones aside; None if there is none.
+
+    It is the same for the same sources wherever they lie, and shows an edit where there is no checkout. The package is
+    located, not imported.
+    """
+    folder = _folder_of(module)
+    if folder is None:
+        return None
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix not in _COMPILED and "__pycache__" not in path.parts:
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode("utf-8", "backslashreplace"))
+    return whole.hexdigest()
+
+
+def _folder_of(module: str) -> Path | None:
+    spec = importlib.util.find_spec(module)
+    if spec is None:
+        return None
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    if not places or not places[0]:
+        return None
+    place = Path(places[0])
+    return place if place.is_dir() else place.parent
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -61,6 +61,8 @@ class Evidence:
 
     def missing(self) -> tuple[str, ...]:
         """What makes the run partial, one sentence each; empty for a complete run. Changes no verdict."""
+        if not self.statements:
+            return ("no plan with the suite's requirements was written",)
         planned = {group.requirement for group in self.plan.values()}
         named = [f"{name}: {reason}" for name, reason in self.left_out.items()]
         unexplained = sorted(set(self.statements) - planned - set(self.not_applicable) - set(self.left_out))

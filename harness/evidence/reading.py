@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UsageError
+from harness.evidence.chain import Chain
+from harness.evidence.checks import Checks
 from harness.evidence.evidence import Evidence
+from harness.evidence.lines import MAX_LINE, lines, parse
 from harness.evidence.records import (
     SCHEMA,
     Case,
@@ -22,43 +25,105 @@ from harness.evidence.records import (
     from_json,
 )
 from harness.evidence.schema import problem_with
-from harness.evidence.store import worker_path
+from harness.evidence.store import worker_of, worker_path
+
+MAX_PROBLEMS = 20
+"""Problems that are listed one by one; more are counted."""
+
+_MAX_TEXT = 300
+_READ_BY = {1: "iris-harness 0.1"}
+"""Earlier schemas, and what reads them."""
 
 
 def read(path: Path | str) -> Evidence:
-    """The evidence in ``path``, and in the files of workers that were killed before their controller took them over.
+    """The evidence in ``path``, and in the files of workers that were killed before their controller absorbed them.
 
-    A torn, malformed or doubled line becomes an entry of ``Evidence.problems``, which makes the result red. Raises
-    UsageError when there is no such file, or when it was written in another schema version.
+    A line that is torn, malformed, changed, moved, repeated or in contradiction to those before it becomes an entry of
+    ``Evidence.problems``, which makes the result red; so does a missing one. Raises UsageError when there is no such
+    file, when it holds no record at all, or when it was written in another schema version.
     """
     path = Path(path)
     if not path.is_file():
-        raise UsageError(f"no evidence at {path}: name an evidence.jsonl that a run wrote")
-    evidence = Evidence()
-    for source in (path, *sorted(path.parent.glob(worker_path(path, "gw*").name))):
-        for record in _records(source, evidence.problems):
-            _take(record, evidence)
-    return evidence
+        what = "a folder" if path.is_dir() else "not a file" if path.exists() else "not there"
+        raise UsageError(f"no evidence at {path}, which is {what}: name an evidence.jsonl that a run wrote")
+    reader = _Reader()
+    try:
+        reader.take(path, "")
+        for source in sorted(path.parent.glob(worker_path(path, "gw*").name)):
+            reader.take(source, worker_of(path, source))
+    except OSError as error:
+        raise UsageError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+    if reader.problems and not reader.records:
+        raise UsageError(f"{path} holds no record of evidence: {reader.problems[0]}")
+    return reader.finished()
 
 
-def _records(path: Path, problems: list[str]) -> Iterator[Record]:
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        place = f"{path.name} line {number}"
-        try:
-            plain = json.loads(line)
-        except ValueError:
-            torn = "was cut off: its writer was killed" if number == len(lines) else "is not JSON"
-            problems.append(f"{place} {torn}")
-            continue
-        if isinstance(plain, dict) and plain.get("schema") not in (None, SCHEMA):
-            raise UsageError(f"{place} has schema {plain['schema']!r}; this version reads {SCHEMA}")
-        if problem := problem_with(plain):
-            problems.append(f"{place} does not fit the schema: {problem}")
-            continue
-        yield from_json(plain)
+class _Reader:
+    def __init__(self) -> None:
+        self.evidence = Evidence()
+        self.problems = self.evidence.problems
+        self.records = 0
+        self._more = 0
+        self._checks = Checks(self.evidence)
+        self._run: str | None = None
+
+    def take(self, path: Path, writer: str) -> None:
+        """All records of one file."""
+        if writer and self.evidence.ends:
+            self._problem(path.name, "is of a worker, and the run ended without absorbing it")
+        chain: Chain | None = None
+        for place, line, plain in self._objects(path):
+            if chain is None:
+                self._run = self._run or str(plain.get("run"))
+                chain = Chain(self._run, writer)
+            if broken := chain.problem_with(line, plain):
+                self._problem(place, broken)
+            if problem := problem_with(plain):
+                if not broken:
+                    self._problem(place, f"does not fit the schema: {problem}")
+                continue
+            self.records += 1
+            record = from_json(plain)
+            if isinstance(record, Run) and record.id != self._run:
+                self._problem(place, f"is the record of run {record.id!r} in a file of {self._run!r}")
+            for problem in self._checks.problems(record):
+                self._problem(place, problem)
+            _take(record, self.evidence)
+
+    def finished(self) -> Evidence:
+        """The evidence, with the problems that were not listed as a number."""
+        if self._more:
+            self.problems.append(f"{self._more:,} more lines or contradictions like these")
+        return self.evidence
+
+    def _objects(self, path: Path) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+        """Place, bytes and content of every line that holds a JSON object."""
+        for number, line in enumerate(lines(path), 1):
+            place = f"{path.name} line {number}"
+            if line is None:
+                self._problem(place, f"has more than {MAX_LINE:,} bytes")
+                continue
+            try:
+                plain = parse(line)
+            except ValueError as error:
+                self._problem(place, str(error) if line.endswith(b"\n") else "was cut off: its writer was killed")
+                continue
+            schema = plain.get("schema")
+            if not self.records and isinstance(schema, int) and schema != SCHEMA:
+                other = _READ_BY.get(schema, "another version of iris-harness")
+                raise UsageError(f"{place} has schema {schema}, and this version reads {SCHEMA}: read it with {other}")
+            if not line.endswith(b"\n"):
+                self._problem(place, "has no line end: it was cut off")
+            yield place, line.removesuffix(b"\n"), plain
+
+    def _problem(self, place: str, text: str) -> None:
+        """List a problem on one line that a terminal can show."""
+        if len(self.problems) >= MAX_PROBLEMS:
+            self._more += 1
+            return
+        whole = f"{place} {text}"
+        cut = whole if len(whole) <= _MAX_TEXT else whole[:_MAX_TEXT] + "..."
+        self.problems.append("".join(letter if letter.isprintable() else "?" for letter in cut))
 
 
 def _take(record: Record, evidence: Evidence) -> None:
@@ -67,8 +132,6 @@ def _take(record: Record, evidence: Evidence) -> None:
     elif isinstance(record, Kernel):
         evidence.kernels.setdefault(record.hash, record)
     elif isinstance(record, Group):
-        if record.group in evidence.groups:
-            evidence.problems.append(f"group {record.group} ended twice")
         evidence.groups.setdefault(record.group, []).append(record)
     elif isinstance(record, Plan):
         for planned in record.groups:

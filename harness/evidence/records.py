@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from harness.evidence.verdict import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the record format; a reader refuses every other one."""
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -59,8 +59,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Run:
-    """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit;
-    ``mode`` is the emulated device's; ``ranks_per_gpu``: at most so many ranks shared a GPU."""
+    """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit and
+    the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the emulated
+    device's; ``ranks_per_gpu``: at most so many ranks shared a GPU. ``circumstances`` is what else could change the
+    run: environment variables, pytest plugins, and options that are not the harness's own."""
 
     record: ClassVar[str] = "run"
     id: str
@@ -75,6 +77,8 @@ class Run:
     argv: tuple[str, ...] = ()
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    harness: Mapping[str, Any] = field(default_factory=dict)
+    circumstances: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,9 @@ class Case:
 
     ``case`` is ``{"type": ..., "fields": {...}}``; ``stacks`` maps a rank to its stack text; ``fault`` is the text of
     a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a kernel hash to ``{"launches": n,
-    "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing`` is in seconds; ``repeat`` is
-    the one command that runs the case again.
+    "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing`` has the ``seconds`` of the case
+    and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the one command that runs the case
+    again.
     """
 
     record: ClassVar[str] = "case"
@@ -188,7 +193,8 @@ class Group:
 
 @dataclass(frozen=True)
 class End:
-    """Last line: pytest's exit status. ``finished`` is ISO 8601 in UTC; ``counts`` maps a verdict to groups."""
+    """Last line: pytest's exit status. ``finished`` is ISO 8601 in UTC; ``counts`` maps a verdict to groups, and
+    "skipped" to tests."""
 
     record: ClassVar[str] = "end"
     exit_status: int
@@ -201,7 +207,7 @@ TYPES: dict[str, type[Record]] = {cls.record: cls for cls in (Run, Plan, Kernel,
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """The object that stands on the record's line; fields that are None are left out."""
+    """The record as an object; fields that are None are left out. ``Store`` adds run, position and hash to its line."""
     return {"schema": SCHEMA, "record": record.record, **_plain(record)}
 
 

@@ -1,23 +1,43 @@
-"""Writing evidence: append-only, one line per record, whole lines only."""
+"""Writing evidence: append-only, one line per record, whole lines only, each sealed into the file's hash chain."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from harness.errors import HarnessError
-from harness.evidence.records import Record, to_json
+from harness.errors import HarnessError, UsageError
+from harness.evidence.chain import Chain
+from harness.evidence.lines import MAX_LINE, lines, parse
+from harness.evidence.records import Record, Run, to_json
 from harness.evidence.schema import problem_with
 
 _DURABLE = ("run", "plan", "group", "end")
+_ENVELOPE = ("run", "sequence", "chain")
+_KEPT = 4096
+"""Bytes that are kept of a worker's damaged line: enough to see what it was."""
 
 
 def worker_path(path: Path, worker: str) -> Path:
     """Where xdist worker ``worker`` ("gw0") writes for a run at ``path``: ``evidence-gw0.jsonl`` beside it."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
+
+
+def worker_of(path: Path, worker_file: Path) -> str:
+    """The worker that writes ``worker_file`` for a run at ``path``: the inverse of ``worker_path``."""
+    return worker_file.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
+
+
+def check_unused(path: Path) -> None:
+    """UsageError when ``path`` holds something already: records of two runs are never in one file."""
+    if path.exists() and (not path.is_file() or path.stat().st_size):
+        raise UsageError(
+            f"{path} is there already, and runs do not share a file: move or remove it, or name another file"
+        )
 
 
 class Store:
@@ -26,40 +46,58 @@ class Store:
     Each record goes out in one ``write`` to a descriptor opened for appending, so it survives the death of this process
     at once, and lines of several threads do not mix. What closes a step (run, plan, group, end) is also synced to
     disk, with all lines before it. Processes do not share a file: an xdist worker opens ``worker_path`` and the
-    controller absorbs it. Raises HarnessError for a record that does not fit the schema, and OSError as the file
-    system does.
+    controller absorbs it.
+
+    ``run_id`` may be omitted where the run record is appended first; ``writer`` is the name of an xdist worker. Raises
+    UsageError when the file holds something already, HarnessError for a record that does not fit the schema, and
+    OSError as the file system does.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, run_id: str | None = None, writer: str = "") -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        check_unused(self.path)
+        self._writer = writer
+        self._chain = Chain(run_id, writer) if run_id is not None else None
         self._lock = threading.Lock()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._close_torn_line()
 
     def append(self, record: Record) -> None:
         """Check ``record`` against the schema and write its line."""
-        line = to_json(record)
-        if problem := problem_with(line):
-            raise HarnessError(f"a {record.record} record does not fit the evidence schema: {problem}")
-        try:
-            text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except (TypeError, ValueError) as error:
-            raise HarnessError(f"a {record.record} record is not plain JSON: {error}") from error
-        self._write(text.encode("utf-8", "backslashreplace") + b"\n", durable=record.record in _DURABLE)
+        with self._lock:
+            chain = self._chain_for(record)
+            line = {"schema": 0, "record": "", "run": chain.run, "sequence": chain.sequence, **to_json(record)}
+            if self._writer:
+                line["writer"] = self._writer
+            if problem := problem_with({**line, "chain": chain.value}):
+                raise HarnessError(f"a {record.record} record does not fit the evidence schema: {problem}")
+            self._chain = chain
+            self._seal(line, chain)
+            if record.record in _DURABLE:
+                os.fsync(self._descriptor)
 
     def absorb(self, path: Path | str) -> int:
-        """Move a finished worker's whole lines to the end of this file, remove its file, and give their number.
+        """Move a finished worker's records to the end of this file's chain, remove its file, and return their number.
 
-        A last line that the worker did not finish is kept as it is, so that a reader reports it.
+        A line that is not whole, or does not fit the worker's own chain, is copied as it is (cut after some
+        kilobytes), so that a reader reports it.
         """
         source = Path(path)
-        content = source.read_bytes()
-        if content and not content.endswith(b"\n"):
-            content += b"\n"
-        self._write(content, durable=True)
+        with self._lock:
+            if self._chain is None:
+                raise HarnessError(f"{self.path} has no run record yet, so no worker's records can follow")
+            theirs, count = Chain(self._chain.run, worker_of(self.path, source)), 0
+            for line in lines(source):
+                count += 1
+                if (plain := _intact(line, theirs)) is None:
+                    self._write((line or b"a line that is too long")[:_KEPT].rstrip(b"\n") + b"\n")
+                    continue
+                body = {key: value for key, value in plain.items() if key not in _ENVELOPE}
+                head = {"schema": 0, "record": "", "run": self._chain.run, "sequence": self._chain.sequence}
+                self._seal({**head, **body}, self._chain)
+            os.fsync(self._descriptor)
         source.unlink()
-        return content.count(b"\n")
+        return count
 
     def absorb_workers(self) -> int:
         """Absorb the file of every worker of this run; call it when they have ended."""
@@ -81,18 +119,48 @@ class Store:
     ) -> None:
         self.close()
 
-    def _write(self, data: bytes, *, durable: bool) -> None:
-        with self._lock:
-            if self._descriptor < 0:
-                raise HarnessError(f"{self.path} is closed")
-            view = memoryview(data)
+    def _chain_for(self, record: Record) -> Chain:
+        if self._chain is not None:
+            if isinstance(record, Run) and record.id != self._chain.run:
+                raise HarnessError(f"{self.path} is of run {self._chain.run}, not of {record.id}")
+            return self._chain
+        if not isinstance(record, Run):
+            raise HarnessError(f"{self.path} begins with a run record, not with a {record.record} record")
+        return Chain(record.id, self._writer)
+
+    def _seal(self, line: dict[str, Any], chain: Chain) -> None:
+        """Write ``line`` with its hash."""
+        try:
+            text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise HarnessError(f"a {line['record']} record is not plain JSON: {error}") from error
+        data, value = chain.sealed(text.encode("utf-8", "backslashreplace"))
+        if len(data) > MAX_LINE:
+            raise HarnessError(f"a {line['record']} record has {len(data):,} bytes, and at most {MAX_LINE:,} are read")
+        self._write(data)
+        chain.advance(value)
+
+    def _write(self, data: bytes) -> None:
+        """Append ``data`` whole or, when the file system refuses (a full disk), nothing of it."""
+        if self._descriptor < 0:
+            raise HarnessError(f"{self.path} is closed")
+        size = os.fstat(self._descriptor).st_size
+        view = memoryview(data)
+        try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
-            if durable:
-                os.fsync(self._descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, size)
+            raise
 
-    def _close_torn_line(self) -> None:
-        """End a line that a killed writer left open, so that it does not swallow the next record."""
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")
+
+def _intact(line: bytes | None, chain: Chain) -> dict[str, Any] | None:
+    """The content of a worker's line, or None if it is damaged."""
+    if line is None or not line.endswith(b"\n"):
+        return None
+    try:
+        plain = parse(line)
+    except ValueError:
+        return None
+    return None if chain.problem_with(line[:-1], plain) else plain

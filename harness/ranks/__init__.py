@@ -1,6 +1,6 @@
 """Rank groups: processes started by torch.distributed.elastic that outlive failing, hanging and crashing cases."""
 
-from harness.ranks.errors import CaseFailed, RankCrash, RankError, RankFailure, RankHang
+from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
 from harness.ranks.group import RankGroup
 
-__all__ = ["CaseFailed", "RankCrash", "RankError", "RankFailure", "RankGroup", "RankHang"]
+__all__ = ["CaseFailed", "RankCrash", "RankCutOff", "RankError", "RankFailure", "RankGroup", "RankHang"]

@@ -1,13 +1,14 @@
 """A kernel is compiled once per machine, in a child process: a compiler that aborts is the verdict of its case.
 
 ``install`` wraps ``triton.compile``. A kernel that Triton's disk cache holds is loaded as always. For a new one, the
-first process to take the kernel's lock (in its entry of the cache, so it spans ranks, groups and runs) compiles it in a
-forked child, which fills the cache; the others wait for the lock and find the kernel there. A child that a signal ended
-raises ``CompilerAborted``; what it raised itself is raised here. Failures are remembered for the other ranks of the
-group, until its processes end.
+first process to take the kernel's lock (beside the cache's entries, so it spans this user's ranks, groups and runs)
+compiles it in a forked child, which fills the cache; the others wait for the lock and find the kernel there. A child
+that a signal ended raises ``CompilerAborted``; what it raised itself is raised here. Failures are remembered for the
+other ranks of the group, until its processes end. All of this is reported as time of compilation, see
+``harness.compiling``: a call's deadline does not count it.
 
 Nothing is wrapped around a launch: kernels that are in memory never come here. With Triton's ``always_compile``,
-``override`` or ``dump_ir`` knobs, or for IR files, compilation stays Triton's own.
+``override`` or ``dump_ir`` knobs, or for IR files, compilation stays Triton's own, within the process and its limits.
 """
 
 from __future__ import annotations
@@ -15,22 +16,21 @@ from __future__ import annotations
 import faulthandler
 import gc
 import hashlib
+import json
 import os
-import pickle
 import signal
 import sys
 import threading
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import filelock
-
+from harness import locks
+from harness.compiling import compiling
 from harness.errors import HarnessError, KernelFault
-from harness.ranks import processes
+from harness.ranks import processes, raised
 from harness.ranks.stacks import read_from
 
 COMPILE_LIMIT = 120.0
@@ -59,17 +59,6 @@ class CompilerAborted(KernelFault):
     def report(self) -> dict[str, Any]:
         """The facts as plain data."""
         return {"fault": "compiler aborted", "kernel": self.kernel, "how": self.how, "output": self.output}
-
-
-class _CompilerTraceback(Exception):  # noqa: N818 (it is never raised, only a cause)
-    """The traceback of an exception that was raised in the compiler's process, as its cause."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-class CompilerError(KernelFault):
-    """The compiler raised an exception that cannot travel between processes; the text says which."""
 
 
 def install() -> None:
@@ -129,9 +118,12 @@ def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -
         return compile_it()
 
     entry = _entry(src, target, options, others)
-    if entry is None or entry.ready():
+    if entry is None:
+        with compiling():
+            return compile_it()
+    if entry.ready():
         return compile_it()
-    with entry.locked():
+    with compiling(), locks.held(entry.lock, 2 * COMPILE_LIMIT, f"the compilation of {entry.name}"):
         if not entry.ready():
             entry.raise_earlier_failure()
             _compile_in_child(entry, compile_in_a_fork)
@@ -149,51 +141,42 @@ class _TargetOnly:
 
 
 class _Entry:
-    """A kernel's entry in Triton's disk cache."""
+    """A kernel's entry in Triton's disk cache, its lock, and how its compilation failed in this run."""
 
-    def __init__(self, name: str, manager: Any, lock: str) -> None:
+    def __init__(self, name: str, key: str, manager: Any, cache: Path) -> None:
         self.name = name
+        self.lock = locks.in_cache(cache, f"{key}.lock")
+        self._failure = self.lock.with_suffix(".failure.json")
         self._manager = manager
-        self._lock = lock
         self._metadata = f"{name[:150]}.json"
 
     def ready(self) -> bool:
         """Whether the cache holds the compiled kernel; the same question that ``triton.compile`` asks."""
         return self._metadata in (self._manager.get_group(self._metadata) or {})
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        limit = 2 * COMPILE_LIMIT
-        try:
-            with filelock.FileLock(self._lock).acquire(timeout=limit, poll_interval=_POLL):
-                yield
-        except filelock.Timeout as error:
-            raise HarnessError(f"another process holds the compilation of {self.name} for {limit:g} s") from error
-
-    @property
-    def _failure(self) -> str:
-        return os.path.join(os.path.dirname(self._lock), "failure")
-
-    def remember_failure(self, error: BaseException, text: str) -> None:
-        """For the other ranks of this run only: a later run tries again."""
+    def remember_failure(self, kind: str, value: Any) -> None:
+        """For the other ranks of this run only: a later run tries again. The caller holds the lock."""
         run = os.environ.get("TORCHELASTIC_RUN_ID")
         if run is None:
             return
-        temporary = f"{self._failure}.{os.getpid()}"
-        with open(temporary, "wb") as file:
-            pickle.dump((run, error, text), file)
+        temporary = self._failure.with_suffix(".new")
+        temporary.write_text(json.dumps({"run": run, "kind": kind, "value": value}))
         os.replace(temporary, self._failure)
 
     def raise_earlier_failure(self) -> None:
         """Raise what an earlier attempt in the same run ended with, if there was one; forget one of another run."""
         try:
-            with open(self._failure, "rb") as file:
-                run, error, text = pickle.load(file)
+            found = json.loads(self._failure.read_bytes())
         except FileNotFoundError:
             return
-        if run == os.environ.get("TORCHELASTIC_RUN_ID"):
-            raise error from (_CompilerTraceback(text) if text else None)
-        os.unlink(self._failure)
+        except ValueError:  # it was not written to its end, on a disk that is full
+            found = {}
+        if found.get("run") != os.environ.get("TORCHELASTIC_RUN_ID"):
+            self._failure.unlink()
+        elif found["kind"] == "aborted":
+            raise CompilerAborted(**found["value"])
+        else:
+            raise raised.restored(found["value"])
 
 
 def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entry | None:
@@ -214,9 +197,11 @@ def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entr
     hook = getattr(knobs.runtime, "add_stages_inspection_hook", None)
     if hook is not None:
         key += hook()[0]
-    manager = cache.get_cache_manager(hashlib.sha256(key.encode("utf-8")).hexdigest())
+    digest = hashlib.sha256(key.encode("utf-8")).hexdigest()
+    manager = cache.get_cache_manager(digest)
+    # A cache that is not a folder, such as a remote one, has no lock of its own either.
     lock = getattr(manager, "lock_path", None)
-    return None if lock is None else _Entry(src.name, manager, lock)
+    return None if lock is None else _Entry(src.name, digest, manager, Path(lock).parents[1])
 
 
 def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
@@ -234,12 +219,12 @@ def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
             aborted = CompilerAborted(entry.name, processes.describe_exit(status), text)
             # A kill by someone, or by the kernel for lack of memory, need not recur.
             if os.WTERMSIG(status) != signal.SIGKILL:
-                entry.remember_failure(aborted, "")
+                entry.remember_failure("aborted", {"kernel": entry.name, "how": aborted.how, "output": text})
             raise aborted
-        if os.fstat(result).st_size:
-            error, trace = pickle.loads(os.pread(result, os.fstat(result).st_size, 0))
-            entry.remember_failure(error, trace)
-            raise error from _CompilerTraceback(trace)
+        if size := os.fstat(result).st_size:
+            data = os.pread(result, size, 0).decode()
+            entry.remember_failure("raised", data)
+            raise raised.restored(data)
         if os.WEXITSTATUS(status) != 0:
             raise CompilerAborted(entry.name, processes.describe_exit(status), text)
     finally:
@@ -290,24 +275,12 @@ def _child(parent: int, compile_it: Callable[[], Any], output: int, result: int)
         try:
             compile_it()
         except Exception as error:  # noqa: BLE001 (it is raised in the parent)
-            os.write(result, _packed(error))
+            os.write(result, raised.packed(error).encode())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     finally:
         os._exit(1)
-
-
-def _packed(error: Exception) -> bytes:
-    text = "".join(traceback.format_exception(error))
-    try:
-        data = pickle.dumps((error, text))
-        pickle.loads(data)
-        return data
-    except Exception as unfit:  # noqa: BLE001 (pickling may raise anything; the text goes instead)
-        kind = type(error)
-        said = f"{kind.__module__}.{kind.__qualname__}: {error} (cannot be pickled: {unfit!r})"
-        return pickle.dumps((CompilerError(said), text))
 
 
 def _said(output: int) -> str:

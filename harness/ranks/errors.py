@@ -4,15 +4,23 @@
 ``RankFailure``  the function raised on at least one rank
 ``RankHang``     the deadline passed
 ``RankCrash``    a rank's process ended
+``RankCutOff``   a rank's process sent the controller what no rank sends
 """
 
 from __future__ import annotations
 
-import traceback as traceback_module
 from collections.abc import Mapping
 from typing import Any
 
+from harness import machine
+from harness.ranks import wire
+from harness.text import TEXT_LIMIT, clipped, message_of, repr_of, traceback_of
+
 _LOOP = "harness/ranks/worker.py"
+_NAME_LIMIT = 512
+_BASES = 64
+_REPORTED = 64
+"""Entries of a report that are kept."""
 
 
 class RankError(Exception):
@@ -20,6 +28,7 @@ class RankError(Exception):
 
     ``type``: its qualified class name; ``message``: its text; ``traceback``: the text of its traceback on the rank;
     ``bases``: qualified names of its class and all bases; ``report``: what its ``report()`` method returned, or {}.
+    Texts are clipped to ``harness.text.TEXT_LIMIT`` characters, on the rank and again where they are received.
     """
 
     def __init__(
@@ -48,23 +57,45 @@ class RankError(Exception):
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> RankError:
-        """The exception ``error`` of rank ``rank`` as data."""
+        """The exception ``error`` of rank ``rank`` as data; a MachineError where ``harness.machine`` makes it one."""
+        error = machine.explained(error) if isinstance(error, Exception) else error
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.endswith(_LOOP):
             trace = trace.tb_next  # the frames of a rank's own loop say nothing
-        text = "".join(traceback_module.format_exception(type(error), error, trace))
-        report: dict[str, Any] = {}
+        report: Mapping[str, Any] = {}
         if callable(getattr(error, "report", None)):
             try:
-                report = dict(error.report())  # type: ignore[attr-defined]
+                report = _plain_report(error.report())  # type: ignore[attr-defined]
             except Exception as broken:  # noqa: BLE001 (the exception itself matters more than its report)
-                report = {"report_failed": repr(broken)}
-        bases = tuple(_qualified(base) for base in type(error).__mro__)
-        return cls(rank, _qualified(type(error)), str(error), text, bases, report)
+                report = {"report_failed": repr_of(broken)}
+        bases = tuple(_qualified(base) for base in type(error).__mro__[:_BASES])
+        return cls(rank, _qualified(type(error)), message_of(error), traceback_of(error, trace), bases, report)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The form in which the error travels; its rank is known to the receiver."""
+        texts = {"type": self.type, "message": self.message, "traceback": self.traceback}
+        return {**texts, "bases": list(self.bases), "report": self.report}
+
+    @classmethod
+    def from_plain(cls, rank: int, plain: Any) -> RankError:
+        """The error of ``to_plain``. Raises ValueError for anything else; clips what a rank did not clip."""
+        fields = plain if isinstance(plain, dict) else {}
+        texts = [fields.get(name) for name in ("type", "message", "traceback")]
+        bases, report = fields.get("bases"), fields.get("report")
+        if not _all_text(texts) or not isinstance(bases, list) or not _all_text(bases) or not isinstance(report, dict):
+            raise ValueError("an error without type, message, traceback, bases and report")
+        kind, message, trace = (clipped(str(text)) for text in texts)
+        names = tuple(clipped(base, _NAME_LIMIT) for base in bases[:_BASES])
+        return cls(rank, kind, message, trace, names, _plain_report(report))
 
 
 class CaseFailed(Exception):  # noqa: N818 (a verdict, not an error of the harness)
-    """A case did not run to its end on every rank."""
+    """A case did not run to its end on every rank.
+
+    ``cut_output``: rank -> bytes of its output during the case that were thrown away, because there were too many.
+    """
+
+    cut_output: Mapping[int, int] = {}
 
 
 class RankFailure(CaseFailed):
@@ -136,7 +167,8 @@ class RankCrash(CaseFailed):
     """A rank's process ended during the case.
 
     ``exits``: rank -> how it ended, e.g. ``signal 6 (SIGABRT)``, the ranks that ended by themselves only; ``output``:
-    rank -> end of what it wrote, faulthandler's dump included; ``errors``: exceptions of ranks that answered before.
+    rank -> end of what it wrote, faulthandler's dump included; ``errors``: exceptions of ranks that answered before;
+    ``full``: what ``harness.machine.full_memory`` returned when the process had ended.
     """
 
     def __init__(
@@ -144,16 +176,59 @@ class RankCrash(CaseFailed):
         exits: Mapping[int, str],
         output: Mapping[int, str],
         errors: Mapping[int, RankError] | None = None,
+        full: str | None = None,
     ) -> None:
-        super().__init__(dict(exits), dict(output), dict(errors or {}))
+        super().__init__(dict(exits), dict(output), dict(errors or {}), full)
         self.exits = dict(exits)
         self.output = dict(output)
         self.errors = dict(errors or {})
+        self.full = full
 
     def __str__(self) -> str:
         lines = [f"rank {rank} ended: {how}" for rank, how in sorted(self.exits.items())]
         lines += [str(error) for _, error in sorted(self.errors.items())]
         return "\n".join([*lines, *_tails(self.output)])
+
+
+class RankCutOff(CaseFailed):
+    """A rank's process sent the controller what no rank sends: a frame that is too long or no frame, or an answer to
+    nothing. The controller stopped reading, and the group was killed.
+
+    The rank's own loop sends only frames that it has encoded and measured, one per call. So something else in the
+    process wrote to the connection: the library under test, or what it loads. Like a crash, that is a verdict about the
+    library, not an error of the harness.
+
+    ``reasons``: rank -> what it sent; ``output``: rank -> end of what it wrote to stdout and stderr.
+    """
+
+    def __init__(self, reasons: Mapping[int, str], output: Mapping[int, str] | None = None) -> None:
+        super().__init__(dict(reasons), dict(output or {}))
+        self.reasons = dict(reasons)
+        self.output = dict(output or {})
+
+    @property
+    def summary(self) -> str:
+        """One line: which rank sent what."""
+        return "; ".join(f"rank {rank} sent {reason}" for rank, reason in sorted(self.reasons.items()))
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.summary}; the group was killed", *_tails(self.output)])
+
+
+def _plain_report(report: Any) -> dict[str, Any]:
+    """``report`` with the entries that can travel, and the clipped text of the others."""
+    plain = {}
+    for key, value in list(dict(report).items())[:_REPORTED]:
+        try:
+            wire.encode(value, most=TEXT_LIMIT)
+        except (TypeError, ValueError, OverflowError):
+            value = clipped(value) if type(value) is str else repr_of(value)
+        plain[clipped(str(key), _NAME_LIMIT)] = value
+    return plain
+
+
+def _all_text(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _tails(output: Mapping[int, str]) -> list[str]:
@@ -165,4 +240,4 @@ def _tails(output: Mapping[int, str]) -> list[str]:
 
 
 def _qualified(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return clipped(f"{kind.__module__}.{kind.__qualname__}", _NAME_LIMIT)

@@ -32,6 +32,7 @@ def pending() -> str:
     dump = getattr(_distributed_c10d, "_dump_nccl_trace", None)
     if dump is None:
         return "(this build of torch has no flight recorder for NCCL)"
+    # Pickled by torch a moment ago, in this process, which runs torch anyway: nothing comes in from elsewhere.
     return text(pickle.loads(dump()))
 
 

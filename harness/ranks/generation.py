@@ -6,16 +6,20 @@ import logging
 import os
 import secrets
 import select
+import signal
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from harness import compiling, machine
 from harness.errors import HarnessError, UsageError
-from harness.ranks import agent, processes, stacks, wire
-from harness.ranks.errors import RankCrash, RankError, RankFailure, RankHang
+from harness.ranks import agent, joining, processes, stacks, wire
+from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
 from harness.ranks.keeping import END_LIMIT, Keeper
+from harness.ranks.output import Output
+from harness.text import clipped
 
 logger = logging.getLogger("harness.ranks")
 
@@ -25,7 +29,15 @@ _QUIT_LIMIT = 10.0
 _CRASH_WINDOW = 0.1
 # How long ranks must have been idle, after another one raised, to be given up before the grace is over.
 _IDLE_WINDOW = 0.3
-_LOG_LIMIT = 1 << 24
+_AGENT_WINDOW = 2.0
+_REAPED = "ended (reaped by its agent)"
+_KILLED = processes.describe_exit(signal.SIGKILL)
+_ANSWERS = ("result", "error", "poisoned", "ready", "failed")
+_REASON_LIMIT = 500
+# Seconds of compilation that one call may have beside its deadline, and how often it is looked for. A single one is
+# bounded by compile_once already: by COMPILE_LIMIT, and by twice that for the wait for another process.
+_COMPILE_LIMIT = 600.0
+_COMPILE_LAP = 0.25
 
 
 @dataclass
@@ -40,21 +52,15 @@ class _Member:
     output: int
     dump: int
     state: int
-    marked: int = 0
+    compiling: int
+    written: Output
 
     def tail(self) -> str:
-        return stacks.trim(stacks.read_from(self.output, self.marked, most=1 << 14))
-
-    def mark(self) -> None:
-        """What is written from now on belongs to the next call."""
-        self.marked = os.fstat(self.output).st_size
-        if self.marked > _LOG_LIMIT:
-            os.ftruncate(self.output, 0)  # opened for appending: the rank goes on at the new end
-            self.marked = 0
+        return stacks.trim(self.written.text())
 
     def close(self) -> None:
         self.connection.close()
-        for descriptor in (self.pidfd, self.output, self.dump, self.state):
+        for descriptor in (self.pidfd, self.output, self.dump, self.state, self.compiling):
             os.close(descriptor)
 
 
@@ -67,6 +73,7 @@ class _Round:
     errors: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, str] = field(default_factory=dict)
     poisoned: set[int] = field(default_factory=set)
+    cut_off: dict[int, str] = field(default_factory=dict)
 
 
 class Generation:
@@ -80,6 +87,7 @@ class Generation:
         options: Mapping[str, Any],
         *,
         start: str,
+        network: str,
         environment: Mapping[str, str],
         start_timeout: float,
         failure_grace: float,
@@ -97,26 +105,32 @@ class Generation:
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
         self._log = processes.memory_file("agent")
-        self._listener = wire.Listener(world_size + 8)
+        self._logged = keeper.outputs.add(self._log)
+        self._door = joining.Door(world_size)
         limit = time.monotonic() + start_timeout
         spec = agent.Spec(
             world_size=world_size,
             start=start,
             run_id=f"iris-harness-{secrets.token_hex(8)}",
-            address=self._listener.address,
-            token=self._listener.token,
+            network=network,
             controller=os.getpid(),
             environment=dict(environment),
             start_timeout=start_timeout,
             held=len(hold),
         )
         try:
-            self._agent = keeper.start(spec, self._log)
-            self._accept(world_size, limit, start_timeout)
-            self._set_up(wire.encode((setup, dict(options))), limit, start_timeout)
+            self._agent = keeper.start(spec, self._log, self._door.channel.fileno())
+            self._door.channel.close()
+            self._accept(limit, start_timeout)
+            self._set_up(wire.encode([setup, dict(options)]), limit, start_timeout)
         except BaseException:
             self.end()
             raise
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds of the last call in which at least one rank compiled."""
+        return self._meter.seconds
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -124,15 +138,27 @@ class Generation:
 
     def call(self, frame: bytes, deadline: float) -> list[Any]:
         """One exchange: ``frame`` to every rank, results in rank order. Ends the generation where it must."""
+        self._meter.reset()
         limit = time.monotonic() + deadline
         for member in self._members.values():
-            member.mark()
+            member.written.mark()
         answers = _Round(set(self._members))
         self._send(frame, limit, answers)
-        self._gather(answers, limit)
+        try:
+            self._gather(answers, limit)
+            return self._judged(answers, deadline)
+        except CaseFailed as failure:
+            failure.cut_output = self._cut_output()
+            raise
+
+    def _judged(self, answers: _Round, deadline: float) -> list[Any]:
+        """The results of a call. Raises what the ranks did instead, and ends the generation where it must."""
+        if answers.cut_off:
+            self._cut_off(answers)
         if answers.exits and not answers.poisoned:
             self._crashed(answers)
         if answers.waiting and not answers.errors:
+            self._meter.check()
             texts = self._stacks(self._members)
             output = self._output()
             self.end()
@@ -143,18 +169,22 @@ class Generation:
             if answers.waiting or answers.poisoned:
                 self.end()
             raise RankFailure(answers.errors, texts, output, tuple(sorted(answers.poisoned)))
+        for rank, count in self._cut_output().items():
+            logger.warning("rank %d wrote much output in one call, of which %d bytes were thrown away", rank, count)
         return [answers.results[rank] for rank in sorted(answers.results)]
 
     def lost(self) -> dict[int, str]:
-        """Ranks that ended since the last call, with their exits (-1: the agent); looks without waiting."""
+        """Ranks that ended, or sent anything, since the last call, with what they did (-1: the agent); looks without
+        waiting."""
         answers = _Round(set())
         for descriptor, _ in self._poll.poll(0):
             self._take(descriptor, answers)
-        return answers.exits | ({-1: self._orphaned} if self._orphaned else {})
+        strange = {rank: f"sent {reason}" for rank, reason in answers.cut_off.items()}
+        return strange | answers.exits | ({-1: self._orphaned} if self._orphaned else {})
 
     def quit(self) -> None:
         """The orderly end: ranks close their environment and leave; after a bound they are killed."""
-        frame = wire.encode(("quit",))
+        frame = wire.encode(["quit"])
         answers = _Round(set(self._members))
         limit = time.monotonic() + _QUIT_LIMIT
         self._send(frame, limit, answers)
@@ -176,10 +206,12 @@ class Generation:
             self._keeper.end_group(self.pids, self._end_grace if alive else 0.0)
             left = self._await_ends()
         finally:
-            self._listener.close()
+            self._door.close()
             self._poll.close()
             for member in self._members.values():
+                self._keeper.outputs.remove(member.written)
                 member.close()
+            self._keeper.outputs.remove(self._logged)
             os.close(self._log)
         if left:
             raise HarnessError(f"processes that are still there after their end: {left}")
@@ -195,38 +227,50 @@ class Generation:
 
     # --- start
 
-    def _accept(self, world_size: int, limit: float, seconds: float) -> None:
-        listener, keeper = self._listener.socket.fileno(), self._keeper.connection.fileno()
-        while len(self._members) < world_size:
-            ready = processes.wait_readable([listener, keeper], limit - time.monotonic())
+    def _accept(self, limit: float, seconds: float) -> None:
+        keeper, sources = self._keeper.connection.fileno(), [self._keeper.connection.fileno(), self._door.fileno()]
+        while self._door.missing:
+            # Looked at in each round: no number of messages on the channel may stretch the limit.
+            left = limit - time.monotonic()
+            ready = processes.wait_readable(sources, left) if left > 0 else set()
             if not ready:
-                missing = sorted(set(range(world_size)) - set(self._members))
-                self._start_failed(f"ranks {missing} did not start within {seconds:g} s")
-            if listener in ready:
-                self._welcome()
-            elif keeper in ready:
+                self._start_failed(f"ranks {sorted(self._door.missing)} did not start within {seconds:g} s")
+            if keeper in ready:
                 self._agent_ended()
+            try:
+                self._welcome()
+            except BlockingIOError:
+                continue
+            except EOFError:
+                sources = [keeper]  # the agent has ended, which the keeper reports
         self._watch(keeper, ("agent", -1))
-        self._listener.close()
+        self._door.close()
 
     def _welcome(self) -> None:
-        accepted = self._listener.accept()
-        if accepted is None:
+        joined = self._door.take()
+        if joined is None:
             return
-        connection, rank, pid = accepted
-        output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
-        wire.send_descriptors(connection, [output, dump, state, *self._hold])
+        rank, pid, connection = joined.rank, joined.pid, joined.connection
         connection.setblocking(False)
+        output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
+        compiles = compiling.memory_file()
+        wire.send_descriptors(connection, [output, dump, state, compiles, *self._hold])
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
-        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state)
+        written = self._keeper.outputs.add(output)
+        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state, compiles, written)
         self._watch(connection.fileno(), ("wire", rank))
         self._watch(pidfd, ("exit", rank))
 
     def _set_up(self, frame: bytes, limit: float, seconds: float) -> None:
         answers = _Round(set(self._members))
+        self._meter = compiling.Meter(
+            [member.compiling for _, member in sorted(self._members.items())], most=_COMPILE_LIMIT
+        )
         self._send(frame, limit, answers)
         self._gather(answers, limit)
+        if answers.cut_off:
+            self._cut_off(answers)
         if answers.exits:
             self._crashed(answers)
         if answers.errors:
@@ -246,15 +290,11 @@ class Generation:
         for rank, text in self._stacks(self._members).items():
             parts.append(f"--- rank {rank}\n{text}")
         parts += [f"--- output of rank {rank}\n{text}" for rank, text in self._output().items() if text.strip()]
-        parts.append(f"--- elastic agent\n{stacks.read_from(self._log, 0)}")
+        parts.append(f"--- elastic agent\n{self._logged.text()}")
         raise HarnessError("\n".join(parts))
 
     def _agent_ended(self) -> NoReturn:
-        try:
-            _, status = wire.receive(self._keeper.connection)
-        except wire.WireClosedError:
-            self._start_failed("the keeper process ended")
-        self._start_failed(f"the elastic agent ended: {processes.describe_exit(status)}")
+        self._start_failed(self._keeper.last_word())
 
     # --- exchange
 
@@ -272,19 +312,22 @@ class Generation:
                 continue  # its death shows in the gathering
 
     def _gather(self, answers: _Round, limit: float) -> None:
-        """Take answers until all are there, a rank died, the limit passed, or the grace after an error passed.
+        """Take answers until all are there, a rank died or was cut off, the limit passed, or the grace after an error.
+
+        Time in which a rank compiles, or waits for a compilation, moves the limit, up to _COMPILE_LIMIT in all.
 
         The grace ends early when the ranks that have not answered use no CPU at all, except on GPUs, for which a rank
         may wait asleep. That decides no verdict: it is a RankFailure by the error that is there, only sooner.
         """
         before: list[int] | None = None
-        while answers.waiting and not answers.exits:
-            seconds = limit - time.monotonic()
+        while answers.waiting and not answers.exits and not answers.cut_off:
+            limit += self._meter.lap()
+            seconds = min(limit - time.monotonic(), _COMPILE_LAP)
             if seconds <= 0:
                 return
             failed_before = bool(answers.errors)
             if answers.errors:
-                seconds = min(seconds, _IDLE_WINDOW)
+                seconds = min(limit - time.monotonic(), _IDLE_WINDOW)
                 before = self._cpu_ticks(answers.waiting)
             events = self._poll.poll(seconds)
             for descriptor, _ in events:
@@ -314,7 +357,7 @@ class Generation:
             if rank in answers.poisoned:
                 return  # it said that it would
             status = processes.exit_status(member.pid)
-            answers.exits[rank] = "ended (reaped by its agent)" if status is None else processes.describe_exit(status)
+            answers.exits[rank] = _REAPED if status is None else processes.describe_exit(status)
 
     def _take_messages(self, member: _Member, answers: _Round) -> None:
         if member.connection.fileno() not in self._sources:
@@ -324,23 +367,39 @@ class Generation:
         except wire.WireClosedError:
             self._unwatch(member.connection.fileno())  # its exit shows on the pidfd
             return
-        for kind, value in messages:
-            answers.waiting.discard(member.rank)
-            if kind in ("error", "failed", "poisoned"):
-                answers.errors[member.rank] = value
-                if kind == "poisoned":
-                    answers.poisoned.add(member.rank)
-            else:
-                answers.results[member.rank] = value
+        except wire.FrameError as error:
+            self._refuse(member, str(error), answers)
+            return
+        for message in messages:
+            try:
+                self._file(member.rank, message, answers)
+            except ValueError as error:
+                self._refuse(member, str(error), answers)
+
+    def _file(self, rank: int, message: Any, answers: _Round) -> None:
+        """Enter the answer of a rank. Raises ValueError for what is no answer, and for one that no call waits for."""
+        if not isinstance(message, list) or len(message) != 2 or message[0] not in _ANSWERS:
+            raise ValueError("a message that is no answer to a call")
+        if rank not in answers.waiting:
+            raise ValueError("an answer that no call waits for")
+        kind, value = message
+        if kind in ("error", "failed", "poisoned"):
+            answers.errors[rank] = RankError.from_plain(rank, value)
+            if kind == "poisoned":
+                answers.poisoned.add(rank)
+        else:
+            answers.results[rank] = value
+        answers.waiting.discard(rank)
+
+    def _refuse(self, member: _Member, reason: str, answers: _Round) -> None:
+        """Read nothing from this rank any more."""
+        answers.cut_off.setdefault(member.rank, clipped(reason, _REASON_LIMIT))
+        self._unwatch(member.connection.fileno())
 
     def _agent_word(self, answers: _Round) -> None:
         """The agent or the keeper ended while ranks were up: they die with it, and their exits follow."""
         self._unwatch(self._keeper.connection.fileno())
-        try:
-            _, status = wire.receive(self._keeper.connection)
-            self._orphaned = f"the elastic agent ended: {processes.describe_exit(status)}"
-        except wire.WireClosedError:
-            self._orphaned = "the keeper process ended"
+        self._orphaned = self._keeper.last_word()
 
     def _unwatch(self, descriptor: int) -> None:
         if self._sources.pop(descriptor, None) is not None:
@@ -348,17 +407,34 @@ class Generation:
 
     # --- reports
 
+    def _cut_off(self, answers: _Round) -> NoReturn:
+        output = self._output()
+        self.end()
+        raise RankCutOff(answers.cut_off, output)
+
+    def _cut_output(self) -> dict[int, int]:
+        return {rank: member.written.lost for rank, member in sorted(self._members.items()) if member.written.lost}
+
     def _crashed(self, answers: _Round) -> NoReturn:
+        full = machine.full_memory()  # looked at first: the end of the group frees what its ranks held there
         limit = time.monotonic() + _CRASH_WINDOW
         while len(answers.exits) < len(self._members) and (seconds := limit - time.monotonic()) > 0:
             for descriptor, _ in self._poll.poll(seconds):
                 self._take(descriptor, answers)
+        self._await_agent(answers)
         output = self._output()
-        log = stacks.read_from(self._log, 0)
+        log = self._logged.text()
         self.end()
         if self._orphaned:  # then it was not the case that ended the ranks
             raise HarnessError(f"{self._orphaned}, and the ranks with it\n{log}")
-        raise RankCrash(answers.exits, output, answers.errors)
+        raise RankCrash(answers.exits, output, answers.errors, full)
+
+    def _await_agent(self, answers: _Round) -> None:
+        """Ranks that were all killed at once may have been killed with their agent, whose end is reported later."""
+        keeper = self._keeper.connection.fileno()
+        killed = set(answers.exits) == set(self._members) and set(answers.exits.values()) <= {_KILLED, _REAPED}
+        if killed and keeper in self._sources and processes.wait_readable([keeper], _AGENT_WINDOW):
+            self._agent_word(answers)
 
     def _stacks(self, ranks: Any) -> dict[int, str]:
         chosen = {

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UsageError
 from harness.ranks import flight_recorder, keeper, wire
+from harness.ranks import network as networks
 from harness.ranks.errors import RankFailure
 from harness.ranks.generation import Generation
 from harness.ranks.keeping import Keeper
@@ -22,8 +23,6 @@ _QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "TP_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -51,6 +50,14 @@ class RankGroup:
     such as those of locks, which all processes of the group keep open too, until the last of them has ended. This
     process must keep them open until ``close``.
 
+    ``network``: ``"private"`` is a network namespace of the group's own, where no other user, process or host can reach
+    what gloo and NCCL listen on; start raises UsageError where the kernel refuses one. ``"loopback"`` is this machine's
+    loopback interface: the ranks seal gloo's sockets as soon as they are connected, and raise HarnessError when another
+    user's process was connected before; NCCL's sockets stay open to all users of this machine. None, the default: what
+    the environment variable IRIS_HARNESS_NETWORK says, else private where possible. Calls have no other network than
+    this: in a private one they reach no host. A group spans one machine. Ranks on several would need addresses that
+    the caller gives, and a network that the caller declares trusted: neither gloo nor NCCL authenticates its peers.
+
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
     removed when the processes end, however they end.
 
@@ -70,6 +77,7 @@ class RankGroup:
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
         hold: Sequence[int] = (),
+        network: str | None = None,
     ) -> None:
         if world_size < 1:
             raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
@@ -92,8 +100,11 @@ class RankGroup:
         self._end_grace = end_grace
         self._preloaded = tuple(preload)
         self._hold = tuple(hold)
-        recorder = flight_recorder.ENVIRONMENT if "nccl" in options.get("backend", "gloo") else {}
-        self._environment = {**_QUIET, **recorder, **(environment or {})}
+        self._network = networks.chosen(network)
+        self._uses_nccl = networks.uses_nccl(options)
+        recorder = flight_recorder.ENVIRONMENT if self._uses_nccl else {}
+        bound = networks.environment(self._uses_nccl, environment or {})
+        self._environment = {**_QUIET, **recorder, **(environment or {}), **bound}
         self._running = _Running()
         self._broken: BaseException | None = None
         self._closed = False
@@ -103,11 +114,14 @@ class RankGroup:
     def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]:
         """Run ``target`` (``"module:function"``) as ``function(env, payload)`` on every rank; results in rank order.
 
-        ``deadline``: seconds for the whole call, the wait for compilers included, the start of processes not. Raises
-        RankFailure, RankHang or RankCrash for what the ranks did; the next call runs on a fresh group where needed.
-        Whatever broke the start of the group is raised again by every later call.
+        ``deadline``: seconds for the whole call. The start of processes does not count, nor does time in which a rank
+        compiles or waits for a compilation (Triton's, or numba's in the emulator), which has limits of its own:
+        HarnessError says so when these pass. Raises RankFailure, RankHang, RankCrash or RankCutOff for what the ranks
+        did; the next call runs on a fresh group where needed. Payload and results are plain data, see ``wire``:
+        TypeError or FrameError for another payload, and a RankFailure for another result. Whatever broke the start of
+        the group is raised again by every later call.
         """
-        frame = wire.encode(("call", target, payload))
+        frame = wire.encode(["call", target, payload])
         generation = self._started()
         try:
             return generation.call(frame, deadline)
@@ -122,10 +136,26 @@ class RankGroup:
         self._started()
 
     @property
+    def compile_seconds(self) -> float:
+        """Seconds of the last call in which at least one rank compiled: they did not count against its deadline."""
+        generation = self._running.generation
+        return 0.0 if generation is None else generation.compile_seconds
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """The ranks' process ids in rank order; empty while no process runs."""
         generation = self._running.generation
         return generation.pids if generation is not None and not generation.ended else ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether it could not be started: every call raises the same again."""
+        return self._broken is not None
+
+    @property
+    def network(self) -> str | None:
+        """The network that the processes have: ``"private"`` or ``"loopback"``; None before the first start."""
+        return self._running.network
 
     def close(self) -> None:
         """End the group: in order if it is idle, and for certain. Idempotent; also called by the context manager."""
@@ -165,7 +195,11 @@ class RankGroup:
             self._running.keeper = None
         if self._running.keeper is None:
             preload = self._preload()
-            self._running.keeper = Keeper(preload, self._environment, self._start_timeout, self._hold)
+            private = self._network != networks.LOOPBACK
+            started = Keeper(preload, self._environment, self._start_timeout, self._hold, private)
+            self._running.keeper = started
+            self._running.network = networks.decide(self._network, started.not_private, self._uses_nccl)
+        assert self._running.network is not None  # sanity check
         self.generation += 1
         self._running.generation = Generation(
             self._running.keeper,
@@ -173,6 +207,7 @@ class RankGroup:
             self._setup,
             self._options,
             start=self._start_method,
+            network=self._running.network,
             environment=self._environment,
             start_timeout=self._start_timeout,
             failure_grace=self._failure_grace,
@@ -206,6 +241,7 @@ class _Running:
     def __init__(self) -> None:
         self.keeper: Keeper | None = None
         self.generation: Generation | None = None
+        self.network: str | None = None
 
     def close(self, owner: int) -> None:
         if os.getpid() != owner:

@@ -1,11 +1,13 @@
 """The keeper: a small process beside the controller that starts the groups and sees to it that they end.
 
-It imports what ranks need once, forks an elastic agent per generation of the group (so a restart costs no imports), is
-the subreaper of everything below it (so nothing can leave its sight), and ends all of it when the controller asks, or
-ends itself, by whatever means: it waits on the controller's pidfd. It is single-threaded and idle otherwise.
+It enters the group's network, see ``network``, imports what ranks need once, forks an elastic agent per generation of
+the group (so a restart costs no imports), is the subreaper of everything below it (so nothing can leave its sight), and
+ends all of it when the controller asks, or ends itself, by whatever means: it waits on the controller's pidfd. It is
+single-threaded and idle otherwise.
 
-Messages from the controller: ("start", spec), ("end", rank pids, grace seconds). Answers: ("ready", threads) or
-("failed", RankError) once, ("started", agent pid), ("ended", processes left), ("agent", wait status) at any time.
+Messages from the controller: ["start", fields of the spec], ["end", rank pids, grace seconds]. Answers: ["network",
+reason] once, then ["ready", threads] or ["failed", RankError in plain form] once; ["started", agent pid], ["ended",
+processes left], ["agent", wait status] at any time.
 """
 
 from __future__ import annotations
@@ -20,18 +22,22 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from harness.ranks import agent, processes, wire
+from harness.ranks import agent, network, processes, wire
 from harness.ranks.errors import RankError
 
 COMPILE_ONCE = "harness.ranks.compile_once"
 _SHARED_MEMORY = "/dev/shm"
 
 
-def main(descriptor: int, controller: int) -> None:
-    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone."""
+def main(descriptor: int, controller: int, private: bool) -> None:
+    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone.
+
+    ``private``: enter a private network; the first answer says why that failed, or nothing ("").
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
     connection = socket.socket(fileno=descriptor)
+    wire.send(connection, ["network", network.enter() if private else ""])
     keeper = _Keeper(connection, controller)
     try:
         keeper.serve()
@@ -65,7 +71,7 @@ class _Keeper:
         except (wire.WireClosedError, ConnectionError):
             return  # the controller is gone: main ends everything
 
-    def _prepare(self, preload: tuple[str, ...]) -> bool:
+    def _prepare(self, preload: list[str]) -> bool:
         ahead = None
         try:
             for name in preload:
@@ -75,20 +81,20 @@ class _Keeper:
             if ahead is not None:
                 ahead.join()
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
-            wire.send(self._connection, ("failed", RankError.of(-1, error)))
+            wire.send(self._connection, ["failed", RankError.of(-1, error).to_plain()])
             return False
-        wire.send(self._connection, ("ready", _threads()))
+        wire.send(self._connection, ["ready", _threads()])
         return True
 
-    def _obey(self, message: tuple[Any, ...]) -> None:
+    def _obey(self, message: list[Any]) -> None:
         if message[0] == "start":
-            self._start(message[1])
+            self._start(agent.Spec(**message[1]))
         elif message[0] == "end":
-            left = self.end(message[1], message[2])
-            wire.send(self._connection, ("ended", left))
+            left = self.end(tuple(message[1]), message[2])
+            wire.send(self._connection, ["ended", left])
 
     def _start(self, spec: agent.Spec) -> None:
-        (log,) = wire.receive_descriptors(self._connection, 1)
+        log, channel = wire.receive_descriptors(self._connection, 2)
         self._run_id = spec.run_id
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,21 +104,22 @@ class _Keeper:
             try:
                 self._connection.close()
                 os.close(self._controller)
-                agent.main(spec, log, parent)
+                agent.main(spec, log, channel, parent)
             finally:
                 os._exit(1)
         os.close(log)
+        os.close(channel)
         descriptor = processes.open_pidfd(pid)
         self._agent = (pid, descriptor)
         self._poll.register(descriptor, select.POLLIN)
-        wire.send(self._connection, ("started", pid))
+        wire.send(self._connection, ["started", pid])
 
     def _agent_ended(self) -> None:
         assert self._agent is not None  # sanity check
         pid, descriptor = self._agent
         self._forget_agent(descriptor)
         _, status = os.waitpid(pid, 0)
-        wire.send(self._connection, ("agent", status))
+        wire.send(self._connection, ["agent", status])
 
     def end(self, ranks: tuple[int, ...], grace: float) -> list[str]:
         """End everything below the keeper and remove the shared memory that carries the run's name or their ids."""

@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from harness.text import clipped, repr_of
+
 _END_OF_STATE = "\n--end of state--\n"
 _DESCRIBE_LIMIT = 2.0
 _PY_SPY_LIMIT = 10.0
@@ -62,7 +64,7 @@ def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
             if descriptor != wakeup:
                 os._exit(1)
             if signal.SIGUSR1 in os.read(wakeup, 64):
-                os.write(state, (_describe() + _END_OF_STATE).encode(errors="replace"))
+                os.write(state, (clipped(_describe()) + _END_OF_STATE).encode(errors="replace"))
 
 
 def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _DESCRIBE_LIMIT + 0.5) -> dict[int, str]:
@@ -85,11 +87,11 @@ def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _D
         texts[rank] = "\n".join(
             [
                 f"[faulthandler, process {pid}]",
-                trim(stack).rstrip(),
+                clipped(trim(stack).rstrip()),
                 "[state]",
-                states[rank].rstrip(),
+                clipped(states[rank].rstrip()),
                 "[py-spy]",
-                trim(spied[rank], _PY_SPY_HEADER).strip(),
+                clipped(trim(spied[rank], _PY_SPY_HEADER).strip()),
             ]
         )
     return texts
@@ -111,7 +113,10 @@ def trim(text: str, noise: tuple[str, ...] = ("Extension modules:",)) -> str:
 
 
 def read_from(descriptor: int, start: int, most: int = 1 << 16) -> str:
-    """The text of a memory file from ``start`` on, at most its last ``most`` bytes; moves no file position."""
+    """The text of a memory file from ``start`` on, at most its last ``most`` bytes; moves no file position.
+
+    The rank writes the file and may write what it likes: the text is data, and short.
+    """
     size = os.fstat(descriptor).st_size
     start = max(start, size - most) if size >= start else 0
     return os.pread(descriptor, size - start, start).decode(errors="replace")
@@ -126,7 +131,7 @@ def within(seconds: float, asked: Mapping[str, Callable[[], str]]) -> dict[str, 
         try:
             answers[name] = function()
         except BaseException as error:  # noqa: BLE001 (a report of a hang must not raise)
-            answers[name] = f"({name} failed: {error!r})"
+            answers[name] = f"({name} failed: {repr_of(error)})"
 
     end = time.monotonic() + seconds
     threads = [

@@ -1,37 +1,114 @@
-"""The wire between controller and ranks: length-prefixed pickles over Unix sockets in Linux's abstract namespace.
+"""The wire between controller and ranks: length-prefixed data over pairs of Unix sockets, see ``joining``.
 
-Nothing of it is in the file system. A connection is accepted only from the same user and with the group's random
-token; both ends are processes of one test run, so unpickling what comes over it is safe.
+Nothing of it has an address. The library under test runs in the ranks' processes, so the controller trusts nothing that
+they send: a frame is plain data, decoding it runs no code of the sender, and its size is checked before it is read.
 
-A frame is 8 bytes of length (little endian) and a pickle. Each end has one request under way at most.
+A frame is 8 bytes of length (little endian) and msgpack. Each end has one request under way at most. These travel, and
+arrive as they were sent: None, bool, int (up to 8,192 bits), float, str (lone surrogates too), bytes, list, tuple, and
+dict whose keys are None, bool, int of 64 bits, float, str or bytes. Instances of subclasses arrive as their base type.
+Whatever else a caller has to send (a tensor, a dataclass, a set), the caller converts.
 """
 
 from __future__ import annotations
 
-import hmac
-import os
-import pickle
-import secrets
 import select
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
+import msgpack
+
+FRAME_LIMIT = 1 << 25
+"""Bytes of the longest frame that is sent or read."""
+
+MESSAGE_LIMIT = 1 << 20
+"""Bytes of the longest frame between the controller and the keeper, which carries no results."""
+
 _LENGTH = struct.Struct("<Q")
-_PEER = struct.Struct("3i")
 _CHUNK = 1 << 16
-_MOST_OF_HELLO = 256
+
+# Bounds on what a frame may become in memory: objects take up to a hundred times the bytes of the frame.
+_ELEMENT_LIMIT = 1 << 20
+_DEPTH_LIMIT = 64
+# Longer ones cannot be printed: Python refuses more than 4,300 digits.
+_INT_LIMIT = 1 << 10
+
+_BIG_INT, _TUPLE = 1, 2
+_TUPLE_MARK = msgpack.ExtType(_TUPLE, b"")
+"""The first element of an array that arrives as a tuple."""
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+_ONLY_TEXT = frozenset((str,))
+_TYPES = _SCALARS | {list, tuple, dict}
+_OWN_TYPES = frozenset((msgpack.ExtType, msgpack.Timestamp))
+"""What msgpack would send without asking, and the other end does not take."""
 
 
 class WireClosedError(Exception):
     """The other end is gone."""
 
 
-def encode(message: Any) -> bytes:
-    """One frame. Raises whatever pickle raises for a message that is not plain data."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+class FrameError(ValueError):
+    """A frame that is not sent, or not read: too long, too deep, or not what the wire carries. The text says which."""
+
+
+def encode(message: Any, most: int = FRAME_LIMIT) -> bytes:
+    """Return the frame of ``message``.
+
+    Raises TypeError, naming the type, for what is not plain data, and FrameError for a message that the other end would
+    not read: longer than ``most`` bytes, or nested too deeply.
+    """
+    for kind in _types_in(message, check_keys=True) & _OWN_TYPES:
+        raise _unsendable(kind)
+    body: bytes = msgpack.packb(
+        message, default=_converted, strict_types=True, unicode_errors="surrogatepass", buf_size=_CHUNK
+    )
+    if len(body) > most:
+        raise FrameError(f"a message of {len(body):,} bytes: at most {most:,} can be sent")
     return _LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes) -> Any:
+    """Return the message of a frame's ``body``. Raises FrameError for whatever ``encode`` would not have sent."""
+    elements = 0
+
+    def count(more: int) -> None:
+        nonlocal elements
+        elements += more
+        if elements > _ELEMENT_LIMIT:
+            raise FrameError(f"a frame of more than {_ELEMENT_LIMIT:,} elements")
+
+    def array(values: list[Any]) -> Any:
+        if values and values[0] is _TUPLE_MARK:
+            values = tuple(values[1:])  # type: ignore[assignment]
+        count(len(values))
+        return values
+
+    def mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        count(len(pairs))
+        _check_keys([key for key, _ in pairs])
+        return dict(pairs)
+
+    longest = min(len(body), _ELEMENT_LIMIT + 1)
+    try:
+        message = msgpack.unpackb(
+            body,
+            list_hook=array,
+            object_pairs_hook=mapping,
+            ext_hook=_extension,
+            strict_map_key=False,
+            unicode_errors="surrogatepass",
+            max_array_len=longest,
+            max_map_len=longest,
+        )
+    except FrameError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FrameError(f"a frame that cannot be decoded ({type(error).__name__}: {error})") from error
+    if strange := _types_in(message, check_keys=False) - _TYPES:
+        raise FrameError(f"a frame with an unknown extension ({min(kind.__name__ for kind in strange)})")
+    return message
 
 
 def send(connection: socket.socket, message: Any) -> None:
@@ -53,33 +130,39 @@ def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
     return True
 
 
-def receive_bytes(connection: socket.socket, most: int = 1 << 48) -> bytes:
-    """The body of the next frame, not unpickled yet; blocks.
+def receive_bytes(connection: socket.socket, most: int = FRAME_LIMIT) -> bytes:
+    """The body of the next frame, not decoded yet; blocks.
 
-    Raises WireClosedError at the end of the stream, ValueError for a frame that is longer than ``most`` bytes.
+    Raises WireClosedError at the end of the stream, FrameError for a frame that is longer than ``most`` bytes, of which
+    nothing is read.
     """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    if length > most:
-        raise ValueError(f"a frame of {length} bytes, where at most {most} are taken")
+    _check_length(length, most)
     return _exactly(connection, length)
 
 
-def receive(connection: socket.socket) -> Any:
-    """The next message; blocks. Raises WireClosedError at the end of the stream."""
-    return pickle.loads(receive_bytes(connection))
+def receive(connection: socket.socket, most: int = FRAME_LIMIT) -> Any:
+    """The next message; blocks. Raises WireClosedError at the end of the stream, FrameError for what is no frame."""
+    return decode(receive_bytes(connection, most))
 
 
 class Inbox:
-    """Collects frames from a non-blocking socket, for use behind a poll."""
+    """Collects frames from a non-blocking socket, for use behind a poll. Holds little more than one frame."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, most: int = FRAME_LIMIT) -> None:
         self._connection = connection
+        self._most = most
         self._data = bytearray()
 
     def take(self) -> list[Any]:
-        """The messages that are complete by now. Raises WireClosedError at the end of the stream, with none left."""
+        """The messages that are complete by now.
+
+        Raises WireClosedError at the end of the stream, with none left, and FrameError for bytes that are no frame, or
+        begin one that is too long: nothing after them can be read.
+        """
+        messages: list[Any] = []
         ended = False
-        while True:
+        while not messages:
             try:
                 chunk = self._connection.recv(_CHUNK)
             except BlockingIOError:
@@ -90,9 +173,9 @@ class Inbox:
                 ended = True
                 break
             self._data += chunk
+            messages = self._complete()
             if len(chunk) < _CHUNK:
                 break
-        messages = self._complete()
         if ended and not messages:
             raise WireClosedError("the stream ended")
         return messages
@@ -101,56 +184,13 @@ class Inbox:
         messages = []
         while len(self._data) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._data)
+            _check_length(length, self._most)
             end = _LENGTH.size + length
             if len(self._data) < end:
                 break
-            messages.append(pickle.loads(memoryview(self._data)[_LENGTH.size : end].tobytes()))
+            messages.append(decode(memoryview(self._data)[_LENGTH.size : end].tobytes()))
             del self._data[:end]
         return messages
-
-
-class Listener:
-    """The controller's side of a group's wire: a random abstract address and a random token."""
-
-    def __init__(self, backlog: int) -> None:
-        self.address = f"iris-harness-{os.getpid()}-{secrets.token_hex(12)}"
-        self.token = secrets.token_hex(24)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.bind("\0" + self.address)
-        self.socket.listen(backlog)
-
-    def accept(self, patience: float = 5.0) -> tuple[socket.socket, int, int] | None:
-        """The next rank as (connection, rank, pid); None for a caller that is not ours, which is shut out."""
-        connection, _ = self.socket.accept()
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        pid, uid, _ = _PEER.unpack(credentials)
-        connection.settimeout(patience)
-        rank = -1
-        try:
-            # Short text, not a pickle: nothing is unpickled before the token was seen.
-            token, _, said = receive_bytes(connection, most=_MOST_OF_HELLO).decode("ascii").partition(" ")
-            if uid == os.getuid() and hmac.compare_digest(token, self.token):
-                rank = int(said)
-        except (TimeoutError, WireClosedError, ValueError):
-            rank = -1  # not one of ours
-        if rank < 0:
-            connection.close()
-            return None
-        connection.settimeout(None)
-        return connection, rank, pid
-
-    def close(self) -> None:
-        """Stop listening; accepted connections stay."""
-        self.socket.close()
-
-
-def connect(address: str, token: str, rank: int) -> socket.socket:
-    """A rank's connection to its controller. Raises OSError when the controller is gone."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect("\0" + address)
-    body = f"{token} {rank}".encode("ascii")
-    connection.sendall(_LENGTH.pack(len(body)) + body)
-    return connection
 
 
 def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:
@@ -177,3 +217,79 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
             raise WireClosedError("the stream ended")
         parts += data
     return bytes(parts)
+
+
+def _check_length(length: int, most: int) -> None:
+    if length > most:
+        raise FrameError(f"a frame of {length:,} bytes; at most {most:,} are read")
+
+
+def _converted(value: Any) -> Any:
+    """What msgpack is to write for a value that it does not know."""
+    if isinstance(value, tuple):
+        return [_TUPLE_MARK, *value]
+    if type(value) is int:
+        size = value.bit_length() // 8 + 1
+        if size > _INT_LIMIT:
+            raise FrameError(f"an int of {value.bit_length():,} bits: at most {8 * _INT_LIMIT - 1:,} can be sent")
+        return msgpack.ExtType(_BIG_INT, value.to_bytes(size, "little", signed=True))
+    bases: tuple[Any, ...] = (int, float, bytes, list, dict)
+    for base in bases:
+        if isinstance(value, base):
+            return base(value)
+    if isinstance(value, str):
+        return str.__str__(value)  # an enumeration's own __str__ says something else
+    raise _unsendable(type(value))
+
+
+def _unsendable(kind: type) -> TypeError:
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return TypeError(
+        f"a {name} cannot be sent between processes: send None, bool, int, float, str, bytes, list, tuple or dict"
+    )
+
+
+def _extension(code: int, data: bytes) -> Any:
+    if code == _TUPLE and not data:
+        return _TUPLE_MARK
+    if code == _BIG_INT and len(data) <= _INT_LIMIT:
+        return int.from_bytes(data, "little", signed=True)
+    raise FrameError(f"a frame with an unknown extension ({code}, {len(data):,} bytes)")
+
+
+def _check_keys(keys: Iterable[Any]) -> None:
+    """Refuse keys that a sender can choose so that a dict of them takes quadratic time."""
+    kinds = set(map(type, keys))
+    if kinds == _ONLY_TEXT:
+        return
+    for kind in kinds - _SCALARS:
+        raise FrameError(
+            f"a dict with a key of type {kind.__name__}, where None, bool, int, float, str and bytes can be"
+        )
+    if int in kinds and any(type(key) is int and key.bit_length() > 64 for key in keys):
+        raise FrameError("a dict with an int of more than 64 bits as a key")
+
+
+def _types_in(message: Any, check_keys: bool) -> set[type]:
+    """The types in ``message``, keys left out. Raises FrameError for too many levels or elements."""
+    found: set[type] = set()
+    level, count = [message], 1
+    for _ in range(_DEPTH_LIMIT):
+        kinds = set(map(type, level))
+        found |= kinds
+        if kinds <= _SCALARS:
+            return found
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                if check_keys:
+                    _check_keys(value)
+                below += value.values()
+            elif isinstance(value, (list, tuple)):
+                below += value
+            if len(below) > _ELEMENT_LIMIT:
+                break
+        level, count = below, count + len(below)
+        if count > _ELEMENT_LIMIT:
+            raise FrameError(f"a message of more than {_ELEMENT_LIMIT:,} elements")
+    raise FrameError(f"a message of more than {_DEPTH_LIMIT} levels of lists and dicts")

@@ -1,8 +1,9 @@
 """What runs in each rank: join torch.distributed, set up, then execute one call after the other.
 
 The main thread executes; a daemon thread watches for the end of the controller and answers requests for the rank's
-state. Calls come in over the wire, see ``wire``; a call is ("call", "module:function", payload). The answer is
-("result", value), ("error", RankError), or ("poisoned", RankError) of a rank that ends because its device was lost.
+state. Calls come in over the wire, see ``wire``; a call is ["call", "module:function", payload]. The answer is
+["result", value], ["error", error], or ["poisoned", error] of a rank that ends because its device was lost, with
+``error`` a RankError in plain form. A result that the wire does not carry is an error of the call.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import faulthandler
 import importlib
 import json
 import os
-import pickle
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+from harness import compiling
 from harness.errors import KernelFault
-from harness.ranks import agent, processes, stacks, wire
+from harness.ranks import agent, joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -33,13 +35,14 @@ def main(spec: agent.Spec) -> None:
     rank = int(os.environ["RANK"])
     try:
         _prepare_process()
-        connection = wire.connect(spec.address, spec.token, rank)
-        # Those after the third are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
-        output, dump, state, *_ = wire.receive_descriptors(connection, 3 + spec.held)
+        connection = joining.join(spec.channel, rank)
+        # Those after the fourth are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
+        output, dump, state, compiles, *_ = wire.receive_descriptors(connection, 4 + spec.held)
         os.dup2(output, 1)
         os.dup2(output, 2)
         faulthandler.enable(file=2, all_threads=True)
         stacks.register(dump)
+        compiling.report_to(compiles)
         _watch(connection, spec.controller, state)
         _serve(connection, rank, spec)
     except KeyboardInterrupt:
@@ -78,39 +81,44 @@ def _watch(connection: socket.socket, controller: int, state: int) -> None:
 
 def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
     setup, options = wire.receive(connection)
+    seal: AbstractContextManager[None] = nullcontext() if spec.network == network.PRIVATE else sealing.Seal()
+    # NCCL connects through its listening sockets at any later collective, so they must stay usable.
+    seal_of_calls = nullcontext() if network.uses_nccl(options) else seal
     try:
-        environment = _set_up(rank, spec, setup, options)
+        with seal_of_calls:
+            environment = _set_up(rank, spec, setup, options, seal)
     except (KeyboardInterrupt, wire.WireClosedError):
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
-        wire.send(connection, ("failed", RankError.of(rank, error)))
+        wire.send(connection, ["failed", RankError.of(rank, error).to_plain()])
         # Stay until the controller ends the group: to leave now would look like a crash beside the failure.
         wire.receive_bytes(connection)
         return
     stacks.describe_by(environment)
-    wire.send(connection, ("ready", None))
-    _execute_calls(connection, rank, environment)
+    wire.send(connection, ["ready", None])
+    _execute_calls(connection, rank, environment, seal_of_calls)
     _finish(environment)
 
 
-def _execute_calls(connection: socket.socket, rank: int, environment: Any) -> None:
+def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal: AbstractContextManager[None]) -> None:
     """The loop of a rank. Reports of stacks leave out this frame and what is below it, by its name."""
     while True:
         body = wire.receive_bytes(connection)
-        message: tuple[Any, ...] = ()
+        message: list[Any] = []
         raised: BaseException | None = None
         try:
-            message = pickle.loads(body)
+            message = wire.decode(body)
             if message[0] == "quit":
                 return
-            answer = wire.encode(("result", resolve(message[1])(environment, message[2])))
+            with seal:
+                answer = wire.encode(["result", resolve(message[1])(environment, message[2])])
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             raised = error
-            answer = wire.encode(("error", RankError.of(rank, error)))
+            answer = wire.encode(["error", RankError.of(rank, error).to_plain()])
         if (fault := _poison(environment, raised)) is not None:
-            wire.send(connection, ("poisoned", RankError.of(rank, fault)))
+            wire.send(connection, ["poisoned", RankError.of(rank, fault).to_plain()])
             os._exit(_POISONED)  # a driver that lost its context may hang in whatever an orderly end asks of it
         connection.sendall(answer)
         del body, message, answer, raised  # an idle rank holds on to no payload
@@ -130,13 +138,20 @@ def _poison(environment: Any, raised: BaseException | None) -> BaseException | N
     return raised or KernelFault("the device of this process was lost during the call, which raised nothing")
 
 
-def _set_up(rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any]) -> Any:
+def _set_up(
+    rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any], seal: AbstractContextManager[None]
+) -> Any:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     backend = options.get("backend", "gloo")
-    dist.init_process_group(backend, timeout=timedelta(seconds=options.get("collective_timeout", 1800)))
+    timeout = timedelta(seconds=options.get("collective_timeout", 1800))
+    # Not the store of MASTER_ADDR and MASTER_PORT, which would listen and authenticate no peer.
+    store = dist.FileStore(spec.store, spec.world_size)  # type: ignore[attr-defined]
+    store.set_timeout(timeout)
+    with seal:
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=spec.world_size)
     if options.get("compile_once", True):
         from harness.ranks import compile_once
 

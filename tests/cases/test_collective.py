@@ -12,7 +12,7 @@ import torch
 from hypothesis import find, given, settings
 
 from conformance.collectives.calls import _counts
-from fixtures.worker import ARENA_BYTES
+from fixtures.worker import arena_bytes
 from harness.cases import (
     ALL,
     COLLECTIVES,
@@ -41,7 +41,7 @@ FOLDS = {
 
 
 @pytest.mark.parametrize("op", COLLECTIVES)
-@pytest.mark.parametrize("ranks", [1, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 4, 8, 16, 32])
 def test_cases_fit_the_heap_and_survive_json(op: str, ranks: int) -> None:
     @SETTINGS
     @given(collectives(ranks, op, "fp64"))
@@ -49,7 +49,7 @@ def test_cases_fit_the_heap_and_survive_json(op: str, ranks: int) -> None:
         assert from_json(json.loads(json.dumps(to_json(case)))) == case, "a case is what its JSON says"
         most = max(map(len, chunks_of(case.group, ranks)))
         sizes = [8 * count for count in _counts(case, most)] * (1 if case.reuse else case.calls)
-        assert starts(1024, [*sizes, 0])[-1] + 8 * case.shift < ARENA_BYTES - 1024, f"{case} needs {sizes}"
+        assert starts(1024, [*sizes, 0])[-1] + 8 * case.shift < arena_bytes(ranks) - 1024, f"{case} needs {sizes}"
 
     fits()
 

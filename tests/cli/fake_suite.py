@@ -34,12 +34,16 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
-    config.store = Store(config.getoption("--evidence"))
+    config.store = Store(config.getoption("--evidence"), samples.RUN)
     pathlib.Path("arguments").write_text(" ".join(sys.argv))
     if os.environ.get("EXPECT_CLEAN"):
         assert not [name for name in os.environ if name.startswith("PYTEST_") and name not in CLEAN], os.environ
         assert not sys.flags.optimize
         assert config.rootpath == pathlib.Path(__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: "put" not in item.name)  # in the order of the plan
 
 
 def pytest_collection_finish(session):
@@ -137,10 +141,10 @@ covers = ["atomic_add", "IrisDeviceCtx.put"]
 """
 
 TESTS = """
-def test_put():
-    pass
+import pytest
 
-def test_add():
+@pytest.mark.parametrize("dtype", ["{dtype}"])
+def test_{op}(dtype):
     pass
 """
 
@@ -150,7 +154,9 @@ def make_suite(folder: Path) -> Path:
     for name in ("conformance", "fixtures"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
-    (folder / "conformance" / "test_fake.py").write_text(TESTS)
+    for kind, op, dtype in (("rma", "put", "fp16"), ("atomics", "add", "int32")):  # the node ids of samples.plan()
+        (folder / "conformance" / kind).mkdir()
+        (folder / "conformance" / kind / f"test_{op}.py").write_text(TESTS.format(op=op, dtype=dtype))
     (folder / "conformance" / "certify.ini").write_text((ROOT / "conformance" / "certify.ini").read_text())
     (folder / "conformance" / "requirements.toml").write_text(TABLE)
     (folder / "fixtures" / "plugin.py").write_text(PLUGIN)

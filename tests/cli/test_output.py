@@ -1,5 +1,6 @@
 """Where writing fails: a closed pipe, an ASCII stdout, a full disk, a folder that is gone, or that another run uses."""
 
+import io
 import os
 import resource
 import subprocess
@@ -110,7 +111,7 @@ def test_files_are_written_before_the_table(tmp_path, evidence, monkeypatch):
 
 def test_a_log_on_a_full_disk_does_not_stop_the_suite(tmp_path, monkeypatch):
     """The suite writes more than a pipe holds: a reader that gave up would block it for ever."""
-    monkeypatch.setattr(suite_of_commands, "_fresh", lambda log: open("/dev/full", "wb", buffering=0))
+    monkeypatch.setattr(suite_of_commands, "_fresh", lambda log: io.FileIO("/dev/full", "w"))
     code = "import sys; sys.stdout.write('line\\n' * 100_000)"
     with suite_of_commands.Suite([sys.executable, "-c", code], tmp_path / "log", dict(os.environ)) as running:
         assert running._process.wait(timeout=60) == 0

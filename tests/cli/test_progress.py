@@ -2,10 +2,11 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from harness.commands.progress import Display, Follower
-from harness.evidence import Store, worker_path
+from harness.evidence import Group, Store, Verdict, worker_path
 from tests.evidence import samples
 
 
@@ -49,8 +50,8 @@ def test_workers_are_followed_and_not_counted_twice_when_they_are_absorbed(tmp_p
     assert (follower.done, follower.cases) == (1, 2)
 
 
-def shown(tmp_path, console, ticks):
-    path = samples.write(tmp_path / "evidence.jsonl", samples.red())
+def shown(tmp_path, console, ticks, records=()):
+    path = samples.write(tmp_path / "evidence.jsonl", list(records) or samples.red())
     clock = iter(ticks)
     with Display(Follower(path), console, interval=10, clock=lambda: next(clock)) as display:
         display.update()
@@ -65,6 +66,14 @@ def test_plain_lines_now_and_then(tmp_path):
 
 def test_nothing_before_the_interval(tmp_path):
     assert shown(tmp_path, Console(file=io.StringIO(), width=200), [0, 5]) == ""
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_group_name_gives_no_order_to_the_terminal(tmp_path, is_terminal):
+    console = Console(file=io.StringIO(), width=300, force_terminal=is_terminal)
+    text = shown(tmp_path, console, [0, *[12] * 8], [Group("\x1b]0;owned\x07\u202e", samples.PUT, Verdict.PASS, 0)])
+    assert "\\x1b]0;owned\\x07\\u202e" in text
+    assert not {"\x1b]", "\x07", "\u202e"} & {*text, *(text[at : at + 2] for at in range(len(text)))}
 
 
 def test_a_bar_on_a_terminal(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,13 @@ from harness.evidence import (
     case_id,
 )
 
+RUN = "a1b2c3"
 PUT, ADD = "RMA-PUT-001", "ATOMIC-ADD-001"
 PUT_GROUP, ADD_GROUP = f"{PUT}[ranks=4,dtype=fp16]", f"{ADD}[ranks=4,dtype=int32]"
+NODES = {
+    PUT: "conformance/rma/test_put.py::test_put[fp16]",
+    ADD: "conformance/atomics/test_add.py::test_add[int32]",
+}
 KERNEL = "f" * 64
 STORE = {
     "kind": "store", "width": 16, "where": "remote", "peer": True, "executions": 8, "lanes": 500, "bytes": 8000,
@@ -33,7 +39,7 @@ STORE = {
 
 def run(**changes: Any) -> Run:
     values: dict[str, Any] = {
-        "id": "a1b2c3",
+        "id": RUN,
         "seed": 20,
         "profile": "gate",
         "device": "emulated",
@@ -55,8 +61,8 @@ def run(**changes: Any) -> Run:
 def plan() -> Plan:
     return Plan(
         groups=(
-            PlannedGroup(PUT_GROUP, PUT, "conformance/rma/test_put.py::test_put[fp16]"),
-            PlannedGroup(ADD_GROUP, ADD, "conformance/atomics/test_add.py::test_add[int32]"),
+            PlannedGroup(PUT_GROUP, PUT, NODES[PUT]),
+            PlannedGroup(ADD_GROUP, ADD, NODES[ADD]),
         ),
         requirements=(
             Requirement(PUT, "put copies exactly the masked elements to the peer", "iris_api.md, put", ("put",)),
@@ -82,7 +88,7 @@ def case(number: int = 0, *, requirement: str = PUT, verdict: Verdict = Verdict.
         "id": case_id(requirement, group, drawn),
         "requirement": requirement,
         "group": group,
-        "nodeid": "conformance/test_fake.py::test_put",
+        "nodeid": NODES[requirement],
         "case": drawn,
         "seed": 20,
         "phase": "generate",
@@ -176,7 +182,11 @@ def red() -> list[Record]:
 
 
 def write(path: Path, records: list[Record]) -> Path:
-    with Store(path) as store:
+    """A valid file of ``records``, which need not begin with the run; it replaces what is at ``path``."""
+    path.unlink(missing_ok=True)
+    run_id = next((record.id for record in records if isinstance(record, Run)), RUN)
+    worker = re.fullmatch(r".*-(gw\d+)", path.stem)
+    with Store(path, run_id, worker[1] if worker else "") as store:
         for record in records:
             store.append(record)
     return path

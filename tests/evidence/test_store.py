@@ -1,5 +1,6 @@
 """Writing: whole lines, kept whatever happens to the writer."""
 
+import errno
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ import threading
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.evidence import Group, Store, Verdict, read, worker_path
+from harness.evidence.lines import MAX_LINE
 from tests.evidence import samples
 
 
@@ -31,32 +33,77 @@ def test_records_come_back_as_they_were_written(tmp_path):
 def test_every_line_names_schema_and_record(tmp_path):
     path = samples.write(tmp_path / "evidence.jsonl", samples.green())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {line["schema"] for line in lines} == {1}
+    assert {line["schema"] for line in lines} == {2}
+    assert {line["run"] for line in lines} == {samples.RUN}
+    assert [line["sequence"] for line in lines] == list(range(len(lines)))
     assert {line["record"] for line in lines} == {"run", "plan", "kernel", "case", "group", "end"}
 
 
 def test_a_record_that_does_not_fit_is_refused_and_leaves_no_line(tmp_path):
-    with Store(tmp_path / "evidence.jsonl") as store:
+    with Store(tmp_path / "evidence.jsonl", samples.RUN) as store:
         with pytest.raises(HarnessError, match="ranks"):
             store.append(samples.run(ranks=()))
         with pytest.raises(HarnessError, match="message"):
             store.append(samples.case(verdict=Verdict.FAIL, message=""))
         with pytest.raises(HarnessError, match="not plain JSON"):
             store.append(samples.case(telemetry={"watts": float("nan")}))
+        with pytest.raises(HarnessError, match="at most"):
+            store.append(samples.case(message="x" * MAX_LINE))
+        with pytest.raises(HarnessError, match="of run a1b2c3, not of other"):
+            store.append(samples.run(id="other"))
     assert (tmp_path / "evidence.jsonl").read_bytes() == b""
+
+
+def test_a_file_begins_with_its_run(tmp_path):
+    with Store(tmp_path / "evidence.jsonl") as store, pytest.raises(HarnessError, match="begins with a run record"):
+        store.append(samples.plan())
+
+
+def test_runs_do_not_share_a_file(tmp_path):
+    path = samples.write(tmp_path / "evidence.jsonl", samples.green())
+    content = path.read_bytes()
+    with pytest.raises(UsageError, match=r"evidence.jsonl is there already"):
+        Store(path)
+    assert path.read_bytes() == content
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="folder is there already"):
+        Store(tmp_path / "folder")
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    """What could not be written is not there in part, and what follows continues the chain."""
+    path, write = tmp_path / "evidence.jsonl", os.write
+    with Store(path) as store:
+        store.append(samples.run())
+
+        def full(descriptor, data):
+            if len(data) < 40:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(descriptor, data[: len(data) // 2])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.append(samples.plan())
+        store.append(samples.plan())
+    evidence = read(path)
+    assert evidence.problems == []
+    assert len(evidence.plan) == 2
 
 
 def test_infinities_in_a_difference_become_text(tmp_path):
     from harness.evidence import Difference
 
     bad = samples.case(verdict=Verdict.FAIL, differs=Difference("heap", 1, 2, float("nan"), float("-inf")))
-    [back] = read(samples.write(tmp_path / "evidence.jsonl", [bad])).cases
+    [back] = read(samples.write(tmp_path / "evidence.jsonl", [*samples.green()[:3], bad])).cases
     assert (back.differs.got, back.differs.wanted) == ("nan", "-inf")
 
 
 def test_threads_do_not_mix_lines(tmp_path):
     path = tmp_path / "evidence.jsonl"
     with Store(path) as store:
+        for record in samples.green()[:3]:
+            store.append(record)
         threads = [
             threading.Thread(target=lambda k=k: [store.append(samples.case(100 * k + i)) for i in range(50)])
             for k in range(4)
@@ -78,7 +125,7 @@ def test_lines_of_a_killed_writer_are_kept(tmp_path):
         import sys
         from tests.evidence import samples
         from harness.evidence import Store
-        store = Store({str(path)!r})
+        store = Store({str(path)!r}, samples.RUN)
         for number in range(1000000):
             store.append(samples.case(number))
             if number == 20:
@@ -96,34 +143,58 @@ def test_lines_of_a_killed_writer_are_kept(tmp_path):
     assert len(evidence.cases) >= 21
 
 
-def test_a_torn_line_is_reported_and_does_not_swallow_the_next_record(tmp_path):
+def test_a_torn_line_is_reported(tmp_path):
     path = samples.write(tmp_path / "evidence.jsonl", samples.green()[:4])
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "line 4 was cut off" in read(path).problems[0]
-    with Store(path) as store:
-        store.append(samples.end())
-    evidence = read(path)
-    assert len(evidence.ends) == 1
-    assert evidence.problems == ["evidence.jsonl line 4 is not JSON"]
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    assert read(path).problems == ["evidence.jsonl line 4 was cut off: its writer was killed"]
+    path.write_bytes(content[:-1])
+    assert read(path).problems == ["evidence.jsonl line 4 has no line end: it was cut off"]
 
 
-def test_workers_are_absorbed_in_whole_lines(tmp_path):
+def test_workers_are_absorbed_into_the_chain(tmp_path):
     path = tmp_path / "evidence.jsonl"
     with Store(path) as store:
         store.append(samples.run())
-        store.append(samples.plan())
         for worker, number in (("gw0", 1), ("gw1", 2)):
-            samples.write(worker_path(path, worker), [samples.kernel(), samples.case(number)])
+            samples.write(worker_path(path, worker), [samples.plan(), samples.kernel(), samples.case(number)])
         torn = worker_path(path, "gw1")
-        torn.write_bytes(torn.read_bytes() + b'{"schema": 1, "rec')
+        torn.write_bytes(torn.read_bytes() + b'{"schema": 2, "rec')
         assert len(read(path).cases) == 2, "a controller that was killed: workers' files are read where they lie"
-        assert store.absorb_workers() == 5
+        assert store.absorb_workers() == 7
         store.append(Group(samples.PUT_GROUP, samples.PUT, Verdict.PASS, 2))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["evidence.jsonl"]
     evidence = read(path)
     assert [case.case["fields"]["count"] for case in evidence.cases] == [1, 2]
-    assert evidence.problems == ["evidence.jsonl line 7 is not JSON"]
+    assert evidence.problems == ["evidence.jsonl line 8 is not JSON"]
     assert len(evidence.kernels) == 1
+    writers = [json.loads(line).get("writer") for line in path.read_text().splitlines() if line.endswith("}")]
+    assert writers == [None, *["gw0"] * 3, *["gw1"] * 3, None]
+
+
+@pytest.mark.parametrize("change", ["edited", "removed", "another worker's", "another run's", "too long"])
+def test_what_does_not_fit_a_workers_chain_stays_visible(tmp_path, change):
+    path = tmp_path / "evidence.jsonl"
+    worker = samples.write(worker_path(path, "gw0"), [samples.plan(), samples.kernel(), samples.case(1)])
+    lines = worker.read_bytes().splitlines(keepends=True)
+    if change == "edited":
+        lines[2] = lines[2].replace(b'"verdict":"pass"', b'"verdict":"fail"')
+    elif change == "removed":
+        del lines[1]
+    elif change == "too long":
+        lines[2] = b" " * (MAX_LINE + 1) + lines[2]
+    else:
+        other = tmp_path / "other" / ("evidence-gw1.jsonl" if change == "another worker's" else "evidence-gw0.jsonl")
+        records = [samples.run(id="other")] if change == "another run's" else []
+        lines[2:] = samples.write(other, [*records, samples.kernel()]).read_bytes().splitlines(keepends=True)
+    worker.write_bytes(b"".join(lines))
+    with Store(path) as store:
+        store.append(samples.run())
+        store.absorb_workers()
+        store.append(samples.end())
+    problems = read(path).problems
+    assert problems
+    assert not any("end" in problem for problem in problems), "the chain goes on behind what does not fit"
 
 
 def test_a_closed_store_refuses(tmp_path):

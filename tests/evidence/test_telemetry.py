@@ -1,4 +1,4 @@
-"""The records of GPUs: what they may hold, how they are joined with cases, and that older evidence has none."""
+"""The records of GPUs: what they may hold, how they are joined with cases, and that other evidence has none."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def test_what_was_measured_is_read_back_and_joined_by_case(tmp_path):
     assert found.telemetry_of("0" * 16) is None
 
 
-def test_evidence_from_before_telemetry_reads_as_it_did(tmp_path):
+def test_evidence_without_telemetry(tmp_path):
     found = read(samples.write(tmp_path / "evidence.jsonl", samples.green()))
     assert found.verdict() is Verdict.PASS
     assert (found.hardware, found.telemetry) == ([], [])
@@ -44,12 +44,12 @@ def test_marks_and_reasons_change_no_verdict(tmp_path):
     ],
 )
 def test_what_telemetry_must_not_say_is_not_written(tmp_path, changes):
-    with Store(tmp_path / "evidence.jsonl") as store, pytest.raises(HarnessError, match="does not fit"):
+    with Store(tmp_path / "evidence.jsonl", samples.RUN) as store, pytest.raises(HarnessError, match="does not fit"):
         store.append(samples.telemetry(**changes))
 
 
 def test_a_gpu_has_samples_or_a_reason(tmp_path):
     whole = samples.telemetry()
     neither = dataclasses.replace(whole, gpus=({"rank": 0, "gpu": "GPU-0"},))
-    with Store(tmp_path / "evidence.jsonl") as store, pytest.raises(HarnessError, match="does not fit"):
+    with Store(tmp_path / "evidence.jsonl", samples.RUN) as store, pytest.raises(HarnessError, match="does not fit"):
         store.append(neither)

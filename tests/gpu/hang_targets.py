@@ -4,13 +4,24 @@ faults. They run on the emulated device too, but for the collectives of nccl and
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
 
+from harness.cases.registry import case_type
+
 FLAGS, DATA = 2048, 4096
+
+
+@case_type
+@dataclass(frozen=True)
+class FarCase:
+    """A write that many bytes after a buffer."""
+
+    distance: int
 
 
 @triton.jit
@@ -107,7 +118,7 @@ def writes_far(env, case):
     region = data_of(env)
     dist.barrier()
     with env.acting():
-        write_far[(1,)](env.image.tensor(region), case["distance"] if env.rank == 1 else 0)
+        write_far[(1,)](env.image.tensor(region), case.distance if env.rank == 1 else 0)
     env.settle()
     return env.image.difference()
 
@@ -116,7 +127,7 @@ def writes_far_unguarded(env, case):
     """Rank 1's fault shows in whatever it does next, outside ``acting``."""
     region = data_of(env)
     dist.barrier()
-    write_far[(1,)](env.image.tensor(region), case["distance"] if env.rank == 1 else 0)
+    write_far[(1,)](env.image.tensor(region), case.distance if env.rank == 1 else 0)
     return {"what": f"got {env.image.tensor(region).item()}"}
 
 
@@ -126,6 +137,6 @@ def writes_far_beside_a_collective(env, case):
     total = torch.ones(4, device=env.device.torch_device)
     dist.barrier()
     with env.acting():
-        write_far[(1,)](env.image.tensor(region), case["distance"] if env.rank == 1 else 0)
+        write_far[(1,)](env.image.tensor(region), case.distance if env.rank == 1 else 0)
         dist.all_reduce(total)
     env.settle()

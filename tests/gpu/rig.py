@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from harness import devices
+from harness import cases, devices
 from harness.devices import inventory
 from harness.devices.occupancy import memory_in_use
 from harness.ranks import RankGroup
@@ -71,7 +71,7 @@ def group_of_two(start: str) -> Iterator[RankGroup]:
 
 def run(group: RankGroup, function: str, case: Any = None, deadline: float = WARM) -> list[Any]:
     """A case as the suite runs it."""
-    payload = {"function": f"{TARGETS}:{function}", "case": case}
+    payload = {"function": f"{TARGETS}:{function}", "case": None if case is None else cases.to_json(case)}
     return group.call("fixtures.worker:run_case", payload, deadline=deadline)
 
 

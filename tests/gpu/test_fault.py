@@ -13,11 +13,12 @@ from harness.ranks import CaseFailed, RankCrash, RankFailure, RankGroup
 from tests.fixtures.defects import CONTEXT
 from tests.fixtures.planted import Defect, plant, run_suite
 from tests.gpu import rig
+from tests.gpu.hang_targets import FarCase
 
 REASON = rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
-FAR = {"distance": 1 << 44}
+FAR = FarCase(distance=1 << 44)
 """16 TiB away, where nothing is mapped."""
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -184,6 +185,49 @@ def compile_unpicklable(env: dict[str, Any], payload: Any) -> None:
         raise UnpicklableError
 
     _planted(act, 64)
+
+
+def compile_with_a_type_of_its_own(env: dict[str, Any], payload: Any) -> None:
+    def act() -> None:
+        class LocalError(Exception):
+            """A type that only the compiler's process knows."""
+
+        raise LocalError("x" * 1_000_000)
+
+    _planted(act, 16)
+
+
+def compile_for(env: dict[str, Any], payload: dict[str, float]) -> None:
+    """Rank 0 compiles for ``seconds`` while rank 1 waits for it; then rank 1 hangs if ``hang`` says so."""
+    import torch.distributed as dist
+
+    if env["rank"] == 0:
+        _planted(lambda: time.sleep(payload["seconds"]), int(payload["block"]))
+    dist.barrier()
+    if env["rank"] == 1 and payload.get("hang"):
+        time.sleep(10_000)
+
+
+def compile_as_the_emulator_does(env: dict[str, Any], cache: str) -> int:
+    """The emulator's functions, with a numba that takes 1 s; the group's own cache folder holds the lock."""
+    from harness.emulator import native
+
+    native._cache = Path(cache)
+    function = SlowNumba()
+    native.compile_now({function: ()})
+    return len(function.signatures)
+
+
+class SlowNumba:
+    def __init__(self) -> None:
+        self.signatures: list[Any] = []
+
+    def compile(self, signature: Any) -> None:
+        time.sleep(1.0)
+        self.signatures.append(signature)
+
+    def disable_compile(self) -> None:
+        """As numba's."""
 
 
 def compile_stalling(env: dict[str, Any], payload: Any) -> None:

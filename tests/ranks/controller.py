@@ -1,6 +1,7 @@
 """A controller of its own for the tests of what is left behind: ``python -m tests.ranks.controller MODE``.
 
-Prints the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or ``idle``.
+Prints the run id and the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or
+``idle``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def main() -> None:
     mode = sys.argv[1]
     with RankGroup(2, options={"compile_once": False}) as group:
         below = group.call(f"{TARGETS}:pids_below")
-        print(*sorted({pid for pids in below for pid in pids}), flush=True)
+        run_id = group.call(f"{TARGETS}:touches_shared_memory")[0]
+        print(run_id, *sorted({pid for pids in below for pid in pids}), flush=True)
         if mode == "idle":
             time.sleep(10_000)
         group.call(f"{TARGETS}:{mode}", deadline=10_000)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -74,7 +75,6 @@ def describe(env: dict[str, Any], payload: Any) -> dict[str, Any]:
         "backend": dist.get_backend(),
         "elastic": os.environ.get("TORCHELASTIC_RUN_ID"),
         "restarts": os.environ.get("TORCHELASTIC_MAX_RESTARTS"),
-        "port": os.environ["MASTER_PORT"],
         "threads": torch.get_num_threads(),
         "session": os.getsid(0),
         "start_method": "exec" if multiprocessing.parent_process() is None else "fork",
@@ -92,6 +92,33 @@ def sum_of_ranks(env: dict[str, Any], payload: int) -> int:
     total = torch.tensor([env["rank"] + payload])
     dist.all_reduce(total)
     return int(total.item())
+
+
+def sum_over_a_new_group(environment: Any, payload: int) -> int:
+    """Like ``sum_of_ranks``, over a process group that this call makes and leaves."""
+    import torch
+    import torch.distributed as dist
+
+    group = dist.new_group(list(range(dist.get_world_size())), backend="gloo")
+    value = torch.tensor([dist.get_rank() + payload])
+    dist.all_reduce(value, group=group)
+    return int(value[0])
+
+
+def leaves_a_listening_process(environment: Any, payload: None) -> tuple[int, str]:
+    """A process that goes on to listen on all interfaces and on an abstract name: its port and its name."""
+    name = f"iris-harness-planted-{os.getpid()}"
+    everywhere = socket.create_server(("0.0.0.0", 0))
+    named = socket.socket(socket.AF_UNIX)
+    named.bind("\0" + name)
+    named.listen()
+    if os.fork() == 0:
+        time.sleep(10_000)
+        os._exit(0)
+    port = int(everywhere.getsockname()[1])
+    everywhere.close()
+    named.close()
+    return port, name
 
 
 def echo(env: Any, payload: Any) -> Any:
@@ -265,6 +292,13 @@ def leaves_shared_memory(env: dict[str, Any], payload: Any) -> None:
         file.write(bytes(4096))
     print(name, flush=True)
     time.sleep(FOREVER)
+
+
+def touches_shared_memory(env: dict[str, Any], payload: Any) -> str:
+    """Make a file in shared memory that carries the run id; returns the run id."""
+    run_id = str(env["run_id"])
+    with open(f"/dev/shm/touched-{run_id}-{env['rank']}", "x", encoding="ascii"):
+        return run_id
 
 
 def pids_below(env: dict[str, Any], payload: Any) -> list[int]:

@@ -39,7 +39,6 @@ def test_ranks_are_processes_of_torch_distributed_elastic(group: RankGroup) -> N
         assert said["restarts"] == "0"
         assert said["threads"] == 1
         assert said["session"] not in (os.getsid(0), 0)
-    assert len({said["port"] for said in seen}) == 1
 
 
 def test_collectives_work_and_the_processes_stay(group: RankGroup) -> None:
@@ -112,7 +111,7 @@ def test_whatever_cannot_run_is_an_error_of_every_rank(group: RankGroup, target:
 
 
 def test_a_payload_that_cannot_travel_is_the_callers_error(group: RankGroup) -> None:
-    with pytest.raises(TypeError, match="pickle"):
+    with pytest.raises(TypeError, match=r"_thread\.lock cannot be sent"):
         group.call(f"{TARGETS}:echo", threading.Lock())
     assert group.call(f"{TARGETS}:rank_of") == [0, 1]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +12,16 @@ import pytest
 import triton
 
 from harness.errors import HarnessError, KernelFault
-from harness.ranks import RankFailure, RankGroup, compile_once
+from harness.ranks import RankFailure, RankGroup, compile_once, raised
 
 TARGETS = "tests.ranks.compile_targets"
+
+
+class Planted:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (66,)
 
 
 class Rig:
@@ -21,6 +30,7 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.log = folder / "compilations"
         self.log.touch()
+        self.locks = folder / "cache" / f"iris-harness-locks-{os.getuid()}"
         environment = {"TRITON_CACHE_DIR": str(folder / "cache"), "COMPILATIONS": str(self.log)}
         self.group = RankGroup(3, f"{TARGETS}:setup", environment=environment)
 
@@ -113,10 +123,28 @@ def test_a_compiler_that_leaves_is_a_verdict(rig: Rig) -> None:
     assert failure.errors[0].report["how"] == "exit status 3"
 
 
-def test_an_error_that_cannot_be_pickled_comes_as_text(rig: Rig) -> None:
+def test_an_error_that_cannot_be_pickled_keeps_its_type(rig: Rig) -> None:
     failure = rig.errors("compile_unpicklable")
-    assert failure.errors[0].is_a(compile_once.CompilerError)
-    assert "UnpicklableError: holds a lock" in failure.errors[0].message
+    assert (failure.errors[0].type, failure.errors[0].message) == (f"{TARGETS}.UnpicklableError", "holds a lock")
+    assert "in act" in failure.errors[0].traceback, "with the place where the compiler raised it"
+
+
+def test_an_error_of_an_unknown_type_comes_as_text_of_a_bounded_length(rig: Rig) -> None:
+    failure = rig.errors("compile_with_a_type_of_its_own")
+    for error in failure.errors.values():
+        assert error.is_a(raised.CompilerError) and error.is_a(KernelFault)
+        assert "LocalError: xxx" in error.message and "characters left out" in error.message
+        assert len(error.message) < raised.MOST + 1000
+
+
+def test_what_is_remembered_of_a_failure_is_never_unpickled(rig: Rig) -> None:
+    """A file of another kind, from an earlier release or a full disk, is forgotten, and the kernel compiled again."""
+    rig.errors("compile_wrong")
+    (remembered,) = [file for file in rig.locks.glob("*.failure.json") if "no_such_name" in file.read_text()]
+    remembered.write_bytes(pickle.dumps(("run", Planted(), "")))
+    failure = rig.errors("compile_wrong")
+    assert failure.errors[0].type == "triton.compiler.errors.CompilationError"
+    assert not list(rig.locks.glob("*.lock")), "a lock that is free leaves no file"
 
 
 def test_a_stalling_compiler_is_an_error_of_the_harness(rig: Rig) -> None:

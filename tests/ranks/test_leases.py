@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
+from harness import locks
 from harness.devices import occupancy
 from harness.errors import HarnessError, UsageError
 from harness.ranks import RankGroup, leases
@@ -32,12 +39,16 @@ def _unreadable(monkeypatch):
         raise occupancy.UnreadableError("these GPUs are not there")
 
     monkeypatch.setattr(leases, "memory_in_use", unreadable)
+    monkeypatch.setattr(leases, "users_of", lambda gpu: [])
 
 
 @pytest.fixture
 def tag():
     """Makes the UUIDs of one test's GPUs its own."""
-    return secrets.token_hex(4)
+    tag = secrets.token_hex(4)
+    yield tag
+    for path in leases.folder().glob(f"GPU-{tag}-*.lock"):  # of holders that were killed
+        path.unlink()
 
 
 def quiet(line: str) -> None:
@@ -157,6 +168,88 @@ def test_a_rank_group_holds_its_gpus_without_its_controller(tag):
         lease.release()
         assert [leases.holder(gpu) for gpu in gpus] == [os.getpid()] * 2
     assert [leases.holder(gpu) for gpu in gpus] == [None] * 2
+
+
+def test_no_other_process_can_take_the_name_of_a_lock(tag):
+    """Any user can bind any abstract name, so the lock has none; its file lies where no other user can write."""
+    gpus = fakes.infos(1, tag=tag)
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(f"\0iris-harness-gpu-{gpus[0].uuid}")
+        squatter.listen()
+        lease = leases.acquire(gpus, 1, 0, quiet)
+        (lock,) = leases.folder().glob(f"GPU-{tag}-*.lock")
+        assert lock.stat().st_mode & 0o777 == 0o600
+        assert lock.parent.stat().st_uid == os.getuid() and not lock.parent.stat().st_mode & 0o022
+        lease.release()
+    assert not lock.exists(), "a lease that ended leaves no file"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_cannot_hold_up_a_lease(tag, tmp_path, monkeypatch):
+    """User nobody tries all that it can: to take the lock's file, to make the folder, to lock the folder."""
+    place = Path(tempfile.mkdtemp())
+    try:
+        place.chmod(0o755)
+        monkeypatch.setattr(leases, "folder", lambda: locks.private_folder(place / "gpus"))
+        gpus = fakes.infos(1, tag=tag)
+        path = leases.folder() / f"{gpus[0].uuid}.lock"
+        path.touch(0o600)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                for attempt in (lambda: os.open(path, os.O_RDONLY), lambda: os.rename(path.parent, place / "mine")):
+                    with pytest.raises(PermissionError):
+                        attempt()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(pid, 0)[1] == 0
+        leases.acquire(gpus, 1, 0, quiet).release()
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_gpu_that_another_user_uses_is_not_taken_and_its_user_is_named(tag, monkeypatch):
+    gpus = fakes.infos(2, tag=tag)
+    foreign = subprocess.Popen(["sleep", "600"])
+    gone = subprocess.Popen(["true"])
+    gone.wait(LIMIT)
+    try:
+        users = {0: [(foreign.pid, 1 << 30), (os.getpid(), None)], 1: [(gone.pid, None)]}
+        monkeypatch.setattr(leases, "users_of", lambda gpu: users[gpu.index])
+        real = psutil.Process.uids
+        foreigners = {foreign.pid: SimpleNamespace(real=54321)}
+        monkeypatch.setattr(psutil.Process, "uids", lambda self: foreigners.get(self.pid) or real(self))
+        told: list[str] = []
+        lease = leases.acquire(gpus, 1, 0, told.append)
+        assert [gpu.index for gpu in lease.gpus] == [1]
+        assert told[-1] == f"GPU {gpus[1]} is also used by pid {gone.pid} (not visible from here)"
+        lease.release()
+        with pytest.raises(UsageError) as caught:
+            leases.acquire(gpus, 2, 0.1, quiet)
+        assert f"(pid {foreign.pid} of user 54321, which is no run of yours, uses 0)" in str(caught.value)
+        assert leases.holder(gpus[0]) is None and leases.holder(gpus[1]) is None
+    finally:
+        foreign.kill()
+        foreign.wait(LIMIT)
+
+
+def test_a_user_without_a_home_has_a_folder_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(tmp_path / "file" / "home")))
+    (tmp_path / "file").write_text("")
+    made: list[Path] = []
+    real = locks.private_folder
+    monkeypatch.setattr(
+        locks,
+        "private_folder",
+        lambda path: made.append(path) or real(tmp_path / "tmp") if path.parent == Path("/tmp") else real(path),
+    )
+    assert leases.folder() == tmp_path / "tmp"
+    assert made == [Path(f"/tmp/iris-harness-{os.getuid()}")]
 
 
 def test_partitions_with_one_uuid_are_refused(tag):

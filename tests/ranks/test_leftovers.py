@@ -22,10 +22,8 @@ LIMIT = 60
 """Seconds within which everything must be gone; it takes a few hundredths."""
 
 
-def _names() -> set[str]:
-    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
-    sockets = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "iris-harness-" in line}
-    return shared | sockets
+def _shared(run_id: str) -> list[str]:
+    return sorted(name for name in os.listdir("/dev/shm") if run_id in name)
 
 
 @pytest.fixture
@@ -39,7 +37,8 @@ def private_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     assert sorted(folder.iterdir()) == []
 
 
-def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process], str]:
+    """A controller of its own, all processes that it started, and the group's run id."""
     controller = subprocess.Popen(
         [sys.executable, "-m", "tests.ranks.controller", mode],
         cwd=ROOT,
@@ -48,7 +47,8 @@ def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
         start_new_session=True,
     )
     assert controller.stdout is not None
-    return controller, [psutil.Process(int(pid)) for pid in controller.stdout.readline().split()]
+    run_id, *pids = controller.stdout.readline().split()
+    return controller, [psutil.Process(int(pid)) for pid in pids], run_id
 
 
 def _finish(controller: subprocess.Popen[str], below: list[psutil.Process]) -> tuple[int, str]:
@@ -61,22 +61,22 @@ def _finish(controller: subprocess.Popen[str], below: list[psutil.Process]) -> t
 
 @pytest.mark.parametrize("mode", ["idle", "hangs_in_python", "hangs_with_the_interpreter"])
 def test_a_killed_controller_leaves_nothing(mode: str, private_temporary: Path) -> None:
-    before = _names()
-    controller, below = _start(mode)
+    controller, below, run_id = _start(mode)
+    assert len(_shared(run_id)) == 2
     controller.kill()
     status, _ = _finish(controller, below)
     assert status == -signal.SIGKILL
-    assert not {name for name in _names() - before if str(controller.pid) in name}
+    assert _shared(run_id) == []
 
 
 def test_ctrl_c_ends_the_group_and_reaches_the_controller(private_temporary: Path) -> None:
-    controller, below = _start("hangs_in_sleep")
+    controller, below, _ = _start("hangs_in_sleep")
     os.killpg(controller.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
     assert _finish(controller, below) == (130, "interrupted\n")
 
 
 def test_a_controller_whose_keeper_was_killed_leaves_nothing(private_temporary: Path) -> None:
-    controller, below = _start("idle")
+    controller, below, _ = _start("idle")
     keepers = [process for process in below if process.ppid() == controller.pid]
     assert len(keepers) == 1
     keepers[0].kill()
@@ -136,12 +136,12 @@ def test_shared_memory_named_after_a_killed_rank_is_removed() -> None:
 def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     children = set(psutil.Process().children())
-    before = _names()
     with RankGroup(2, options=PLAIN) as one, RankGroup(2, options=PLAIN) as two:
         first = one.call(f"{TARGETS}:describe")
         second = two.call(f"{TARGETS}:describe")
         assert first[0]["elastic"] != second[0]["elastic"]
-        assert first[0]["port"] != second[0]["port"]
+        run_ids = [group.call(f"{TARGETS}:touches_shared_memory")[0] for group in (one, two)]
+        assert [len(_shared(run_id)) for run_id in run_ids] == [2, 2]
         assert not set(one.pids) & set(two.pids)
         with pytest.raises(RankHang):
             one.call(f"{TARGETS}:hangs_in_sleep", deadline=0.2)
@@ -150,4 +150,4 @@ def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
         assert one.call(f"{TARGETS}:sum_of_ranks", 4) == [9, 9]
     assert set(psutil.Process().children()) <= children
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert not {name for name in _names() - before if str(os.getpid()) in name}
+    assert [_shared(run_id) for run_id in run_ids] == [[], []]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from harness.compiling import compiling
 from harness.emulator.compiled import objects
 from harness.emulator.compiled.registers import RegisterFile, SymbolicWavefronts
 from harness.emulator.compiled.values import Emitter, NotCompilable
@@ -80,10 +81,10 @@ class Compiler:
         self.spent += seconds
         if self.spent < self.limit:
             return
-        compiling = sum(COMPILING_RUN + COMPILING_STEP * len(run.steps) for run in self.runs)
-        if not self.load() and self.spent >= compiling:
+        cost = sum(COMPILING_RUN + COMPILING_STEP * len(run.steps) for run in self.runs)
+        if not self.load() and self.spent >= cost:
             self.compile()
-        self.limit = max(compiling, 2 * self.limit)
+        self.limit = max(cost, 2 * self.limit)
 
     def load(self) -> bool:
         """Take the machine code from disk; False when there is none."""
@@ -94,10 +95,11 @@ class Compiler:
 
     def compile(self) -> None:
         """Make machine code of all runs, keep it on disk, and use it."""
-        name, module = self._name(), ir.Module()
-        pieces = [lower(run.steps, module, f"{name}_{i}") for i, run in enumerate(self.runs)]
-        code = objects.compile_module(module)
-        objects.write(name, pieces, code)
+        with compiling():
+            name, module = self._name(), ir.Module()
+            pieces = [lower(run.steps, module, f"{name}_{i}") for i, run in enumerate(self.runs)]
+            code = objects.compile_module(module)
+            objects.write(name, pieces, code)
         self._install(pieces, code)
 
     def _install(self, pieces: Sequence[Sequence[Piece]], code: bytes) -> None:

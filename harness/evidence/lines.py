@@ -1,0 +1,105 @@
+"""Lines of an evidence file as bytes and as JSON, in bounded memory, whatever the file holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MAX_LINE = 8 << 20
+"""Bytes of the longest line that is written or read."""
+
+MAX_DEPTH = 64
+"""Levels of lists and objects within a record."""
+
+MAX_DIGITS = 300
+"""Digits of a whole number: each still has a value as a float."""
+
+
+def lines(path: Path) -> Iterator[bytes | None]:
+    """The lines of a file with their line ends; None in place of a line of more than ``MAX_LINE`` bytes.
+
+    Only the last line can lack its end. Raises OSError as the file system does.
+    """
+    with path.open("rb") as file:
+        while line := file.readline(MAX_LINE):
+            if len(line) == MAX_LINE and not line.endswith(b"\n"):
+                skip_line(file)
+                yield None
+            else:
+                yield line
+
+
+def skip_line(file: BinaryIO) -> bool:
+    """Read on behind the next line end; False if the file ends before."""
+    while rest := file.readline(MAX_LINE):
+        if rest.endswith(b"\n"):
+            return True
+    return False
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line.
+
+    Raises ValueError with a clause ("is not JSON") for everything else, and for what JSON readers do not agree on: NaN
+    and infinities, a key twice in one object, a byte order mark, numbers without bound, deep nesting.
+    """
+    try:
+        plain = _DECODER.decode(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None
+    except json.JSONDecodeError:
+        raise ValueError("is not JSON") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if not isinstance(plain, dict):
+        raise ValueError("is not a JSON object")
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _is_too_deep(plain):
+        raise ValueError(_TOO_DEEP)
+    return plain
+
+
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+
+
+def _is_too_deep(plain: Any) -> bool:
+    level: Sequence[Any] = [plain]
+    for _ in range(MAX_DEPTH):
+        level = [
+            entry
+            for node in level
+            if isinstance(node, (dict, list))
+            for entry in (node.values() if isinstance(node, dict) else node)
+        ]
+    return any(isinstance(node, (dict, list)) for node in level)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("holds a key twice in one object")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"holds a number of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("holds a number that is too large")
+    return value
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"holds {text}, which is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
+)

@@ -1,0 +1,208 @@
+"""Whatever is done to the lines of a file is reported; and what is in order, but contradicts itself, is too."""
+
+import dataclasses
+import hashlib
+import json
+
+import pytest
+
+from harness.evidence import Plan, PlannedGroup, Verdict, read, worker_path
+from tests.evidence import samples
+from tests.evidence.samples import ADD, NODES, PUT, PUT_GROUP
+
+COUNT = len(samples.red())
+
+
+def problems_of(tmp_path, records):
+    return read(samples.write(tmp_path / "evidence.jsonl", records)).problems
+
+
+def tampered(tmp_path, change):
+    """The evidence of a run whose lines went through ``change``, which edits the list."""
+    path = samples.write(tmp_path / "evidence.jsonl", samples.red())
+    lines = path.read_bytes().splitlines(keepends=True)
+    change(lines)
+    path.write_bytes(b"".join(lines))
+    return read(path)
+
+
+def test_an_untouched_run_has_no_problem(tmp_path):
+    assert problems_of(tmp_path, samples.green()) == []
+    assert problems_of(tmp_path, samples.red()) == []
+    assert problems_of(tmp_path, samples.on_gpus()) == []
+
+
+def test_anybody_can_check_the_chain(tmp_path):
+    """The recipe of docs/evidence.md, which uses nothing of ours."""
+    value = hashlib.sha256(f"{samples.RUN} ".encode()).hexdigest()
+    for line in samples.write(tmp_path / "evidence.jsonl", samples.red()).read_bytes().splitlines(keepends=True):
+        body, _, stated = line.rpartition(b',"chain":"')
+        value = hashlib.sha256(value.encode() + body + b"}").hexdigest()
+        assert stated == value.encode() + b'"}\n'
+
+
+@pytest.mark.parametrize("number", range(COUNT - 1))  # without its last line a run has not ended: another gap
+def test_a_line_that_is_removed(tmp_path, number):
+    evidence = tampered(tmp_path, lambda lines: lines.pop(number))
+    assert any("lines are missing" in problem for problem in evidence.problems)
+    assert evidence.verdict() is not Verdict.PASS
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_line_that_is_repeated(tmp_path, number):
+    assert tampered(tmp_path, lambda lines: lines.insert(number, lines[number])).problems
+
+
+@pytest.mark.parametrize("number", range(COUNT - 1))
+def test_lines_that_are_swapped(tmp_path, number):
+    def swap(lines):
+        lines[number], lines[number + 1] = lines[number + 1], lines[number]
+
+    assert tampered(tmp_path, swap).problems
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_every_value_of_every_line_is_covered_by_its_hash(tmp_path, number):
+    """Each key of each record is changed to another value of its kind, and removed; the hash stays as it was."""
+    path = samples.write(tmp_path / "evidence.jsonl", samples.red())
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = json.loads(lines[number])
+    for key, value in whole.items():
+        other = value + "0" if isinstance(value, str) else value + 1 if isinstance(value, int) else [value]
+        for edited in ({**whole, key: other}, {k: v for k, v in whole.items() if k != key}):
+            changed = [*lines]
+            changed[number] = json.dumps(edited, separators=(",", ":")).encode() + b"\n"
+            path.write_bytes(b"".join(changed))
+            if key == "schema" and number == 0 and edited.get("schema") == 3:
+                continue  # refused as another version: tests/evidence/test_reading.py
+            assert read(path).problems, f"{key} of line {number}"
+
+
+@pytest.mark.parametrize("old", [b'"verdict":"fail"', b'"got":5', b'"run":"a1b2c3"', b":", b"}"])
+def test_one_edit_makes_one_problem(tmp_path, old):
+    def edit(lines):
+        at = next(number for number, line in enumerate(lines) if b'"differs"' in line)
+        lines[at] = lines[at].replace(old, old + b" ", 1)
+
+    [problem] = tampered(tmp_path, edit).problems
+    assert problem == "evidence.jsonl line 7 does not match its hash: it was changed, or what precedes it"
+
+
+def test_many_problems_are_counted(tmp_path):
+    evidence = tampered(tmp_path, lambda lines: lines.extend([b"junk\n"] * 5000))
+    assert len(evidence.problems) == 21
+    assert evidence.problems[-1] == "4,980 more lines or contradictions like these"
+
+
+def test_records_of_two_runs_are_not_one(tmp_path):
+    other = samples.write(tmp_path / "other.jsonl", [samples.run(id="other"), samples.plan(), samples.end()])
+    evidence = tampered(tmp_path, lambda lines: lines.append(other.read_bytes().splitlines(keepends=True)[2]))
+    assert "belongs to run 'other', not to 'a1b2c3'" in evidence.problems[0]
+
+
+def test_a_worker_of_another_run_is_not_taken_for_ours(tmp_path):
+    path = samples.write(tmp_path / "evidence.jsonl", samples.green()[:-1])
+    samples.write(worker_path(path, "gw0"), [samples.run(id="other"), samples.plan()])
+    assert "belongs to run 'other'" in read(path).problems[0]
+
+
+def test_a_worker_that_was_not_absorbed(tmp_path):
+    path = samples.write(tmp_path / "evidence.jsonl", samples.green())
+    samples.write(worker_path(path, "gw0"), [samples.plan()])
+    assert read(path).problems[0] == "evidence-gw0.jsonl is of a worker, and the run ended without absorbing it"
+
+
+def replaced(records, at, **changes):
+    return [*records[:at], dataclasses.replace(records[at], **changes), *records[at + 1 :]]
+
+
+def moved(records, start, to):
+    records = [*records]
+    records.insert(to, records.pop(start))
+    return records
+
+
+def planned(group, requirement, nodeid):
+    return Plan((*samples.plan().groups[1:], PlannedGroup(group, requirement, nodeid)), samples.plan().requirements)
+
+
+GREEN, RED = samples.green(), samples.red()
+OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
+
+
+@pytest.mark.parametrize(
+    ("records", "problem"),
+    [
+        # ids
+        (replaced(GREEN, 3, case=OTHER_CASE), "which is not the id of what it holds"),
+        (replaced(GREEN, 3, id="0" * 16), "which is not the id of what it holds"),
+        ([GREEN[0], *GREEN], "the run's has to be the first"),
+        # order
+        (moved(GREEN, 0, 2), "is a plan record, and no run's"),
+        (moved(GREEN, 1, 5), "which no plan before it names"),
+        (moved(GREEN, 4, 5), "which has ended before"),
+        ([*GREEN, samples.case(4)], "stands after the end of the run"),
+        ([*GREEN, samples.end()], "stands after the end of the run"),
+        # a case and its group
+        (replaced(GREEN, 3, nodeid=NODES[ADD]), "another requirement or node id than planned"),
+        (replaced(GREEN, 7, requirement=PUT), "another requirement than planned"),
+        (replaced(RED, 6, verdict=Verdict.PASS, message=""), "passed, and what was wrong with it"),
+        (replaced(GREEN, 3, fault="a fault"), "passed, and what was wrong with it"),
+        (replaced(RED, 7, failing_case="0" * 16), "has no record of"),
+        (replaced(GREEN, 5, failing_case=samples.case(1).id), "which passed"),
+        (replaced(RED, 7, verdict=Verdict.PASS), "passed, and names a failing case"),
+        # plans
+        ([*GREEN[:2], planned(PUT_GROUP, ADD, NODES[ADD]), *GREEN[2:]], "otherwise than before"),
+        ([GREEN[0], planned(PUT_GROUP, ADD, NODES[PUT]), *GREEN[2:]], f"not named after its requirement {ADD}"),
+        ([GREEN[0], planned(PUT_GROUP, PUT, NODES[ADD]), *GREEN[2:]], "whose node id has other parameters"),
+        ([GREEN[0], planned(PUT_GROUP, PUT, "x[ranks=2-fp16]"), *GREEN[2:]], "whose node id has other parameters"),
+        ([GREEN[0], planned("X-1[ranks=4]", "X-1", "x"), *GREEN[2:]], "whose requirement its table does not hold"),
+        (replaced(GREEN, 1, not_applicable={PUT: "no GPU"}), "whose requirement it calls not applicable"),
+        # what counts and what is measured
+        ([*GREEN[:-1], samples.end(0, **{"pass": 3})], "counts 3 groups with verdict pass, 2 are recorded"),
+        ([*RED[:-1], samples.end(1, fail=0)], "counts 0 groups with verdict fail, 1 are recorded"),
+        ([*GREEN[:5], samples.telemetry(samples.case(77)), *GREEN[5:]], "measures a case that has no record"),
+    ],
+)
+def test_what_is_in_order_and_contradicts_itself(tmp_path, records, problem):
+    """Such a file has a valid chain: its writer is wrong, or whoever changed it computed a new one."""
+    found = problems_of(tmp_path, records)
+    assert any(problem in text for text in found), found
+    assert read(tmp_path / "evidence.jsonl").verdict() is not Verdict.PASS
+
+
+def test_a_kernel_without_a_record_is_a_gap(tmp_path):
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", [*GREEN[:2], *GREEN[3:]]))
+    assert evidence.gaps() == ("1 kernels ran that have no kernel record",)
+
+
+def test_plans_of_several_workers_are_one(tmp_path):
+    plan = dataclasses.replace(samples.plan(), left_out={"X": "deselected"})
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", [GREEN[0], plan, plan, *GREEN[2:]]))
+    assert evidence.problems == []
+    assert evidence.missing() == ("X: deselected",)
+
+
+def test_complete_and_partial(tmp_path):
+    def missing(**changes):
+        records = replaced(GREEN, 1, **changes)
+        evidence = read(samples.write(tmp_path / "evidence.jsonl", records))
+        assert evidence.verdict() is Verdict.PASS, "no verdict is changed"
+        assert evidence.complete is (not evidence.missing())
+        return evidence.missing()
+
+    table = samples.plan().requirements
+    more = dataclasses.replace(table[0], id="CCL-X-001")
+    assert missing() == ()
+    assert missing(requirements=(*table, more)) == ("CCL-X-001: not planned",)
+    assert missing(requirements=(*table, more), not_applicable={"CCL-X-001": "no GPU"}) == ()
+    assert missing(requirements=(*table, more), left_out={"CCL-X-001": "-k"}) == ("CCL-X-001: -k",)
+    assert missing(left_out={f"{PUT}[ranks=8]": "8 GPUs"}) == (f"{PUT}[ranks=8]: 8 GPUs",)
+    assert missing(requirements=()) == ("no plan with the suite's requirements was written",)
+
+
+def test_groups_named_as_the_suite_names_them(tmp_path):
+    """A value may hold what separates values in node ids."""
+    name, node = f"{PUT}[ranks=4,op=all-gather,dtype=fp16]", "t.py::test[op=all-gather-ranks=4-dtype=fp16]"
+    plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
+    assert problems_of(tmp_path, [samples.run(), plan]) == []
