@@ -32,9 +32,6 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if FAKE == "chatty":
-        for _ in range(4):
-            os.write(1, b"x" * 60_000 + b"\\n")
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
     config.store = Store(config.getoption("--evidence"), samples.RUN)

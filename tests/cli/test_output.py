@@ -1,14 +1,17 @@
 """Where writing fails: a closed pipe, an ASCII stdout, a full disk, a folder that is gone, or that another run uses."""
 
+import io
 import os
 import resource
 import subprocess
+import sys
 
 import psutil
 import pytest
 
 from harness import cli, runs
 from harness.commands import output
+from harness.commands import suite as suite_of_commands
 from harness.errors import UsageError
 from tests.cli import fake_suite
 from tests.cli.test_certify import start
@@ -106,13 +109,15 @@ def test_files_are_written_before_the_table(tmp_path, evidence, monkeypatch):
     assert cli._status(["report", str(evidence)]) == 1
 
 
-def test_a_log_on_a_full_disk_does_not_stop_the_suite(suite, tmp_path):
+def test_a_log_on_a_full_disk_does_not_stop_the_suite(tmp_path, monkeypatch):
     """The suite writes more than a pipe holds: a reader that gave up would block it for ever."""
-    limit = "ulimit -f 8; "  # in KiB: room for the evidence, not for the log
-    done = shell(suite, tmp_path, limit + "$HARNESS certify --output here", FAKE="chatty")
-    assert done.returncode == 1
-    assert "pytest.log is not whole: File too large" in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
+    monkeypatch.setattr(suite_of_commands, "_fresh", lambda log: io.FileIO("/dev/full", "w"))
+    code = "import sys; sys.stdout.write('line\\n' * 100_000)"
+    with suite_of_commands.Suite([sys.executable, "-c", code], tmp_path / "log", dict(os.environ)) as running:
+        assert running._process.wait(timeout=60) == 0
+        running.join()
+    assert running.log_problem == "No space left on device"
+    assert running.tail[-1] == "line"
 
 
 def test_a_current_folder_that_is_gone(suite, tmp_path):
