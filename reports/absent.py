@@ -55,7 +55,7 @@ def completeness_of(evidence: Evidence) -> Completeness:
         not_applicable=tuple(_absent(evidence, *item) for item in evidence.not_applicable.items()),
         requirements=requirements,
         sentence=f"Partial: {' and '.join(parts)} {verb} left out." if parts else "",
-        label="partial" if missing else "complete" if evidence.plan else "unknown",
+        label="unknown" if not evidence.statements else "partial" if missing else "complete",
     )
 
 

@@ -153,7 +153,10 @@ def _in_runs(name: str, places: Sequence[Path]) -> Replay:
             " holds the case"
         )
     where = str(places[0]) if len(places) == 1 else f"the {len(places)} newest runs, from {places[0]}"
-    raise UsageError(f"there is no case {name!r} in {where}: the ids stand in report.html and evidence.jsonl{problem}")
+    raise UsageError(
+        f"there is no case {name!r} in {where}: report.html and evidence.jsonl list the ids; name the evidence of another"
+        f" run with --evidence{problem}"
+    )
 
 
 def _recorded(case: Case, evidence: Evidence, place: Path) -> Replay:

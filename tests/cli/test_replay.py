@@ -129,7 +129,7 @@ def test_code_that_a_file_names_is_not_run_and_nothing_is_replaced(suite, tmp_pa
     (tmp_path / "precious" / "evidence.jsonl").write_text("precious")
     plain = {**to_json(samples.case()), "nodeid": f"{tmp_path}/conformance/test_fake.py::test_put"}
     traversing = {**to_json(samples.case()), "id": "../../precious"}
-    unknown = {**to_json(samples.case()), "nodeid": "conformance/test_fake.py::test_none"}
+    unknown = {**to_json(samples.case()), "nodeid": "conformance/rma/test_put.py::test_none"}
     for record, says in ((plain, "not a test of the suite"), (traversing, "hexadecimal"), (unknown, "test_none")):
         done = fake_suite.run(suite, tmp_path, "replay", written(tmp_path, record))
         assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
