@@ -59,7 +59,8 @@ class Meter:
     """
 
     def __init__(self, descriptors: Sequence[int], most: float) -> None:
-        self._words = [_mapped(descriptor) for descriptor in descriptors]
+        self._memory = [mmap.mmap(descriptor, _SIZE) for descriptor in descriptors]
+        self._words = [memoryview(memory).cast("q") for memory in self._memory]
         self._most = most
         self.reset()
 
@@ -90,6 +91,13 @@ class Meter:
                 f"ranks {busy} still compile, or wait for a compilation, after {self._most:g} s of it in one call: the"
                 " compiler or the process that compiles hangs"
             )
+
+    def close(self) -> None:
+        """Let go of the memory, each part of which keeps a descriptor of its own open. Idempotent."""
+        for word, memory in zip(self._words, self._memory, strict=True):
+            word.release()
+            memory.close()
+        self._words, self._memory = [], []
 
     def _read(self) -> tuple[int, list[int]]:
         """Now, and the nanoseconds of compilation of each process so far."""

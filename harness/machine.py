@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.errors import MachineError, UsageError
+from harness.text import message_of
 
 SHORTAGES = {
     errno.ENOSPC: "free space on that file system, or set TMPDIR and TRITON_CACHE_DIR to a folder on another one",
@@ -154,16 +155,16 @@ def triton_cache() -> Path:
 
 def _cause(error: BaseException) -> str | None:
     """What the machine did and what to do, where this exception itself says it."""
-    kind = f"{type(error).__name__}: {error}"
+    kind = f"{type(error).__name__}: {message_of(error)}"
     if isinstance(error, OSError):
         remedy = _of_errno(error)
         return None if remedy is None else f"{kind}; {remedy}"
     if isinstance(error, MemoryError) and (not error.args or type(error).__name__ == "_ArrayMemoryError"):
         return f"{type(error).__name__}: memory ran out; {SHORTAGES[errno.ENOMEM]}"
     if isinstance(error, RuntimeError):
-        if "can't start new thread" in str(error) and _raised_in(error).endswith(_STARTERS):
+        if "can't start new thread" in message_of(error) and _raised_in(error).endswith(_STARTERS):
             return f"{kind}; raise the limit with ulimit -u, or use fewer --ranks"
-        if _TORCH.search(str(error)):
+        if _TORCH.search(message_of(error)):
             return f"{kind}; {SHORTAGES[errno.ENOMEM]}, and look at the free space of {SHARED_MEMORY}"
         if _raised_in(error).endswith(os.path.join("triton", "runtime", "cache.py")):
             return f"{kind}; set TRITON_CACHE_DIR to a folder that you may write to"
@@ -177,7 +178,7 @@ def _of_errno(error: OSError) -> str | None:
         return SHORTAGES[error.errno]
     if error.errno == errno.EAGAIN and _raised_in(error).endswith(_STARTERS):
         return "no process can be created: raise the limit with ulimit -u, or use fewer --ranks"
-    if "No usable temporary directory" in str(error):
+    if "No usable temporary directory" in message_of(error):
         return "set TMPDIR to a folder that you may write to"
     names = [os.path.abspath(os.fsdecode(name)) for name in (error.filename, error.filename2) if _is_path(name)]
     if not names:

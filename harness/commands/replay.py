@@ -154,8 +154,8 @@ def _in_runs(name: str, places: Sequence[Path]) -> Replay:
         )
     where = str(places[0]) if len(places) == 1 else f"the {len(places)} newest runs, from {places[0]}"
     raise UsageError(
-        f"there is no case {name!r} in {where}: report.html and evidence.jsonl list the ids; name the evidence of another"
-        f" run with --evidence{problem}"
+        f"there is no case {name!r} in {where}: report.html and evidence.jsonl list the ids; name the evidence of"
+        f" another run with --evidence{problem}"
     )
 
 

@@ -107,6 +107,7 @@ class Generation:
         self._log = processes.memory_file("agent")
         self._logged = keeper.outputs.add(self._log)
         self._door = joining.Door(world_size)
+        self._meter = compiling.Meter((), most=_COMPILE_LIMIT)  # of no process until the ranks have joined
         limit = time.monotonic() + start_timeout
         spec = agent.Spec(
             world_size=world_size,
@@ -207,6 +208,7 @@ class Generation:
             left = self._await_ends()
         finally:
             self._door.close()
+            self._meter.close()
             self._poll.close()
             for member in self._members.values():
                 self._keeper.outputs.remove(member.written)

@@ -6,14 +6,15 @@ import os
 import pickle
 import socket
 import struct
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 from harness.ranks.output import OUTPUT_LIMIT
 
 HUGE = 200_000_000
 FLOOD = 400_000_000
-PEER = struct.Struct("3i")
 
 
 class Stub:
@@ -55,7 +56,7 @@ class Mute(Exception):  # noqa: N818 (planted)
 def sends(env: Stub, payload: dict[str, Any]) -> str:
     """Rank 1 writes ``payload["bytes"]`` to the controller's socket."""
     if env.rank == 1:
-        _socket_of(payload["controller"]).sendall(payload["bytes"])
+        _socket_of_rank().sendall(payload["bytes"])
     return "fine"
 
 
@@ -67,7 +68,7 @@ def sends_a_pickle(env: Stub, payload: dict[str, Any]) -> str:
 def floods_the_socket(env: Stub, payload: dict[str, Any]) -> str:
     """Rank 1 announces a terabyte and sends as much of it as the controller takes, up to FLOOD bytes."""
     if env.rank == 1:
-        connection = _socket_of(payload["controller"])
+        connection = _socket_of_rank()
         connection.sendall(struct.pack("<Q", 1 << 40))
         for _ in range(FLOOD // (1 << 20)):
             connection.sendall(bytes(1 << 20))
@@ -123,16 +124,12 @@ def case_that_is_returned(env: Stub, case: Any) -> dict[str, Any]:
     return {"what": type(case).__name__, "rank": 0, "index": None, "got": repr(case), "wanted": ""}
 
 
-def _socket_of(controller: int) -> socket.socket:
-    """This process's connection to the process ``controller``, found as any code in the process can find it."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            connection = socket.socket(fileno=os.dup(int(name)))
-        except OSError:
-            continue
-        if connection.family == socket.AF_UNIX and connection.type == socket.SOCK_STREAM:
-            pid, _, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-            if pid == controller:
-                return connection
-        connection.close()
-    raise LookupError(f"no connection to process {controller}")
+def _socket_of_rank() -> socket.socket:
+    """This rank's connection to its controller, found as any code in the process can find it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        connection = frame.f_locals.get("connection")
+        if isinstance(connection, socket.socket):
+            return connection
+        frame = frame.f_back
+    raise LookupError("no frame of this thread has the connection")

@@ -133,7 +133,7 @@ def test_an_error_of_an_unknown_type_comes_as_text_of_a_bounded_length(rig: Rig)
     failure = rig.errors("compile_with_a_type_of_its_own")
     for error in failure.errors.values():
         assert error.is_a(raised.CompilerError) and error.is_a(KernelFault)
-        assert "LocalError: xxx" in error.message and "characters left out" in error.message
+        assert "LocalError: xxx" in error.message and "characters cut" in error.message
         assert len(error.message) < raised.MOST + 1000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import struct
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from harness.text import TEXT_LIMIT
 from tests.ranks import hostile
 
 TARGETS = "tests.ranks.hostile"
-CONTROLLER = os.getpid()
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +37,9 @@ def cut_off(group: RankGroup, target: str, **payload: Any) -> RankCutOff:
     group.start()
     generation = group.generation
     with pytest.raises(RankCutOff) as caught:
-        group.call(f"{TARGETS}:{target}", {"controller": CONTROLLER, **payload}, deadline=60)
+        group.call(f"{TARGETS}:{target}", {**payload}, deadline=60)
     assert group.pids == ()
-    group.call(f"{TARGETS}:sends", {"controller": CONTROLLER, "bytes": b""})
+    group.call(f"{TARGETS}:sends", {"bytes": b""})
     assert group.generation == generation + 1
     return caught.value
 

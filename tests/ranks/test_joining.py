@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.ranks import joining, wire
+from harness.ranks import joining, output, wire
 from harness.ranks.generation import Generation
 
 LIMIT = 60
@@ -101,6 +101,7 @@ class Flooding:
 
     def __init__(self, message: bytes) -> None:
         self.connection, self._other = socket.socketpair()
+        self.outputs = output.Watch()
         self._message = message
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
