@@ -46,6 +46,9 @@ _TORCH = re.compile(
 _STARTERS = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "threading.py", "compile_once.py")
 """Files of Python and of the harness whose calls create processes and threads."""
 
+_COMPILER_ABORTED = "harness.ranks.compile_once.CompilerAborted"
+"""By its qualified name, which no class of a library has by chance; to import it would take Triton."""
+
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGXCPU", "SIGXFSZ", "SIGALRM", "SIGPWR")
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -168,7 +171,9 @@ def _cause(error: BaseException) -> str | None:
             return f"{kind}; {SHORTAGES[errno.ENOMEM]}, and look at the free space of {SHARED_MEMORY}"
         if _raised_in(error).endswith(os.path.join("triton", "runtime", "cache.py")):
             return f"{kind}; set TRITON_CACHE_DIR to a folder that you may write to"
-    if type(error).__name__ == "CompilerAborted" and (text := killed({0: str(getattr(error, "how", ""))})):
+    if f"{type(error).__module__}.{type(error).__qualname__}" == _COMPILER_ABORTED and (
+        text := killed({0: str(getattr(error, "how", ""))})
+    ):
         return f"the compiler's process was {text}"
     return None
 

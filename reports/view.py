@@ -210,7 +210,8 @@ def _kernels(evidence: Evidence) -> tuple[KernelGroup, ...]:
 def _count(table: dict[str, Any], accesses: Iterable[Mapping[str, Any]]) -> None:
     for access in accesses:
         widths = table.setdefault(access["where"], {}).setdefault(access["kind"], {})
-        widths[str(access["width"])] = widths.get(str(access["width"]), 0) + access["executions"]
+        width = str(int(access["width"]))  # JSON has 16.0 for a whole number, too
+        widths[width] = widths.get(width, 0) + access["executions"]
 
 
 def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> KernelGroup:

@@ -72,7 +72,7 @@ class Store:
             if problem := problem_with({**line, "chain": chain.value}):
                 raise HarnessError(f"a {record.record} record does not fit the evidence schema: {problem}")
             self._chain = chain
-            self._seal(line, chain)
+            self._seal(line, chain, check=True)
             if record.record in _DURABLE:
                 os.fsync(self._descriptor)
 
@@ -128,15 +128,20 @@ class Store:
             raise HarnessError(f"{self.path} begins with a run record, not with a {record.record} record")
         return Chain(record.id, self._writer)
 
-    def _seal(self, line: dict[str, Any], chain: Chain) -> None:
-        """Write ``line`` with its hash."""
+    def _seal(self, line: dict[str, Any], chain: Chain, *, check: bool = False) -> None:
+        """Write ``line`` with its hash; ``check``: that a reader takes it, which is known of a line that was read."""
         try:
             text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise HarnessError(f"a {line['record']} record is not plain JSON: {error}") from error
         data, value = chain.sealed(text.encode("utf-8", "backslashreplace"))
         if len(data) > MAX_LINE:
             raise HarnessError(f"a {line['record']} record has {len(data):,} bytes, and at most {MAX_LINE:,} are read")
+        if check:
+            try:
+                parse(data)
+            except ValueError as error:
+                raise HarnessError(f"a {line['record']} record cannot be read again: it {error}") from error
         self._write(data)
         chain.advance(value)
 

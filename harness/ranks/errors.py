@@ -50,7 +50,7 @@ class RankError(Exception):
 
     def is_a(self, kind: type[BaseException]) -> bool:
         """Whether the exception on the rank was an instance of ``kind``."""
-        return _qualified(kind) in self.bases
+        return qualified(kind) in self.bases
 
     def __str__(self) -> str:
         return f"rank {self.rank}: {self.type}: {self.message}"
@@ -68,8 +68,8 @@ class RankError(Exception):
                 report = _plain_report(error.report())  # type: ignore[attr-defined]
             except Exception as broken:  # noqa: BLE001 (the exception itself matters more than its report)
                 report = {"report_failed": repr_of(broken)}
-        bases = tuple(_qualified(base) for base in type(error).__mro__[:_BASES])
-        return cls(rank, _qualified(type(error)), message_of(error), traceback_of(error, trace), bases, report)
+        bases = tuple(qualified(base) for base in type(error).__mro__[:_BASES])
+        return cls(rank, qualified(type(error)), message_of(error), traceback_of(error, trace), bases, report)
 
     def to_plain(self) -> dict[str, Any]:
         """The form in which the error travels; its rank is known to the receiver."""
@@ -239,5 +239,6 @@ def _tails(output: Mapping[int, str]) -> list[str]:
     return lines
 
 
-def _qualified(kind: type) -> str:
+def qualified(kind: type) -> str:
+    """The clipped name of a type, with its module: libraries have types of the same names as the harness."""
     return clipped(f"{kind.__module__}.{kind.__qualname__}", _NAME_LIMIT)

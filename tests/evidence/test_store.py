@@ -1,6 +1,7 @@
 """Writing: whole lines, kept whatever happens to the writer."""
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -52,6 +53,18 @@ def test_a_record_that_does_not_fit_is_refused_and_leaves_no_line(tmp_path):
         with pytest.raises(HarnessError, match="of run a1b2c3, not of other"):
             store.append(samples.run(id="other"))
     assert (tmp_path / "evidence.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize("fields", [{"n": 10**400}, {"n": functools.reduce(lambda inner, _: [inner], range(70), 0)}])
+def test_a_line_that_no_reader_takes_is_refused(tmp_path, fields):
+    path = tmp_path / "evidence.jsonl"
+    with Store(path, samples.RUN) as store:
+        store.append(samples.run())
+        with pytest.raises(HarnessError, match=r"cannot be read again: it (holds a number of 401 digits|is nested)"):
+            store.append(samples.case(1, case={"type": "Copy", "fields": fields}))
+        store.append(samples.end())
+    assert not [problem for problem in read(path).problems if "line" in problem]
+    assert len(path.read_bytes().splitlines()) == 2
 
 
 def test_a_file_begins_with_its_run(tmp_path):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from harness import isa
-from harness.evidence import Kernel, read
+from harness.evidence import Case, Kernel, read
 from reports import render_html
 from reports.view import registers_of, spills_of
 from tests.evidence import samples
@@ -40,3 +40,19 @@ def test_a_kernel_of_an_nvidia_gpu(tmp_path, usage, registers, spills):
     assert ("40 registers" in page) == (registers == 40)
     assert ("6 spills" in page) == (spills == 6)
     assert "None" not in page
+
+
+def test_a_kernel_of_which_little_is_told(tmp_path):
+    """The schema demands three fields of a fingerprint; whole numbers may be written as 16.0."""
+    told = {"widths": {}, "vgprs": 1, "vgpr_spills": 0}
+    ran = {samples.KERNEL: {"launches": 4, "accesses": [{**samples.STORE, "width": 16.0}]}}
+    records = [
+        dataclasses.replace(record, fingerprint=told)
+        if isinstance(record, Kernel)
+        else dataclasses.replace(record, launches=ran)
+        if isinstance(record, Case)
+        else record
+        for record in samples.green()
+    ]
+    page = render_html(read(samples.write(tmp_path / "evidence.jsonl", records)))
+    assert "1 registers" in page and "store 16 B" in page
