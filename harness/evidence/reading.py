@@ -26,6 +26,7 @@ from harness.evidence.records import (
 )
 from harness.evidence.schema import problem_with
 from harness.evidence.store import worker_of, worker_path
+from harness.evidence.suite import differences
 
 MAX_PROBLEMS = 20
 """Problems that are listed one by one; more are counted."""
@@ -98,7 +99,8 @@ class _Reader:
             _take(record, self.evidence)
 
     def finished(self) -> Evidence:
-        """The evidence, with the problems that were not listed as a number."""
+        """The evidence, with the problems that were not listed as a number, and what the installed suite contradicts."""
+        self.problems.extend(differences(self.evidence))
         if self._more:
             self.problems.append(f"{self._more:,} more lines or contradictions like these")
         return self.evidence
