@@ -99,7 +99,7 @@ class _Reader:
             _take(record, self.evidence)
 
     def finished(self) -> Evidence:
-        """The evidence, with the problems that were not listed as a number, and what the installed suite contradicts."""
+        """The evidence, with what the installed suite contradicts, and the number of the problems not listed."""
         self.problems.extend(differences(self.evidence))
         if self._more:
             self.problems.append(f"{self._more:,} more lines or contradictions like these")

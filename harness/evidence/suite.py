@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from harness.evidence.environment import sources_of
+from harness.evidence.environment import folder_of, sources_of
 from harness.evidence.evidence import Evidence
 
 if sys.version_info >= (3, 11):
@@ -45,9 +43,9 @@ def _recorded(harness: object) -> str | None:
 
 def _installed() -> set[str]:
     """The ids in the table of the installed suite."""
-    spec = importlib.util.find_spec(SUITE)
-    assert spec is not None and spec.origin is not None  # sanity check: it has sources, so it is there
-    plain = tomllib.loads((Path(spec.origin).parent / TABLE).read_text(encoding="utf-8"))
+    folder = folder_of(SUITE)
+    assert folder is not None  # sanity check: it has sources
+    plain = tomllib.loads((folder / TABLE).read_text(encoding="utf-8"))
     return {entry["id"] for entry in plain["requirement"]}
 
 
