@@ -102,7 +102,8 @@ def _plain_value(name: str, value: str) -> str:
     if _SECRET.search(name) or (name not in KNOWN and not _SWITCH.fullmatch(value)):
         return _SET if value else ""
     if name == "PYTEST_ADDOPTS":
-        return " ".join(plain_arguments(_words(value)))[:_LONGEST]
+        words = plain_arguments(_words(value))
+        return " ".join(f"'{word}'" if " " in word else word for word in words)[:_LONGEST]
     if name.endswith(_PLACES):
         return re.sub(r"[^:;,\s]+", _PATH, value)[:_LONGEST]
     return _nameless(re.sub(r"[^\s:;,=]*[/~][^\s:;,=]*", _PATH, _URL.sub("<url>", value)))[:_LONGEST]
