@@ -232,10 +232,10 @@ def test_groups_named_as_the_suite_names_them(tmp_path):
 
 def test_long_names_cost_a_problem_and_no_time(tmp_path):
     """Comparing these parameters one by one would take minutes."""
-    name, node = f"{PUT}[{'a' * 2_000_000}]", "t.py::test[" + "-".join("b" * 1_000_000) + "]"
+    name, node = f"{PUT}[{'a' * 2_000_000}b]", "t.py::test[" + "-".join("b" * 1_000_000) + "]"
     plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
     [problem] = problems_of(tmp_path, [samples.run(), plan])
-    assert "plans a group with a name of 2,000,013 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
+    assert "plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
 
 
 def test_many_requirements_cost_no_more_each():
