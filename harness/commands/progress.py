@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from harness.evidence import parse, worker_path
-from harness.evidence.lines import MAX_LINE, skip_line
+from harness.evidence.lines import MAX_LINE, open_regular, skip_line
 from harness.printable import plain
 
 
@@ -48,7 +48,7 @@ class Follower:
         """The whole lines since the last look. Of a line that is too long, only the end is looked for."""
         found = []
         try:
-            with path.open("rb") as file:
+            with open_regular(path, follow=path == self._path) as file:
                 start = file.seek(self._offsets.get(path, 0))
                 while line := file.readline(MAX_LINE):
                     if line.endswith(b"\n"):
@@ -57,7 +57,7 @@ class Follower:
                         break
                     start = file.tell()
                 self._offsets[path] = start
-        except OSError:  # not begun, or a worker's file that was absorbed between two looks
+        except OSError:  # not begun, absorbed between two looks, or not a regular file
             return []
         return found
 

@@ -5,13 +5,15 @@ The schema says what one record may hold; this says what it may hold after those
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from harness.evidence.evidence import Evidence
 from harness.evidence.records import Case, End, Group, Plan, PlannedGroup, Record, Run, Telemetry, case_id
 from harness.evidence.verdict import Verdict
+
+MAX_NAME = 1000
+"""Characters of a group's name and of a node id: the suite's have about a hundred."""
 
 
 class Checks:
@@ -21,6 +23,8 @@ class Checks:
         self._evidence = evidence
         self._cases: dict[str, dict[str, Verdict]] = defaultdict(dict)
         self._ids: set[str] = set()
+        self._planned: set[str] = set()
+        self._plan_before: Plan | None = None
         self._any = False
 
     def problems(self, record: Record) -> Iterator[str]:
@@ -44,20 +48,37 @@ class Checks:
 
     def _plan(self, plan: Plan) -> Iterator[str]:
         known = {requirement.id for requirement in plan.requirements} or {group.requirement for group in plan.groups}
+        known |= set(self._evidence.statements)
+        groups = {group.group for group in plan.groups} | set(self._evidence.plan)
+        self._planned |= {group.requirement for group in plan.groups}
         for group in plan.groups:
             if self._evidence.plan.get(group.group, group) != group:
                 yield f"plans {group.group} otherwise than before"
             if group.requirement not in known:
                 yield f"plans {group.group}, whose requirement its table does not hold"
-            if group.requirement in plan.not_applicable:
-                yield f"plans {group.group}, whose requirement it calls not applicable"
             if problem := _naming(group):
                 yield problem
         for requirement in plan.requirements:
             if self._evidence.statements.get(requirement.id, requirement) != requirement:
                 yield f"states {requirement.id} otherwise than before"
+        for identity in {**self._evidence.not_applicable, **plan.not_applicable}:
+            if identity in self._planned:
+                yield f"plans groups of {identity}, and a plan calls it not applicable"
+            if identity in plan.left_out or identity in self._evidence.left_out:
+                yield f"calls {identity} both not applicable and left out"
+        for identity in (*plan.not_applicable, *(name.partition("[")[0] for name in plan.left_out)):
+            if identity not in known:
+                yield f"gives a reason for {identity}, which its table does not hold"
+        for identity in plan.left_out:
+            if identity in groups or identity in self._planned:
+                yield f"leaves {identity} out, which is planned"
+        if self._plan_before is not None and _content(plan) != _content(self._plan_before):
+            yield "is not the plan before it, and all processes of a run have the same"
+        self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
+        if case.id in self._cases[case.group]:
+            yield f"records case {case.id} of {case.group} again"
         self._cases[case.group][case.id] = case.verdict
         self._ids.add(case.id)
         if case_id(case.requirement, case.group, case.case) != case.id:
@@ -69,7 +90,8 @@ class Checks:
             yield f"is a case of {case.group} with another requirement or node id than planned"
         if case.group in self._evidence.groups:
             yield f"is a case of {case.group}, which has ended before"
-        if case.verdict is Verdict.PASS and (case.differs or case.fault or case.stacks):
+        wrong = (case.message, case.differs, case.fault, case.fault_source, case.stacks)
+        if case.verdict is Verdict.PASS and any(wrong):
             yield f"says that case {case.id} passed, and what was wrong with it"
 
     def _group(self, group: Group) -> Iterator[str]:
@@ -88,6 +110,8 @@ class Checks:
                 yield f"says that {group.group} passed, and names a failing case"
 
     def _end(self, end: End) -> Iterator[str]:
+        if self._evidence.ends:
+            return  # only the first is compared: many of them would cost much
         found = Counter(group.verdict.value for groups in self._evidence.groups.values() for group in groups)
         for verdict in Verdict:
             stated = end.counts.get(verdict.value, found[verdict.value])
@@ -97,10 +121,18 @@ class Checks:
 
 def _naming(group: PlannedGroup) -> str | None:
     """A group is named REQUIREMENT[parameters], and its node id has no other parameters."""
-    inside = re.fullmatch(re.escape(group.requirement) + r"\[(.+)\]", group.group, re.DOTALL)
-    if inside is None:
+    longest = max(len(group.group), len(group.nodeid))
+    if longest > MAX_NAME:
+        return f"plans a group with a name of {longest:,} characters, {MAX_NAME:,} are allowed: {group.group[:60]}..."
+    inside = group.group.removeprefix(f"{group.requirement}[").removesuffix("]")
+    if not inside or group.group != f"{group.requirement}[{inside}]":
         return f"plans {group.group}, which is not named after its requirement {group.requirement}"
     parameters = group.nodeid.partition("[")[2].removesuffix("]").split("-")
-    if any(part not in inside[1] for part in parameters):
+    if any(part not in inside for part in parameters):
         return f"plans {group.group}, whose node id has other parameters: {group.nodeid}"
     return None
+
+
+def _content(plan: Plan) -> tuple[object, ...]:
+    """What two plans have to share; their order is not part of it."""
+    return set(plan.groups), set(plan.requirements), dict(plan.not_applicable), dict(plan.left_out)

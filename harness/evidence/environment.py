@@ -44,7 +44,7 @@ def commit_of(module: str) -> str | None:
 
     None when the module is not in a checkout, or git is not there. The module is located, not imported.
     """
-    folder = _folder_of(module)
+    folder = folder_of(module)
     if folder is None:
         return None
     tracked = _git(folder, "ls-files", "--error-unmatch", ".")
@@ -60,7 +60,7 @@ def sources_of(module: str) -> str | None:
     It is the same for the same sources wherever they lie, and shows an edit where there is no checkout. The package is
     located, not imported.
     """
-    folder = _folder_of(module)
+    folder = folder_of(module)
     if folder is None:
         return None
     whole = hashlib.sha256()
@@ -71,7 +71,8 @@ def sources_of(module: str) -> str | None:
     return whole.hexdigest()
 
 
-def _folder_of(module: str) -> Path | None:
+def folder_of(module: str) -> Path | None:
+    """The folder that ``module`` would be imported from; None if there is none. The module is not imported."""
     spec = importlib.util.find_spec(module)
     if spec is None:
         return None

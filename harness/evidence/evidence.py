@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from harness.evidence.records import Case, End, Group, Hardware, Kernel, PlannedGroup, Requirement, Run, Telemetry
@@ -70,13 +70,16 @@ class Evidence:
 
     def requirements(self) -> dict[str, RequirementResult]:
         """One result per requirement that was planned or that left a record, in order of id."""
-        names = {planned.requirement for planned in self.plan.values()}
-        names |= {record.requirement for records in self.groups.values() for record in records}
-        names |= {case.requirement for case in self.cases}
-        cases: dict[str, list[Case]] = {name: [] for name in names}
+        groups: dict[str, set[str]] = defaultdict(set)
+        cases: dict[str, list[Case]] = defaultdict(list)
+        for planned in self.plan.values():
+            groups[planned.requirement].add(planned.group)
+        for group, records in self.groups.items():
+            groups[records[0].requirement].add(group)
         for case in self.cases:
             cases[case.requirement].append(case)
-        return {name: self._requirement(name, cases[name]) for name in sorted(names)}
+        names = sorted({*groups, *cases, *(r.requirement for records in self.groups.values() for r in records)})
+        return {name: self._requirement(name, groups[name], cases[name]) for name in names}
 
     def verdict(self) -> Verdict:
         """Pass only if something was planned, all of it ran and passed, and the file is whole up to its end."""
@@ -97,11 +100,9 @@ class Evidence:
         unknown = {hash_ for case in self.cases for hash_ in case.kernels} - set(self.kernels)
         if unknown:
             gaps.append(f"{len(unknown)} kernels ran that have no kernel record")
+        some_did_not_pass = any(r.verdict is not Verdict.PASS for g in self.groups.values() for r in g)
         for end in self.ends:
-            explained = end.exit_status == 1 and any(
-                r.verdict is not Verdict.PASS for g in self.groups.values() for r in g
-            )
-            if end.exit_status != 0 and not explained:
+            if end.exit_status != 0 and not (end.exit_status == 1 and some_did_not_pass):
                 gaps.append(f"pytest ended with status {end.exit_status}")
         return tuple(gaps)
 
@@ -119,15 +120,14 @@ class Evidence:
         """What was measured around the case with this id; None where no GPU was watched, or it was stopped before."""
         return next((record for record in reversed(self.telemetry) if identity in record.cases), None)
 
-    def _requirement(self, name: str, cases: list[Case]) -> RequirementResult:
-        planned = {group for group, plan in self.plan.items() if plan.requirement == name}
-        ended = {group for group, records in self.groups.items() if records[0].requirement == name}
+    def _requirement(self, name: str, groups: set[str], cases: list[Case]) -> RequirementResult:
+        """The result of ``name``: of ``groups``, which were planned or ended, and of those that ``cases`` name."""
         by_group: dict[str, list[Case]] = {}
         for case in cases:
             by_group.setdefault(case.group, []).append(case)
         verdicts: dict[str, Verdict] = {}
         gaps: list[str] = []
-        for group in sorted(planned | ended | set(by_group)):
+        for group in sorted(groups | set(by_group)):
             verdict, gap = self._group(group, by_group.get(group, []))
             verdicts[group] = verdict
             gaps.extend(gap)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,12 +21,38 @@ MAX_DIGITS = 300
 """Digits of a whole number: each still has a value as a float."""
 
 
-def lines(path: Path) -> Iterator[bytes | None]:
+def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
+    """Open a regular file for reading, without waiting. ``follow``: ``path`` may be a symbolic link to one.
+
+    Raises NotRegularError for everything else (a FIFO would block the reader until somebody writes), OSError as the
+    file system does.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        if path.is_symlink() and not follow:
+            raise NotRegularError(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularError(path)
+    return open(descriptor, "rb")
+
+
+class NotRegularError(OSError):
+    """What is at a path is a FIFO, a folder, a link or a device, not a regular file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EINVAL, "not a regular file", str(path))
+
+
+def lines(path: Path, *, follow: bool = False) -> Iterator[bytes | None]:
     """The lines of a file with their line ends; None in place of a line of more than ``MAX_LINE`` bytes.
 
-    Only the last line can lack its end. Raises OSError as the file system does.
+    Only the last line can lack its end. Raises as ``open_regular``.
     """
-    with path.open("rb") as file:
+    with open_regular(path, follow=follow) as file:
         while line := file.readline(MAX_LINE):
             if len(line) == MAX_LINE and not line.endswith(b"\n"):
                 skip_line(file)

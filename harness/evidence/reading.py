@@ -10,7 +10,7 @@ from harness.errors import UsageError
 from harness.evidence.chain import Chain
 from harness.evidence.checks import Checks
 from harness.evidence.evidence import Evidence
-from harness.evidence.lines import MAX_LINE, lines, parse
+from harness.evidence.lines import MAX_LINE, NotRegularError, lines, parse
 from harness.evidence.records import (
     SCHEMA,
     Case,
@@ -26,6 +26,7 @@ from harness.evidence.records import (
 )
 from harness.evidence.schema import problem_with
 from harness.evidence.store import worker_of, worker_path
+from harness.evidence.suite import differences
 
 MAX_PROBLEMS = 20
 """Problems that are listed one by one; more are counted."""
@@ -50,7 +51,7 @@ def read(path: Path | str) -> Evidence:
     try:
         reader.take(path, "")
         for source in sorted(path.parent.glob(worker_path(path, "gw*").name)):
-            reader.take(source, worker_of(path, source))
+            reader.take_worker(source, worker_of(path, source))
     except OSError as error:
         raise UsageError(f"{error.filename or path} cannot be read: {error.strerror}") from error
     if reader.problems and not reader.records:
@@ -67,12 +68,19 @@ class _Reader:
         self._checks = Checks(self.evidence)
         self._run: str | None = None
 
+    def take_worker(self, path: Path, worker: str) -> None:
+        """All records of a worker's file; only a regular file can be one."""
+        if self.evidence.ends:
+            self._problem(path.name, "is of a worker, and the run ended without absorbing it")
+        try:
+            self.take(path, worker)
+        except NotRegularError:
+            self._problem(path.name, "is named as a worker's file, and is not a regular file")
+
     def take(self, path: Path, writer: str) -> None:
         """All records of one file."""
-        if writer and self.evidence.ends:
-            self._problem(path.name, "is of a worker, and the run ended without absorbing it")
         chain: Chain | None = None
-        for place, line, plain in self._objects(path):
+        for place, line, plain in self._objects(path, writer):
             if chain is None:
                 self._run = self._run or str(plain.get("run"))
                 chain = Chain(self._run, writer)
@@ -91,14 +99,15 @@ class _Reader:
             _take(record, self.evidence)
 
     def finished(self) -> Evidence:
-        """The evidence, with the problems that were not listed as a number."""
+        """The evidence, with what the installed suite contradicts, and the number of the problems not listed."""
+        self.problems.extend(differences(self.evidence))
         if self._more:
             self.problems.append(f"{self._more:,} more lines or contradictions like these")
         return self.evidence
 
-    def _objects(self, path: Path) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+    def _objects(self, path: Path, writer: str) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
         """Place, bytes and content of every line that holds a JSON object."""
-        for number, line in enumerate(lines(path), 1):
+        for number, line in enumerate(lines(path, follow=not writer), 1):
             place = f"{path.name} line {number}"
             if line is None:
                 self._problem(place, f"has more than {MAX_LINE:,} bytes")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
+import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from harness.errors import HarnessError, UsageError
 from harness.evidence.chain import Chain
-from harness.evidence.lines import MAX_LINE, lines, parse
+from harness.evidence.lines import MAX_LINE, NotRegularError, lines, parse
 from harness.evidence.records import Record, Run, to_json
 from harness.evidence.schema import problem_with
 
@@ -34,10 +38,20 @@ def worker_of(path: Path, worker_file: Path) -> str:
 
 def check_unused(path: Path) -> None:
     """UsageError when ``path`` holds something already: records of two runs are never in one file."""
-    if path.exists() and (not path.is_file() or path.stat().st_size):
-        raise UsageError(
-            f"{path} is there already, and runs do not share a file: move or remove it, or name another file"
-        )
+    try:
+        found = path.lstat()  # not what a link leads to: the file would be created there
+    except FileNotFoundError:
+        return
+    if not _is_unused(found):
+        raise _in_use(path)
+
+
+def _is_unused(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and not found.st_size
+
+
+def _in_use(path: Path) -> UsageError:
+    return UsageError(f"{path} is there already, and runs do not share a file: move or remove it, or name another file")
 
 
 class Store:
@@ -49,8 +63,8 @@ class Store:
     controller absorbs it.
 
     ``run_id`` may be omitted where the run record is appended first; ``writer`` is the name of an xdist worker. Raises
-    UsageError when the file holds something already, HarnessError for a record that does not fit the schema, and
-    OSError as the file system does.
+    UsageError when the file holds something already or another process writes it, HarnessError for a record that does
+    not fit the schema, and OSError as the file system does.
     """
 
     def __init__(self, path: Path | str, run_id: str | None = None, writer: str = "") -> None:
@@ -60,7 +74,7 @@ class Store:
         self._writer = writer
         self._chain = Chain(run_id, writer) if run_id is not None else None
         self._lock = threading.Lock()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._descriptor = _created(self.path)
 
     def append(self, record: Record) -> None:
         """Check ``record`` against the schema and write its line."""
@@ -87,7 +101,7 @@ class Store:
             if self._chain is None:
                 raise HarnessError(f"{self.path} has no run record yet, so no worker's records can follow")
             theirs, count = Chain(self._chain.run, worker_of(self.path, source)), 0
-            for line in lines(source):
+            for line in _lines_of(source):
                 count += 1
                 if (plain := _intact(line, theirs)) is None:
                     self._write((line or b"a line that is too long")[:_KEPT].rstrip(b"\n") + b"\n")
@@ -96,7 +110,8 @@ class Store:
                 head = {"schema": 0, "record": "", "run": self._chain.run, "sequence": self._chain.sequence}
                 self._seal({**head, **body}, self._chain)
             os.fsync(self._descriptor)
-        source.unlink()
+        if not source.is_dir():
+            source.unlink()
         return count
 
     def absorb_workers(self) -> int:
@@ -158,6 +173,45 @@ class Store:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, size)
             raise
+
+
+def _created(path: Path) -> int:
+    """A descriptor of an empty file, which this process alone writes: the kernel drops the lock when it is closed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another run{_writer_of(descriptor)} writes {path}, and runs do not share a file: name another file"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        if not _is_unused(os.fstat(descriptor)):  # a run began and ended since check_unused
+            raise _in_use(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _writer_of(descriptor: int) -> str:
+    """ ", process N" for the process that has the lock of an open file; "" where Linux does not show it."""
+    inode = os.fstat(descriptor).st_ino
+    with contextlib.suppress(OSError):
+        listed = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
+        if found := re.search(rf"FLOCK +\w+ +WRITE +(\d+) +\w+:\w+:{inode} ", listed):
+            return f", process {found[1]},"
+    return ""
+
+
+def _lines_of(source: Path) -> Iterator[bytes | None]:
+    """The lines of a worker's file; one that a reader reports in place of a file that is none."""
+    try:
+        yield from lines(source)
+    except NotRegularError:
+        yield f"{source.name} is not a regular file".encode()
 
 
 def _intact(line: bytes | None, chain: Chain) -> dict[str, Any] | None:

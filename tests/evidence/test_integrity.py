@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.evidence import Plan, PlannedGroup, Verdict, read, worker_path
+from harness.evidence import Difference, Evidence, Plan, PlannedGroup, Verdict, read, worker_path
 from tests.evidence import samples
 from tests.evidence.samples import ADD, NODES, PUT, PUT_GROUP
 
@@ -122,11 +122,18 @@ def moved(records, start, to):
     return records
 
 
+def second_plan(**changes):
+    """Green records with a plan after the first; workers of one run write the same plan."""
+    return [*GREEN[:2], dataclasses.replace(GREEN[1], **changes), *GREEN[2:]]
+
+
 def planned(group, requirement, nodeid):
     return Plan((*samples.plan().groups[1:], PlannedGroup(group, requirement, nodeid)), samples.plan().requirements)
 
 
 GREEN, RED = samples.green(), samples.red()
+TABLE = samples.plan().requirements
+MORE = dataclasses.replace(TABLE[0], id="CCL-X-001")
 OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
 
 
@@ -148,6 +155,10 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
         (replaced(GREEN, 7, requirement=PUT), "another requirement than planned"),
         (replaced(RED, 6, verdict=Verdict.PASS, message=""), "passed, and what was wrong with it"),
         (replaced(GREEN, 3, fault="a fault"), "passed, and what was wrong with it"),
+        (replaced(GREEN, 3, message="rank 0 differs"), "passed, and what was wrong with it"),
+        (replaced(GREEN, 3, fault_source="device.py:1"), "passed, and what was wrong with it"),
+        (replaced(GREEN, 3, differs=Difference("heap", 0, 0, 1, 2)), "passed, and what was wrong with it"),
+        ([*GREEN[:4], GREEN[3], dataclasses.replace(GREEN[5], cases=2), *GREEN[6:]], "again"),
         (replaced(RED, 7, failing_case="0" * 16), "has no record of"),
         (replaced(GREEN, 5, failing_case=samples.case(1).id), "which passed"),
         (replaced(RED, 7, verdict=Verdict.PASS), "passed, and names a failing case"),
@@ -157,7 +168,18 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
         ([GREEN[0], planned(PUT_GROUP, PUT, NODES[ADD]), *GREEN[2:]], "whose node id has other parameters"),
         ([GREEN[0], planned(PUT_GROUP, PUT, "x[ranks=2-fp16]"), *GREEN[2:]], "whose node id has other parameters"),
         ([GREEN[0], planned("X-1[ranks=4]", "X-1", "x"), *GREEN[2:]], "whose requirement its table does not hold"),
-        (replaced(GREEN, 1, not_applicable={PUT: "no GPU"}), "whose requirement it calls not applicable"),
+        (replaced(GREEN, 1, not_applicable={PUT: "no GPU"}), "a plan calls it not applicable"),
+        (second_plan(groups=(), not_applicable={PUT: "no GPU"}), f"plans groups of {PUT}, and a plan calls it not"),
+        (second_plan(groups=(), requirements=()), "is not the plan before it"),
+        (second_plan(requirements=(*TABLE, MORE), not_applicable={MORE.id: "no GPU"}), "is not the plan before it"),
+        (replaced(GREEN, 1, not_applicable={"ZZ": "no GPU"}), "gives a reason for ZZ, which its table does not hold"),
+        (replaced(GREEN, 1, left_out={"ZZ[ranks=4]": "-k"}), "gives a reason for ZZ, which its table does not hold"),
+        (replaced(GREEN, 1, left_out={PUT_GROUP: "-k"}), f"leaves {PUT_GROUP} out, which is planned"),
+        (replaced(GREEN, 1, left_out={PUT: "-k"}), f"leaves {PUT} out, which is planned"),
+        (
+            replaced(GREEN, 1, requirements=(*TABLE, MORE), not_applicable={MORE.id: "a"}, left_out={MORE.id: "b"}),
+            f"calls {MORE.id} both not applicable and left out",
+        ),
         # what counts and what is measured
         ([*GREEN[:-1], samples.end(0, **{"pass": 3})], "counts 3 groups with verdict pass, 2 are recorded"),
         ([*RED[:-1], samples.end(1, fail=0)], "counts 0 groups with verdict fail, 1 are recorded"),
@@ -177,10 +199,10 @@ def test_a_kernel_without_a_record_is_a_gap(tmp_path):
 
 
 def test_plans_of_several_workers_are_one(tmp_path):
-    plan = dataclasses.replace(samples.plan(), left_out={"X": "deselected"})
+    plan = dataclasses.replace(samples.plan(), left_out={f"{PUT}[ranks=2]": "deselected"})
     evidence = read(samples.write(tmp_path / "evidence.jsonl", [GREEN[0], plan, plan, *GREEN[2:]]))
     assert evidence.problems == []
-    assert evidence.missing() == ("X: deselected",)
+    assert evidence.missing() == (f"{PUT}[ranks=2]: deselected",)
 
 
 def test_complete_and_partial(tmp_path):
@@ -206,3 +228,27 @@ def test_groups_named_as_the_suite_names_them(tmp_path):
     name, node = f"{PUT}[ranks=4,op=all-gather,dtype=fp16]", "t.py::test[op=all-gather-ranks=4-dtype=fp16]"
     plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
     assert problems_of(tmp_path, [samples.run(), plan]) == []
+
+
+def test_long_names_cost_a_problem_and_no_time(tmp_path):
+    """Comparing these parameters one by one would take minutes."""
+    name, node = f"{PUT}[{'a' * 2_000_000}b]", "t.py::test[" + "-".join("b" * 1_000_000) + "]"
+    plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
+    [problem] = problems_of(tmp_path, [samples.run(), plan])
+    assert "plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
+
+
+def test_many_requirements_cost_no_more_each():
+    """The work is counted, not timed: every planned group is looked at once, not once per requirement."""
+    looked = 0
+
+    class Counted(PlannedGroup):
+        def __getattribute__(self, name):
+            nonlocal looked
+            looked += name == "requirement"
+            return super().__getattribute__(name)
+
+    names = [f"R-{number}" for number in range(100)]
+    evidence = Evidence(plan={f"{name}[x=1]": Counted(f"{name}[x=1]", name, "t") for name in names})
+    assert len(evidence.requirements()) == 100
+    assert looked <= 300

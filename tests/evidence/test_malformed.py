@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.commands.progress import Follower
 from harness.errors import UsageError
-from harness.evidence import read, worker_path
+from harness.evidence import read
 from harness.evidence.lines import MAX_DEPTH, MAX_LINE, parse
 from tests.evidence import samples
 
@@ -96,10 +96,6 @@ def test_what_is_no_file(tmp_path):
         read("/dev/zero")
     with pytest.raises(UsageError, match="which is not there"):
         read(tmp_path / "evidence.jsonl")
-    path = samples.write(tmp_path / "evidence.jsonl", samples.green())
-    worker_path(path, "gw0").mkdir()
-    with pytest.raises(UsageError, match=r"evidence-gw0.jsonl cannot be read: Is a directory"):
-        read(path)
     follower = Follower(tmp_path)
     assert not follower.look()
 

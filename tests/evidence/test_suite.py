@@ -1,0 +1,54 @@
+"""Whether a plan has the requirements of the installed suite, where the run says that it had the same sources."""
+
+import dataclasses
+
+from harness.evidence import Plan, Verdict, read, sources_of
+from tests.evidence import samples
+
+TABLE = samples.plan().requirements
+
+
+def install(folder, monkeypatch, *names):
+    """A suite in place of the repository's, with these requirements."""
+    package = folder / "conformance"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").touch()
+    (package / "requirements.toml").write_text("".join(f'[[requirement]]\nid = "{name}"\n' for name in names))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(__import__("sys").modules, "conformance", raising=False)
+
+
+def of_run(folder, sha256, plan=None):
+    harness = {"packages": {"conformance": {"commit": None, "sha256": sha256}}}
+    first, _, *rest = samples.green()
+    run = dataclasses.replace(first, harness=harness)
+    return read(samples.write(folder / "evidence.jsonl", [run, plan or samples.plan(), *rest]))
+
+
+def test_a_plan_that_lacks_requirements_of_its_suite(tmp_path, monkeypatch):
+    names = [requirement.id for requirement in TABLE]
+    install(tmp_path, monkeypatch, *names)
+    assert of_run(tmp_path, sources_of("conformance")).verdict() is Verdict.PASS
+    install(tmp_path, monkeypatch, *names, "CCL-A-001", "CCL-B-001", "CCL-C-001", "CCL-D-001")
+    evidence = of_run(tmp_path, sources_of("conformance"))
+    lacking = "CCL-A-001, CCL-B-001, CCL-C-001 and 1 more"
+    assert evidence.gaps() == (f"the plan lacks requirements of the suite: {lacking}",)
+    assert evidence.verdict() is Verdict.UNKNOWN
+
+
+def test_a_plan_with_requirements_that_its_suite_does_not_have(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, *(requirement.id for requirement in TABLE))
+    more = Plan(samples.plan().groups, (*TABLE, dataclasses.replace(TABLE[0], id="X-001")), {"X-001": "no GPU"})
+    evidence = of_run(tmp_path, sources_of("conformance"), more)
+    assert evidence.gaps() == ("the plan has requirements that the suite does not have: X-001",)
+
+
+def test_a_run_of_another_suite_is_not_compared(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, "CCL-A-001")
+    assert of_run(tmp_path, "0" * 64).problems == []
+    assert of_run(tmp_path, None).problems == []
+
+
+def test_the_suite_itself_is_found_and_compared(tmp_path):
+    evidence = of_run(tmp_path, sources_of("conformance"))
+    assert any("the plan lacks requirements of the suite" in gap for gap in evidence.gaps())
