@@ -14,7 +14,7 @@ def _forget_current_folder() -> None:
         return
     first = Path(sys.path[0]).resolve()
     named = {Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place}
-    if first == Path.cwd() and first not in {Path(__file__).resolve().parents[1], *named}:
+    if first == Path.cwd() and first not in {Path(__file__).parent.parent.resolve(), *named}:
         del sys.path[0]
 
 
