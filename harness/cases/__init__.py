@@ -33,8 +33,8 @@ from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "LOW_LATENCY", "MASKS", "REDUCE_OPS", "REDUCTIONS",
-    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HeapCase", "HostCase", "IsaCase",
-    "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "contribution",
-    "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload", "reduce_ops",
-    "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
+    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HeapCase", "HostCase",
+    "IsaCase", "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of",
+    "contribution", "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload",
+    "reduce_ops", "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

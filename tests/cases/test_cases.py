@@ -75,7 +75,7 @@ def test_bad_json_is_a_usage_error(plain: dict) -> None:
         ("TransferCase", {"targets": [["1"]]}, "'targets'"),
         ("TransferCase", {"targets": "1"}, "'targets'"),
         ("TransferCase", {"load_modifier": 1}, "'load_modifier' .* text or null, not 1"),
-        ("HeapCase", {"steps": [["free", 1, 2]]}, r"'steps' .* a list \[text, a whole number of 64 bits\]"),
+        ("HeapCase", {"steps": [["free", 1, 2]]}, r"'steps' .*a list \[text, a whole number of 64 bits\]"),
         ("HeapCase", {"steps": [[1, "free"]]}, "'steps'"),
         ("TensorCase", {"values": [1e999]}, "'values' .* a finite number"),
         ("HostCase", {"arguments": []}, "needs a field 'what'"),
