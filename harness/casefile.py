@@ -27,6 +27,10 @@ MOST_BYTES = 1 << 20
 """No case comes near: the largest that the suite draws takes a few kilobytes."""
 
 MOST_NESTING = 16
+LEAST_DEADLINE = 1.0
+"""Seconds. With less, a case could count as hung because the machine is slow: a file must not decide that."""
+
+DEFAULT_IMPLEMENTATION = "iris_under_test"
 ID = re.compile(r"[0-9a-f]{16}")
 FOLDER = "cases"
 """Next to the evidence, the folder of the cases that did not pass: one file per case, ``ID.json``."""
@@ -101,14 +105,16 @@ def checked(plain: Mapping[str, Any], path: Path, suite: Path) -> dict[str, Any]
 def repeat_command(file: Path, implementation: str) -> str:
     """The shell command that runs the case in ``file`` again, from any folder and with this interpreter.
 
-    It names the folders in which the harness and the implementation lie where those are not installed.
+    It names the folders in which the harness and the implementation lie where those are not installed, and an
+    implementation that is not the bundled one: a file alone may not choose the code that is run.
     """
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     places = dict.fromkeys(filter(None, (folder_of("harness"), folder_of(implementation))))
     further = [place for place in places if place not in installed]
     start = ["env", f"PYTHONPATH={os.pathsep.join(further)}"] if further else []
     apart = ["-P"] if sys.version_info >= (3, 11) else []  # a package of that name in the current folder is not meant
-    return shlex.join([*start, sys.executable, *apart, "-m", "harness", "replay", os.path.abspath(file)])
+    named = ["--implementation", implementation] if implementation != DEFAULT_IMPLEMENTATION else []
+    return shlex.join([*start, sys.executable, *apart, "-m", "harness", "replay", os.path.abspath(file), *named])
 
 
 def folder_of(package: str) -> str | None:

@@ -16,6 +16,7 @@ import click
 
 from harness.commands.output import lenient, printable
 from harness.errors import UsageError
+from harness.printable import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -169,18 +170,20 @@ def doctor(as_json: bool) -> int:
 @click.argument("case")
 @click.option("--evidence", type=_PATH, default=None, help="The run's evidence.  [default: the newest run that has it]")
 @click.option("--output", type=_PATH, default=None, help="Where its record goes.  [default: out/replay/ID]")
-def replay(case: str, evidence: Path | None, output: Path | None) -> int:
+@click.option("--implementation", default=None, help="The package under test, where a file names another than usual.")
+def replay(case: str, evidence: Path | None, output: Path | None, implementation: str | None) -> int:
     """Run one case again: CASE is its id, a beginning of it, or a file with its record.
 
     An id is looked for in the newest runs of certify, check and pytest, wherever their output went. Only tests of the
-    suite are run, whatever a file names.
+    suite are run, whatever a file names, and on no other package than iris_under_test unless --implementation names the
+    one that the file does, or the run is one of your own.
 
     Exit status 0 if it passes now, 1 if not, 2 if there is no such case, 130 if interrupted.
     """
     from harness.commands import preflight
     from harness.commands.replay import find_case, run_again
 
-    found = find_case(case, evidence)
+    found = find_case(case, evidence, implementation)
     request = found.request
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     return run_again(found, output)
@@ -217,7 +220,7 @@ def names(evidence: tuple[Path, ...], form: str) -> int:
         print_names(found, _console())
     problems = [f"{path}: {problem}" for path, run in runs.items() for problem in run.problems]
     for problem in problems:
-        click.echo(problem, err=True)
+        click.echo(plain(problem), err=True)
     return 0 if found.good and not problems else 1
 
 
@@ -341,7 +344,7 @@ def _conclude(
         console.print("Stopped before the end; the evidence so far is kept.", style="yellow")
         return 128 + outcome.stopped
     if ending is not None:
-        console.print(f"\nThe suite {ending}. Its last lines, of {output / 'pytest.log'}:", markup=False)
+        console.print(f"\nThe suite {ending}. Its last lines, of {plain(str(output / 'pytest.log'))}:", markup=False)
         for line in outcome.tail:
             console.print(f"  {printable(line)}", markup=False, style="dim")
         return 1
@@ -358,7 +361,7 @@ def _publish(evidence: Evidence, output: Path, console: Console) -> int:
     written = _written(write_junit, evidence, output / JUNIT) and written
     print_table(view_of(evidence), console)
     if written:
-        console.print(f"\nReport: {(output / REPORT).absolute()}", markup=False, soft_wrap=True)
+        console.print(f"\nReport: {plain(str((output / REPORT).absolute()))}", markup=False, soft_wrap=True)
     missing = evidence.missing()
     if missing:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""

@@ -53,6 +53,11 @@ def recent() -> list[Path]:
     return sorted(times, key=lambda path: times[path], reverse=True)
 
 
+def is_own(evidence: Path) -> bool:
+    """Whether ``note`` knows this evidence: the user ran it here. What merely lies in ``out/`` may come from others."""
+    return str(evidence.resolve()) in {os.path.realpath(line) for line in _lines(_register())}
+
+
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """While inside, no other run writes into ``folder``. UsageError with the other's process id when one does.

@@ -22,6 +22,7 @@ from harness.cases.collective import (
 from harness.cases.contribution import REDUCE_OPS, contribution, reduce_ops, rough
 from harness.cases.dtypes import ALL, FLOATS, FURTHER, INTEGERS, SOME, converted, of_name, size_of, vector_of
 from harness.cases.fused import FusedCase
+from harness.cases.heap import HeapCase
 from harness.cases.payload import digits, payload, rounds_needed
 from harness.cases.registry import case_type, from_json, to_json
 from harness.cases.simple import HostCase, IsaCase, MessageCase
@@ -32,8 +33,8 @@ from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
 
 __all__ = [
     "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "LOW_LATENCY", "MASKS", "REDUCE_OPS", "REDUCTIONS",
-    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HostCase", "IsaCase",
-    "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of", "contribution",
-    "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload", "reduce_ops",
-    "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
+    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HeapCase", "HostCase",
+    "IsaCase", "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of",
+    "contribution", "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload",
+    "reduce_ops", "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

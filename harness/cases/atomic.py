@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
 
 
@@ -21,7 +22,7 @@ class AtomicCase:
     """
 
     op: str = "add"
-    dtype: str = "int32"
+    dtype: DType = "int32"
     n: int = 1
     cells: int = 1
     targets: tuple[tuple[int, ...], ...] = ((1,), ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
@@ -44,7 +45,7 @@ class CollectiveCase:
     """
 
     op: str = "all_gather"
-    dtype: str = "fp32"
+    dtype: DType = "fp32"
     reduce: str = "sum"
     m: int = 1
     n: int = 1

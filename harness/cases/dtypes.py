@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import torch
 
+from harness.cases.values import OneOf
 from harness.errors import UsageError
 
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
@@ -16,6 +19,9 @@ _TORCH = {
     "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool,
     "uint8": torch.uint8, "fp8": torch.float8_e4m3fn, "complex64": torch.complex64,
 }  # fmt: skip
+
+DType: TypeAlias = Annotated[str, OneOf(tuple(_TORCH))]
+"""The type of a field that names an element type."""
 
 
 def of_name(name: str) -> torch.dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
 
 
@@ -20,7 +21,7 @@ class FusedCase:
     """
 
     op: str
-    dtype: str = "fp16"
+    dtype: DType = "fp16"
     m: int = 1
     n: int = 1
     k: int = 1

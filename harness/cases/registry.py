@@ -1,12 +1,17 @@
-"""Case types by name, and their JSON form: ``{"type": NAME, "fields": {...}}``."""
+"""Case types by name, and their JSON form: ``{"type": NAME, "fields": {...}}``.
+
+A case is checked when it is read, since it may come from a file: a value of another type than its field would raise
+somewhere in a rank, and count as a failure of the library under test.
+"""
 
 from __future__ import annotations
 
-import typing
+import functools
 from collections.abc import Mapping
-from dataclasses import is_dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, get_type_hints
 
+from harness.cases.values import Check, check_of, name_of
 from harness.errors import HarnessError, UsageError
 
 T = TypeVar("T")
@@ -32,18 +37,31 @@ def to_json(case: Any) -> dict[str, Any]:
 
 
 def from_json(plain: Mapping[str, Any]) -> Any:
-    """The case of a JSON form. UsageError when its type or one of its fields is not known, or one is missing."""
+    """The case of a JSON form. UsageError, in one line, when its type or one of its fields is not known, when one is
+    missing, or has a value that its type does not allow."""
     cls = _TYPES.get(str(plain.get("type")))
     if cls is None:
-        raise UsageError(f"unknown case type {plain.get('type')!r}; known: {', '.join(sorted(_TYPES))}")
-    values = plain.get("fields", {})
-    names = set(typing.get_type_hints(cls))
-    if unknown := set(values) - names:
-        raise UsageError(f"a {cls.__name__} has no field {min(unknown)!r}")
-    try:
-        return cls(**{name: _tupled(value) for name, value in values.items()})
-    except TypeError as error:
-        raise UsageError(f"the case does not fit {cls.__name__}: {error}") from error
+        raise UsageError(f"unknown case type {plain.get('type')!r:.100}; known: {', '.join(sorted(_TYPES))}")
+    checks, required = _checks(cls)
+    values = {name: _tupled(value) for name, value in plain.get("fields", {}).items()}
+    for name, value in values.items():
+        if (check := checks.get(name)) is None:
+            raise UsageError(f"a {cls.__name__} has no field {name!r:.100}; it has {', '.join(checks)}")
+        if not check(value):
+            wanted = name_of(get_type_hints(cls, include_extras=True)[name])
+            raise UsageError(f"the field {name!r} of a {cls.__name__} must be {wanted}, not {_listed(value)!r:.100}")
+    if missing := [name for name in required if name not in values]:
+        raise UsageError(f"a {cls.__name__} needs a field {missing[0]!r}, and the case has none")
+    return cls(**values)
+
+
+@functools.cache
+def _checks(cls: type) -> tuple[dict[str, Check], tuple[str, ...]]:
+    """What checks each field, and the names of those that have no default."""
+    hints = get_type_hints(cls, include_extras=True)
+    declared = fields(cls)
+    required = [each.name for each in declared if each.default is MISSING and each.default_factory is MISSING]
+    return {each.name: check_of(hints[each.name]) for each in declared}, tuple(required)
 
 
 def _listed(value: Any) -> Any:

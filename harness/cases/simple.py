@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.cases.dtypes import vector_of
+from harness.cases.dtypes import DType, vector_of
 from harness.cases.registry import case_type
 
 
@@ -14,7 +14,7 @@ class IsaCase:
     """Which code is looked at: an op with element type, mask form, order and modifiers. ``n`` elements are moved."""
 
     op: str
-    dtype: str = "fp16"
+    dtype: DType = "fp16"
     n: int = 1024
     masked: bool = False
     warps: int = 1
@@ -40,7 +40,7 @@ class MessageCase:
     ``transfer.FORMS``.
     """
 
-    dtype: str = "int32"
+    dtype: DType = "int32"
     blocks: int = 1
     spt: int = 1
     warps: int = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
 
 TILE_MOVES = ("all_gather_rows", "all_gather_columns", "all_to_all", "gather")
@@ -26,7 +27,7 @@ class TileCase:
     """
 
     op: str = "all_gather_rows"
-    dtype: str = "fp16"
+    dtype: DType = "fp16"
     m: int = 1
     n: int = 1
     block_m: int = 4

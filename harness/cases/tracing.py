@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.cases.dtypes import size_of
+from harness.cases.dtypes import DType, size_of
 from harness.cases.registry import case_type
 
 
@@ -20,7 +20,7 @@ class TraceCase:
 
     form: str = "gluon"
     kinds: tuple[int, ...] = (3,)
-    dtype: str = "int32"
+    dtype: DType = "int32"
     step: int = 1
     grid: int = 1
     n: int = 1

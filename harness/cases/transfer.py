@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.cases.dtypes import converted, size_of, vector_of
+from harness.cases.dtypes import DType, converted, size_of, vector_of
 from harness.cases.registry import case_type
+from harness.cases.values import OneOf
 
 LANES = 64
 FORMS = ("gluon", "context", "function")
@@ -38,12 +39,12 @@ class TransferCase:
     Triton's: the kernel knows nothing of the pointers but what ``hint=16`` says; they must be ``aligned``.
     """
 
-    dtype: str = "int32"
+    dtype: DType = "int32"
     n: int = 1
     targets: tuple[tuple[int, ...], ...] = ((1,), ())
     spt: int = 1
     warps: int = 1
-    mask: str = "range"
+    mask: Annotated[str, OneOf(MASKS)] = "range"
     other: bool = False
     src_offset: int = 0
     dst_offset: int = 0
@@ -53,7 +54,7 @@ class TransferCase:
     volatile: bool = False
     direction: str = "to"
     retyped: bool = False
-    form: str = "gluon"
+    form: Annotated[str, OneOf(FORMS)] = "gluon"
     hinted: bool = False
 
     @property

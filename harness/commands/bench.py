@@ -75,7 +75,7 @@ def check_requests(
     for name in ops:
         op_named(name)
     device = device or _device_here()
-    asked = preflight.check_request(device, arch, None, "gate", implementation)
+    asked = preflight.check_request(device, arch, None, "gate", implementation, seed)
     defaults = EMULATED if device == "emulated" else GPU if tune is None else TUNE
     if ranks is None:
         ranks = EMULATED_RANKS if device == "emulated" else len(inventory.visible(device))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,11 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.commands.output import printable
+from harness.commands.progress import Growing
 from harness.commands.suite import conformance_folder
 from harness.errors import UsageError
 from harness.evidence import Evidence, Verdict
+from harness.evidence.schema import problem_with
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -71,26 +72,19 @@ def select(name: str) -> Selection:
 
 
 class Verdicts:
-    """Prints the verdict of each group when its record has been written to ``evidence``."""
+    """Prints the verdict of each group when its record has been written to ``evidence``.
+
+    A record that does not fit the schema is passed over: reading the evidence at the end reports it.
+    """
 
     def __init__(self, evidence: Path, console: Console) -> None:
-        self._evidence = evidence
+        self._growing = Growing(evidence)
         self._console = console
-        self._offset = 0
 
     def look(self) -> None:
         """Print what is new."""
-        try:
-            with self._evidence.open("rb") as file:
-                file.seek(self._offset)
-                whole = file.read().rpartition(b"\n")[0]
-        except FileNotFoundError:
-            return
-        if not whole:
-            return
-        self._offset += len(whole) + 1
-        for line in whole.split(b"\n"):
-            if b'"group"' in line and (record := _group(line)) is not None:
+        for record in self._growing.new():
+            if record.get("record") == "group" and problem_with(record) is None:
                 seconds = f"{record['seconds']:.1f} s" if "seconds" in record else ""
                 text = f"{record['verdict']:<7}  {record['group']}  {record['cases']} cases  {seconds}".rstrip()
                 self._console.print(printable(text), markup=False, soft_wrap=True)
@@ -119,14 +113,6 @@ def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
         soft_wrap=True,
     )
     return 0 if evidence.verdict() is Verdict.PASS and not left else 1
-
-
-def _group(line: bytes) -> Mapping[str, object] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:  # a torn line: reading the evidence at the end reports it
-        return None
-    return record if isinstance(record, dict) and record.get("record") == "group" else None
 
 
 def _table(path: Path) -> dict[str, tuple[str, ...]]:

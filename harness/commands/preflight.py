@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from harness import devices, machine
 from harness.errors import UsageError
 from harness.evidence.environment import installed_version
+from harness.seeds import RULE, SEEDS
 
 PROFILES = ("gate", "ci", "dev", "nightly")
 MOST_RANKS = 32
@@ -68,6 +69,8 @@ def check_request(
     found = devices.known(device, arch, mode, ranks_per_gpu)
     if profile not in PROFILES:
         raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
+    if seed is not None and seed not in SEEDS:
+        raise UsageError(f"--seed {seed!s:.60}: give {RULE}")
     if not implementation.isidentifier() or not _found(implementation):
         raise UsageError(f"no package {implementation!r} can be imported: install it, or name another --implementation")
     sizes = _ranks(ranks) if ranks is not None else ()
@@ -116,7 +119,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     except ValueError:
         ranks = ()
     if not ranks or len(set(ranks)) != len(ranks) or not all(1 <= count <= MOST_RANKS for count in ranks):
-        raise UsageError(f"{text!r} is no rank count: use 1 to {MOST_RANKS}, or several as in 2,4")
+        raise UsageError(f"{text!r:.60} is no rank count: use 1 to {MOST_RANKS}, or several as in 2,4")
     return ranks
 
 

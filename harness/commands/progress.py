@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -15,34 +17,22 @@ from harness.evidence.lines import MAX_LINE, open_regular, skip_line
 from harness.printable import plain
 
 
-class Follower:
-    """Reads what was appended to an evidence file, and to its workers' files, since the last look.
+class Growing:
+    """An evidence file, and the files of its workers, while they are written.
 
-    Lines that it cannot use are passed over: the report, which reads everything again, names them.
+    Lines that cannot be used are passed over: the report, which reads everything again, names them.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: dict[Path, int] = {}
-        self._ended: set[str] = set()
-        self.planned = 0
-        self.cases = 0
-        self.not_passed = 0
-        self.current = ""
 
-    @property
-    def done(self) -> int:
-        """Groups that have ended."""
-        return len(self._ended)
-
-    def look(self) -> bool:
-        """Read on; True if there was anything new."""
-        news = False
+    def new(self) -> Iterator[dict[str, Any]]:
+        """The records that were appended since the last call. They are JSON objects, and otherwise unchecked."""
         for path in (self._path, *sorted(self._path.parent.glob(worker_path(self._path, "gw*").name))):
             for line in self._new_lines(path):
-                self._take(line)
-                news = True
-        return news
+                with contextlib.suppress(ValueError):
+                    yield parse(line)
 
     def _new_lines(self, path: Path) -> list[bytes]:
         """The whole lines since the last look. Of a line that is too long, only the end is looked for."""
@@ -61,11 +51,32 @@ class Follower:
             return []
         return found
 
-    def _take(self, line: bytes) -> None:
-        try:
-            record = parse(line)
-        except ValueError:
-            return
+
+class Follower:
+    """What the growing evidence of a run says so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._growing = Growing(path)
+        self._ended: set[str] = set()
+        self.planned = 0
+        self.cases = 0
+        self.not_passed = 0
+        self.current = ""
+
+    @property
+    def done(self) -> int:
+        """Groups that have ended."""
+        return len(self._ended)
+
+    def look(self) -> bool:
+        """Read on; True if there was anything new."""
+        news = False
+        for record in self._growing.new():
+            self._take(record)
+            news = True
+        return news
+
+    def _take(self, record: Mapping[str, Any]) -> None:
         kind, group = record.get("record"), record.get("group")
         if kind == "plan" and isinstance(record.get("groups"), list):
             self.planned = max(self.planned, len(record["groups"]))

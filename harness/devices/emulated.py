@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.errors import UsageError
+from harness.seeds import RULE, seed_of
 from harness.telemetry import EmulatedRecorder, Recorder
 
 # The modes of ``harness.emulator.watch``, which is not imported before it is needed, and those that take a seed.
@@ -18,12 +19,13 @@ def parse_mode(text: str) -> tuple[str, int | None]:
     """``check`` or ``weak:7`` as mode and seed; UsageError for what is neither."""
     mode, colon, seed = text.partition(":")
     if mode not in MODES:
-        raise UsageError(f"the emulated device has no mode {mode!r}; choose one of {', '.join(MODES)}")
+        raise UsageError(f"the emulated device has no mode {mode!r:.60}; choose one of {', '.join(MODES)}")
     if colon and mode not in _SEEDED:
-        raise UsageError(f"mode {mode} takes no seed: {text!r}")
-    if colon and not (seed.isascii() and seed.isdigit()):
-        raise UsageError(f"the seed of {text!r} is no whole number from 0")
-    return mode, int(seed) if colon else None
+        raise UsageError(f"mode {mode} takes no seed: {text!r:.60}")
+    value = seed_of(seed) if colon else None
+    if colon and value is None:
+        raise UsageError(f"the seed of {text!r:.60} is not {RULE}")
+    return mode, value
 
 
 class Emulated:

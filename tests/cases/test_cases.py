@@ -60,6 +60,41 @@ def test_bad_json_is_a_usage_error(plain: dict) -> None:
         from_json(plain)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "says"),
+    [
+        ("TransferCase", {"n": "x"}, "'n' of a TransferCase must be a whole number of 64 bits, not 'x'"),
+        ("TransferCase", {"n": True}, "'n' .* not True"),
+        ("TransferCase", {"n": 2**63}, "'n' .* 64 bits"),
+        ("TransferCase", {"n": 1.0}, "'n' .* not 1.0"),
+        ("TransferCase", {"other": 1}, "'other' .* true or false, not 1"),
+        ("TransferCase", {"dtype": "int33"}, "'dtype' .* one of .*'int32'.* not 'int33'"),
+        ("TransferCase", {"dtype": None}, "'dtype' .* not None"),
+        ("TransferCase", {"mask": "odder"}, "'mask' .* one of 'none', 'range'"),
+        ("TransferCase", {"targets": [1]}, r"'targets' .* a list of \(a list of"),
+        ("TransferCase", {"targets": [["1"]]}, "'targets'"),
+        ("TransferCase", {"targets": "1"}, "'targets'"),
+        ("TransferCase", {"load_modifier": 1}, "'load_modifier' .* text or null, not 1"),
+        ("HeapCase", {"steps": [["free", 1, 2]]}, r"'steps' .*a list \[text, a whole number of 64 bits\]"),
+        ("HeapCase", {"steps": [[1, "free"]]}, "'steps'"),
+        ("TensorCase", {"values": [1e999]}, "'values' .* a finite number"),
+        ("HostCase", {"arguments": []}, "needs a field 'what'"),
+    ],
+)
+def test_a_value_of_another_type_is_named(kind: str, fields: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        from_json({"type": kind, "fields": fields})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_json_cannot_tell_apart_is_accepted() -> None:
+    assert from_json({"type": "TensorCase", "fields": {"values": [1, 0.5, True], "dtype": None}}).values == (
+        1,
+        0.5,
+        True,
+    )
+
+
 def test_only_registered_cases_have_json() -> None:
     with pytest.raises(HarnessError):
         to_json("text")

@@ -55,6 +55,9 @@ def harness(tmp_path, *arguments, setup=""):
         (["--output", "/proc/nowhere"], "/proc/nowhere", "--output"),
         (["--output", "a-file"], "a-file", "--output"),
         (["--seed", "x"], "'x'", "--help"),
+        (["--seed", "-1"], "--seed -1", "from 0 and below 2**63"),
+        (["--seed", "9" * 400], "--seed 999", "below 2**63"),
+        (["--emulator-mode", "weak:" + "9" * 5000], "'weak:999", "below 2**63"),
         (["--nonsense"], "--nonsense", "--help"),
     ],
 )

@@ -72,6 +72,9 @@ def test_the_file_alone_says_how_the_case_is_run(tmp_path):
         ({"request": {**REQUEST, "device": "tpu"}}, "tpu"),
         ({"request": {**REQUEST, "seed": "1; ls"}}, "'seed' of its 'request' must be int"),
         ({"request": {**REQUEST, "deadline": -1}}, "a deadline in seconds"),
+        ({"request": {**REQUEST, "deadline": 0.5}}, "a deadline in seconds, from 1 to a day"),
+        ({"request": {**REQUEST, "seed": 2**63}}, "seed of its 'request' is not a whole number from 0 and below 2"),
+        ({"request": {**REQUEST, "mode": "weak:" + "9" * 5000}}, "the seed of 'weak:9+ is not a whole number"),
         ({"request": {**REQUEST, "ranks": [True]}}, "list of int"),
         ({"request": {**REQUEST, "implementation": "../evil"}}, "--implementation"),
     ],
@@ -192,4 +195,4 @@ def test_a_repeat_command_names_what_is_not_installed(tmp_path, monkeypatch):
     command = casefile.repeat_command(tmp_path / "a b.json", "other_iris")
     assert f":{tmp_path}/some iris'" in command
     assert str(conformance_folder().parent) in command
-    assert command.endswith(f" -m harness replay '{tmp_path}/a b.json'")
+    assert command.endswith(f" -m harness replay '{tmp_path}/a b.json' --implementation other_iris")
