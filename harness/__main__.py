@@ -12,9 +12,13 @@ def _forget_current_folder() -> None:
     """
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False) or not sys.path:
         return
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed, and holds nothing
+        return
     first = Path(sys.path[0]).resolve()
     named = {Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place}
-    if first == Path.cwd() and first not in {Path(__file__).parent.parent.resolve(), *named}:
+    if first == here.resolve() and first not in {Path(__file__).parent.parent.resolve(), *named}:
         del sys.path[0]
 
 

@@ -68,7 +68,7 @@ def check_request(
         raise UsageError(f"--ranks-per-gpu {ranks_per_gpu}: use 1 to {MOST_RANKS}")
     found = devices.known(device, arch, mode, ranks_per_gpu)
     if profile not in PROFILES:
-        raise UsageError(f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}")
+        raise UsageError(f"there is no profile {profile!r:.60}: use one of {', '.join(PROFILES)}")
     if seed is not None and seed not in SEEDS:
         raise UsageError(f"--seed {seed!s:.60}: give {RULE}")
     if not implementation.isidentifier() or not _found(implementation):
