@@ -83,10 +83,10 @@ def certify(
 
     console = _console()
     with runs.claimed(output):
-        set_aside(output / runs.EVIDENCE)
+        earlier = set_aside(output / runs.EVIDENCE)
         runs.note(output / runs.EVIDENCE)
         outcome = run_suite(request, output, console, *(["-x"] if fail_fast else []))
-        _refused(outcome)
+        _refused(outcome, earlier)
         return _conclude(outcome, output, console, _publish)
 
 
@@ -130,18 +130,20 @@ def check(
     output = _output(output)
 
     from harness import runs
-    from harness.commands.certify import run_suite
+    from harness.commands.certify import run_suite, set_aside
 
     console = _console()
     evidence = output / runs.EVIDENCE
     with runs.claimed(output):
-        evidence.unlink(missing_ok=True)
+        earlier = set_aside(evidence)
         runs.note(evidence)
         console.print(printable(selection.summary()), markup=False, soft_wrap=True)
         verdicts = command.Verdicts(evidence, console)
         options = selection.options()
         outcome = run_suite(request, output, console, *options, targets=selection.targets, look=verdicts.look)
-        _refused(outcome)
+        _refused(outcome, earlier)
+        if earlier is not None:
+            earlier.unlink()
 
         def conclude(found: Evidence, folder: Path, console: Console) -> int:
             return command.conclude(found, selection, console)
@@ -309,11 +311,13 @@ def _output(folder: Path, *files: str) -> Path:
     return folder.absolute()
 
 
-def _refused(outcome: Outcome) -> None:
-    """UsageError where the suite refused its options before it began."""
+def _refused(outcome: Outcome, earlier: Path | None) -> None:
+    """UsageError where the suite refused its options before it began; ``earlier`` evidence gets its name back."""
     if outcome.status == 4 and not (outcome.evidence.exists() and outcome.evidence.stat().st_size):
         from harness.commands.suite import refusal
 
+        if earlier is not None:
+            earlier.replace(outcome.evidence)
         raise UsageError(refusal(outcome.tail))
 
 

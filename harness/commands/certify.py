@@ -71,8 +71,11 @@ def run_suite(
     return Outcome(evidence, status, stop.signal, suite.ending(), tuple(suite.tail), suite.log_problem)
 
 
-def set_aside(evidence: Path) -> None:
-    """Rename evidence of an earlier run to ``evidence.DATE.jsonl``: records are never mixed and never thrown away."""
+def set_aside(evidence: Path) -> Path | None:
+    """Rename evidence of an earlier run to ``evidence.DATE.jsonl``: records are never mixed and never thrown away.
+
+    Returns its new place; None where there was none.
+    """
     for path in sorted(evidence.parent.glob(f"{evidence.stem}-gw*{evidence.suffix}")):
         path.rename(path.with_name(path.name.replace("-gw", ".unmerged-gw")))
     if os.path.lexists(evidence):  # a dangling link, too, would be written through
@@ -81,7 +84,8 @@ def set_aside(evidence: Path) -> None:
         while os.path.lexists(target):
             number += 1
             target = evidence.with_name(f"{evidence.stem}.{written}-{number}{evidence.suffix}")
-        evidence.rename(target)
+        return evidence.rename(target)
+    return None
 
 
 class _Stop:

@@ -91,8 +91,15 @@ class Verdicts:
 
 
 def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
-    """Say what failed or did not run, and how it is repeated; 0 only if everything selected ran and passed."""
+    """Say what failed or did not run, and how it is repeated; 0 only if all passed that this device can run.
+
+    Raises UsageError where the request leaves nothing to run.
+    """
     results = evidence.requirements()
+    reasons = {**evidence.left_out, **evidence.not_applicable}
+    if evidence.plan == {} and (needs := [name for name in selection.requirements if name in reasons]):
+        more = f", and {len(needs) - 1} more alike" if len(needs) > 1 else ""
+        raise UsageError(f"{needs[0]} cannot run: {reasons[needs[0]]}{more}; choose other --ranks, or another --device")
     for result in results.values():
         for case in result.failing:
             console.print()
@@ -100,9 +107,12 @@ def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
         for gap in result.gaps:
             console.print(printable(gap), markup=False, soft_wrap=True)
-    left = [name for name in selection.requirements if name not in results]
+    idle = [name for name in selection.requirements if name not in results and name in evidence.not_applicable]
+    left = [name for name in selection.requirements if name not in results and name not in idle]
+    for name in idle:
+        console.print(printable(f"{name} is not applicable here: {reasons[name]}"), markup=False, soft_wrap=True)
     for name in left:
-        reason = evidence.not_applicable.get(name) or evidence.left_out.get(name) or "nothing of it was planned"
+        reason = reasons.get(name, "nothing of it was planned")
         console.print(printable(f"{name} did not run: {reason}"), markup=False, soft_wrap=True)
     for gap in evidence.gaps():
         console.print(printable(gap), markup=False, soft_wrap=True)

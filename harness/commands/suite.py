@@ -29,7 +29,7 @@ MARK = "IRIS_HARNESS_RUN"
 
 _PR_SET_PDEATHSIG = 1
 _ENDINGS = {
-    2: "was interrupted",
+    2: "was interrupted, or could not collect all its tests",
     3: "had an internal error",
     4: "refused its options",
     5: "found no test to run",

@@ -40,7 +40,7 @@ def check_unused(path: Path) -> None:
     """UsageError when ``path`` holds something already: records of two runs are never in one file."""
     try:
         found = path.lstat()  # not what a link leads to: the file would be created there
-    except FileNotFoundError:
+    except OSError:  # nothing is there, or it cannot be looked at: then it cannot be opened either, which is an error
         return
     if not _is_unused(found):
         raise _in_use(path)
