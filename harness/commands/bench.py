@@ -80,7 +80,7 @@ def check_requests(
     if ranks is None:
         ranks = EMULATED_RANKS if device == "emulated" else len(inventory.visible(device))
     if not 1 <= ranks <= preflight.MOST_RANKS:
-        raise UsageError(f"{ranks} is no rank count: use 1 to {preflight.MOST_RANKS}")
+        raise UsageError(f"--ranks: expected a number of ranks from 1 to {preflight.MOST_RANKS}, got {ranks}")
     if tune is not None and cus is not None:
         raise UsageError("--tune tries CU counts of its own: leave --cus out")
     requests = [

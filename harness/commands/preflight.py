@@ -119,7 +119,9 @@ def _ranks(text: str) -> tuple[int, ...]:
     except ValueError:
         ranks = ()
     if not ranks or len(set(ranks)) != len(ranks) or not all(1 <= count <= MOST_RANKS for count in ranks):
-        raise UsageError(f"{text!r:.60} is no rank count: use 1 to {MOST_RANKS}, or several as in 2,4")
+        raise UsageError(
+            f"--ranks: expected different world sizes from 1 to {MOST_RANKS}, such as 4 or 2,4, got {text!r:.60}"
+        )
     return ranks
 
 

@@ -50,6 +50,8 @@ def find_case(name: str, evidence: Path | None, implementation: str | None = Non
     Raises UsageError when there is no such case, when a beginning fits several, for a record that the suite did not
     write, and for an implementation that nobody named.
     """
+    if not name.strip():
+        raise UsageError("CASE is empty: give the id of a case, the beginning of one, or a file with its record")
     path = Path(name)
     asked = _Asked(name, evidence, implementation)
     if path.exists() and not path.is_dir():

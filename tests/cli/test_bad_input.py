@@ -103,7 +103,8 @@ def test_a_triton_inside_the_range(monkeypatch, version):
     [
         (["replay", "0123456789abcdef"], "--evidence"),
         (["replay", "0123456789abcdef", "--evidence", "evidence.jsonl"], "there is no case '0123456789abcdef'"),
-        (["replay", "", "--evidence", "evidence.jsonl"], "3 cases begin with ''"),
+        (["replay", "3", "--evidence", "evidence.jsonl"], "2 cases begin with '3'"),
+        (["replay", " ", "--evidence", "evidence.jsonl"], "CASE is empty"),
         (["replay", "evidence.jsonl"], "not one JSON object"),
         (["replay", "end.json"], "no case record"),
         (["replay", "list.json"], "no case record"),

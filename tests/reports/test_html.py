@@ -1,6 +1,7 @@
 """The page: everything that is needed, nothing from outside, nothing unescaped."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -55,6 +56,18 @@ def test_a_green_page_says_so_and_shows_its_figures(tmp_path):
     assert "triton 3.9.0" in text
     assert "Failing cases" not in text
     assert "Gaps" not in text
+
+
+def test_what_could_have_changed_the_run_is_shown(tmp_path):
+    """A plugin or a variable of somebody's own changes no verdict, and a reader must see that it was there."""
+    package = {"commit": "1234abc+changes", "sha256": "0" * 64}
+    circumstances = {"variables": {"TRITON_DEBUG": "1"}, "plugins": {"nosy_plugin": None}, "options": []}
+    run = replace(
+        samples.run(), harness={"version": "0.2.0", "packages": {"harness": package}}, circumstances=circumstances
+    )
+    text = " ".join("".join(Outline(page_of(tmp_path, [run, *samples.green()[1:]])).text).split())
+    for shown in ("harness at 1234abc+changes", "nosy_plugin", "TRITON_DEBUG=1"):
+        assert shown in text
 
 
 def test_a_failing_case_shows_what_a_person_needs(tmp_path):
