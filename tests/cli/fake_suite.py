@@ -66,7 +66,9 @@ def pytest_collection_finish(session):
     )
     changes = {"left_out": LEFT_OUT} if "partial" in FAKE else {}
     changes |= {"not_applicable": {"GPU-1": "needs a GPU"}} if FAKE == "not-applicable" else {}
-    session.config.store.append(dataclasses.replace(plan, **changes))
+    reasons = {name for given in changes.values() for name in given}
+    table = (*plan.requirements, *(samples.Requirement(name, "It does.") for name in sorted(reasons)))
+    session.config.store.append(dataclasses.replace(plan, requirements=table, **changes))
     session.config.store.append(samples.kernel())
 
 

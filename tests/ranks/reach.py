@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from harness.ranks import RankGroup
+
 NOBODY = 65534
 _LISTENING, _UNCONNECTED = "0A", "07"
 _ACCEPTS = 0x10000
@@ -52,6 +54,14 @@ class Open:
     pid: int
     kind: str
     address: str
+
+
+def processes_of(group: RankGroup) -> list[int]:
+    """The controller, the keeper, and all below the keeper: agent, ranks, and what those started."""
+    keeper = group._running.keeper
+    assert keeper is not None, "the group was not started"
+    below = psutil.Process(keeper.process.pid).children(recursive=True)
+    return [os.getpid(), keeper.process.pid, *(child.pid for child in below)]
 
 
 def processes_of_this_test() -> list[int]:

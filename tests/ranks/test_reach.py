@@ -34,11 +34,11 @@ def group(request: pytest.FixtureRequest, private_network: str) -> Iterator[Rank
 
 
 def test_an_idle_group_is_out_of_reach(group: RankGroup) -> None:
-    # What other tests have left open in this process is not the group's.
+    # What other tests have left open in this process, or have left running, is not the group's.
     before = {(each.kind, each.address) for each in reach.sockets([os.getpid()])}
     group.start()
     assert group.network in ("private", "loopback")
-    opened = [each for each in reach.sockets(reach.processes_of_this_test()) if (each.kind, each.address) not in before]
+    opened = [each for each in reach.sockets(reach.processes_of(group)) if (each.kind, each.address) not in before]
     assert reach.reachable(opened) == []
     assert [each for each in opened if each.kind != "tcp" or not GLOO.fullmatch(each.address)] == [], "gloo's only"
     assert {each.pid for each in opened} <= set(group.pids), "controller, keeper and agent listen on nothing"
