@@ -21,6 +21,8 @@ from harness.ranks import processes, store
 
 SPEC_VARIABLE = "IRIS_HARNESS_RANK"
 AGENT_VARIABLE = "IRIS_HARNESS_AGENT"
+NO_TCP_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Of the agent alone: a torchrun that a rank starts, for a program of its own, needs that store."""
 _NOT_ASKED = object()
 
 
@@ -56,7 +58,7 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
     os.environ[AGENT_VARIABLE] = str(os.getpid())
     # Otherwise elastic opens a TCP store next to the rendezvous. It then still looks for a free port, for MASTER_PORT;
     # nothing ever listens on that one for longer than the look takes, and no rank connects to it.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ[NO_TCP_STORE] = "1"
     if spec.start == "exec":
         os.dup2(channel, 0)  # the one descriptor that elastic leaves to the interpreters that it starts
         os.close(channel)

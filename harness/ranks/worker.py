@@ -62,6 +62,7 @@ def main_of_interpreter() -> None:
 
 
 def _prepare_process() -> None:
+    os.environ.pop(agent.NO_TCP_STORE, None)
     processes.die_with_parent(int(os.environ[agent.AGENT_VARIABLE]))
     processes.leave_no_core()
     # The agent's handlers were inherited with the fork.

@@ -319,3 +319,7 @@ def asks_for_a_gpu(env: Any, payload: Any) -> None:
     import torch
 
     torch.cuda.is_available()
+
+
+def variable(env: Any, name: str) -> str | None:
+    return os.environ.get(name)

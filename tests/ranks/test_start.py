@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from harness.errors import HarnessError, UsageError
-from harness.ranks import RankCrash, RankFailure, RankGroup
+from harness.ranks import RankCrash, RankFailure, RankGroup, agent
 
 TARGETS = "tests.ranks.targets"
 # The compiler is no part of these tests, and Triton's import would double their time.
@@ -90,3 +90,10 @@ def test_groups_with_nccl_report_their_collectives_themselves() -> None:
     assert group._environment["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
     assert group._environment["TORCH_FR_BUFFER_SIZE"] == "9", "the caller's word counts"
     assert not [name for name in RankGroup(1)._environment if "NCCL" in name]
+
+
+@pytest.mark.parametrize("start", ["fork", "exec"])
+def test_what_the_agent_needs_is_not_handed_to_what_ranks_start(start: str) -> None:
+    """A rank may run torchrun itself, as BENCH-MAIN-001 does; with the agent's setting its ranks would wait for ever."""
+    with RankGroup(2, options={"compile_once": False, "start": start}) as group:
+        assert group.call("tests.ranks.targets:variable", agent.NO_TCP_STORE) == [None, None]
