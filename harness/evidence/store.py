@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -186,8 +187,10 @@ def _created(path: Path) -> int:
             raise UsageError(
                 f"another run{_writer_of(descriptor)} writes {path}, and runs do not share a file: name another file"
             ) from None
-        except OSError:  # a file system without locks
-            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            # This file system has no locks: check_unused and the chain's run id still show a second run.
         if not _is_unused(os.fstat(descriptor)):  # a run began and ended since check_unused
             raise _in_use(path)
     except BaseException:
