@@ -1,16 +1,20 @@
-# make certify   certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10+, no GPU
-# make test      the harness's own tests, then the conformance suite under its CI profile, and what communicates in race mode
-# make check     lint, format, types
-# make clean     remove what the other targets made
+# make certify       certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10 or newer, no GPU
+# make test          run the tests that are not marked slow or nightly, then the conformance suite on two ranks
+# make test-ci       add the tests marked slow, world sizes 1 and 4, and communication on two ranks in race mode; CI runs this
+# make test-nightly  run every test, and the suite with random cases, also in the modes race and weak
+# make check         run the linter, the formatter's check and the type checker
+# make docs          build the documentation site in out/docs; needs no network and no GPU
+# make clean         remove everything that the other targets created
 
 PYTHON ?= python3
 VENV   ?= .venv
 OUTPUT ?= out/certify
-JOBS   ?= 3
+JOBS   ?= 4
+GROUPS ?= 2
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help certify test check clean
+.PHONY: help certify test test-ci test-nightly check docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -18,22 +22,41 @@ help:
 certify: $(VENV)/.installed
 	@$(VENV)/bin/iris-harness certify --output $(OUTPUT)
 
+#: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
+PYTEST      = $(VENV)/bin/python -m pytest
+COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
+
 test: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest tests -n $(JOBS)
-	$(VENV)/bin/python -m pytest conformance --profile ci
-	$(VENV)/bin/python -m pytest conformance/collectives conformance/ops conformance/x --profile ci --ranks 2 -n 2 --emulator-mode race
+	$(PYTEST) tests -n $(JOBS) -m "not slow and not nightly"
+	$(PYTEST) conformance --profile ci --ranks 2 -n $(GROUPS)
+
+test-ci: $(VENV)/.installed-dev
+	$(PYTEST) tests -n $(JOBS) -m "not nightly"
+	$(PYTEST) conformance --profile ci --ranks 4,1 -n $(GROUPS)
+	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode race
+
+test-nightly: $(VENV)/.installed-dev
+	$(PYTEST) tests -n $(JOBS)
+	$(PYTEST) conformance --profile dev --ranks 4,1,2,8 -n $(GROUPS)
+	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode race
+	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode weak
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+#: A warning is an error: a page that nothing leads to, a link to a page or heading that is not there, a docstring that cannot be read.
+docs: $(VENV)/.installed-docs
+	$(VENV)/bin/python -m sphinx -b html -c docs -E -W --keep-going --quiet . out/docs
+	@echo "The site is out/docs/index.html"
+
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .nox out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo "Python 3.10 or newer is needed, and $(PYTHON) is not: name one with  make PYTHON=python3.12" >&2; exit 1; }
+	  { echo "Python 3.10 or newer is needed, and $(PYTHON) is older: name another one, as in  make PYTHON=python3.12" >&2; exit 1; }
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "$(PYTHON) cannot create virtual environments: install its venv package" >&2; exit 1; }
@@ -41,10 +64,15 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints-ci.txt
 	@echo "Installing the harness, PyTorch and Triton into $(VENV) (a few minutes the first time)"
-	@$(PIP_INSTALL) -e .
+	@$(PIP_INSTALL) -e '.[suite]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV)"
 	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing the documentation tools into $(VENV)"
+	@$(PIP_INSTALL) -e '.[docs]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""What each kernel of the collectives executes on gfx942 and gfx950, and compiles to on sm_90: docs/collectives-isa.md.
+"""Instructions of the collectives' kernels: executed on gfx942 and gfx950, compiled on sm_90; docs/collectives-isa.md.
 
     python -m benchmarks.collectives_isa [--arch gfx942 gfx950 sm_90] [--only all_gather two_shot] [--output FILE]
 
@@ -29,8 +29,8 @@ from benchmarks.collective_kernels import COLUMNS, KERNELS, RANKS, WARPS, Kernel
 from benchmarks.device_isa import TARGETS
 from harness import emulator, isa
 from harness.devices import launches
-from harness.emulator.counters import LaunchRecord
-from tests.isa.compile_only import target
+from harness.emulator.execution.counters import LaunchRecord
+from harness.isa.compile_only import target
 
 LANES = 64
 _FEW, _MANY = 2, 3
@@ -101,20 +101,20 @@ class Row:
     def widths(self, kind: str, *places: str) -> dict[int, float]:
         """Bytes of a lane -> accesses of a lane, at a tile."""
         lanes = LANES * WARPS * self.kernel.programs
-        found: Counter[int] = Counter()
+        totals: Counter[int] = Counter()
         for key, count in self.tile.items():
             if key[:2] == ("lanes", kind) and key[2] in places and count:
-                found[key[3]] += count
-        return {width: count / lanes for width, count in sorted(found.items())}
+                totals[key[3]] += count
+        return {width: count / lanes for width, count in sorted(totals.items())}
 
     def stalls(self) -> dict[str, float]:
-        """What is waited for -> waits of a wavefront, at a tile."""
+        """Return the waits of a wavefront at a tile, by the counter waited for."""
         waves = WARPS * self.kernel.programs
         return {key[1]: count / waves for key, count in self.tile.items() if key[::2] == ("stall", "data") and count}
 
-    def paid_once(self, what: str, part: str) -> float:
+    def paid_once(self, quantity: str, part: str) -> float:
         """``what``: "instructions" or "stall" of a wavefront; ``part``: "data" or "signals"."""
-        counts = [count for key, count in self.once.items() if (key[0], key[-1]) == (what, part)]
+        counts = [count for key, count in self.once.items() if (key[0], key[-1]) == (quantity, part)]
         return sum(counts) / (WARPS * self.kernel.programs)
 
     @property
@@ -221,7 +221,10 @@ def _executed_table(arch: str, only: Sequence[str]) -> list[str]:
             ),
             " · ".join(_times(row.widths(kind, "local", "peer")) for kind in ("load", "store", "atomic")),
             stalls or "none",
-            *(" + ".join(f"{row.paid_once(what, part):g}" for part in _PARTS) for what in ("instructions", "stall")),
+            *(
+                " + ".join(f"{row.paid_once(quantity, part):g}" for part in _PARTS)
+                for quantity in ("instructions", "stall")
+            ),
             str(row.code.vgprs),
             spills(row.code),
         ]
@@ -235,23 +238,28 @@ def _executed_table(arch: str, only: Sequence[str]) -> list[str]:
 def _compiled_table(arch: str, only: Sequence[str]) -> list[str]:
     lines = ["", f"## {arch}", "", *_COMPILED.strip().splitlines(), ""]
     lines += ["| " + " | ".join(_COMPILED_HEAD) + " |", "|---" * len(_COMPILED_HEAD) + "|"]
-    found = {}
+    codes = {}
     for name, language, kernel in selected(only):
         code = compiled(arch, kernel, language)
         widths = (_times(code.widths("remote", kind)) for kind in ("load", "store", "atomic"))
         cells = [name, language, str(code.instructions), *widths, str(code.registers), spills(code)]
         lines.append("| " + " | ".join(cells) + " |")
-        found[name, language] = [w for kind in ("load", "store") for w in code.widths("remote", kind)], spills(code)
-    return lines + _misses(found)
+        remote = [access for access in code.accesses if access.where == "remote" and access.kind != "atomic"]
+        # Signals are words of 4 bytes; those of the protocol ll have 8, of which 4 are data.
+        payload = [access.width for access in remote if not (access.is_flag and access.width == 4)]
+        codes[name, language] = payload, spills(code)
+    return lines + _misses(codes)
 
 
-def _misses(found: Mapping[tuple[str, str], tuple[Sequence[int], str]]) -> list[str]:
-    """Which kernels spill, and which load or store less than 16 bytes at once in other ranks' memory. ``found``: the
-    widths and the spills of each."""
+def _misses(codes: Mapping[tuple[str, str], tuple[Sequence[int], str]]) -> list[str]:
+    """Return lines on kernels that spill, or access other ranks' memory with less than 16 bytes at once.
+
+    ``codes``: widths of the remote accesses, and spills, of each kernel.
+    """
     narrow = [
-        f"{name} in {language}" for (name, language), (widths, _) in found.items() if min(widths, default=16) < 16
+        f"{name} in {language}" for (name, language), (widths, _) in codes.items() if min(widths, default=16) < 16
     ]
-    spilling = [f"{name} in {language}" for (name, language), (_, spilt) in found.items() if set(spilt) - set("0 +")]
+    spilling = [f"{name} in {language}" for (name, language), (_, spilt) in codes.items() if set(spilt) - set("0 +")]
     return [
         "",
         f"Narrow remote loads or stores: {', '.join(narrow) or 'none'}.",

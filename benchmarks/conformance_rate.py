@@ -35,14 +35,14 @@ from harness.ranks import RankGroup
 
 
 def options_of(device: devices.Device) -> dict[str, Any]:
-    """What ranks are told."""
+    """Options of the ranks."""
     plain = {"device": device.name, "arch": device.arch, "implementation": "iris_under_test"}
     return {"backend": device.backend, **plain}
 
 
 def drawn(ranks: int, count: int) -> list[Any]:
     """The first ``count`` distinct int32 cases."""
-    found: dict[str, Any] = {}
+    distinct: dict[str, Any] = {}
 
     @settings(
         max_examples=4 * count,
@@ -54,27 +54,27 @@ def drawn(ranks: int, count: int) -> list[Any]:
     @seed(0)
     @given(test_put.cases(ranks, "int32"))
     def collect(case: Any) -> None:
-        if len(found) < count:
-            found.setdefault(json.dumps(cases.to_json(case)), case)
+        if len(distinct) < count:
+            distinct.setdefault(json.dumps(cases.to_json(case)), case)
 
     collect()
-    return list(found.values())
+    return list(distinct.values())
 
 
 def warm_rate(name: str, ranks: int, todo: list[Any], folder: Path, groups: int) -> tuple[float, float]:
     """Cases per second of ``groups`` times ``todo`` through ``Check``, after all of them have run once; and the seconds
     of that first pass."""
     context = multiprocessing.get_context("spawn")
-    together = context.Barrier(groups)
-    with concurrent.futures.ProcessPoolExecutor(groups, context, initializer=_share, initargs=(together,)) as pool:
+    gate = context.Barrier(groups)
+    with concurrent.futures.ProcessPoolExecutor(groups, context, initializer=_share, initargs=(gate,)) as pool:
         jobs = [pool.submit(_two_passes, name, ranks, todo, folder / str(index)) for index in range(groups)]
         seconds = [job.result() for job in jobs]
     return groups * len(todo) / max(second for _, second in seconds), max(first for first, _ in seconds)
 
 
 def _share(barrier: Any) -> None:
-    global _together
-    _together = barrier
+    global _gate
+    _gate = barrier
 
 
 def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[float]:
@@ -96,7 +96,7 @@ def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[fl
         for _ in range(2):
             check = Check(group, ranks, options, ledger, "benchmark", "put", warm)
             group.start()
-            _together.wait(300)
+            _gate.wait(300)
             started = time.monotonic()
             check.run(_every(held, todo), {"dtype": "int32"})
             seconds.append(time.monotonic() - started)
@@ -152,8 +152,8 @@ def run_one(name: str, file: str) -> None:
     dist.init_process_group(device.backend)
     info = {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "local_rank": dist.get_rank()}
     env = worker.setup(info, options_of(device))
-    case = cases.from_json(json.loads(Path(file).read_text()))
-    result = worker.run_case(env, {"function": "conformance.rma.test_put:run", "case": case})
+    case = json.loads(Path(file).read_text())
+    result = worker.run_case(env, {"function": "conformance.rma.transfer:run", "case": {**case, "data": {"op": "put"}}})
     dist.destroy_process_group()
     if result["difference"] or result["error"]:
         sys.exit(f"the case failed: {result}")
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--device", choices=devices.NAMES, default="emulated")
+    parser.add_argument("--device", choices=devices.names(), default="emulated")
     parser.add_argument("--groups", type=int, default=1, help="rank groups at once, on GPUs of their own")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

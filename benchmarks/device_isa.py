@@ -1,4 +1,4 @@
-"""What each device operation compiles to, by element type, form and target: the table of docs/device-isa.md.
+"""Machine code of each device operation, by element type, form and target: the table of docs/device-isa.md.
 
     python -m benchmarks.device_isa [--arch gfx942 gfx950 sm_90] [--ops put atomic_add] [--output docs/device-isa.md]
 
@@ -11,7 +11,6 @@ scope, whose old values are stored. So the figures are those of whole small kern
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,13 +20,17 @@ import torch
 import torch.distributed as dist
 import triton
 
+from benchmarks.absent import Absent
+from conformance.atomics.cases import AtomicCase
 from conformance.atomics.history import launch_atomic
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
 from fixtures import implementation
 from fixtures.worker import Env
 from harness import isa
-from harness.cases import AtomicCase, TransferCase, of_name
-from tests.isa.compile_only import target
-from tests.isa.suite_for import Absent
+from harness.cases import of_name
+from harness.isa.compile_only import target
 
 TARGETS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}
 FORMS = ("gluon", "context", "function")
@@ -46,7 +49,7 @@ DTYPES = {
 _LANES, _WARPS, _N = 256, 4, 1 << 14
 
 Rows = dict[str, dict[tuple[str, str], dict[str, str]]]
-"""Form -> (operation, element type) -> target -> what its code says."""
+"""Form -> (operation, element type) -> target -> summary of its code."""
 
 
 def measure(archs: Sequence[str], ops: Iterable[str]) -> Rows:
@@ -74,13 +77,11 @@ def _compiled(env: Env, op: str, dtype: str, form: str) -> isa.Fingerprint:
     name = op.removeprefix("atomic_")
     if op in KINDS:
         moved = TransferCase(dtype=dtype, n=1024, spt=0, warps=_WARPS, form=form, aligned=True)
-        launch = importlib.import_module(f"conformance.rma.test_{name}").launch
-        launch(env, moved, data, data.clone(), flags, 0)
+        launch(env, TRANSFERS[name], moved, data, data.clone(), flags, 0)
     else:
         case = AtomicCase(op=name, dtype=dtype, n=_LANES, warps=_WARPS, sem="acq_rel", scope="sys", form=form)
-        apply = importlib.import_module(f"conformance.atomics.test_{name}").APPLIES[form]
         numbers = torch.zeros(_N, dtype=torch.int32)
-        launch_atomic(env, case, apply, data, numbers, data.clone(), data.clone(), flags, data.clone(), 0)
+        launch_atomic(env, case, data, numbers, data.clone(), data.clone(), flags, data.clone(), 0)
     (launched,) = env.launched()
     return isa.codes_of(launched)[-1]
 
@@ -100,7 +101,7 @@ def _cell(code: isa.Fingerprint, op: str) -> str:
 
 
 def _is_loop(code: isa.Fingerprint) -> bool:
-    """Whether the atomic is a loop around a compare-and-swap."""
+    """Return whether the atomic is a loop around a compare-and-swap."""
     return any(a.kind == "atomic" and ("cmpswap" in a.mnemonic or "CAS" in a.mnemonic) for a in code.accesses)
 
 

@@ -40,7 +40,7 @@ def flat_2d_kernel(
         offsets = rows.to(gl.int64) * N + columns
         data = gl.load(input_ptr + offsets, mask=mask)
         for step in gl.static_range(WORLD_SIZE):
-            gl.store(outputs[step] + (ctx.cur_rank.to(gl.int64) * M * N + offsets), data, mask=mask)  # remote
+            gl.store(outputs[step] + (ctx.cur_rank.to(gl.int64) * M * N + offsets), data, mask=mask)
 
 
 def launch(rank: Rank, tensors: Sequence[torch.Tensor], config: Config) -> None:

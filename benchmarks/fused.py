@@ -1,4 +1,4 @@
-"""Fused products beside torch.matmul followed by torch.distributed, in the same run.
+"""Fused products compared with torch.matmul followed by torch.distributed, in the same run.
 
     python -m benchmarks.fused [--device cuda] [--ranks 4] [--repeat 10] [--json FILE]
 
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import rounds
-from fixtures.bench import clock_of
+from command_line.bench.worker import clock_of
 from harness.oracles import reference
 
 CALLS = 4
@@ -63,8 +63,8 @@ Run = Callable[[], object]
 
 @dataclass
 class Problem:
-    """One op on one shape, on this rank: the fused op's tensors, and the same by torch. ``right`` says of the output
-    whether it is what torch gives."""
+    """One op on one shape, on this rank: the fused op's tensors, and the same by torch. ``right`` returns whether the
+    output equals torch's."""
 
     output: torch.Tensor
     a: torch.Tensor
@@ -126,7 +126,7 @@ class Products:
         return made
 
     def call(self, cell: Cell) -> Run:
-        """What makes the call of a cell; collective."""
+        """Return a function that makes the call of a cell; collective."""
         problem = self.problem(cell)
         if cell.way in BESIDE:
             run: Run = getattr(problem, cell.way)
@@ -220,7 +220,7 @@ def prepare(bench: Products, name: str) -> None:
     for _ in range(2):
         call()
     bench.device.synchronize()
-    reference.meet()
+    reference.barrier()
 
     def calls() -> None:
         for _ in range(CALLS):
@@ -236,7 +236,7 @@ def measure(bench: Products, name: str) -> float:
     if cell.way not in BESIDE:
         problem.output.zero_()
     bench.device.synchronize()
-    reference.meet()
+    reference.barrier()
     seconds, right = bench.clock.time(bench.runs[name], problem.right)
     bench.device.drain_launches()
     if cell.way not in BESIDE and not right:

@@ -1,11 +1,11 @@
-"""Latency of put, get, atomic_add and device_barrier, each beside its floor in the same run.
+"""Latency of put, get, atomic_add and device_barrier, each with its floor in the same run.
 
     python -m benchmarks.latency [--device cuda] [--ranks 8] [--repeat 10] [--json FILE]
 
 How it is timed. Every cell is a device graph (on GPUs), replayed between two events behind an all_reduce that lines the
 ranks up. A cell is made twice, with few and with many steps; the difference of the two times, divided by the
 difference of the steps, is the latency: launch, replay and whatever is paid once fall out. Cells take turns; medians,
-with the 10th and 90th percentile, over all rounds. On the emulated device the clock is the wall's and the figures say
+with the 10th and 90th percentile, over all rounds. On the emulated device the clock is the wall's and the figures mean
 nothing about any GPU; the run shows that the kernels and their checks work.
 
     get         one step: a load of 4 bytes whose address is what the load before brought; the cells, 256 bytes apart,
@@ -14,7 +14,7 @@ nothing about any GPU; the run shows that the kernels and their checks work.
     put         one step: N bytes and a signal (release), seen by a poll (acquire); remote, half a round trip of them
     device_barrier  one step: one call, one kernel in the graph
 
-Each of the first three is made with the own rank as the target (local) and with the farthest (remote). Beside the
+Each of the first three is made with the caller's rank as the target (local) and with the farthest (remote). Next to the
 barrier: an empty kernel, and torch.distributed's all_reduce of one element.
 """
 
@@ -32,7 +32,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from benchmarks import rounds
-from fixtures.bench import WallClock, clock_of
+from command_line.bench.worker import WallClock, clock_of
 from harness.oracles import reference
 
 CELLS, SPACING, SEED = 16384, 64, 0
@@ -112,23 +112,23 @@ class Latency:
     def cells_of(self) -> dict[str, tuple[Steps, Callable[[int], bool]]]:
         """Name: how to make steps, and whether what they left is right."""
         far = (self.rank + self.ranks // 2) % self.ranks
-        found: dict[str, tuple[Steps, Callable[[int], bool]]] = {}
+        steps_of: dict[str, tuple[Steps, Callable[[int], bool]]] = {}
         for where, peer in (("local", self.rank), ("remote", far)):
             for name, atomic in (("get 4 B", False), ("atomic_add", True)):
-                found[f"{name} {where}"] = self._chase(peer, atomic), self._chased
+                steps_of[f"{name} {where}"] = self._chase(peer, atomic), self._chased
         for size in PUT_BYTES:
-            found[f"put {size} B local"] = self._rally(size, self.rank), self._rallied(size, self.rank)
-            found[f"put {size} B remote"] = self._rally(size, self._partner()), self._rallied(size, self._partner())
-        found["device_barrier"] = _times(self.iris.device_barrier), _always
-        found["empty kernel"] = _times(lambda: empty_kernel[(1,)](self.token, num_warps=1)), _always
-        found["torch all_reduce of 1"] = _times(lambda: dist.all_reduce(self.token)), _always
-        return found
+            steps_of[f"put {size} B local"] = self._rally(size, self.rank), self._rallied(size, self.rank)
+            steps_of[f"put {size} B remote"] = self._rally(size, self._partner()), self._rallied(size, self._partner())
+        steps_of["device_barrier"] = _times(self.iris.device_barrier), _always
+        steps_of["empty kernel"] = _times(lambda: empty_kernel[(1,)](self.token, num_warps=1)), _always
+        steps_of["torch all_reduce of 1"] = _times(lambda: dist.all_reduce(self.token)), _always
+        return steps_of
 
     def _partner(self) -> int | None:
         return {0: self.ranks - 1, self.ranks - 1: 0}.get(self.rank)
 
     def ways(self, name: str) -> int:
-        """How often a step goes from rank to rank: a remote put there and back, a put to oneself once."""
+        """Return how often a step crosses from rank to rank: a remote put there and back, a local put once."""
         return 2 if name.startswith("put") and name.endswith("remote") and self.ranks > 1 else 1
 
     def _chase(self, peer: int, atomic: bool) -> Steps:
@@ -187,16 +187,16 @@ def prepare(bench: Latency, name: str) -> None:
         run = make(steps)
         bench.restart()
         bench.device.synchronize()
-        reference.meet()
+        reference.barrier()
         run()
         bench.device.synchronize()
-        reference.meet()
+        reference.barrier()
         if not right(steps):
             raise RuntimeError(f"{name} with {steps} steps left wrong values")
         bench.ready[name, steps] = run if isinstance(bench.clock, WallClock) else bench.clock.captured(run, 1)
         bench.ready[name, steps]()
         bench.device.synchronize()
-        reference.meet()
+        reference.barrier()
 
 
 def measure(bench: Latency, name: str) -> float:
@@ -207,7 +207,7 @@ def measure(bench: Latency, name: str) -> float:
         bench.ready[name, steps]()  # what comes after something else pays for that, a few microseconds
         bench.restart()
         bench.device.synchronize()
-        reference.meet()
+        reference.barrier()
 
         def check(steps: int = steps) -> torch.Tensor:
             bench.device.synchronize()
@@ -215,7 +215,7 @@ def measure(bench: Latency, name: str) -> float:
 
         seconds[steps], fine = bench.clock.time(bench.ready[name, steps], check)
         bench.device.synchronize()
-        reference.meet()
+        reference.barrier()
         if not fine:
             raise RuntimeError(f"{name} with {steps} steps left wrong values")
     bench.device.drain_launches()
@@ -232,10 +232,10 @@ def _show(figures: rounds.Figures, given: Namespace) -> None:
     title = f"{given.ranks} ranks, {given.device}: us per step"
     table = Table("what", "median", "p10-p90", "ratio", "to", title=title)
     for name, figure in figures.items():
-        beside = {"device_barrier": "torch all_reduce of 1"}.get(name, name.replace("remote", "local"))
-        ratio = "" if beside == name else f"{figure['median'] / figures[beside]['median']:.2f}"
+        floor = {"device_barrier": "torch all_reduce of 1"}.get(name, name.replace("remote", "local"))
+        ratio = "" if floor == name else f"{figure['median'] / figures[floor]['median']:.2f}"
         spread = f"{figure['p10']:.2f}-{figure['p90']:.2f}"
-        table.add_row(name, f"{figure['median']:.2f}", spread, ratio, beside if ratio else "")
+        table.add_row(name, f"{figure['median']:.2f}", spread, ratio, floor if ratio else "")
     Console().print(table)
 
 

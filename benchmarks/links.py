@@ -1,4 +1,4 @@
-"""What links carry when every rank gives to one other, to two at once, and so on to all others.
+"""Bandwidth of links when every rank sends to one other rank, to two at once, and so on to all others.
 
     python -m benchmarks.links [--device cuda] [--ranks 8] [--repeat 10] [--json FILE]
 
@@ -8,8 +8,8 @@ with traffic both ways. ``put to 7`` of 8 ranks is what an all-gather or an all-
 them. ``get from`` is the same by loads.
 
 A time is of one kernel, the mean of several in a device graph that is replayed behind an all_reduce, which lines the
-ranks up; what has come is compared each time. On the emulated device the figures say nothing about any GPU; the run
-shows that the kernel and its check work.
+ranks up; the received data is compared each time. On the emulated device the figures mean nothing about any GPU; the
+run shows that the kernel and its check work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from benchmarks import rounds
-from fixtures.bench import WallClock, clock_of
+from command_line.bench.worker import WallClock, clock_of
 from harness import devices
 from harness.oracles import reference
 
@@ -74,7 +74,7 @@ class Links:
         self.ready: dict[str, Callable[[], None]] = {}
 
     def call(self, name: str) -> Callable[[], None]:
-        """What runs the cell once."""
+        """Return a function that runs the cell once."""
         way, _, peers = name.split()
         count = self.words // int(peers)
         programs = -(-self.programs // int(peers)) * int(peers)
@@ -84,9 +84,9 @@ class Links:
         )  # fmt: skip
 
     def right(self, name: str) -> bool:
-        """Whether everything has come from where it should; forgets it."""
+        """Return whether all data has arrived from the right ranks; clear it."""
         self.device.synchronize()
-        reference.meet()
+        reference.barrier()
         way, _, peers = name.split()
         parts = self.target.view(int(peers), -1)
         steps = range(1, int(peers) + 1)
@@ -95,7 +95,7 @@ class Links:
         fine = bool((parts == wanted).all())
         self.target.zero_()
         self.device.synchronize()
-        reference.meet()
+        reference.barrier()
         return fine
 
 
@@ -105,8 +105,10 @@ def warps_of(device: Any) -> int:
 
 
 def words_of(ranks: int, device: Any) -> int:
-    """Words that a rank gives: so many that each number of peers divides them, and what one gets is a multiple of what
-    a program moves at a time."""
+    """Return the number of words that a rank sends.
+
+    Each number of peers divides it, and the words for one peer are a multiple of those that a program moves at a time.
+    """
     unit = math.lcm(*range(1, ranks)) * WORDS_PER_LANE * device.lanes * warps_of(device)
     return unit * (2 if device.name == "emulated" else (112 << 20) // unit)
 
@@ -130,7 +132,7 @@ def prepare(bench: Links, name: str) -> None:
     bench.ready[name] = call if isinstance(bench.clock, WallClock) else bench.clock.captured(call, CALLS)
     bench.ready[name]()
     bench.device.synchronize()
-    reference.meet()
+    reference.barrier()
 
 
 def measure(bench: Links, name: str) -> float:

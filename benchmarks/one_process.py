@@ -6,7 +6,7 @@
     world.run(lambda rank: rank.ccl.all_gather(outputs[rank.cur_rank], inputs[rank.cur_rank], async_op=True))
 
 On the emulated device the kernels of all ranks run under one scheduler, so every run is the same. On a driver that only
-compiles (``tests.isa.compile_only``) rank 0's are compiled, and nothing runs.
+compiles (``harness.isa.compile_only``) rank 0's are compiled, and nothing runs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 from triton.runtime import driver as triton_driver
 
 from harness import emulator
-from harness.emulator.driver import EmulatedDriver
+from harness.emulator.driver.driver import EmulatedDriver
 from iris_under_test.ccl.instance import InstanceCollectives
 from iris_under_test.device.flagged import slot_bytes
-from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.mailboxes import BOX_WORDS, MAX_TAGS
+from iris_under_test.device.signals import MAX_PROGRAMS
 from iris_under_test.host.groups import Members, Scratch
 from iris_under_test.ops.instance import InstanceOps
 
@@ -42,8 +42,9 @@ class World:
         self._slots = [torch.zeros(slot_bytes(size), dtype=torch.uint8) for _ in range(size)]
         self._used = 0
         self.bases = [heap.data_ptr() for heap in self._heaps]
-        # As in host.groups: a table of where each member's signal words are, and behind it the own words.
-        tables = self.tensors((2 * size + (MOST_PROGRAMS.value + 1) * size,), torch.int32)
+        # As in host.groups: a table of the addresses of each member's signal words, followed by this member's own
+        # words.
+        tables = self.tensors((2 * size + (MAX_PROGRAMS.value + 1) * size,), torch.int32)
         bases = torch.tensor([slots.data_ptr() for slots in self._slots])
         self.ranks = [Rank(self, rank, tables, Scratch(self._slots[rank], bases)) for rank in range(size)]
         self._scratch: dict[str, list[torch.Tensor]] = {}
@@ -58,14 +59,14 @@ class World:
         return [heap[start : start + count].view(dtype).view(tuple(shape)) for heap in self._heaps]
 
     def scratch(self, use: str, num_bytes: int) -> list[torch.Tensor]:
-        """Bytes on each heap, the same at each call for ``use``; the first call says how many."""
+        """Bytes on each heap, the same at each call for ``use``; the first call sets the number."""
         if use not in self._scratch:
             self._scratch[use] = self.tensors((num_bytes,), torch.uint8)
         assert self._scratch[use][0].numel() >= num_bytes, f"{use} wants {num_bytes} bytes now"  # sanity check
         return self._scratch[use]
 
     def allocation(self, number: int, shape: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
-        """The tensors of the ``number``th allocation, which each rank asks for in its turn."""
+        """The tensors of the ``number``th allocation, which each rank requests in turn."""
         if number == len(self._allocated):
             self._allocated.append(self.tensors(shape, dtype))
         return self._allocated[number]
@@ -76,7 +77,7 @@ class World:
         if not isinstance(driver, EmulatedDriver):
             call(self.ranks[0])
             return
-        with self._registered(driver), emulator.together(driver) as ranks:
+        with self._registered(driver), emulator.concurrent_ranks(driver) as ranks:
             for rank in self.ranks:
                 with ranks.rank(rank.cur_rank):
                     call(rank)
@@ -97,7 +98,7 @@ class World:
 
 
 class Rank:
-    """What a collective asks of an ``Iris`` and its heap, for one rank of a ``World``."""
+    """Stand-in for an ``Iris`` and its heap, as far as collectives use them, for one rank of a ``World``."""
 
     def __init__(self, world: World, rank: int, tables: list[torch.Tensor], slots: Scratch) -> None:
         self._world = world
@@ -138,7 +139,7 @@ class Rank:
         """Nothing has run yet."""
 
     def mailboxes(self) -> torch.Tensor:
-        size = self.num_ranks * MOST_TAGS.value * BOX_WORDS.value * 8
+        size = self.num_ranks * MAX_TAGS.value * BOX_WORDS.value * 8
         return torch.tensor([box.data_ptr() for box in self._world.scratch("mailboxes", size)])
 
     def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:

@@ -1,4 +1,4 @@
-"""What a rank group costs, beside what PyTorch offers, measured in one run.
+"""Cost of a rank group, compared with PyTorch's own means, measured in one run.
 
     python benchmarks/ranks.py            all figures
     python benchmarks/ranks.py --help     fewer, or other sizes
@@ -96,7 +96,7 @@ def continuous(ranks: int, count: int) -> float:
 
 
 def lost(ranks: int) -> tuple[int, int]:
-    """How many good cases among a failing, a hanging and a crashing one were lost, and how many there were."""
+    """Return how many good cases were lost next to a failing, a hanging and a crashing one, and their total."""
     names = ["barrier", "fail", "barrier", "barrier", "hang", "barrier", "barrier", "crash", "barrier", "barrier"]
     good = bad = 0
     with RankGroup(ranks, options={"compile_once": False}) as group:

@@ -1,4 +1,4 @@
-"""What the benchmark of rank groups runs on ranks."""
+"""Functions that the benchmark of rank groups runs on ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bare torchrun program: join, pass one barrier, say when. Run by ``ranks.py``."""
+"""A bare torchrun program: join, pass one barrier, report the time. Run by ``ranks.py``."""
 
 import time
 

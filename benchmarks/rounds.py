@@ -1,4 +1,4 @@
-"""What benchmarks of named cells have in common: their options, ranks with GPUs of their own, rounds, figures.
+"""Common parts of the benchmarks of named cells: options, ranks with their own GPUs, rounds, figures.
 
 Such a benchmark is a module with these functions, which run on every rank:
 
@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 import torch
 
+from command_line.bench.results import percentile
 from fixtures import implementation
 from harness import devices
-from harness.bench.results import percentile
 from harness.devices import inventory
 from harness.errors import UsageError
 from harness.ranks import CaseFailed, RankGroup, leases
@@ -39,17 +39,17 @@ Figures = dict[str, dict[str, float]]
 
 
 class Ranks(Protocol):
-    """What is needed of a rank group."""
+    """The part of a rank group that benchmarks use."""
 
     def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]:
         """Run ``target`` on every rank; results in rank order."""
 
 
 def options(description: str | None, ranks: Sequence[int], words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: device, ranks (one of ``ranks``), repeat, json. Exits with status 2 and a line that says what
+    """The command line: device, ranks (one of ``ranks``), repeat, json. Exits with status 2 and a line that names what
     is wrong with it, before anything starts."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="emulated", choices=devices.NAMES)
+    parser.add_argument("--device", default="emulated", choices=devices.names())
     parser.add_argument("--ranks", type=int, default=2, help="processes, on GPUs one each [2]")
     parser.add_argument("--repeat", type=int, default=10, help="rounds [10]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
@@ -68,21 +68,28 @@ def options(description: str | None, ranks: Sequence[int], words: Sequence[str] 
 
 
 def run(module: str, given: argparse.Namespace) -> Figures:
-    """The figures of the benchmark in ``module`` with its ``options``, also written where those say. Exits with status
-    1 and what the ranks said where a cell could not be timed or was wrong."""
+    """Run the benchmark in ``module`` with its ``options``; return its figures, also written to the file of ``--json``.
+
+    Exits with status 1 and the ranks' messages if a cell could not be timed or was wrong.
+    """
     device, started = devices.known(given.device), time.monotonic()
 
-    def tell(what: str) -> None:
-        print(f"{time.monotonic() - started:.0f} s: {what}", file=sys.stderr, flush=True)
+    def report(message: str) -> None:
+        print(f"{time.monotonic() - started:.0f} s: {message}", file=sys.stderr, flush=True)
 
-    asked = {"device": device.name, "arch": device.arch, "implementation": "iris_under_test", "backend": device.backend}
+    request = {
+        "device": device.name,
+        "arch": device.arch,
+        "implementation": "iris_under_test",
+        "backend": device.backend,
+    }
     with (
-        gpus(device, given.ranks, tell) as held,
-        RankGroup(given.ranks, setup=f"{module}:setup", options=asked, **held) as group,
+        gpus(device, given.ranks, report) as held,
+        RankGroup(given.ranks, setup=f"{module}:setup", options=request, **held) as group,
     ):
-        tell(f"starting {given.ranks} ranks")
+        report(f"starting {given.ranks} ranks")
         try:
-            figures = measured(module, group, given.repeat, tell)
+            figures = measured(module, group, given.repeat, report)
         except CaseFailed as failure:
             sys.exit(str(failure))
     if given.json is not None:
@@ -91,15 +98,15 @@ def run(module: str, given: argparse.Namespace) -> Figures:
     return figures
 
 
-def measured(module: str, group: Ranks, repeat: int, tell: Callable[[str], None]) -> Figures:
+def measured(module: str, group: Ranks, repeat: int, report: Callable[[str], None]) -> Figures:
     """All cells of the benchmark in ``module``, timed ``repeat`` times in turns."""
     names: list[str] = group.call(f"{module}:cells")[0]
     for number, name in enumerate(names, 1):
-        tell(f"preparing {number} of {len(names)}: {name}")
+        report(f"preparing {number} of {len(names)}: {name}")
         group.call(f"{module}:prepare", name, PREPARE_DEADLINE)
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(1, repeat + 1):
-        tell(f"round {number} of {repeat}")
+        report(f"round {number} of {repeat}")
         for name in names:
             times[name].append(max(group.call(f"{module}:measure", name, MEASURE_DEADLINE)))
     return {name: spread(seconds) for name, seconds in times.items()}
@@ -115,21 +122,23 @@ def _shown(numbers: Sequence[int]) -> str:
 
 
 @contextlib.contextmanager
-def gpus(device: devices.Device, ranks: int, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """What a rank group is told of the GPUs that it alone uses; nothing for the emulated device."""
+def gpus(device: devices.Device, ranks: int, report: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Yield a rank group's options for the GPUs that it alone uses; empty for the emulated device."""
     if device.name == "emulated":
         yield {}
         return
-    lease = leases.acquire(inventory.visible(device.name), ranks, GPU_WAIT, tell)
+    lease = leases.acquire(inventory.visible(device.name), ranks, GPU_WAIT, report)
     try:
-        yield {"environment": lease.environment(device.name), "hold": lease.descriptors}
+        yield {"environment": lease.environment(), "hold": lease.descriptors}
     finally:
         lease.release()
 
 
-def on_rank(info: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[devices.Device, implementation.Implementation]:
+def on_rank(
+    info: Mapping[str, Any], request: Mapping[str, Any]
+) -> tuple[devices.Device, implementation.Implementation]:
     """The device of this rank, active, and the library: how a ``setup`` begins."""
-    device = devices.known(asked["device"], asked["arch"])
+    device = devices.known(request["device"], request["arch"])
     device.activate(info["local_rank"])
     torch.set_num_threads(1)
-    return device, implementation.load(asked["implementation"])
+    return device, implementation.load(request["implementation"])

@@ -1,5 +1,9 @@
-"""The conformance suite: what an Iris must do, one file per op, to be read from top to bottom.
+"""The conformance suite: the requirements of an Iris implementation, as tests.
 
-A file states what is required, holds the kernel that exercises it in the form in which users write it, says what
-each rank does, what torch.distributed says, and the property. Modules are imported on ranks too.
+The docstring of a test file states the requirements; the code below it shows what each rank does, how the expected
+result is computed with torch.distributed, and the property that is checked. In each folder, ``operations.py`` describes
+each op once: its call in each form that users write, and the properties that tests depend on. Every test matrix of the
+suite takes its ops from there. ``cases.py`` holds the case types. ``strategies.py`` holds the Hypothesis strategies;
+only the controller imports it, while ranks import all other modules too. ``support`` holds code shared by several
+folders.
 """

@@ -1,10 +1,10 @@
-"""Two ranks in one process, and a fence that is missing: what the watched modes say of it.
+"""Two ranks in one process, and a missing fence: reports of the emulator's checking modes.
 
     python examples/handshake.py
 
-Rank 0 writes a payload into rank 1's memory and raises a flag; rank 1 waits for the flag and reads. The flag is raised
-with release semantics in one kernel and without in the other. On a GPU the second one works most days. Exit status 1
-unless the first one holds and the second one is caught by both modes.
+Rank 0 writes a payload into rank 1's memory and raises a flag; rank 1 waits for the flag and reads. One kernel raises
+the flag with release semantics, the other without. On a GPU the second one works most of the time. Exits with status 1
+unless the first one holds and both modes catch the second one.
 """
 
 import torch
@@ -12,12 +12,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from harness import emulator
-from harness.emulator.watch.explore import explore
+from harness.emulator.driver.explore import explore
 
 
 @gluon.jit
 def produce(inbox, flag, RELEASE: gl.constexpr):
-    """inbox[i] = i + 1, then the flag."""
+    """Write inbox[i] = i + 1, then the flag."""
     offsets = gl.arange(0, 64, layout=gl.BlockedLayout([1], [64], [1], [0]))
     gl.store(inbox + offsets, offsets + 1)
     gl.atomic_xchg(flag, 1, sem=RELEASE, scope="sys")
@@ -33,10 +33,10 @@ def consume(inbox, flag, out):
 
 
 def handshake(driver: emulator.EmulatedDriver, release: str) -> None:
-    """Both ranks' kernels under one scheduler; AssertionError when rank 1 read something old."""
+    """Run both ranks' kernels under one scheduler; AssertionError if rank 1 read old data."""
     inbox, out = torch.zeros(2, 64, dtype=torch.int32)
     flag = torch.zeros(1, dtype=torch.int32)
-    with emulator.together(driver) as ranks:
+    with emulator.concurrent_ranks(driver) as ranks:
         with ranks.rank(0):
             produce[(1,)](inbox, flag, release, num_warps=1)
         with ranks.rank(1):

@@ -1,13 +1,13 @@
-"""Which ``sem`` and ``scope`` for which pattern, and what goes wrong otherwise: each pattern under many schedules.
+"""``sem`` and ``scope`` for common patterns, and the failures without them: each pattern under many schedules.
 
     python examples/memory_model.py
     python examples/memory_model.py --only message --story
 
-Two ranks in one process, on the emulated device's ``weak`` mode, which does all that the memory model of the gfx942
-allows: stores stay in caches, loads find old lines. Each pattern is run right and with something left out; a pattern
-*holds*, *fails*, or *relies on unspecified behaviour*: it fails only if the write-back of one wavefront does not cover
-stores of another that are still under way, of which no manual says anything. Exit status 1 if one comes out otherwise
-than it should. docs/memory-model.md explains, also why with a Triton before 3.8 nothing is sure to hold.
+Two ranks in one process, on the emulated device's ``weak`` mode, which does everything that the memory model of the
+gfx942 allows: stores stay in caches, loads read old lines. Each pattern is run as it should be and with a part left
+out; a pattern *holds*, *fails*, or *relies on unspecified behaviour*: it fails only if the write-back of one wavefront
+does not cover stores of another that are still in progress, which no manual specifies. Exits with status 1 if a pattern
+has an unexpected result. docs/memory-model.md explains, also why with a Triton before 3.8 no pattern is sure to hold.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from harness import emulator
-from harness.emulator.watch.explore import FAILS, HOLDS, UNSPECIFIED, Verdict, explore
+from harness.emulator.driver.explore import FAILS, HOLDS, UNSPECIFIED, Verdict, explore
 from iris_under_test.gluon import IrisDeviceCtx
 
 LANES, POLLS = gl.constexpr(64), gl.constexpr(500)
@@ -32,7 +32,7 @@ RELEASES = Version(triton.__version__) >= Version("3.8")
 
 @gluon.jit
 def wait_for(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
-    """Until the own ``flag`` is at least ``value``; gives up after POLLS, since a weaker wait may never see it."""
+    """Wait until this rank's ``flag`` is at least ``value``; stop after POLLS, since a weaker wait may never see it."""
     polls = 0
     while ctx.atomic_add(flag, 0, ctx.cur_rank, sem=SEM, scope=SCOPE) < value and polls < POLLS:
         polls += 1
@@ -40,7 +40,7 @@ def wait_for(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
 
 @gluon.jit
 def swapped(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
-    """``wait_for`` by compare-and-swap; the flag is 0 afterwards."""
+    """``wait_for`` by compare-and-swap; afterwards the flag is 0."""
     polls = 0
     while ctx.atomic_cas(flag, value, 0, ctx.cur_rank, sem=SEM, scope=SCOPE) != value and polls < POLLS:
         polls += 1
@@ -48,7 +48,7 @@ def swapped(ctx, flag, value, SEM: gl.constexpr, SCOPE: gl.constexpr):
 
 @gluon.jit
 def drain(lane):
-    """Every wavefront waits until its own accesses are complete, then all meet. AMD GPUs only."""
+    """Make every wavefront wait until its own accesses are complete, then synchronise them. AMD GPUs only."""
     gl.inline_asm_elementwise(
         "s_waitcnt vmcnt(0)\ns_barrier\nv_mov_b32 $0, $1",
         "=v,v,~{memory}",
@@ -65,7 +65,7 @@ def send(
     SEM: gl.constexpr, SCOPE: gl.constexpr, ACK: gl.constexpr, DRAIN: gl.constexpr, WARPS: gl.constexpr,
     HOLDER: gl.constexpr = 1,
 ):  # fmt: skip
-    """Writes round r's payload, r * 1000 + i + 1, into HOLDER's inbox, and adds 1 to rank 1's flag.
+    """Write round r's payload, r * 1000 + i + 1, into HOLDER's inbox, and add 1 to rank 1's flag.
 
     Example: round 0: the inbox becomes 1, 2, 3, ..., the flag 1.
     """
@@ -86,8 +86,9 @@ def receive(
     SEM: gl.constexpr, SCOPE: gl.constexpr, ACK: gl.constexpr, DRAIN: gl.constexpr, WARPS: gl.constexpr,
     HOLDER: gl.constexpr = 1, SWAP: gl.constexpr = False,
 ):  # fmt: skip
-    """Waits for round r's flag, then copies HOLDER's inbox to out[r]; with ACK, tells rank 0 that it may be
-    overwritten."""
+    """Wait for round r's flag, then copy HOLDER's inbox to out[r]; with ACK, signal to rank 0 that it may be
+    overwritten.
+    """
     ctx = IrisDeviceCtx.initialize(context)
     lane = gl.arange(0, LANES * WARPS, layout=gl.BlockedLayout([1], [LANES], [WARPS], [0]))
     for turn in range(rounds):
@@ -136,7 +137,7 @@ def count(IrisDeviceCtx: gl.constexpr, context, counter, SCOPE: gl.constexpr):
 
 @gluon.jit
 def guarded(IrisDeviceCtx: gl.constexpr, context, lock, account, SEM: gl.constexpr):
-    """Takes rank 0's lock, adds 1 to rank 0's account by load and store, gives the lock back with ``SEM``."""
+    """Acquire rank 0's lock, add 1 to rank 0's account by load and store, release the lock with ``SEM``."""
     ctx = IrisDeviceCtx.initialize(context)
     for _ in range(2):
         while ctx.atomic_xchg(lock, 1, 0, sem="acquire", scope="sys") != 0:
@@ -172,13 +173,13 @@ def message(
     holder: int = 1,
     swap: bool = False,
 ) -> Callable[[emulator.EmulatedDriver], None]:
-    """Rank 0 sends ``rounds`` payloads to rank 1 through one inbox in ``holder``'s memory."""
+    """Send ``rounds`` payloads from rank 0 to rank 1 through one inbox in ``holder``'s memory."""
 
     def program(driver: emulator.EmulatedDriver) -> None:
         heaps, size = Heaps(), 64 * warps
         out = torch.zeros(rounds, size, dtype=torch.int32)
         inboxes, flags, acks = ([heaps.part(rank, at) for rank in (0, 1)] for at in (INBOX, FLAG, ACK))
-        with emulator.together(driver) as ranks:
+        with emulator.concurrent_ranks(driver) as ranks:
             with ranks.rank(0):
                 send[(1,)](
                     IrisDeviceCtx, heaps.contexts[0], inboxes[0], flags[0], acks[0], rounds,
@@ -195,19 +196,19 @@ def message(
 
 
 def check(out: torch.Tensor) -> None:
-    """AssertionError unless ``out[r]`` is round r's payload."""
-    for turn, found in enumerate(out.tolist()):
-        for place, value in enumerate(found):
+    """Raise AssertionError unless ``out[r]`` is round r's payload."""
+    for turn, received in enumerate(out.tolist()):
+        for place, value in enumerate(received):
             expected = turn * 1000 + place + 1
             assert value == expected, f"round {turn}: element {place} is {value}, not {expected}"
 
 
 def launches(*kernels: Callable[[Heaps], None]) -> Callable[[emulator.EmulatedDriver], None]:
-    """Rank 0 launches ``kernels`` one after the other, rank 1 receives one payload."""
+    """Launch ``kernels`` one after the other on rank 0; rank 1 receives one payload."""
 
     def program(driver: emulator.EmulatedDriver) -> None:
         heaps, out = Heaps(), torch.zeros(1, 64, dtype=torch.int32)
-        with emulator.together(driver) as ranks:
+        with emulator.concurrent_ranks(driver) as ranks:
             with ranks.rank(0):
                 for kernel in kernels:
                     kernel(heaps)
@@ -234,22 +235,22 @@ def _flag(heaps: Heaps) -> None:
 
 
 def both(kernel: Callable[[Heaps, int], None], expected: int) -> Callable[[emulator.EmulatedDriver], None]:
-    """Both ranks run ``kernel``; what they have counted together must be ``expected``."""
+    """Run ``kernel`` on both ranks; the sum of their counts must be ``expected``."""
 
     def program(driver: emulator.EmulatedDriver) -> None:
         heaps = Heaps()
-        with emulator.together(driver) as ranks:
+        with emulator.concurrent_ranks(driver) as ranks:
             for rank in (0, 1):
                 with ranks.rank(rank):
                     kernel(heaps, rank)
-        found = int(heaps.words[0, INBOX])
-        assert found == expected, f"{found} were counted, not {expected}"
+        total = int(heaps.words[0, INBOX])
+        assert total == expected, f"{total} were counted, not {expected}"
 
     return program
 
 
 def counting(scope: str) -> Callable[[emulator.EmulatedDriver], None]:
-    """Both ranks add to one counter."""
+    """Make both ranks add to one counter."""
 
     def kernel(heaps: Heaps, rank: int) -> None:
         count[(2,)](IrisDeviceCtx, heaps.contexts[rank], heaps.part(rank, INBOX), scope, num_warps=1)
@@ -258,7 +259,7 @@ def counting(scope: str) -> Callable[[emulator.EmulatedDriver], None]:
 
 
 def locking(unlock: str) -> Callable[[emulator.EmulatedDriver], None]:
-    """Both ranks change one account under a lock."""
+    """Make both ranks change one account under a lock."""
 
     def kernel(heaps: Heaps, rank: int) -> None:
         guarded[(1,)](
@@ -270,7 +271,7 @@ def locking(unlock: str) -> Callable[[emulator.EmulatedDriver], None]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """``program`` must come out as ``outcome``; before Triton 3.8 only if it is to fail."""
+    """Program with its expected ``outcome``; before Triton 3.8 only if the outcome is a failure."""
 
     name: str
     outcome: str
@@ -305,7 +306,7 @@ PATTERNS = [
 
 
 def judge(pattern: Pattern, seeds: int = SEEDS) -> Verdict:
-    """What ``pattern`` comes out as, in up to ``seeds`` schedules of each reading."""
+    """Return the outcome of ``pattern``, in up to ``seeds`` schedules of each reading."""
     return explore(pattern.program, seeds)
 
 

@@ -2,8 +2,8 @@
 
     python examples/published_message_passing.py
 
-As printed there, but for imports and for the lines that choose device and rendezvous; what is not in print stands
-between ``# added`` and ``# as printed``. One of those lines mends the printed check: ``source`` is filled on the
+As printed there, except for imports and for the lines that choose device and rendezvous; lines that are not in print
+are between ``# added`` and ``# as printed``. One of those lines mends the printed check: ``source`` is filled on the
 producer alone, so that the consumer compared a right result, 84, with twice its own zeros. The layouts are for 64
 lanes: AMD GPUs, or the emulated device where there is no GPU. 06_message_passing is the same pattern with options, for
 any GPU, with data that shows a misplaced element. Exit status 1 if the data is wrong.

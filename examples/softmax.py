@@ -1,10 +1,11 @@
-"""A plain Triton program on the emulated device: row-wise softmax, nothing of Iris in it.
+"""A plain Triton program on the emulated device: row-wise softmax, without Iris.
 
     python examples/softmax.py                  # gfx942
     python examples/softmax.py --arch gfx950
 
-The kernel is Triton's own kind of kernel, on CPU tensors. Only the two lines marked below are not what one would write
-for a GPU. Prints what was executed; exit status 1 if the result differs from torch's.
+The kernel is an ordinary Triton kernel, on CPU tensors. The two lines marked below activate the emulated device;
+gpu_softmax.py is the same for a GPU, and iris-harness emulate runs it as it is. Prints counts of executed instructions;
+exits with status 1 if the result differs from torch's.
 """
 
 import argparse

@@ -1,21 +1,20 @@
-"""The file that holds one case: what a run writes of a case that did not pass, and what ``iris-harness replay`` reads.
+"""The case file: a run writes one for each case that did not pass, and ``iris-harness replay`` reads it.
 
     {"id": ..., "requirement": ..., "group": ..., "nodeid": ..., "case": {"type": ..., "fields": {}}, "request": {...}}
 
-``request`` holds the options of the run, so that the file suffices to repeat the case. A file may come from anybody:
-nothing in it is used before it was checked.
+``case`` may also have ``data``: the other arguments that the test passes to the rank function. A replay takes them from
+the test again; the ``data`` in the file only identifies the call within the test.
+
+``request`` holds the options of the run, so that the file suffices to repeat the case. The file is untrusted: every
+field is checked before it is used.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
-import shlex
 import stat
-import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,13 +23,12 @@ from harness.errors import UsageError
 from harness.evidence import case_id
 
 MOST_BYTES = 1 << 20
-"""No case comes near: the largest that the suite draws takes a few kilobytes."""
+"""Far more than any case needs: the largest that the suite draws takes a few kilobytes."""
 
 MOST_NESTING = 16
 LEAST_DEADLINE = 1.0
-"""Seconds. With less, a case could count as hung because the machine is slow: a file must not decide that."""
+"""Seconds. With a shorter deadline a case could count as hung on a slow machine; a case file must not cause that."""
 
-DEFAULT_IMPLEMENTATION = "iris_under_test"
 ID = re.compile(r"[0-9a-f]{16}")
 FOLDER = "cases"
 """Next to the evidence, the folder of the cases that did not pass: one file per case, ``ID.json``."""
@@ -39,10 +37,13 @@ _NODE = re.compile(r"(?P<file>[A-Za-z_][\w./-]*\.py)::(?P<test>[A-Za-z_]\w*)(?:\
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The one JSON object in ``path``. UsageError, in one line, for everything else: not a regular file, too large, too
-    deeply nested, NaN and the like."""
+    """Return the JSON object in ``path``.
+
+    Raises UsageError, in one line, for anything else: not a regular file, too large, too deeply nested, NaN and the
+    like.
+    """
     try:
-        # Not blocking, since opening a named pipe would wait for its writer.
+        # Non-blocking: opening a named pipe would wait for its writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{path} is not a regular file: name a file that holds the record of one case")
@@ -64,24 +65,31 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def case_in(plain: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The case of a record: ``{"type": TEXT, "fields": {NAME: VALUE}}``, where a value is a scalar or a list of such.
-    UsageError when that is not what it holds."""
+    """Return the case of a record: ``{"type": TEXT, "fields": {NAME: VALUE}}``, optionally with
+    ``"data": {NAME: VALUE}``. A value is a scalar or a (nested) list of scalars. Raises UsageError for anything
+    else."""
     case = plain.get("case")
-    if not isinstance(case, dict) or set(case) != {"type", "fields"}:
+    if not isinstance(case, dict) or set(case) - {"data"} != {"type", "fields"}:
         raise UsageError(f"{path} holds no case record: 'case' must be an object with 'type' and 'fields'")
     if not isinstance(case["type"], str) or not isinstance(case["fields"], dict):
         raise UsageError(f"{path} holds no case record: the case's 'type' must be text and its 'fields' an object")
-    for value in case["fields"].values():
+    data = case.get("data", {})
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} holds no case record: the case's 'data' must be an object")
+    for value in (*case["fields"].values(), *data.values()):
         if any(isinstance(part, dict) for part, _ in _values(value)):
-            raise UsageError(f"{path} holds no case record: a field of a case is never an object")
+            raise UsageError(
+                f"{path} holds no case record: a field of a case must be a scalar or a list, not an object"
+            )
     return case
 
 
 def checked(plain: Mapping[str, Any], path: Path, suite: Path) -> dict[str, Any]:
-    """A record that may be run: ``nodeid`` is a test of ``suite`` (the folder ``conformance``), ``case`` a case, and
-    ``id`` that of the case. A record without ``requirement`` and ``group`` was written by hand: its id is computed.
+    """Return the record ``plain`` after checking that it may be run: ``nodeid`` is a test of ``suite`` (the folder
+    ``conformance``), ``case`` is a case, and ``id`` is the id of that case.
 
-    UsageError that says what does not fit.
+    A record without ``requirement`` and ``group`` was written by hand: its id is computed. Raises UsageError that names
+    the first field that is wrong.
     """
     case = case_in(plain, path)
     texts = {name: plain.get(name) for name in ("nodeid", "requirement", "group", "id")}
@@ -90,7 +98,7 @@ def checked(plain: Mapping[str, Any], path: Path, suite: Path) -> dict[str, Any]
             raise UsageError(f"{path} holds no case record: {name!r} must be printable text, not {text!r:.100}")
     nodeid, requirement, group, identity = texts.values()
     if nodeid is None:
-        raise UsageError(f"{path} holds no case record: it needs 'nodeid' and 'case', as a line of evidence.jsonl has")
+        raise UsageError(f"{path} holds no case record: it needs 'nodeid' and 'case', like a line of evidence.jsonl")
     _check_node(nodeid, path, suite)
     if identity is not None and not ID.fullmatch(identity):
         raise UsageError(f"{path}: id {identity!r:.100} is not 16 lower-case hexadecimal digits")
@@ -102,40 +110,18 @@ def checked(plain: Mapping[str, Any], path: Path, suite: Path) -> dict[str, Any]
     return {**plain, "id": identity or computed}
 
 
-def repeat_command(file: Path, implementation: str) -> str:
-    """The shell command that runs the case in ``file`` again, from any folder and with this interpreter.
-
-    It names the folders in which the harness and the implementation lie where those are not installed, and an
-    implementation that is not the bundled one: a file alone may not choose the code that is run.
-    """
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    places = dict.fromkeys(filter(None, (folder_of("harness"), folder_of(implementation))))
-    further = [place for place in places if place not in installed]
-    start = ["env", f"PYTHONPATH={os.pathsep.join(further)}"] if further else []
-    apart = ["-P"] if sys.version_info >= (3, 11) else []  # a package of that name in the current folder is not meant
-    named = ["--implementation", implementation] if implementation != DEFAULT_IMPLEMENTATION else []
-    return shlex.join([*start, sys.executable, *apart, "-m", "harness", "replay", os.path.abspath(file), *named])
-
-
-def folder_of(package: str) -> str | None:
-    """The folder on ``sys.path`` that holds the package, None if none does; the package is not imported."""
-    spec = importlib.util.find_spec(package)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return str(Path(places[0]).resolve().parent) if places else None
-
-
 def _check_node(nodeid: str, path: Path, suite: Path) -> None:
-    found = _NODE.fullmatch(nodeid)
-    parts = Path(found["file"]).parts if found else ()
-    if not found or parts[0] != suite.name or ".." in parts:
-        raise UsageError(f"{path}: {nodeid!r:.200} is not a test of the suite: it must be {suite.name}/...py::test")
-    file = (suite.parent / found["file"]).resolve()
+    match = _NODE.fullmatch(nodeid)
+    parts = Path(match["file"]).parts if match else ()
+    if not match or parts[0] != suite.name or ".." in parts:
+        raise UsageError(f"{path}: {nodeid!r:.200} is not a test of the suite: such as {suite.name}/FILE.py::TEST")
+    file = (suite.parent / match["file"]).resolve()
     if not file.is_relative_to(suite.resolve()) or not file.is_file() or not file.name.startswith("test_"):
-        raise UsageError(f"{path}: {found['file']!r} is not a test file of the suite at {suite}")
+        raise UsageError(f"{path}: {match['file']!r} is not a test file of the suite at {suite}")
 
 
 def _values(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """``value`` and everything inside it, each with its depth; without recursion."""
+    """Yield ``value`` and everything inside it, each with its depth; without recursion."""
     left = [(value, depth)]
     while left:
         value, depth = left.pop()

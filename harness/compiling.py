@@ -1,8 +1,8 @@
-"""Time that a process spends on compilation, shared with the process that bounds its calls.
+"""Compilation time of the ranks, which the controller does not count against the deadline of a call.
 
 A rank reports into a memory file that its controller made with ``memory_file``: ``report_to`` once, then ``with
-compiling()`` around every compilation and every wait for one. The controller reads it with ``Meter``. A launch costs
-nothing: only code that is about to compile comes here.
+compiling()`` around every compilation and every wait for one. The controller reads it with ``Meter``. Launches of
+compiled kernels do not run any of this.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def report_to(descriptor: int) -> None:
 class Meter:
     """The controller's view of the compilation of several processes during one call.
 
-    ``descriptors``: their memory files; ``most``: seconds of compilation that a call may have; ``seconds``: how long at
-    least one of them compiled since ``reset``, up to ``most``, as ``lap`` found it.
+    ``descriptors``: their memory files. ``limit``: seconds of compilation that a call may have. ``seconds``: how long
+    at least one of them compiled between ``reset`` and the last ``lap``, up to ``limit``.
     """
 
-    def __init__(self, descriptors: Sequence[int], most: float) -> None:
+    def __init__(self, descriptors: Sequence[int], limit: float) -> None:
         self._memory = [mmap.mmap(descriptor, _SIZE) for descriptor in descriptors]
         self._words = [memoryview(memory).cast("q") for memory in self._memory]
-        self._most = most
+        self._limit = limit
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +70,8 @@ class Meter:
         self._at, self._spent = self._read()
 
     def lap(self) -> float:
-        """Seconds since the last lap in which at least one process compiled, at most what is left of ``most``.
+        """Return the seconds since the last lap in which at least one process compiled, within what is left of
+        ``limit``.
 
         Compilations of several processes within one lap count one after the other, up to the lap's length: ranks that
         wait for each other take turns.
@@ -79,28 +80,28 @@ class Meter:
         compiled = sum(max(0, after - before) for before, after in zip(self._spent, spent, strict=True))
         seconds = min(compiled, at - self._at) / 1e9
         self._at, self._spent = at, spent
-        seconds = min(seconds, self._most - self.seconds)
+        seconds = min(seconds, self._limit - self.seconds)
         self.seconds += seconds
         return seconds
 
     def check(self) -> None:
-        """Raise HarnessError where processes still compile after ``most`` seconds of compilation."""
+        """Raise HarnessError if a process still compiles after ``limit`` seconds of compilation."""
         busy = [place for place, word in enumerate(self._words) if word[0] < 0]
-        if busy and self.seconds >= self._most:
+        if busy and self.seconds >= self._limit:
             raise HarnessError(
-                f"ranks {busy} still compile, or wait for a compilation, after {self._most:g} s of it in one call: the"
-                " compiler or the process that compiles hangs"
+                f"ranks {busy} still compile, or wait for a compilation, after {self._limit:g} s of it in one call: the"
+                " compiler, or the process that runs it, hangs"
             )
 
     def close(self) -> None:
-        """Let go of the memory, each part of which keeps a descriptor of its own open. Idempotent."""
+        """Unmap the memory files and close their descriptors. Idempotent."""
         for word, memory in zip(self._words, self._memory, strict=True):
             word.release()
             memory.close()
         self._words, self._memory = [], []
 
     def _read(self) -> tuple[int, list[int]]:
-        """Now, and the nanoseconds of compilation of each process so far."""
+        """Return the current time, and each process's compilation time so far, both in nanoseconds."""
         now = time.monotonic_ns()
         values = [word[0] for word in self._words]
         return now, [value if value >= 0 else now + value for value in values]

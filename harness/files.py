@@ -1,4 +1,4 @@
-"""Writing a file so that a reader sees either the old content or the new one, never half of it."""
+"""Atomic replacement of files: a reader sees either the old content or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.errors import UsageError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` (UTF-8) in one step: a temporary file in the same folder is written, then renamed.
+    """Replace ``path`` by ``text`` (UTF-8) in one step: write a temporary file in the same folder, then rename it.
 
-    The file at ``path`` stays as it was when writing fails. Raises UsageError when ``path`` is a symbolic link or not a
-    regular file, which is not followed, and OSError as the file system does.
+    If writing fails, the file at ``path`` is unchanged. Raises UsageError if ``path`` is a symbolic link (it is not
+    followed) or not a regular file, and OSError for errors of the file system.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         kind = "a symbolic link" if path.is_symlink() else "not a regular file"
@@ -34,7 +34,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """This process's umask, read without a moment in which another thread would see a different one."""
+    """Return this process's umask. ``os.umask`` would have to change it for a moment, which other threads would see."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith("Umask:"):

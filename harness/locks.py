@@ -5,8 +5,8 @@
 
 A lock is an open file description lock (Linux, ``F_OFD_SETLK``) on a file of mode 0600 in a folder that only this user
 may write. The kernel drops the lock when the last process that has the description open ends, so a holder that was
-killed blocks no other process. The file holds the holder's pid and host name, for messages only. Whoever frees a lock
-removes its file; a killed holder leaves the file, and the next process takes it over.
+killed blocks no other process. The file holds the holder's pid and host name, for messages only. A process that
+releases a lock removes its file; a killed holder leaves the file, and the next process takes it over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.errors import HarnessError, UsageError
 
 logger = logging.getLogger("harness.locks")
 
-SAY_AFTER = 3.0
+WARN_AFTER = 3.0
 """Seconds of waiting after which a warning names the holder."""
 
 _POLL = 0.01
@@ -42,9 +42,9 @@ _FLOCK = "hhqqi"  # struct flock: type, whence, start, length, pid
 def held(path: Path, limit: float, purpose: str) -> Iterator[None]:
     """Hold the lock ``path`` for the body of a ``with`` statement.
 
-    Waits at most ``limit`` seconds for another holder, and logs a warning after SAY_AFTER seconds. ``purpose`` is what
-    the lock protects, for messages. Raises HarnessError, with the lock and its holder, when the wait is over, or when
-    the file cannot be used.
+    Waits at most ``limit`` seconds for another holder, and logs a warning after WARN_AFTER seconds. ``purpose`` names
+    what the lock protects, for messages. Raises HarnessError, which names the lock and its holder, when the limit has
+    passed, or when the file cannot be used.
     """
     lock = FileLock(path)
     start = time.monotonic()
@@ -56,7 +56,7 @@ def held(path: Path, limit: float, purpose: str) -> Iterator[None]:
                 f"{purpose}: the lock {path} was not free within {limit:g} s; {describe_holder(path)} holds it: let"
                 " that process end, or end it, then run again"
             )
-        if waited >= SAY_AFTER and not warned:
+        if waited >= WARN_AFTER and not warned:
             warned = True
             logger.warning("waiting up to %g s for %s: %s holds %s", limit, purpose, describe_holder(path), path)
         time.sleep(_POLL)
@@ -69,22 +69,22 @@ def held(path: Path, limit: float, purpose: str) -> Iterator[None]:
 def private_folder(path: Path) -> Path:
     """Return ``path``, a folder that only this user may write; create it with mode 0700 if it is missing.
 
-    Raises UsageError for one that belongs to another user, that others may write, or that is a link; HarnessError
-    where it cannot be created.
+    Raises UsageError if it belongs to another user, if other users may write to it, or if it is a link; HarnessError
+    if it cannot be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise HarnessError(f"the folder {path} for locks cannot be created: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         wrong = "is not a folder"
-    elif found.st_uid != os.getuid():
-        wrong = f"belongs to user {user_name(found.st_uid)}"
-    elif found.st_mode & 0o022:
-        wrong = f"has mode {stat.S_IMODE(found.st_mode):04o}, so other users can write to it"
+    elif status.st_uid != os.getuid():
+        wrong = f"belongs to user {user_name(status.st_uid)}"
+    elif status.st_mode & 0o022:
+        wrong = f"has mode {stat.S_IMODE(status.st_mode):04o}, so other users can write to it"
     else:
         return path
     raise UsageError(
@@ -94,8 +94,8 @@ def private_folder(path: Path) -> Path:
 
 
 def in_cache(cache: Path, name: str) -> Path:
-    """Path of the lock ``name`` for a cache folder, which several users may share: each has a lock folder of their own
-    in it. Raises as ``private_folder``."""
+    """Return the path of the lock ``name`` for a cache folder, which several users may share: each user has its own
+    lock folder in it. Raises as ``private_folder``."""
     return private_folder(cache / f"iris-harness-locks-{os.getuid()}") / name
 
 
@@ -105,12 +105,12 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.descriptor = -1
-        """The open file that carries the lock; every process that inherits it holds the lock too."""
+        """The open file that holds the lock; every process that inherits it holds the lock too."""
 
     def take(self) -> bool:
-        """Take the lock if it is free; returns whether it was. Never waits.
+        """Take the lock if it is free, and return whether it was. Never waits.
 
-        Raises HarnessError where the file cannot be used.
+        Raises HarnessError if the file cannot be used.
         """
         assert self.descriptor < 0  # sanity check: not held yet
         try:
@@ -135,7 +135,7 @@ class FileLock:
         """Free the lock, for processes that inherited the descriptor too. Idempotent."""
         if self.descriptor >= 0:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path)  # before it is free: nobody else can have taken it
+                os.unlink(self.path)  # while the lock is held, so no other process can have taken it
             fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
             self._close()
 
@@ -143,7 +143,7 @@ class FileLock:
         """End this process's hold; processes that inherited the descriptor keep the lock. Idempotent."""
         if self.descriptor >= 0:
             self._close()
-            with contextlib.suppress(HarnessError):  # only a tidy-up: the lock itself is given back already
+            with contextlib.suppress(HarnessError):  # only removes the file: this process has given up the lock already
                 if self.take():
                     self.release()
 
@@ -153,17 +153,18 @@ class FileLock:
 
 
 def holder(path: Path) -> int | None:
-    """The pid of the process that took the lock (0: it cannot be read); None while the lock is free."""
-    found = _holder(path)
-    return found and found[0]
+    """Return the pid of the process that took the lock (0: it cannot be read); None while the lock is free."""
+    owner = _holder(path)
+    return owner and owner[0]
 
 
 def describe_holder(path: Path) -> str:
-    """The holder in words: ``pid 71 (python -m pytest conformance)``, ``pid 71 (stopped: ...)``, ``no process``."""
-    found = _holder(path)
-    if found is None:
+    """Return the holder in words: ``pid 71 (python -m pytest conformance)``, ``pid 71 (stopped: ...)``, ``no
+    process``."""
+    owner = _holder(path)
+    if owner is None:
         return "no process (it was freed just now)"
-    pid, host = found
+    pid, host = owner
     if pid == 0:
         return "a process that has not written its pid"
     if host != socket.gethostname():
@@ -181,7 +182,7 @@ def describe_holder(path: Path) -> str:
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or the number where it has none."""
+    """Return the name of a user, or its number if it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -189,7 +190,7 @@ def user_name(uid: int) -> str:
 
 
 def _holder(path: Path) -> tuple[int, str] | None:
-    """Pid and host name; pid 0 where the holder has not written them yet."""
+    """Return the holder's pid and host name, pid 0 if it has not written them yet; None while the lock is free."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -219,7 +220,7 @@ def _flock(kind: int) -> bytes:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the file is still the one at ``path``: its last holder may have removed it."""
+    """Return whether ``descriptor`` is still the file at ``path``: its last holder may have removed that one."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

@@ -1,19 +1,19 @@
-"""What the machine does to a run: found before it where possible, and kept apart from verdicts about the library.
+"""Failures of the machine: found before a run where possible, and kept apart from verdicts about the library.
 
-The rule by which an exception or the end of a process counts as the machine's, and a case as ``unknown``:
+An exception or the end of a process counts as a failure of the machine, and its case as ``unknown``, by this rule:
 
 - An ``OSError`` whose errno names a shortage of the whole machine or a limit of the user (``SHORTAGES``: ENOSPC,
-  EDQUOT, EMFILE, ENFILE, ENOMEM, EFBIG), whoever raised it: ``unknown`` is red as well.
+  EDQUOT, EMFILE, ENFILE, ENOMEM, EFBIG), even if the library raised it: an ``unknown`` case makes a run red as well.
 - EAGAIN, and Python's "can't start new thread", only where a process or a thread was being created.
 - An ``OSError`` that refuses access (EACCES, EPERM, EROFS, ENOTDIR, ELOOP, EIO) only where its file name lies in
   Triton's cache, above it, in HOME or in TMPDIR; ENOENT only in Triton's cache. Any other refusal, such as that of a
   mapping call, is the library's own error.
-- A ``MemoryError`` without text, as the interpreter raises it, NumPy's, and torch's words for a failed allocation or
+- A ``MemoryError`` without text, as the interpreter raises it, NumPy's, and torch's messages for a failed allocation or
   mapping. ``raise MemoryError("the heap is full")`` has text: it is the library's own.
-- The end of a process by a signal that is sent from outside (``SIGNALS``; SIGKILL is also what the kernel sends where
-  memory runs out). SIGSEGV, SIGABRT, SIGFPE and SIGILL are crashes of what runs there, and so is SIGBUS unless /dev/shm
-  is full. If one rank crashed by itself and others were killed, it is a crash.
-- What is raised ``from`` one of these.
+- The end of a process by a signal that is sent from outside (``SIGNALS``; the kernel also sends SIGKILL when memory
+  runs out). SIGSEGV, SIGABRT, SIGFPE and SIGILL are crashes of the code in that process, and so is SIGBUS unless
+  /dev/shm is full. If one rank crashed by itself and others were killed, it is a crash.
+- Any exception that is raised ``from`` one of these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from harness.errors import MachineError, UsageError
+from harness.errors import CompilerAborted, KernelFault, MachineError, UsageError
 from harness.text import message_of
 
 SHORTAGES = {
@@ -46,9 +46,6 @@ _TORCH = re.compile(
 _STARTERS = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "threading.py", "compile_once.py")
 """Files of Python and of the harness whose calls create processes and threads."""
 
-_COMPILER_ABORTED = "harness.ranks.compile_once.CompilerAborted"
-"""By its qualified name, which no class of a library has by chance; to import it would take Triton."""
-
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGXCPU", "SIGXFSZ", "SIGALRM", "SIGPWR")
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -61,26 +58,27 @@ _LEAST_SHARED = 16 << 20
 
 
 def explained(error: Exception) -> Exception:
-    """The exception itself, or a MachineError in its place where the machine is to blame: see the module."""
-    found: BaseException | None = error
-    while found is not None:
-        if (text := _cause(found)) is not None:
+    """Return ``error``, or a MachineError in its place if the machine failed, by the rule of this module."""
+    exception: BaseException | None = error
+    while exception is not None:
+        if (text := _cause(exception)) is not None:
             explanation = MachineError(text)
             explanation.__cause__ = error
             return explanation
-        found = found.__cause__
+        exception = exception.__cause__
     return error
 
 
 def killed(exits: Mapping[int, str], full: str | None = None) -> str | None:
-    """What ended processes from outside, from texts such as "signal 9 (SIGKILL)"; None if one ended by itself.
+    """Describe what ended processes from outside; None if one of them ended by itself.
 
-    ``full`` is what ``full_memory`` returned before what they used was removed.
+    ``exits``: rank -> text such as "signal 9 (SIGKILL)". ``full``: the result of ``full_memory`` before the memory of
+    these processes was freed.
     """
     names = set()
     for how in exits.values():
-        found = re.search(r"\((SIG\w+)\)", how)
-        name = found[1] if found else ""
+        match = re.search(r"\((SIG\w+)\)", how)
+        name = match[1] if match else ""
         if name not in SIGNALS and not (name == "SIGBUS" and full):
             return None
         names.add(name)
@@ -97,15 +95,16 @@ def killed(exits: Mapping[int, str], full: str | None = None) -> str | None:
 
 
 def full_memory() -> str | None:
-    """ "/dev/shm is full (SIZE bytes free)", or None while it has room."""
+    """Return "/dev/shm is full (SIZE bytes free)", or None while it has room."""
     free = _free(SHARED_MEMORY)
     return None if free is None or free >= _FULL else f"{SHARED_MEMORY} is full ({free} bytes free)"
 
 
 def check(ranks: int, folders: Iterable[Path] = ()) -> None:
-    """UsageError, in one line, for what would end a run on ``ranks`` emulated ranks or GPUs halfway.
+    """Check that the machine can finish a run on ``ranks`` emulated ranks or GPUs; raises UsageError, in one line.
 
-    Looks at Triton's cache, which it creates, at free space there, in ``folders``, TMPDIR and /dev/shm, and at limits.
+    Checks the user's limits, Triton's cache (which it creates), and free space there, in ``folders``, in TMPDIR and in
+    /dev/shm.
     """
     for limit, option, needed, unit in (
         (resource.RLIMIT_NOFILE, "-n", 128 + 12 * ranks, "open files"),
@@ -147,7 +146,7 @@ def check(ranks: int, folders: Iterable[Path] = ()) -> None:
 
 
 def triton_cache() -> Path:
-    """Where Triton keeps compiled kernels."""
+    """Return the folder in which Triton keeps compiled kernels."""
     if chosen := os.environ.get("TRITON_CACHE_DIR"):
         return Path(chosen)
     return Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~")) / ".triton" / "cache"
@@ -157,23 +156,21 @@ def triton_cache() -> Path:
 
 
 def _cause(error: BaseException) -> str | None:
-    """What the machine did and what to do, where this exception itself says it."""
+    """Return the failure of the machine that ``error`` itself (not its cause) shows, with its remedy; None without."""
     kind = f"{type(error).__name__}: {message_of(error)}"
     if isinstance(error, OSError):
         remedy = _of_errno(error)
         return None if remedy is None else f"{kind}; {remedy}"
     if isinstance(error, MemoryError) and (not error.args or type(error).__name__ == "_ArrayMemoryError"):
         return f"{type(error).__name__}: memory ran out; {SHORTAGES[errno.ENOMEM]}"
-    if isinstance(error, RuntimeError):
+    if isinstance(error, RuntimeError) and not isinstance(error, KernelFault):
         if "can't start new thread" in message_of(error) and _raised_in(error).endswith(_STARTERS):
             return f"{kind}; raise the limit with ulimit -u, or use fewer --ranks"
         if _TORCH.search(message_of(error)):
             return f"{kind}; {SHORTAGES[errno.ENOMEM]}, and look at the free space of {SHARED_MEMORY}"
         if _raised_in(error).endswith(os.path.join("triton", "runtime", "cache.py")):
             return f"{kind}; set TRITON_CACHE_DIR to a folder that you may write to"
-    if f"{type(error).__module__}.{type(error).__qualname__}" == _COMPILER_ABORTED and (
-        text := killed({0: str(getattr(error, "how", ""))})
-    ):
+    if isinstance(error, CompilerAborted) and (text := killed({0: error.how})):
         return f"the compiler's process was {text}"
     return None
 
@@ -192,12 +189,12 @@ def _of_errno(error: OSError) -> str | None:
     missing = error.errno == errno.ENOENT and any(Path(name).is_relative_to(cache) for name in names)
     refused = error.errno in _REFUSALS and any(_is_ours(Path(name), cache) for name in names)
     if missing or refused:
-        return "give this user a HOME, a TMPDIR and a TRITON_CACHE_DIR that it may write to and that nobody empties"
+        return "give this user a HOME, a TMPDIR and a TRITON_CACHE_DIR that it may write to and that no process empties"
     return None
 
 
 def _is_ours(path: Path, cache: Path) -> bool:
-    """Whether the run itself needs to write there: Triton's cache or a folder above it, HOME, TMPDIR."""
+    """Return whether the run itself writes to ``path``: Triton's cache or a folder above it, HOME, TMPDIR."""
     homes = [Path(os.path.expanduser("~")), Path(_temporary())]
     inside = any(path.is_relative_to(folder) for folder in (cache, *homes) if folder != Path("/"))
     return inside or cache.is_relative_to(path)
@@ -208,7 +205,7 @@ def _is_path(name: object) -> bool:
 
 
 def _raised_in(error: BaseException) -> str:
-    """The file of the innermost Python frame; "" for an exception that came from another process."""
+    """Return the file of the innermost Python frame; "" for an exception that came from another process."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].filename if frames else ""
 
@@ -218,9 +215,9 @@ def _temporary() -> str:
 
 
 def _free(folder: Path) -> int | None:
-    """Bytes that this user may still write there; None where there is no such folder."""
+    """Return the bytes that this user may still write to ``folder``; None if it does not exist."""
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return status.f_bavail * status.f_frsize

@@ -1,4 +1,4 @@
-"""Where runs are: which were the newest, and which process writes into a folder."""
+"""The folders of runs: which are the newest, and which process writes to a folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT = 50
 def note(evidence: Path) -> None:
     """Make the run that writes ``evidence`` the newest one: for ``recent``, and as ``latest`` in a folder ``out``.
 
-    Convenience only: what cannot be written here (a home folder that is read-only) changes no run.
+    A convenience: a failure to write here (a read-only home folder) is ignored.
     """
     evidence = evidence.absolute()
     with contextlib.suppress(OSError, UsageError):
@@ -34,35 +34,36 @@ def note(evidence: Path) -> None:
             new.symlink_to(folder.name, target_is_directory=True)
             try:
                 new.replace(folder.parent / "latest")
-            except OSError:  # somebody keeps a folder of that name
+            except OSError:  # a folder of that name exists
                 new.unlink()
 
 
 def recent() -> list[Path]:
-    """The evidence files of runs that can still be read, newest first: those that ``note`` knows, and ``out/*/`` here.
+    """Return the evidence files that can still be read: those that ``note`` recorded, and those in ``out/*/`` here.
 
-    Newest is what was written last.
+    The file that was written last comes first.
     """
-    found = {Path(line) for line in _lines(_register())} | {
+    paths = {Path(line) for line in _lines(_register())} | {
         path.absolute() for path in Path("out").glob(f"*/{EVIDENCE}")
     }
     times: dict[Path, float] = {}
-    for path in found:
+    for path in paths:
         with contextlib.suppress(OSError):
             times[path.resolve(strict=True)] = path.stat().st_mtime
     return sorted(times, key=lambda path: times[path], reverse=True)
 
 
 def is_own(evidence: Path) -> bool:
-    """Whether ``note`` knows this evidence: the user ran it here. What merely lies in ``out/`` may come from others."""
+    """Return whether ``note`` recorded this file, so the user's own run wrote it; other files in ``out/`` may come from
+    elsewhere."""
     return str(evidence.resolve()) in {os.path.realpath(line) for line in _lines(_register())}
 
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """While inside, no other run writes into ``folder``. UsageError with the other's process id when one does.
+    """Keep other runs from writing to ``folder`` during the body; UsageError with the pid of a run that does already.
 
-    The claim is a lock of the kernel on a file in the folder, which ends with this process however it ends.
+    The claim is a file lock in the folder. The kernel drops it when this process ends, in whatever way.
     """
     path = folder / LOCK
     try:
@@ -89,7 +90,8 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def _register() -> Path:
-    """``$XDG_STATE_HOME/iris-harness/runs``: one evidence file per line, newest last."""
+    """Return the path of the register, ``$XDG_STATE_HOME/iris-harness/runs``: one evidence file per line, newest
+    last."""
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()
     return folder / "iris-harness" / "runs"

@@ -1,4 +1,4 @@
-"""Seeds: whole numbers from 0 that fit 63 bits, so that every reader of the evidence can hold them."""
+"""Seeds: whole numbers from 0 that fit 63 bits, so that every reader of the evidence can represent them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ RULE = "a whole number from 0 and below 2**63"
 
 
 def seed_of(text: str) -> int | None:
-    """The seed that ``text`` is in decimal digits; None where it is none."""
+    """Return the seed that ``text`` names in decimal digits; None if ``text`` is not a seed."""
     if not text.isascii() or not text.isdigit() or len(text) > len(str(SEEDS[-1])):
         return None
     return int(text) if int(text) in SEEDS else None

@@ -12,7 +12,7 @@ _NOTE_ROOM = 64
 
 
 def clipped(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return ``text`` with at most ``limit`` characters: its beginning and its end, and between them how much was cut.
+    """Return at most ``limit`` characters of ``text``: its beginning, a note with the number that was cut, and its end.
 
     A text that fits is returned as it is, so a text that was clipped before is not clipped again.
     """
@@ -31,9 +31,9 @@ def message_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
 
 
 def traceback_of(error: BaseException, trace: TracebackType | None, limit: int = TEXT_LIMIT) -> str:
-    """Return the clipped traceback of ``error`` from ``trace`` on, with the exceptions that it came from.
+    """Return the clipped traceback of ``error`` from ``trace`` on, with the exceptions that caused it.
 
-    Those are left out where the message is long: formatting a message of 200 MB takes seconds and gigabytes.
+    The causes are left out if the message is long: formatting a message of 200 MB takes seconds and gigabytes.
     """
     message = message_of(error, limit // 2)
     try:

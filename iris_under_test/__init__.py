@@ -7,22 +7,9 @@ collectives, ``ctx.ops`` matrix products fused with them. Importing this package
 
 from . import bench, ccl, experimental, gluon, ops, x
 from .bench import do_bench
-from .device.triton import (
-    DeviceContext,
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_xchg,
-    atomic_xor,
-    copy,
-    get,
-    load,
-    put,
-    store,
-)
+from .device.triton import DeviceContext
+from .device.triton import ops as _remote
+from .device.triton.ops import *  # noqa: F403 - the remote operations, by the list in that file
 from .device.triton.tile_collectives import AllReduceConfig
 from .device.triton.tiles import TensorView, Tile, TileView, make_tensor_view
 from .host import tensor_creation
@@ -46,33 +33,21 @@ __all__ = [
     "Tile",
     "TileView",
     "TraceEvent",
-    "atomic_add",
-    "atomic_and",
-    "atomic_cas",
-    "atomic_max",
-    "atomic_min",
-    "atomic_or",
-    "atomic_xchg",
-    "atomic_xor",
     "bench",
     "ccl",
-    "copy",
     "do_bench",
     "experimental",
-    "get",
     "get_device_id_for_rank",
     "gluon",
     "hip",
     "iris",
     "is_simulation_env",
-    "load",
     "logger",
     "make_tensor_view",
     "ops",
-    "put",
     "set_logger_level",
-    "store",
     "tensor_creation",
     "tensor_from_ptr",
     "x",
 ]
+__all__ += _remote.__all__

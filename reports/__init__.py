@@ -1,6 +1,7 @@
-"""Views of evidence: a table for the terminal, one HTML page, JUnit XML, public names by device. They show verdicts and
-derive none."""
+"""Views of evidence: a table for the terminal, one HTML page, JUnit XML, public names by device. They show the verdicts
+that the evidence holds and derive none of their own."""
 
+from reports.capabilities import Offered, offered, print_capabilities
 from reports.html import render_html, write_html
 from reports.junit import render_junit, write_junit
 from reports.names import Names, markdown, names_of, print_names
@@ -9,9 +10,12 @@ from reports.view import Report, view_of
 
 __all__ = [
     "Names",
+    "Offered",
     "Report",
     "markdown",
     "names_of",
+    "offered",
+    "print_capabilities",
     "print_names",
     "print_table",
     "render_html",

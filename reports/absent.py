@@ -1,7 +1,8 @@
-"""What a run does not have: requirements that its device cannot run, and those that make it a partial run."""
+"""Requirements without a verdict: those that the device cannot run, and those whose absence makes the run partial."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from harness.evidence import Evidence
@@ -10,7 +11,10 @@ from reports.text import plural
 
 @dataclass(frozen=True)
 class Absent:
-    """A requirement or case group that was not planned, the reason, and what the requirement demands."""
+    """A requirement or case group that was not planned, with the reason and the requirement's statement.
+
+    If the list also holds the requirement of which this one is a further form, the statement only names the form.
+    """
 
     id: str
     reason: str
@@ -19,29 +23,31 @@ class Absent:
 
 @dataclass(frozen=True)
 class Completeness:
-    """``missing`` makes a run partial; ``not_applicable`` does not.
+    """Completeness of a run: ``missing`` entries make it partial, ``not_applicable`` and ``unsupported`` do not.
 
-    ``requirements`` counts the requirements in ``missing``. ``sentence`` says what is missing, and is empty for a
-    complete run. ``label`` is ``complete``, ``partial``, or ``unknown`` where the plan was lost.
+    ``requirements`` counts the requirements in ``missing``. ``sentence`` counts what is missing, and is empty for a
+    complete run. ``label`` is ``complete``, ``partial``, or ``unknown`` if the plan was lost.
     """
 
     missing: tuple[Absent, ...]
     not_applicable: tuple[Absent, ...]
+    unsupported: tuple[Absent, ...]
     requirements: int
     sentence: str
     label: str
 
-    def reasons(self) -> dict[str, list[str]]:
-        """Reason -> the ids of the requirements that are not applicable here for it."""
-        found: dict[str, list[str]] = {}
-        for absent in self.not_applicable:
-            found.setdefault(absent.reason, []).append(absent.id)
-        return found
+
+def by_reason(entries: Sequence[Absent]) -> dict[str, list[str]]:
+    """Return a dictionary from each reason to the ids of the entries that have it."""
+    ids: dict[str, list[str]] = {}
+    for absent in entries:
+        ids.setdefault(absent.reason, []).append(absent.id)
+    return ids
 
 
 def completeness_of(evidence: Evidence) -> Completeness:
-    """What ``evidence`` says of itself: ``Evidence.missing`` and ``Evidence.not_applicable``."""
-    missing = tuple(_absent(evidence, *sentence.partition(": ")[::2]) for sentence in evidence.missing())
+    """Return the completeness of ``evidence``, from ``Evidence.missing`` and ``Evidence.not_applicable``."""
+    missing = _absent(evidence, [sentence.partition(": ")[::2] for sentence in evidence.missing()])
     requirements = sum(absent.id in evidence.statements for absent in missing)
     groups = sum(_owner(absent.id) in evidence.statements for absent in missing) - requirements
     other = len(missing) - requirements - groups
@@ -52,7 +58,8 @@ def completeness_of(evidence: Evidence) -> Completeness:
     verb = "was" if len(missing) == 1 else "were"
     return Completeness(
         missing=missing,
-        not_applicable=tuple(_absent(evidence, *item) for item in evidence.not_applicable.items()),
+        not_applicable=_absent(evidence, list(evidence.not_applicable.items())),
+        unsupported=_absent(evidence, list(evidence.unsupported.items())),
         requirements=requirements,
         sentence=f"Partial: {' and '.join(parts)} {verb} left out." if parts else "",
         label="unknown" if not evidence.statements else "partial" if missing else "complete",
@@ -60,10 +67,17 @@ def completeness_of(evidence: Evidence) -> Completeness:
 
 
 def _owner(name: str) -> str:
-    """The requirement of a case group, which has its parameters in brackets."""
+    """Return the requirement of a case group: its name without the parameters in brackets."""
     return name.partition("[")[0]
 
 
-def _absent(evidence: Evidence, name: str, reason: str) -> Absent:
+def _absent(evidence: Evidence, reasons: Sequence[tuple[str, str]]) -> tuple[Absent, ...]:
+    listed = {name for name, _ in reasons}
+    return tuple(Absent(name, reason, _demanded(evidence, name, listed)) for name, reason in reasons)
+
+
+def _demanded(evidence: Evidence, name: str, listed: Container[str]) -> str:
     known = evidence.statements.get(_owner(name))
-    return Absent(name, reason, known.statement if known else "")
+    if known is None:
+        return ""
+    return f"{known.form_of}, as {known.form}" if known.form and known.form_of in listed else known.statement

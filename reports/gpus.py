@@ -1,4 +1,4 @@
-"""What was measured of the GPUs, for the views: a row per GPU, and the marks beside verdicts."""
+"""GPU telemetry for the views: a row per GPU, and the marks shown next to verdicts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class GpuRow:
-    """One GPU over the whole run. ``gauges`` maps a name to least and greatest, ``sums`` a counter to its growth;
-    ``unavailable`` maps a field to the reason it has no value; ``facts`` are what the hardware record tells of it."""
+    """One GPU over the whole run.
+
+    ``gauges`` maps a name to the smallest and largest value, ``sums`` a counter to its growth, and ``unavailable`` a
+    field to the reason why it has no value. ``facts`` are the GPU's entries in the hardware record.
+    """
 
     gpu: str
     name: str
@@ -29,7 +32,8 @@ class GpuRow:
 
 @dataclass(frozen=True)
 class Mark:
-    """What stands beside the verdict of the cases that ran in one bracket: they cannot be told apart."""
+    """A mark next to the verdict of the cases of one bracket. One bracket of samples may span several cases; the mark
+    belongs to all of them."""
 
     text: str
     cases: tuple[str, ...]
@@ -38,7 +42,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Measured:
-    """``told`` of ``cases`` have samples around them; ``reasons`` counts why the others have none."""
+    """Telemetry of a run.
+
+    ``measured_cases`` of the ``cases`` have samples around them. ``reasons`` maps each reason why a case has none to
+    the number of those cases.
+    """
 
     source: str
     library: str
@@ -47,7 +55,7 @@ class Measured:
     rows: tuple[GpuRow, ...]
     marks: tuple[Mark, ...]
     cases: int
-    told: int
+    measured_cases: int
     reasons: Mapping[str, int]
 
     @property
@@ -65,7 +73,7 @@ class Measured:
         return "; ".join(
             [
                 f"{plural(len(self.rows), 'GPU')}: {about}",
-                f"{self.told:,} of {plural(self.cases, 'case')} measured",
+                f"{self.measured_cases:,} of {plural(self.cases, 'case')} measured",
                 *([f"{plural(fields, 'field')} unavailable"] if fields else []),
                 plural(len(self.marks), "mark") if self.marks else "no mark",
             ]
@@ -76,19 +84,19 @@ _TEMPERATURES = ("temperature_core", "temperature_hotspot", "temperature_memory"
 
 
 def measured_of(evidence: Evidence) -> Measured | None:
-    """None where no GPU was watched."""
+    """Return the telemetry of a run, or None if no GPU was watched."""
     if not evidence.hardware and not evidence.telemetry:
         return None
     hardware = evidence.hardware[0] if evidence.hardware else None
-    told: set[str] = set()
+    measured_cases: set[str] = set()
     reasons: Counter[str] = Counter()
     for record in evidence.telemetry:
         if any("bracket" in gpu for gpu in record.gpus):
-            told.update(record.cases)
+            measured_cases.update(record.cases)
         else:
             reasons[next((gpu["reason"] for gpu in record.gpus), "no GPU was watched")] += len(record.cases)
-    told &= {case.id for case in evidence.cases}
-    if rest := len(evidence.cases) - len(told) - sum(reasons.values()):
+    measured_cases &= {case.id for case in evidence.cases}
+    if rest := len(evidence.cases) - len(measured_cases) - sum(reasons.values()):
         reasons["no telemetry record"] = rest
     return Measured(
         source=hardware.source if hardware else evidence.telemetry[0].source,
@@ -98,22 +106,22 @@ def measured_of(evidence: Evidence) -> Measured | None:
         rows=_rows(evidence),
         marks=_marks(evidence),
         cases=len(evidence.cases),
-        told=len(told),
+        measured_cases=len(measured_cases),
         reasons={reason: count for reason, count in reasons.items() if count},
     )
 
 
 def marks_of(evidence: Evidence) -> dict[str, list[str]]:
-    """Case id -> its marks, of the cases that have some."""
-    found: dict[str, list[str]] = {}
+    """Return a dictionary from the id of each case with marks to its marks."""
+    marks: dict[str, list[str]] = {}
     for record in evidence.telemetry:
         for identity in record.cases if record.marks else ():
-            found.setdefault(identity, []).extend(record.marks)
-    return found
+            marks.setdefault(identity, []).extend(record.marks)
+    return marks
 
 
 def quantity(value: float, unit: str) -> str:
-    """``12.3 kJ``, ``4.0 GB``."""
+    """Return a value with its unit, as ``12.3 kJ`` or ``4.0 GB``."""
     for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
@@ -121,21 +129,21 @@ def quantity(value: float, unit: str) -> str:
 
 
 def span(ranges: Sequence[Range], unit: str) -> str:
-    """``71–690 W`` over all of ``ranges``."""
-    least, most = round(min(low for low, _ in ranges)), round(max(high for _, high in ranges))
-    return f"{least:,} {unit}" if least == most else f"{least:,}\N{EN DASH}{most:,} {unit}"
+    """Return the range that covers all of ``ranges``, as ``71–690 W``."""
+    low, high = round(min(low for low, _ in ranges)), round(max(high for _, high in ranges))
+    return f"{low:,} {unit}" if low == high else f"{low:,}\N{EN DASH}{high:,} {unit}"
 
 
 def _rows(evidence: Evidence) -> tuple[GpuRow, ...]:
-    facts = {gpu: told for record in evidence.hardware for gpu, told in record.gpus.items()}
+    facts = {gpu: entry for record in evidence.hardware for gpu, entry in record.gpus.items()}
     entries: dict[str, list[Mapping[str, Any]]] = {gpu: [] for gpu in facts}
     whole = [record for record in evidence.telemetry if not record.cases]
-    # Brackets of cases overlap, so energy and bytes are added up over whole watches only; a run that was killed has
-    # none, and its gauges are those of the cases.
+    # Brackets of cases overlap, so that energy and bytes are added up over whole watches only. A killed run has no
+    # whole watch; its gauges come from the cases.
     for record in whole or evidence.telemetry:
         for gpu in record.gpus:
             entries.setdefault(gpu["gpu"], []).append(gpu)
-    return tuple(_row(gpu, found, facts.get(gpu, {}), summed=bool(whole)) for gpu, found in entries.items())
+    return tuple(_row(gpu, samples, facts.get(gpu, {}), summed=bool(whole)) for gpu, samples in entries.items())
 
 
 def _row(gpu: str, entries: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], *, summed: bool) -> GpuRow:
@@ -150,12 +158,12 @@ def _row(gpu: str, entries: Iterable[Mapping[str, Any]], facts: Mapping[str, Any
         samples += entry["samples"]
         unavailable.update(entry["unavailable"])
         for name, (low, high) in entry["gauges"].items():
-            least, most = gauges.get(name, (low, high))
-            gauges[name] = min(least, low), max(most, high)
+            lowest, highest = gauges.get(name, (low, high))
+            gauges[name] = min(lowest, low), max(highest, high)
         sums.update(entry["deltas"] if summed else {})
     asic = facts.get("asic")
     name = facts.get("name") or (asic.get("market_name") if isinstance(asic, Mapping) else "") or "GPU"
-    # A counter that one watch could not tell has no total.
+    # A counter that was unavailable in one watch has no total.
     known = {field: total for field, total in sums.items() if field not in unavailable}
     shown = {key: _text(value) for key, value in facts.items() if key in _SHOWN and value not in ("", None)}
     return GpuRow(gpu, str(name), samples, gauges, known, unavailable, shown)
@@ -165,19 +173,19 @@ _SHOWN = ("vbios", "firmware", "partition", "memory_partition", "ecc", "power_li
 
 
 def _marks(evidence: Evidence) -> tuple[Mark, ...]:
-    """Those of the cases; else what happened outside of any, which only whole watches know."""
+    """Return the marks of cases. If there are none, return those of whole watches: events outside of any case."""
     groups = {case.id: case.group for case in evidence.cases}
-    found = [
+    marks = [
         Mark(text, tuple(record.cases), tuple(sorted({groups[case] for case in record.cases if case in groups})))
         for record in evidence.telemetry
         if record.cases
         for text in record.marks
     ]
-    return tuple(found or (Mark(text, (), ()) for record in evidence.telemetry for text in record.marks))
+    return tuple(marks or (Mark(text, (), ()) for record in evidence.telemetry for text in record.marks))
 
 
 def _text(value: Any) -> str:
-    """Facts in one line: ``major 26, minor 0``; reasons for what is missing are left to the evidence."""
+    """Return facts in one line, as ``major 26, minor 0``. Reasons for missing values are only in the evidence."""
     if isinstance(value, Mapping):
         inner = ((key, _text(each)) for key, each in value.items() if key != "unavailable")
         return ", ".join(f"{key} {text}" for key, text in inner if text)

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no external asset, everything escaped, bounded and printable."""
+"""The report as one HTML file: no script, no external asset; all text is escaped, bounded and printable."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness.evidence import Evidence, Verdict
 from harness.files import write_whole
 from reports import gpus, text
 from reports.names import names_of
+from reports.spec_links import published_documentation, section_link
 from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 
 SYMBOLS = {
@@ -21,29 +22,31 @@ SYMBOLS = {
     Verdict.FAIL: "\N{MULTIPLICATION X}",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
+    Verdict.UNSUPPORTED: "\N{EMPTY SET}",
 }
 _CHARACTERS = 20_000
 _FAILURES, _STACKS, _ENTRIES = 100, 32, 1000
-"""Most failing cases, stacks of each, and entries of a list on a page: beyond that, the evidence has the rest."""
+"""Limits of a page: failing cases, stacks per case, entries per list. The evidence has the rest."""
 
 
 def render_html(evidence: Evidence) -> str:
-    """The page as text."""
+    """Return the page as text."""
     return _template().render(
         report=view_of(evidence),
+        site=published_documentation(),
         names=names_of([evidence]),
         verdicts=list(Verdict),
         labels=LABELS,
         symbols=SYMBOLS,
         kinds=KINDS,
-        most_failures=_FAILURES,
-        most_stacks=_STACKS,
-        most_entries=_ENTRIES,
+        max_failures=_FAILURES,
+        max_stacks=_STACKS,
+        max_entries=_ENTRIES,
     )
 
 
 def write_html(evidence: Evidence, path: Path) -> None:
-    """Replace ``path`` in one step. Raises UsageError for a symbolic link, and OSError as the file system does."""
+    """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
     write_whole(path, render_html(evidence))
 
 
@@ -64,27 +67,27 @@ def _template() -> jinja2.Template:
         moment=text.moment,
         plural=text.plural,
         gauge=_gauge,
-        most=_most,
+        maximum=_maximum,
         sum_of=_sum_of,
+        section_link=section_link,
         registers_of=registers_of,
         spills_of=spills_of,
-        told=_told,
+        number=_number,
         lines=_lines,
         fields_of=text.fields_of,
-        replay_of=text.replay_of,
     )
     return environment.get_template("report.html.j2")
 
 
 def _finalize(value: Any) -> Any:
-    """Every value that the template shows comes through here: one printable line, of bounded length."""
+    """Turn a value of the template into one printable line of bounded length; Jinja calls this for each value."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return text.plain(text.cut(value, _CHARACTERS))
 
 
 def _lines(value: str) -> Markup:
-    """The same for text that has lines: messages, faults, stacks."""
+    """Return bounded, printable, escaped text that keeps its lines, for messages, faults and stacks."""
     return escape(text.plain(text.cut(value, _CHARACTERS), lines=True))
 
 
@@ -92,12 +95,12 @@ _NOTHING = "\N{EN DASH}"
 
 
 def _gauge(gauges: Mapping[str, gpus.Range], name: str, unit: str, *more: str) -> str:
-    """Least to greatest over these gauges; a dash where none has a value."""
-    found = [gauges[each] for each in (name, *more) if each in gauges]
-    return gpus.span(found, unit) if found else _NOTHING
+    """Return the range over these gauges, or a dash if none has a value."""
+    ranges = [gauges[each] for each in (name, *more) if each in gauges]
+    return gpus.span(ranges, unit) if ranges else _NOTHING
 
 
-def _most(gauges: Mapping[str, gpus.Range], name: str, unit: str) -> str:
+def _maximum(gauges: Mapping[str, gpus.Range], name: str, unit: str) -> str:
     return gpus.quantity(gauges[name][1], unit) if name in gauges else _NOTHING
 
 
@@ -105,5 +108,5 @@ def _sum_of(sums: Mapping[str, float], name: str, unit: str) -> str:
     return gpus.quantity(sums[name], unit) if name in sums else _NOTHING
 
 
-def _told(number: int | None) -> str:
+def _number(number: int | None) -> str:
     return _NOTHING if number is None else str(number)

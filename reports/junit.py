@@ -1,13 +1,15 @@
-"""JUnit XML for a CI, in the form that Jenkins publishes as junit-10.xsd: GitHub's and GitLab's readers take it too.
+"""JUnit XML for CI systems, valid against Jenkins's junit-10.xsd; GitHub's and GitLab's readers accept it too.
 
-One suite per requirement, one test case per planned group. The class name of a test case is its module with dots, the
-``file`` of a suite is the test file. Besides:
+There is one suite per requirement, with one test case per planned group; a group that the library does not support, or
+a whole requirement, is a *skipped* test case. The class name of a test case is its module
+with dots; the ``file`` of a suite is the test file. Further suites:
 
-``run``              no test cases; its properties say what ran where, the verdict, and ``complete``: true or false
-``completeness``     a *skipped* test case for each requirement or group that makes the run partial: no CI turns red,
-                     and a reader still sees it; ``certify`` has an exit status for it. A complete run has no such one.
+``run``              no test cases; its properties hold the run record, the verdict, and ``complete``: true or false
+``completeness``     a *skipped* test case for each requirement or group that makes the run partial. CI systems do not
+                     fail for it, but a reader sees it, and ``certify`` has an exit status for it. Only in partial runs.
 ``not applicable``   a skipped test case for each requirement that the device cannot run, with the reason
-``telemetry``        no test cases; its properties sum up what the GPUs measured
+``capabilities``     a failed test case for each capability that the library declares and does not have
+``telemetry``        no test cases; its properties summarize the telemetry of the GPUs
 ``evidence``         a test case with an error for each gap in the evidence
 
 No suite has a ``hostname``: a report names no machine.
@@ -37,9 +39,9 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\w.:+-]*")
 
 
 def render_junit(evidence: Evidence) -> str:
-    """The file as text. A group that did not run or could not be checked is an error: no CI takes that for green.
+    """Return the file as text. A group that did not run or could not be checked is an error, which fails a CI job.
 
-    What telemetry says of a group's cases stands in its ``system-out``; it changes no verdict.
+    The telemetry marks of a group's cases are in its ``system-out``; they change no verdict.
     """
     started = evidence.runs[0].started if evidence.runs else ""
     completeness = completeness_of(evidence)
@@ -56,6 +58,8 @@ def render_junit(evidence: Evidence) -> str:
         suites.append(_suite("not applicable", tests))
     if measured := measured_of(evidence):
         suites.append(_suite("telemetry", [], _telemetry(measured)))
+    if evidence.declaration:
+        suites.append(_suite("capabilities", [_declared(n, each) for n, each in enumerate(evidence.declaration, 1)]))
     if gaps := evidence.gaps():
         suites.append(_suite("evidence", [_gap(f"evidence gap {n}", "evidence", gap) for n, gap in enumerate(gaps, 1)]))
     root = Element("testsuites", name="iris-harness")
@@ -71,7 +75,7 @@ def render_junit(evidence: Evidence) -> str:
 
 
 def write_junit(evidence: Evidence, path: Path) -> None:
-    """Replace ``path`` in one step. Raises UsageError for a symbolic link, and OSError as the file system does."""
+    """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
     write_whole(path, render_junit(evidence))
 
 
@@ -86,14 +90,22 @@ def _requirement(
         seconds = sum(record.seconds or 0.0 for record in records)
         test = _test(group, _class_name(nodeids[group]) or result.id, seconds)
         message = records[-1].message if records else "did not run"
-        if verdict is not Verdict.PASS:
-            _add_problem(test, verdict, failing.get(group), message)
+        if verdict is Verdict.UNSUPPORTED:
+            why = evidence.unsupported.get(group, "unsupported")
+            ElementTree.SubElement(test, "skipped", type="unsupported", message=why)
+        elif verdict is not Verdict.PASS:
+            _add_problem(test, verdict, failing.get(group), message, evidence)
         if group in marks:
             ElementTree.SubElement(test, "system-out").text = "\n".join(f"telemetry: {mark}" for mark in marks[group])
         tests.append(test)
+    if reason := evidence.unsupported.get(result.id):
+        tests.append(_skipped(Absent(result.id, reason, ""), "unsupported"))
     for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
         tests.append(_gap(f"{result.id} gap {number}", result.id, gap))
-    properties = [("statement", result.statement), ("source", result.source), ("verdict", result.verdict.value)]
+    demanded = [("statement", result.statement)]
+    if result.form_of and result.form and result.form_of in evidence.statements:  # form_of has the statement
+        demanded = [("form_of", result.form_of), ("form", result.form)]
+    properties = [*demanded, ("source", result.source), ("verdict", result.verdict.value)]
     suite = _suite(result.id, tests, properties)
     files = {_file(nodeid) for nodeid in nodeids.values()}
     if len(files) == 1 and (file := files.pop()):
@@ -122,8 +134,14 @@ def _test(name: str, class_name: str, seconds: float = 0.0) -> Element:
 
 def _skipped(absent: Absent, kind: str) -> Element:
     test = _test(absent.id, kind.replace(" ", "_"))
-    told = ElementTree.SubElement(test, "skipped", type=kind, message=absent.reason or kind)
-    told.text = absent.statement
+    skipped = ElementTree.SubElement(test, "skipped", type=kind, message=absent.reason or kind)
+    skipped.text = absent.statement
+    return test
+
+
+def _declared(number: int, problem: str) -> Element:
+    test = _test(f"declared capability {number}", "capabilities")
+    ElementTree.SubElement(test, "failure", type="declared", message=problem)
     return test
 
 
@@ -133,21 +151,25 @@ def _gap(name: str, class_name: str, text: str) -> Element:
     return test
 
 
-def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: str) -> None:
+def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: str, evidence: Evidence) -> None:
     kind, type_ = ("failure", "fail") if verdict is Verdict.FAIL else ("error", verdict.value)
     text = case.message if case else message or verdict.value
-    ElementTree.SubElement(test, kind, type=type_, message=text).text = _story(case) if case else text
+    ElementTree.SubElement(test, kind, type=type_, message=text).text = _story(case, evidence) if case else text
 
 
-def _story(case: Case) -> str:
-    """What a person needs to start. The commands come before the long texts, whose middle may be left out."""
+def _story(case: Case, evidence: Evidence) -> str:
+    """Return the failure's text. The commands come before the long texts, whose middle may be cut out."""
     lines = [case.message, "case: " + ", ".join(f"{name}={value}" for name, value in fields_of(case))]
     if case.differs:
         d = case.differs
         lines.append(f"first wrong: {d.what}, rank {d.rank}, index {d.index}: got {d.got!r}, wanted {d.wanted!r}")
     lines += [f"at: {case.fault_source}"] if case.fault_source else []
     lines = [cut(line, _ATTRIBUTE_CHARACTERS) for line in lines]
-    lines += [f"case id: {case.id}", f"replay: {replay_of(case)}", f"repeat: {cut(case.repeat, _ATTRIBUTE_CHARACTERS)}"]
+    commands = {"replay": replay_of(case, evidence), "repeat": case.repeat}
+    lines += [
+        f"case id: {case.id}",
+        *(f"{name}: {cut(text, _ATTRIBUTE_CHARACTERS)}" for name, text in commands.items()),
+    ]
     lines += [f"fault: {case.fault}"] if case.fault else []
     lines += [f"--- stack of rank {rank}\n{stack}" for rank, stack in (case.stacks or {}).items()]
     return "\n".join(lines)
@@ -158,16 +180,18 @@ def _run(evidence: Evidence, completeness: Completeness) -> Iterator[tuple[str, 
     yield "verdict", evidence.verdict().value
     yield "left_out", str(len(completeness.missing))
     yield "not_applicable", str(len(completeness.not_applicable))
+    yield "level", evidence.level
+    yield "unsupported", str(evidence.counts()["unsupported"])
     for run in evidence.runs[:1]:
         for field in fields(run):
-            if field.name != "argv":  # folders of the machine
+            if field.name != "argv":  # argv holds paths of the machine
                 yield from _flat(field.name, getattr(run, field.name))
     for end in evidence.ends[-1:]:
         yield "finished", end.finished
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """``environment.packages.torch``, and so on for three levels."""
+    """Yield nested fields with dotted names, as ``environment.packages.torch``, down to three levels."""
     if isinstance(value, Mapping) and name.count(".") < 3:
         for key, entry in value.items():
             yield from _flat(f"{name}.{key}", entry)
@@ -185,12 +209,12 @@ def _telemetry(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _marks_by_group(evidence: Evidence) -> dict[str, list[str]]:
-    """Group -> the marks of its cases, each once."""
+    """Return a dictionary from each group with marks to the marks of its cases, without duplicates."""
     by_case = marks_of(evidence)
-    found: dict[str, dict[str, None]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for case in evidence.cases:
-        found.setdefault(case.group, {}).update(dict.fromkeys(by_case.get(case.id, ())))
-    return {group: list(marks) for group, marks in found.items() if marks}
+        groups.setdefault(case.group, {}).update(dict.fromkeys(by_case.get(case.id, ())))
+    return {group: list(marks) for group, marks in groups.items() if marks}
 
 
 def _nodeid(group: str, evidence: Evidence, cases: Mapping[str, list[Case]]) -> str:
@@ -200,23 +224,23 @@ def _nodeid(group: str, evidence: Evidence, cases: Mapping[str, list[Case]]) -> 
 
 
 def _file(nodeid: str) -> str:
-    """``conformance/rma/test_put.py``; empty where the node id names no such file."""
+    """Return the file of a node id, as ``conformance/rma/test_put.py``, or "" if it names none."""
     path = nodeid.partition("::")[0]
     return path if _FILE.fullmatch(path) else ""
 
 
 def _class_name(nodeid: str) -> str:
-    """``conformance.rma.test_put``; empty where the node id names no such file."""
+    """Return the module of a node id, as ``conformance.rma.test_put``, or "" if it names no file."""
     return ".".join(part for part in _file(nodeid).removesuffix(".py").split("/") if part)
 
 
 def _time(seconds: float) -> str:
-    """Seconds as the schema wants them: digits, at most three of them behind the point."""
+    """Return seconds in the schema's format: at most three decimals."""
     return f"{seconds:.3f}" if 0 <= seconds < 1e12 else "0.000"
 
 
 def _make_plain(root: Element) -> None:
-    """Bound every text and make it printable, which also leaves nothing that XML cannot hold."""
+    """Bound every text and make it printable, which also removes every character that XML does not allow."""
     for element in root.iter():
         if element.text:
             element.text = plain(cut(element.text, _TEXT_CHARACTERS), lines=True)

@@ -1,4 +1,5 @@
-"""Public names x devices x verdict: what the requirements that cover a name say of it, on each device that was run."""
+"""Public names by device: for each public name and each device that was run, the verdict of the requirements that cover
+the name."""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ from reports.view import LABELS, PARTIAL_STYLE, STYLES
 
 @dataclass(frozen=True)
 class Cell:
-    """One name on one device: the worst verdict of the requirements that were planned there; ``planned`` of ``known``
-    that cover the name (a requirement may need a device or more ranks)."""
+    """One name on one device.
+
+    ``known`` requirements cover the name, and ``planned`` of them were planned on the device: a requirement may need
+    another device or more ranks. ``verdict`` is the worst of the planned ones.
+    """
 
     verdict: Verdict
     planned: int
@@ -26,7 +30,7 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """``pass``, ``fail``, ``pass, 2 of 3`` where a requirement was not planned, ``not run``."""
+        """The verdict as text, as ``pass``, ``not run``, or ``pass, 2 of 3`` if only some requirements were planned."""
         label = LABELS[self.verdict]
         return f"{label}, {self.planned} of {self.known}" if 0 < self.planned < self.known else label
 
@@ -41,14 +45,15 @@ class NameRow:
 
     @property
     def good(self) -> bool:
-        """It passed somewhere, and did nothing else anywhere; a device that plans nothing of it is no fault."""
+        """True if the name passed on every device that planned a requirement of it, and at least one did."""
         ran = {cell.verdict for cell in self.cells if cell.planned}
         return ran == {Verdict.PASS}
 
 
 @dataclass(frozen=True)
 class Names:
-    """``devices`` are the columns, as ``emulated gfx942``; ``partial`` are those of which no run was complete."""
+    """The table of public names. ``devices`` are the columns, as ``emulated gfx942``; ``partial`` are the devices
+    without a complete run."""
 
     devices: tuple[str, ...]
     rows: tuple[NameRow, ...]
@@ -56,7 +61,8 @@ class Names:
 
     @property
     def headline(self) -> str:
-        """``public names passed: 102 of 104 on emulated gfx942, 30 of 104 on cuda sm_90 (74 had nothing to run)``."""
+        """A sentence as ``public names passed: 102 of 104 on emulated gfx942, 30 of 104 on cuda sm_90 (74 had nothing
+        to run)``."""
         parts = []
         for number, device in enumerate(self.devices):
             cells = [row.cells[number] for row in self.rows]
@@ -68,19 +74,22 @@ class Names:
 
     @property
     def good(self) -> bool:
-        """There are names, and all of them are good."""
+        """True if there are names and all of them are good."""
         return bool(self.rows) and all(row.good for row in self.rows)
 
 
 def names_of(runs: Sequence[Evidence]) -> Names:
-    """One column per device of ``runs``; runs on the same device make one column, with the worst of their verdicts.
+    """Return the table of names with one column per device. Runs on one device share a column with their worst verdict.
 
-    The names are those that the requirements of all these runs cover. Raises UsageError for runs of different
+    The names are all those that the requirements of these runs cover. Raises UsageError if the runs are of different
     implementations.
     """
     implementations = {str(run.implementation.get("name")) for evidence in runs for run in evidence.runs}
     if len(implementations) > 1:
-        raise UsageError(f"these are runs of different implementations: {', '.join(sorted(implementations))}")
+        raise UsageError(
+            f"EVIDENCE: expected runs of one implementation, got {', '.join(sorted(implementations))}: give files"
+            " of one of them"
+        )
     verdicts: dict[str, dict[str, list[Verdict]]] = {}
     covered: dict[str, set[str]] = {}
     complete: dict[str, bool] = {}
@@ -101,7 +110,7 @@ def names_of(runs: Sequence[Evidence]) -> Names:
 
 
 def print_names(names: Names, console: Console) -> None:
-    """A row per name, a column per device."""
+    """Print a row for each name and a column for each device."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("public name", no_wrap=True)
     for device in names.devices:
@@ -117,7 +126,7 @@ def print_names(names: Names, console: Console) -> None:
 
 
 def markdown(names: Names) -> str:
-    """The same as a Markdown table, with the headline below it."""
+    """Return the names as a Markdown table, with the headline below it."""
     lines = [
         _line(["public name", *names.devices, "requirements"]),
         _line(["---"] * (len(names.devices) + 2)),
@@ -144,7 +153,7 @@ def _cell(ids: Iterable[str], column: Mapping[str, Sequence[Verdict]]) -> Cell:
 
 
 def _order(name: str) -> tuple[str, str]:
-    """Names of the top level first, then each class and module together."""
+    """Return a sort key: top-level names first, then the members of each class and module."""
     owner, _, member = name.rpartition(".")
     return owner.lower(), member.lower()
 

@@ -1,4 +1,4 @@
-"""The table that a command prints when a run is over."""
+"""The table that a command prints at the end of a run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from reports.absent import Completeness
+from harness.evidence import Verdict
+from reports.absent import Completeness, by_reason
+from reports.capabilities import print_capabilities
 from reports.gpus import Mark
-from reports.text import cut, duration, fields_of, plain, plural, replay_of, shown
+from reports.text import cut, duration, fields_of, plain, plural, shown
 from reports.view import LABELS, PARTIAL_STYLE, STYLES, Failure, Report
 
 _FAILURES_SHOWN = 10
 _GAPS_SHOWN = 10
 _ABSENT_SHOWN = 5
+_UNSUPPORTED_SHOWN = 40
 _CHARACTERS_SHOWN = 4000
 
 
 def print_table(report: Report, console: Console) -> None:
-    """Requirement x verdict, cases, kernels and remote widths; then the failing cases and what is missing.
+    """Print each requirement's verdict, cases, kernels and remote widths, then the failing cases and what is missing.
 
-    Nothing of the evidence acts on the terminal: its control characters are shown as their escapes.
+    Control characters in the evidence are printed as escape sequences, so that they cannot act on the terminal.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
     for column in ("requirement", "verdict"):
@@ -36,21 +39,21 @@ def print_table(report: Report, console: Console) -> None:
             table.add_row()
         area = row.area
         table.add_row(
-            _text(result.id),
+            _text(f"  {result.id}" if row.form else result.id),
             Text(LABELS[result.verdict], style=STYLES[result.verdict]),
             f"{len(result.groups):,}",
             f"{result.cases:,}",
             f"{len(result.kernels):,}",
             duration(result.seconds),
-            _text(row.isa, style="dim"),
+            _text(": ".join(filter(None, (row.form, row.isa))), style="dim"),
         )
     console.print()
     console.print(table)
     for failure in report.failures[:_FAILURES_SHOWN]:
         console.print()
         console.print(_failure(failure))
-        _print_command("replay", replay_of(failure.case), console)
-        if failure.case.repeat != replay_of(failure.case):
+        _print_command("replay", failure.replay, console)
+        if failure.case.repeat != failure.replay:
             _print_command("repeat", failure.case.repeat, console)
     if len(report.failures) > _FAILURES_SHOWN:
         console.print(f"\n... and {len(report.failures) - _FAILURES_SHOWN:,} more failing groups, in the report")
@@ -63,18 +66,21 @@ def print_table(report: Report, console: Console) -> None:
         marks = report.measured.marks
         lines = [_text(f"{mark.text} ({_place(mark)})", style="yellow") for mark in marks[:_GAPS_SHOWN]]
         _print_list(lines, len(marks), console)
+    if report.capabilities.rows:
+        console.print(Text(f"\n{report.capabilities.sentence}", style="bold"))
+        print_capabilities(report.capabilities, console)
     _print_absent(report.completeness, console)
     console.print()
     console.print(_headline(report))
 
 
 def _text(value: str, style: str = "", *, lines: bool = False) -> Text:
-    """Text of the evidence for the terminal: bounded, printable, never markup."""
+    """Return text of the evidence for the terminal: bounded, printable, never interpreted as markup."""
     return Text(plain(cut(value, _CHARACTERS_SHOWN), lines=lines), style=style)
 
 
 def _headline(report: Report) -> Text:
-    """The last line: a partial run is never shown in the colour of a pass."""
+    """Return the last line. A partial run is never shown in the colour of a pass."""
     partial = report.completeness.sentence
     rest = report.headline.removeprefix(partial).strip()
     passed = STYLES[report.verdict] if not partial or LABELS[report.verdict] != "pass" else ""
@@ -82,11 +88,16 @@ def _headline(report: Report) -> Text:
 
 
 def _print_absent(completeness: Completeness, console: Console) -> None:
-    if reasons := completeness.reasons():
+    if reasons := by_reason(completeness.not_applicable):
         count = plural(len(completeness.not_applicable), "requirement")
         console.print(Text(f"\n{count} not applicable here", style="bold"))
         lines = [_text(f"{reason}: {', '.join(ids)}", style="dim") for reason, ids in reasons.items()]
         _print_list(lines[:_GAPS_SHOWN], len(lines), console)
+    if reasons := by_reason(completeness.unsupported):
+        count = plural(len(completeness.unsupported), "item")
+        console.print(Text(f"\n{count} that the library does not support", style=f"bold {STYLES[Verdict.UNSUPPORTED]}"))
+        lines = [_text(f"{reason}: {', '.join(ids)}") for reason, ids in reasons.items()]
+        _print_list(lines[:_UNSUPPORTED_SHOWN], len(lines), console)
     if missing := completeness.missing:
         console.print(Text(f"\n{plural(len(missing), 'item')} left out of this run", style=PARTIAL_STYLE))
         lines = [_text(f"{absent.id}: {absent.reason}" if absent.reason else absent.id) for absent in missing]
@@ -101,7 +112,7 @@ def _print_list(lines: list[Text], total: int, console: Console) -> None:
 
 
 def _print_command(label: str, command: str, console: Console) -> None:
-    """On one line however narrow the terminal, so that it can be copied."""
+    """Print a command on one line, even on a narrow terminal, so that it can be copied."""
     console.print(Text(f"  {label}  ", style="dim"), _text(command, style="bold"), soft_wrap=True, sep="")
 
 
@@ -112,15 +123,15 @@ def _place(mark: Mark) -> str:
 
 
 def _failure(failure: Failure) -> Group:
-    """What a person needs to start: which case, what was wrong first, how to repeat it."""
+    """Return the table of one failure: the case, the first wrong value, where it happened."""
     case = failure.case
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("case id", _text(case.id, style="bold"))
-    grid.add_row("demands", _text(failure.statement)) if failure.statement else None
+    grid.add_row("requirement", _text(failure.statement)) if failure.statement else None
     grid.add_row("case", _text(", ".join(f"{name}={value}" for name, value in fields_of(case))))
-    grid.add_row("says", _text(case.message, lines=True))
+    grid.add_row("message", _text(case.message, lines=True))
     if case.differs:
         d = case.differs
         where = [f"rank {d.rank}" if d.rank is not None else "", f"index {d.index}" if d.index is not None else ""]
@@ -129,7 +140,7 @@ def _failure(failure: Failure) -> Group:
     if case.fault:
         grid.add_row("fault", _text(case.fault, lines=True))
     if case.fault_source:
-        grid.add_row("at", _text(case.fault_source))
+        grid.add_row("source", _text(case.fault_source))
     if failure.marks:
         grid.add_row("telemetry", _text("; ".join(failure.marks), style="yellow"))
     if case.stacks:

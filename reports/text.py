@@ -1,4 +1,4 @@
-"""Small formatting helpers that the views share. ``plain`` makes text of the evidence safe to show."""
+"""Small formatting helpers that the views share. ``plain`` makes text of the evidence safe to print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from harness.evidence import Case
+from harness.evidence import Case, Evidence
 from harness.printable import plain
 
 __all__ = ["cut", "duration", "fields_of", "moment", "plain", "plural", "replay_of", "shown", "widths"]
@@ -18,18 +18,18 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 case``, ``2 cases``, ``1,000 cases``."""
+    """Return a count with its noun: ``1 case``, ``2 cases``, ``1,000 cases``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def widths(table: Mapping[str, int]) -> str:
-    """``16 B x 8, 2 B x 1``, widest first; an en dash when there is none."""
+    """Return the counts of access widths, widest first, as ``16 B x 8, 2 B x 1``, or an en dash if there is none."""
     entries = sorted(table.items(), key=lambda item: -int(item[0]))
     return ", ".join(f"{width} B \N{MULTIPLICATION SIGN} {count:,}" for width, count in entries) or "\N{EN DASH}"
 
 
 def duration(seconds: float) -> str:
-    """``0.42 s``, ``12 s``, ``3 min 5 s``; an en dash for what is not a number of seconds."""
+    """Return a duration as ``0.42 s``, ``12 s`` or ``3 min 5 s``, or an en dash if it is not a finite number."""
     if not math.isfinite(seconds):
         return "\N{EN DASH}"
     if seconds < 10:
@@ -39,30 +39,37 @@ def duration(seconds: float) -> str:
 
 
 def shown(value: Any) -> str:
-    """A case field as a person reads it: text without quotes, everything else as Python writes it."""
+    """Return a case field for display: text without quotes, everything else as its ``repr``."""
     return value if isinstance(value, str) else repr(value)
 
 
 def fields_of(case: Case) -> list[tuple[str, str]]:
-    """Name and value of each field of the case; after the first hundred, how many more the evidence has."""
-    fields = case.case["fields"]
-    found = [(name, shown(value)) for name, value in list(fields.items())[:_FIELDS_SHOWN]]
-    rest = len(fields) - len(found)
-    return [*found, ("\N{HORIZONTAL ELLIPSIS}", f"{plural(rest, 'more field')}, in evidence.jsonl")] if rest else found
+    """Return the name and value of each field of the case and of its additional data.
+
+    After the first hundred, one last entry counts the fields that only the evidence has.
+    """
+    fields = [*case.case["fields"].items(), *case.case.get("data", {}).items()]
+    texts = [(name, shown(value)) for name, value in fields[:_FIELDS_SHOWN]]
+    rest = len(fields) - len(texts)
+    return [*texts, ("\N{HORIZONTAL ELLIPSIS}", f"{plural(rest, 'more field')}, in evidence.jsonl")] if rest else texts
 
 
-def replay_of(case: Case) -> str:
-    """The command that runs the case again."""
+def replay_of(case: Case, evidence: Evidence) -> str:
+    """Return the command that runs the case again. ``iris-harness replay`` runs only tests of the suite; a case of
+    another table has its own command."""
+    requirement = evidence.statements.get(case.requirement)
+    if requirement is not None and requirement.table is not None:
+        return case.repeat
     return f"iris-harness replay {shlex.quote(case.id)}"
 
 
 def moment(iso: str) -> str:
-    """``2026-11-21 02:00 UTC`` from an ISO 8601 time in UTC; other text is returned as it is."""
+    """Return an ISO 8601 time in UTC as ``2026-11-21 02:00 UTC``, and any other text unchanged."""
     return f"{iso[:10]} {iso[11:16]} UTC" if _MOMENT.match(iso) else iso
 
 
 def cut(text: str, limit: int) -> str:
-    """``text``; if it is longer than ``limit``, its beginning, a note of how much is missing, and its end."""
+    """Return ``text``, or if it is longer than ``limit`` its beginning, a note that counts the rest, and its end."""
     if len(text) <= limit:
         return text
     end = limit // 4

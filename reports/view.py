@@ -1,21 +1,34 @@
-"""What every report shows, taken from the evidence once: plain values, ready to print."""
+"""The data of a report, extracted from the evidence once for all views: plain values, ready to print."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.evidence import Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from harness.evidence import EXTENDED, Case, Evidence, Kernel, RequirementResult, Run, Verdict
 from reports.absent import Completeness, completeness_of
+from reports.capabilities import Offered, offered
 from reports.gpus import Measured, marks_of, measured_of
-from reports.text import plural
+from reports.text import plural, replay_of
 
 KINDS = ("load", "store", "atomic")
-LABELS = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "unknown", Verdict.NOT_RUN: "not run"}
-STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_RUN: "magenta"}
-"""In the terminal."""
+LABELS = {
+    Verdict.PASS: "pass",
+    Verdict.FAIL: "fail",
+    Verdict.UNKNOWN: "unknown",
+    Verdict.NOT_RUN: "not run",
+    Verdict.UNSUPPORTED: "unsupported",
+}
+STYLES = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.NOT_RUN: "magenta",
+    Verdict.UNSUPPORTED: "cyan",
+}
+"""Styles for the terminal."""
 PARTIAL_STYLE = "bold yellow"
 
 _IDS_SHOWN = 20
@@ -23,7 +36,7 @@ _IDS_SHOWN = 20
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One case group: ``ids`` are those of its first cases, the failing one in front; ``more`` counts the rest."""
+    """One case group. ``ids`` are those of its first cases, starting with the failing one; ``more`` counts the rest."""
 
     name: str
     verdict: Verdict
@@ -35,21 +48,30 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class Row:
-    """One requirement. ``isa`` is its kernels' remote accesses, as ``store 16 B``; ``area`` is the id's first part."""
+    """One requirement, or a further form of the requirement in the row above, which has the statement.
+
+    ``form`` names the form, as ``As a function``. ``isa`` lists its kernels' remote accesses, as ``store 16 B``.
+    ``area`` is the first part of the id.
+    """
 
     result: RequirementResult
     area: str
     isa: str
     groups: tuple[GroupRow, ...] = ()
+    form: str = ""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The reduced case of one failed group, with its requirement's statement; ``marks``: what telemetry says."""
+    """The reduced case of one failed group, with its requirement's statement and the command that runs it again.
+
+    ``marks`` are the case's telemetry marks.
+    """
 
     case: Case
     statement: str
     source: str
+    replay: str
     marks: tuple[str, ...] = ()
 
 
@@ -68,8 +90,11 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class KernelGroup:
-    """All variants of one kernel name: ``registers`` of a lane (VGPRs on AMD GPUs; None where the code does not tell)
-    and ``spills`` are their worst, ``remote`` the widths that occur."""
+    """All variants of one kernel name.
+
+    ``registers`` and ``spills`` are the maximum over the variants: registers are per lane (VGPRs on AMD GPUs; None if
+    the code does not state them). ``remote`` lists the widths of the remote accesses.
+    """
 
     name: str
     rows: tuple[KernelRow, ...]
@@ -81,12 +106,17 @@ class KernelGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole of a report. ``seconds`` is the sum over cases; ``run`` is None when its record was lost, ``measured``
-    where no GPU was watched. ``headline`` says first whether the run is partial."""
+    """All data of a report.
+
+    ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
+    None if its record was lost, ``measured`` if no GPU was watched.
+    """
 
     verdict: Verdict
     headline: str
     completeness: Completeness
+    capabilities: Offered
+    level: str
     run: Run | None
     finished: str
     counts: dict[str, int]
@@ -101,7 +131,7 @@ class Report:
 
 
 def view_of(evidence: Evidence) -> Report:
-    """Read ``evidence`` into a Report; failures keep the order of requirements."""
+    """Return the report of ``evidence``. Failures are in the order of the requirements."""
     results = evidence.requirements()
     verdict = evidence.verdict()
     counts = evidence.counts()
@@ -112,10 +142,14 @@ def view_of(evidence: Evidence) -> Report:
     marks = marks_of(evidence)
     by_requirement = (gap if gap.startswith(r.id) else f"{r.id}: {gap}" for r in results.values() for gap in r.gaps)
     gaps = (*evidence.gaps(), *by_requirement)
+    result = _headline(verdict, counts, len(gaps), completeness, evidence)
+    sentences = (completeness.sentence, result, _of_forms(results), _of_tables(evidence))
     return Report(
         verdict=verdict,
-        headline=f"{completeness.sentence} {_headline(verdict, counts, len(gaps), completeness)}".strip(),
+        headline=" ".join(filter(None, sentences)),
         completeness=completeness,
+        capabilities=offered(evidence.capabilities, evidence.statements.values(), evidence.declaration),
+        level=evidence.level,
         run=evidence.runs[0] if evidence.runs else None,
         finished=evidence.ends[-1].finished if evidence.ends else "",
         counts=counts,
@@ -123,11 +157,11 @@ def view_of(evidence: Evidence) -> Report:
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
         rows=tuple(
-            Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases))
-            for r in results.values()
+            Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases), form)
+            for r, form in _with_forms(results)
         ),
         failures=tuple(
-            Failure(case, r.statement, r.source, tuple(marks.get(case.id, ())))
+            Failure(case, r.statement, r.source, replay_of(case, evidence), tuple(marks.get(case.id, ())))
             for r in results.values()
             for case in r.failing
         ),
@@ -137,24 +171,76 @@ def view_of(evidence: Evidence) -> Report:
     )
 
 
-def _headline(verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness) -> str:
-    total = sum(counts.values())
+def _headline(
+    verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness, evidence: Evidence
+) -> str:
+    total, unsupported = sum(counts.values()), counts["unsupported"]
+    level = "" if evidence.level == EXTENDED else f" of level {evidence.level}"
+    lacking = f"{unsupported} {'is' if unsupported == 1 else 'are'} unsupported"
     if not total:
         return "Nothing was planned, so nothing is certified."
+    if verdict is Verdict.UNSUPPORTED:
+        run = " of this run" if completeness.missing else ""
+        if total == unsupported:
+            return f"The library supports none of the {plural(total, 'requirement')}{level}{run}."
+        one = total - unsupported == 1
+        subject = "The one requirement" if one else f"All {total - unsupported} requirements"
+        return f"{subject}{level}{run} that the library supports passed; {lacking}."
     if verdict is Verdict.PASS:
-        what = "The requirement" if total == 1 else f"All {total} requirements"
+        subject = ("The requirement" if total == 1 else f"All {total} requirements") + level
         if completeness.missing:
-            return f"{what} of this run passed."
+            return f"{subject} of this run passed."
         here = len(completeness.not_applicable)
         also = f" {here} {'is' if here == 1 else 'are'} not applicable here." if here else ""
-        return f"{what} passed, and everything that was planned ran.{also}"
-    parts = [f"{counts['pass']} of {plural(total, 'requirement')} passed"]
+        return f"{subject} passed, and everything that was planned ran.{also}"
+    parts = [f"{counts['pass']} of {plural(total, 'requirement')}{level} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
+    parts += [lacking] if unsupported else []
+    if declared := len(evidence.declaration):
+        parts.append(f"{declared} declared {'capability is' if declared == 1 else 'capabilities are'} missing")
     if len(parts) == 1:
         parts.append(f"{plural(gaps, 'gap')} in the evidence")
     return ", ".join(parts) + "."
+
+
+def _with_forms(results: Mapping[str, RequirementResult]) -> Iterator[tuple[RequirementResult, str]]:
+    """Yield each requirement, directly followed by its further forms.
+
+    A form whose requirement has no result is yielded like a requirement.
+    """
+    forms: dict[str, list[RequirementResult]] = defaultdict(list)
+    for result in results.values():
+        base = results.get(result.form_of) if result.form_of and result.form else None
+        if base is not None and not base.form_of:
+            forms[base.id].append(result)
+    below = {form.id for listed in forms.values() for form in listed}
+    for result in results.values():
+        if result.id not in below:
+            yield result, ""
+            for form in forms[result.id]:
+                yield form, f"As {form.form}"
+
+
+def _of_forms(results: Mapping[str, RequirementResult]) -> str:
+    """Return a sentence that counts the results of further forms, or "" if there are none."""
+    count = sum(result.form_of is not None for result in results.values())
+    if not count:
+        return ""
+    verb = "is a further form of a requirement" if count == 1 else "are further forms of requirements"
+    return f"Of these {len(results)}, {count} {verb}; each counts by itself."
+
+
+def _of_tables(evidence: Evidence) -> str:
+    """Return a sentence that names the requirements' tables, or "" if all are in the suite's own table."""
+    tables = dict.fromkeys(each.table for each in evidence.statements.values() if each.table)
+    if not tables:
+        return ""
+    named = ", ".join(tables)
+    if any(each.table is None for each in evidence.statements.values()):
+        return f"Requirements of {named} are among them."
+    return f"These are requirements of {named}, not of the suite: no requirement of the suite is certified."
 
 
 def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> tuple[GroupRow, ...]:
@@ -210,7 +296,7 @@ def _kernels(evidence: Evidence) -> tuple[KernelGroup, ...]:
 def _count(table: dict[str, Any], accesses: Iterable[Mapping[str, Any]]) -> None:
     for access in accesses:
         widths = table.setdefault(access["where"], {}).setdefault(access["kind"], {})
-        width = str(int(access["width"]))  # JSON has 16.0 for a whole number, too
+        width = str(int(access["width"]))  # JSON may hold a whole number as 16.0
         widths[width] = widths.get(width, 0) + access["executions"]
 
 
@@ -221,19 +307,23 @@ def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> K
         rows=tuple(sorted(rows, key=lambda row: (-row.launches, row.kernel.hash))),
         launches=sum(row.launches for row in rows),
         remote=_remote((row.kernel.hash for row in rows), kernels),
-        registers=max((told for print_ in prints if (told := registers_of(print_)) is not None), default=None),
+        registers=max((count for print_ in prints if (count := registers_of(print_)) is not None), default=None),
         spills=max(spills_of(print_) or 0 for print_ in prints),
     )
 
 
 def registers_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Registers per lane: VGPRs on AMD GPUs, what ptxas used on NVIDIA's; None where the code does not tell."""
-    told: int | None = fingerprint["vgprs"] if fingerprint["vgprs"] is not None else fingerprint.get("registers")
-    return told
+    """Return the registers per lane: VGPRs on AMD GPUs, ptxas's count on NVIDIA GPUs, None if the code does not state
+    them."""
+    count: int | None = fingerprint["vgprs"] if fingerprint["vgprs"] is not None else fingerprint.get("registers")
+    return count
 
 
 def spills_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Registers that were spilled; on NVIDIA GPUs the 4-byte words of a lane's own memory. None: not told."""
+    """Return the number of spilled registers, or None if the code does not state it.
+
+    On NVIDIA GPUs it is the number of 4-byte words of a lane's local memory.
+    """
     spilled: int | None = fingerprint["vgpr_spills"]
     if spilled is not None:
         return spilled + int(fingerprint.get("sgpr_spills") or 0)

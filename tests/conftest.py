@@ -1,29 +1,37 @@
-"""Before a run: tests that run pytest are not taken for its workers. After a run of the corpus: how many opcodes the
-emulator has, the corpus met, and tests check at their edges."""
+"""Hooks of all tests: isolate tests that run pytest themselves, and report the coverage of opcodes.
+
+After a run of the corpus, the summary counts the opcodes that the emulator implements, that the corpus executed, and
+whose edge cases are tested.
+"""
 
 import os
+import signal
 import tempfile
 
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):  # xdist's workers inherit it: runs of tests are no newest runs of the user's
+    # Runs of tests must not be registered among the user's newest runs. xdist's workers inherit the variable.
+    if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="iris-harness-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         os.environ["XDG_STATE_HOME"] = folder.name
+    # A job in the background of a script ignores SIGINT, and so would every program that a test starts and interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
 
 
 def pytest_terminal_summary(terminalreporter):
-    met: dict[str, set[str]] = {}
+    executed: dict[str, set[str]] = {}
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
         for name, value in report.user_properties:
             if name.startswith("opcodes of "):
-                met.setdefault(name.removeprefix("opcodes of "), set()).update(value.split())
-    if not met:
+                executed.setdefault(name.removeprefix("opcodes of "), set()).update(value.split())
+    if not executed:
         return
     from tests.emulator.covering import counts
 
     terminalreporter.section("emulator coverage")
-    for arch, names in sorted(met.items()):
+    for arch, names in sorted(executed.items()):
         terminalreporter.line(counts(arch, names))

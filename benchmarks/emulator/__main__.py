@@ -1,4 +1,4 @@
-"""How fast the emulated device is, and how far from what NumPy can do.
+"""Speed of the emulated device, compared with a lower bound in NumPy.
 
     python benchmarks/emulator
     python benchmarks/emulator --only matmul --profile
@@ -10,7 +10,7 @@ Each benchmark stands next to its floor: NumPy's own time for the same array ope
 Columns: million wavefront-instructions and lane-instructions a second, milliseconds of a warm launch, the floor, their
 ratio, the first launch (interpreted), and making machine code of its ALU instructions or loading it from disk.
 
-No other emulator is measured beside it: that of tinygrad (0.14.0) is neither in its wheel nor in its source
+No other emulator is measured for comparison: that of tinygrad (0.14.0) is neither in its wheel nor in its source
 distribution on PyPI, only in its repository's tests.
 """
 
@@ -20,7 +20,7 @@ import argparse
 import json
 import os
 
-# One thread, in NumPy's matrix products too: said before NumPy is loaded.
+# One thread, in NumPy's matrix products too: set before NumPy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import sys
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=5, help="rounds of each measurement; the median counts")
     parser.add_argument("--core", type=int, default=None, help="pin the process to this core")
     parser.add_argument("--interpreted", action="store_true", help="leave ALU instructions interpreted")
-    parser.add_argument("--profile", action="store_true", help="say where the time goes, by class and by step")
+    parser.add_argument("--profile", action="store_true", help="report where the time goes, by class and by step")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     if options.repeat < 1:

@@ -24,10 +24,10 @@ from statistics import median
 
 import numpy as np
 
-from harness.emulator.compiled import Run
-from harness.emulator.launch import Launch
-from harness.emulator.listing import Instruction
-from harness.emulator.ops import find
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations import find
+from harness.emulator.program.compiled import Run
 
 _BYTES = {"byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2, "dword": 4, "dwordx2": 8,
           "dwordx3": 12, "dwordx4": 16, "b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8,

@@ -30,7 +30,7 @@ def put_kernel(heap_bases, source, target, n, to_rank, SIZE: gl.constexpr, WARPS
     BLOCK: gl.constexpr = 64 * WARPS * SIZE
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SIZE], [64], [WARPS], [0]))
     mask = offsets < n
-    # Bases are 16-byte aligned: said through the shift, so that wide accesses stay wide.
+    # Bases are 16-byte aligned: the shift shows this to the compiler, so that wide accesses stay wide.
     size: gl.constexpr = source.dtype.element_ty.primitive_bitwidth // 8
     steps = ((gl.load(heap_bases + to_rank) - gl.load(heap_bases)) >> 4) * (16 // size)
     gl.store(target + offsets + steps, gl.load(source + offsets, mask=mask), mask=mask)

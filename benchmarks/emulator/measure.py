@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.emulator import floor
 from benchmarks.emulator.kernels import Benchmark
 from harness import emulator
-from harness.emulator.compiled import Run
-from harness.emulator.launch import Launch
-from harness.emulator.ops import find
-from harness.emulator.ops.table import Step
+from harness.emulator.execution.launch import Launch
+from harness.emulator.operations import find
+from harness.emulator.operations.table import Step
+from harness.emulator.program.compiled import Run
 
 
 @dataclass

@@ -1,9 +1,9 @@
-"""What all atomics have in common: every lane acts once on a cell of a peer, and the old values must make sense.
+"""The rank function of all atomics: every lane operates once on a peer's cell, and the old values must be consistent.
 
-Each rank has cells. In one launch per peer its lanes act on that peer's cells, several lanes and ranks on the same
-one, and store the old values they got. torch.distributed's all_reduce of all operands gives the final cells
-(exchanges have no reduction: their chain of old values does); the target of the operations gathers the old values
-and finds the order that explains them; then the whole heap is compared.
+Each rank has cells. In one launch per peer its lanes operate on that peer's cells, several lanes and ranks on the same
+cell, and store the returned old values. The expected final cells are torch.distributed's all_reduce of all operands; an
+exchange has no such reduction, and its final cells follow from the chain of old values. The owner of the cells gathers
+the old values and searches an order of operations that explains them. Then the whole heap is compared.
 """
 
 from typing import Any
@@ -15,10 +15,13 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from conformance.atomics.cases import AtomicCase
+from conformance.atomics.inputs import contribution, final_values, initial_values, inputs_of
+from conformance.atomics.operations import ATOMICS
+from conformance.support.masks import kept_lanes
 from fixtures.worker import Env
-from harness.cases import AtomicCase, kept_lanes, of_name
-from harness.oracles import AtomicHistory, difference, exchange, explain, inputs_of, reduced
-from harness.oracles.linearise import REDUCTIONS, contribution, final_values, initial_values
+from harness.cases import of_name
+from harness.oracles import AtomicHistory, difference, exchange, explain, reduced
 
 CELLS, OLDS, OLDS_STRIDE = 4096, 64 * 1024, 32 * 1024
 
@@ -45,7 +48,7 @@ def atomic_kernel(
         if MASKED:
             mask = offsets < n
             mask = mask & (gl.load(keep + offsets, mask=mask, other=0) != 0)
-        # Loaded for all lanes: a lane that acts in spite of its mask does damage.
+        # Loaded for all lanes, so that an operation of a masked-off lane would change a cell and be noticed.
         pointer = cells + gl.load(cell_of + offsets)
         compare, value = gl.load(compares + offsets), gl.load(values + offsets)
         old = apply(ctx, pointer, compare, value, to_rank, mask, SEM, SCOPE)
@@ -58,7 +61,7 @@ _UNKNOWN = ["cells", "cell_of", "values", "compares", "keep", "olds", "n", "rank
 
 @triton.jit(do_not_specialize=_UNKNOWN)
 def atomic_by_context(
-    DeviceContext: tl.constexpr, context_tensor, apply: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, RANK: tl.constexpr, RANKS: tl.constexpr, apply: tl.constexpr,
     cells, cell_of, values, compares, keep, olds, n, to_rank,
     MASKED: tl.constexpr, RETURNED: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -85,7 +88,7 @@ def atomic_by_context(
 
 @triton.jit(do_not_specialize=_UNKNOWN)
 def atomic_by_function(
-    function: tl.constexpr, heap_bases, apply: tl.constexpr, rank,
+    function: tl.constexpr, heap_bases, rank, apply: tl.constexpr,
     cells, cell_of, values, compares, keep, olds, n, to_rank,
     MASKED: tl.constexpr, RETURNED: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -110,9 +113,19 @@ def atomic_by_function(
             tl.store(olds + offsets, old, mask=mask)
 
 
-def run_atomics(env: Env, case: AtomicCase, applies: dict[str, Any]) -> dict[str, Any] | None:
-    """A case on this rank. ``applies``: what a kernel of each form is to do."""
-    apply = applies[case.form]
+KERNELS = {"gluon": atomic_kernel, "context": atomic_by_context, "function": atomic_by_function}
+
+
+def drawn(ranks: int, dtype: str, op: str, form: str = "gluon") -> Any:
+    """Return the strategy for cases of the op of that name with one element type."""
+    from conformance.atomics import strategies
+
+    return strategies.atomics(ranks, op, dtype, form)
+
+
+def run(env: Env, case: AtomicCase) -> dict[str, Any] | None:
+    """Run a case on this rank and return the first difference."""
+    op = ATOMICS[case.op]
     me, ranks, image, dtype = env.rank, env.world_size, env.image, of_name(case.dtype)
     pairs = {(actor, target) for actor, targets in enumerate(case.targets) for target in targets}
     targets = sorted(case.targets[me])
@@ -122,14 +135,14 @@ def run_atomics(env: Env, case: AtomicCase, applies: dict[str, Any]) -> dict[str
     cells = image.claim("cells", CELLS + case.offset * dtype.itemsize, case.cells, dtype)
     image.fill(cells, torch.from_numpy(start).to(dtype))
     olds = {t: image.claim(f"old values from rank {t}", OLDS + t * OLDS_STRIDE, case.n, dtype) for t in targets}
-    if case.op in REDUCTIONS:
-        image.expect(cells, final_values(case, me, reduced(contribution(case, me, ranks), REDUCTIONS[case.op])[me]))
+    if op.reduction:
+        image.expect(cells, final_values(case, me, reduced(contribution(case, me, ranks), op.reduction)[me]))
     else:
-        env.settle()  # every heap is ready
+        env.settle()  # barrier: every heap is ready
 
     with env.acting():
         for target in targets:
-            _launch(env, case, apply, target, env.pointer(cells.start, dtype), env.pointer(olds[target].start, dtype))
+            _launch(env, case, target, env.pointer(cells.start, dtype), env.pointer(olds[target].start, dtype))
     env.device.synchronize()
     blank = torch.zeros(case.n, dtype=dtype)
     received = exchange([image.tensor(olds[t]) for t in targets] or [blank], pairs, rank=me, ranks=ranks)
@@ -137,57 +150,55 @@ def run_atomics(env: Env, case: AtomicCase, applies: dict[str, Any]) -> dict[str
     if case.returned:
         acted = torch.from_numpy(kept_lanes(case.mask, case.n, me))
         for region in olds.values():
-            # The target judges the old values; here only lanes that did not act must still hold poison.
+            # The owner of the cells checks the old values. Here, lanes that were masked off must still hold poison.
             image.expected(region)[acted] = image.tensor(region).cpu()[acted]
     final = _wide(image.tensor(cells), start)
     history = _history(case, me, received)
-    found = explain(case.op, case.dtype, start, final, history, rank=me) if case.returned else None
-    if case.op not in REDUCTIONS:
-        found = found or (None if case.returned else _possible(case, start, final, history, me))
+    mismatch = explain(case.op, case.dtype, start, final, history, rank=me) if case.returned else None
+    if not op.reduction:
+        mismatch = mismatch or (None if case.returned else _possible(case, start, final, history, me))
         image.expect(cells, image.tensor(cells).clone())
-    return image.difference() or found
+    return image.difference() or mismatch
 
 
-def _launch(env: Env, case: AtomicCase, apply: Any, target: int, cells: torch.Tensor, olds: torch.Tensor) -> None:
+def _launch(env: Env, case: AtomicCase, target: int, cells: torch.Tensor, olds: torch.Tensor) -> None:
     mine = inputs_of(case, env.rank, target)
     device, dtype = env.device.torch_device, of_name(case.dtype)
 
     def operand(values: np.ndarray, type_: torch.dtype) -> torch.Tensor:
-        """One per lane of the grid; lanes beyond n, which the mask switches off, repeat those before."""
+        """Return one operand per lane of the grid; the masked-off lanes beyond n repeat earlier values."""
         whole = np.resize(values, case.grid * case.block) if case.n else np.ones(case.block, dtype=values.dtype)
         return torch.from_numpy(whole).to(type_).to(device)
 
     launch_atomic(
-        env, case, apply, cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype),
+        env, case, cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype),
         operand(mine.compare, dtype), torch.from_numpy(mine.acts.astype(np.uint8)).to(device), olds, target,
     )  # fmt: skip
 
 
 def launch_atomic(
-    env: Env, case: AtomicCase, apply: Any, cells: torch.Tensor, cell_of: torch.Tensor, values: torch.Tensor,
-    compares: torch.Tensor, keep: torch.Tensor, olds: torch.Tensor, target: int,
+    env: Env, case: AtomicCase, cells: torch.Tensor, cell_of: torch.Tensor, values: torch.Tensor,
+    compares: torch.Tensor, keep: torch.Tensor, olds: torch.Tensor, target: int, **options: Any,
 ) -> None:  # fmt: skip
-    """Launch the kernel of the case's form; tensors have one element per lane."""
-    warps = env.warps(case.warps)
+    """Launch the kernel of the case's form. Tensors have one element per lane. ``options`` are passed to Triton."""
+    warps, op = env.warps(case.warps), ATOMICS[case.op]
     data = (
-        cells, cell_of, values, compares, keep, olds, case.n, target,
-        case.op != "cas", case.returned, case.sem, case.scope,
+        op.calls[case.form], cells, cell_of, values, compares, keep, olds, case.n, target,
+        op.masked, case.returned, case.sem, case.scope,
     )  # fmt: skip
     block = case.block if case.spt else 0
     if case.form == "gluon":
-        atomic_kernel[(case.grid,)](
-            env.device_context, env.context, apply, *data, case.spt, env.device.lanes, warps, num_warps=warps
-        )
+        first, shape = (env.device_context, env.context), (case.spt, env.device.lanes, warps)
     elif case.form == "context":
-        context = (env.under_test.triton_context, env.context)
-        atomic_by_context[(case.grid,)](*context, apply, env.rank, env.world_size, *data, block, num_warps=warps)
+        first, shape = (env.under_test.triton_context, env.context, env.rank, env.world_size), (block,)
     else:
-        function = (env.under_test.function(f"atomic_{case.op}"), env.iris.get_heap_bases())
-        atomic_by_function[(case.grid,)](*function, apply, env.rank, *data, block, num_warps=warps)
+        function = env.under_test.function(f"atomic_{case.op}")
+        first, shape = (function, env.iris.get_heap_bases(), env.rank), (block,)
+    KERNELS[case.form][(case.grid,)](*first, *data, *shape, num_warps=warps, **options)
 
 
 def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) -> AtomicHistory:
-    """All operations on ``owner``'s cells, with the old values that their actors got."""
+    """Return all operations on ``owner``'s cells, with the old values that they returned."""
     parts: list[tuple[np.ndarray, ...]] = []
     for actor, olds in sorted(received.items()):
         theirs = inputs_of(case, actor, owner)
@@ -206,7 +217,8 @@ def _history(case: AtomicCase, owner: int, received: dict[int, torch.Tensor]) ->
 def _possible(
     case: AtomicCase, start: np.ndarray, final: np.ndarray, history: AtomicHistory, rank: int
 ) -> dict[str, Any] | None:
-    """Without old values: each cell holds what some operation wrote; an exchange on it must have changed it."""
+    """Check the final cells without old values: each cell holds a value that some operation wrote, or its initial value
+    if no operation can have changed it."""
     for cell in range(case.cells):
         mine = history.cell == cell
         may = history.value[mine]

@@ -1,6 +1,6 @@
-"""atomic_and(pointer, val, to_rank, mask, sem, scope): clears bits of a peer's cell; the old value comes back.
+"""atomic_and(pointer, val, to_rank, mask, sem, scope): clears bits of a peer's cell and returns the old value.
 
-Each operation clears a bit of its own, so that every intermediate value tells which operations came before.
+Each operation clears a different bit, so that every intermediate value identifies the operations before it.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 001  in Gluon, with ``IrisDeviceCtx``.
@@ -10,56 +10,24 @@ Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 from functools import partial
 
-import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-
-from conformance.atomics.history import run_atomics
+from conformance.atomics.history import drawn, run
+from conformance.atomics.operations import ATOMICS
 from fixtures.requirement import requirement
 
-
-@gluon.jit
-def apply(ctx, pointer, compare, value, to_rank, mask, sem: gl.constexpr, scope: gl.constexpr):
-    return ctx.atomic_and(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
+OP = ATOMICS["and"]
+cases = partial(drawn, op="and")
 
 
-@triton.jit
-def by_context(ctx, pointer, compare, value, to_rank, mask, sem: tl.constexpr, scope: tl.constexpr):
-    return ctx.atomic_and(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
-
-
-@triton.jit
-def by_function(
-    atomic_and: tl.constexpr, heap_bases, rank, pointer, compare, value, to_rank, mask, sem: tl.constexpr,
-    scope: tl.constexpr,
-):  # fmt: skip
-    return atomic_and(pointer, value, rank, to_rank, heap_bases, mask=mask, sem=sem, scope=scope)
-
-
-APPLIES = {"gluon": apply, "context": by_context, "function": by_function}
-
-
-def run(env, case):
-    return run_atomics(env, case, APPLIES)
-
-
-def cases(ranks, dtype, form="gluon"):
-    from harness.cases import strategies
-
-    return strategies.atomics(ranks, "and", dtype, form)
-
-
-@requirement("ATOMIC-AND-001", cases=cases, dtype=("int32", "int64"))
+@requirement("ATOMIC-AND-001", cases=cases, dtype=OP.dtypes)
 def test_and(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-002", cases=partial(cases, form="context"), weight=0.5, dtype=("int32", "int64"))
+@requirement("ATOMIC-AND-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
 def test_and_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-003", cases=partial(cases, form="function"), weight=0.75, dtype=("int32", "int64"))
+@requirement("ATOMIC-AND-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
 def test_and_by_function(check, case):
     check(run, case)

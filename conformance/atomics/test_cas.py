@@ -1,7 +1,8 @@
-"""atomic_cas(pointer, cmp, val, to_rank, sem, scope): puts a value into a peer's cell if that holds the compare
-value; the old value comes back.
+"""atomic_cas(pointer, cmp, val, to_rank, sem, scope): stores a value in a peer's cell if the cell holds the compare
+value, and returns the old value.
 
-Of several that expect the same value exactly one succeeds, and the others learn who did. It has no mask.
+Of several operations with the same compare value exactly one succeeds, and the others get the value that it stored.
+There is no mask argument.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 001  in Gluon, with ``IrisDeviceCtx``.
@@ -11,56 +12,24 @@ Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 from functools import partial
 
-import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-
-from conformance.atomics.history import run_atomics
+from conformance.atomics.history import drawn, run
+from conformance.atomics.operations import ATOMICS
 from fixtures.requirement import requirement
 
-
-@gluon.jit
-def apply(ctx, pointer, compare, value, to_rank, mask, sem: gl.constexpr, scope: gl.constexpr):
-    return ctx.atomic_cas(pointer, compare, value, to_rank, sem=sem, scope=scope)
+OP = ATOMICS["cas"]
+cases = partial(drawn, op="cas")
 
 
-@triton.jit
-def by_context(ctx, pointer, compare, value, to_rank, mask, sem: tl.constexpr, scope: tl.constexpr):
-    return ctx.atomic_cas(pointer, compare, value, to_rank, sem=sem, scope=scope)
-
-
-@triton.jit
-def by_function(
-    atomic_cas: tl.constexpr, heap_bases, rank, pointer, compare, value, to_rank, mask, sem: tl.constexpr,
-    scope: tl.constexpr,
-):  # fmt: skip
-    return atomic_cas(pointer, compare, value, rank, to_rank, heap_bases, sem=sem, scope=scope)
-
-
-APPLIES = {"gluon": apply, "context": by_context, "function": by_function}
-
-
-def run(env, case):
-    return run_atomics(env, case, APPLIES)
-
-
-def cases(ranks, dtype, form="gluon"):
-    from harness.cases import strategies
-
-    return strategies.atomics(ranks, "cas", dtype, form)
-
-
-@requirement("ATOMIC-CAS-001", cases=cases, dtype=("int32", "int64"))
+@requirement("ATOMIC-CAS-001", cases=cases, dtype=OP.dtypes)
 def test_cas(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-CAS-002", cases=partial(cases, form="context"), weight=0.5, dtype=("int32", "int64"))
+@requirement("ATOMIC-CAS-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
 def test_cas_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-CAS-003", cases=partial(cases, form="function"), weight=0.75, dtype=("int32", "int64"))
+@requirement("ATOMIC-CAS-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
 def test_cas_by_function(check, case):
     check(run, case)

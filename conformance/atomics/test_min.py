@@ -1,6 +1,7 @@
-"""atomic_min(pointer, val, to_rank, mask, sem, scope): lowers a peer's cell to a value; the old value comes back.
+"""atomic_min(pointer, val, to_rank, mask, sem, scope): stores the smaller of a peer's cell and a value there, and
+returns the old value.
 
-Comparison is signed; the cell only ever falls, and each old value is one that it held.
+Comparison is signed. The cell never increases, and each old value is one that the cell held.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 001  in Gluon, with ``IrisDeviceCtx``.
@@ -10,56 +11,24 @@ Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 from functools import partial
 
-import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-
-from conformance.atomics.history import run_atomics
+from conformance.atomics.history import drawn, run
+from conformance.atomics.operations import ATOMICS
 from fixtures.requirement import requirement
 
-
-@gluon.jit
-def apply(ctx, pointer, compare, value, to_rank, mask, sem: gl.constexpr, scope: gl.constexpr):
-    return ctx.atomic_min(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
+OP = ATOMICS["min"]
+cases = partial(drawn, op="min")
 
 
-@triton.jit
-def by_context(ctx, pointer, compare, value, to_rank, mask, sem: tl.constexpr, scope: tl.constexpr):
-    return ctx.atomic_min(pointer, value, to_rank, mask=mask, sem=sem, scope=scope)
-
-
-@triton.jit
-def by_function(
-    atomic_min: tl.constexpr, heap_bases, rank, pointer, compare, value, to_rank, mask, sem: tl.constexpr,
-    scope: tl.constexpr,
-):  # fmt: skip
-    return atomic_min(pointer, value, rank, to_rank, heap_bases, mask=mask, sem=sem, scope=scope)
-
-
-APPLIES = {"gluon": apply, "context": by_context, "function": by_function}
-
-
-def run(env, case):
-    return run_atomics(env, case, APPLIES)
-
-
-def cases(ranks, dtype, form="gluon"):
-    from harness.cases import strategies
-
-    return strategies.atomics(ranks, "min", dtype, form)
-
-
-@requirement("ATOMIC-MIN-001", cases=cases, dtype=("int32", "int64", "fp32", "fp64"))
+@requirement("ATOMIC-MIN-001", cases=cases, dtype=OP.dtypes)
 def test_min(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-002", cases=partial(cases, form="context"), weight=0.5, dtype=("int32", "fp64"))
+@requirement("ATOMIC-MIN-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
 def test_min_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-003", cases=partial(cases, form="function"), weight=0.75, dtype=("int32", "fp64"))
+@requirement("ATOMIC-MIN-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
 def test_min_by_function(check, case):
     check(run, case)

@@ -1,1 +1,1 @@
-"""Measuring: do_bench, and the bench module."""
+"""Requirements of measurements: do_bench and the bench module."""

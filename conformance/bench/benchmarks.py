@@ -1,5 +1,7 @@
-"""A file of benchmarks, as a user of the library writes one; ``test_main.py`` runs it. HARNESS_PACKAGE names the
-library, HARNESS_CALLS a file that gets a line for each call of a function by rank 0."""
+"""A file of benchmarks, as a user of the library writes one; ``test_main.py`` runs it.
+
+HARNESS_PACKAGE names the library. HARNESS_CALLS names a file to which rank 0 appends a line for each call.
+"""
 
 import importlib
 import os
@@ -10,7 +12,12 @@ ccl = importlib.import_module(f"{os.environ['HARNESS_PACKAGE']}.ccl")
 bench = importlib.import_module(f"{os.environ['HARNESS_PACKAGE']}.bench")
 
 
-def noted(ctx, name, act):
+def _gluon(state):
+    """Return the option --use_gluon. The published State does not have it, although the option exists."""
+    return getattr(state, "use_gluon", True)
+
+
+def counted(ctx, name, act):
     def call():
         if ctx.get_rank() == 0:
             with open(os.environ["HARNESS_CALLS"], "a", encoding="utf-8") as file:
@@ -25,15 +32,15 @@ def noted(ctx, name, act):
 @bench.axis("rows", bench.power_of_two(0, 2))
 @bench.axis("dtype", [torch.float16, torch.float32])
 def gather(state, ctx):
-    """Times the completion too."""
+    """Measure all_gather, including its completion."""
     mine = ctx.full((state["rows"], 64), ctx.get_rank() + 1.0, dtype=state["dtype"])
     everything = ctx.zeros(state["num_ranks"] * state["rows"], 64, dtype=state["dtype"])
     state.set_bytes((state["num_ranks"] - 1) * mine.numel() * mine.element_size())
-    state.add_counter("asked", state.get("rows"))
-    config = ccl.Config(use_gluon=state.use_gluon)
+    state.add_counter("requested", state.get("rows"))
+    config = ccl.Config(use_gluon=_gluon(state))
     state.exec(
-        noted(ctx, "gather", lambda: ctx.ccl.all_gather(everything, mine, config=config)),
-        preamble_fn=noted(ctx, "before", everything.zero_),
+        counted(ctx, "gather", lambda: ctx.ccl.all_gather(everything, mine, config=config)),
+        preamble_fn=counted(ctx, "before", everything.zero_),
     )
 
 
@@ -49,9 +56,9 @@ def own_counts(state, ctx):
     state.set_warmup(0)
     state.set_repeat(2)
     state.set_flops(1e9)
-    state.add_counter("gluon", int(state.use_gluon))
+    state.add_counter("gluon", int(_gluon(state)))
     state.add_counter("heap", ctx.heap_size)
-    state.exec(noted(ctx, "own", lambda: None))
+    state.exec(counted(ctx, "own", lambda: None))
 
 
 if __name__ == "__main__":

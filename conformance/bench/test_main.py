@@ -1,7 +1,7 @@
-"""bench.main: a file of benchmarks run as its users run it, and command lines that it refuses.
+"""bench.main: runs a file of benchmarks, as users do, and refuses wrong command lines.
 
-The runs start their own ranks, so rank 0 starts them in a process apart while the others wait; on two ranks only, as
-one of them takes seconds.
+A run starts its own ranks, so rank 0 starts it in a separate process while the other ranks wait. This happens at the
+first world size only, since a run takes seconds.
 """
 
 import csv
@@ -12,14 +12,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 FILE = Path(__file__).with_name("benchmarks.py")
 SECONDS = 150.0
 HEAP, WARMUP, REPEAT = 4 << 20, 1, 3
-# What torch.distributed.elastic tells a rank; the process apart is none.
+# Environment variables that torch.distributed.elastic sets for a rank; the separate process is not a rank.
 ELASTIC = ("TORCHELASTIC_", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_")
 
 
@@ -28,28 +28,28 @@ def run(env, case):
 
 
 def refusals(env):
-    """None of them starts a rank."""
-    found, main = Findings(env.rank), env.under_test.module.bench.main
+    """Check wrong command lines; main refuses them before it starts any rank."""
+    findings, main = Findings(env.rank), env.under_test.module.bench.main
     for wrong in (
         ["--benchmark_filter=no_such"],
         ["--axis_no_such=1"],
         ["--benchmark_format=xml"],
         ["--n_repeat=none"],
     ):
-        found.raises(f"main({wrong})", (SystemExit, ValueError, RuntimeError), lambda wrong=wrong: main(wrong))
-    return found.first
+        findings.raises(f"main({wrong})", (SystemExit, ValueError, RuntimeError), lambda wrong=wrong: main(wrong))
+    return findings.first
 
 
 def whole(env):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     if env.rank == 0:
         with tempfile.TemporaryDirectory() as folder:
-            _check_run(env, found, Path(folder) / "results.csv")
+            _check_run(env, findings, Path(folder) / "results.csv")
     env.settle()
-    return found.first
+    return findings.first
 
 
-def _check_run(env, found, path):
+def _check_run(env, findings, path):
     calls = path.with_name("calls")
     arguments = [
         "--benchmark_format=csv",
@@ -66,7 +66,7 @@ def _check_run(env, found, path):
         [sys.executable, str(FILE), *arguments],
         env={
             **kept,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path])),
             "HARNESS_PACKAGE": env.under_test.name,
             "HARNESS_CALLS": str(calls),
         },
@@ -76,47 +76,53 @@ def _check_run(env, found, path):
         check=False,
     )
     if done.returncode != 0:
-        found.note("exit status of the run", f"{done.returncode}: {done.stderr[-1500:]}", 0)
+        findings.note("exit status of the run", f"{done.returncode}: {done.stderr[-1500:]}", 0)
         return
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     gathers = [row for row in rows if row["benchmark"] == "gather"]
-    found.equal("axes, in order", [(row["num_ranks"], row["rows"], row["dtype"]) for row in gathers],
+    findings.equal("axes, in order", [(row["num_ranks"], row["rows"], row["dtype"]) for row in gathers],
                 [("2", rows, dtype) for rows in ("2", "4") for dtype in ("float16", "float32")])  # fmt: skip
     for row in gathers:
         moved = int(row["rows"]) * 64 * {"float16": 2, "float32": 4}[row["dtype"]]
         mean = _figure(row, "mean_ms")
-        found.true(
+        findings.true(
             f"{row['dtype']}: times are positive and in order",
             0 < _figure(row, "min_ms") <= mean <= _figure(row, "max_ms"),
         )
         wanted = moved / 1e9 / (mean / 1e3)
-        found.true(f"bandwidth {row.get('bandwidth_gb_s')} is bytes over mean, {wanted}",
+        findings.true(f"bandwidth {row.get('bandwidth_gb_s')} is bytes over mean, {wanted}",
                    abs(_figure(row, "bandwidth_gb_s") - wanted) <= 1e-9 * wanted)  # fmt: skip
-        found.equal("the counter", _figure(row, "asked"), _figure(row, "rows"))
+        findings.equal("the counter", _figure(row, "requested"), _figure(row, "rows"))
     for row in rows:
         if row["benchmark"] == "left_out":
-            found.equal(
-                "the skipped one", (row["status"], row["detail"], row["mean_ms"]), ("skipped", "for a reason", "")
+            findings.equal(
+                "the skipped benchmark", (row["status"], row["detail"], row["mean_ms"]), ("skipped", "for a reason", "")
             )
         if row["benchmark"] == "own_counts":
-            found.true("TFLOPS are told", _figure(row, "tflops") > 0)
-            found.equal("--use_gluon as the benchmark sees it", _figure(row, "gluon"), 1.0)
-            found.equal("--heap_size as the benchmark sees it", _figure(row, "heap"), float(HEAP))
-    found.equal("benchmarks", [row["benchmark"] for row in rows], ["gather"] * 4 + ["left_out", "own_counts"])
+            findings.true("TFLOPS are reported", _figure(row, "tflops") > 0)
+            findings.equal("--use_gluon as the benchmark sees it", _figure(row, "gluon"), 1.0)
+            findings.equal("--heap_size as the benchmark sees it", _figure(row, "heap"), float(HEAP))
+    findings.equal("benchmarks", [row["benchmark"] for row in rows], ["gather"] * 4 + ["left_out", "own_counts"])
     called = Counter(calls.read_text(encoding="utf-8").split())
     each = 4 * (1 + WARMUP + REPEAT)
-    found.equal("calls of the functions", dict(called), {"before": each, "gather": each, "own": 1 + 0 + 2})
+    findings.equal("calls of the functions", dict(called), {"before": each, "gather": each, "own": 1 + 0 + 2})
 
 
 def _figure(row, column):
-    """nan, which equals nothing, where there is none."""
+    """Return a number of a row, or nan, which equals no number, if the column is missing or empty."""
     return float(row.get(column) or "nan")
 
 
-def cases(ranks):
-    return [HostCase("refusals"), *([HostCase("whole")] if ranks == 2 else [])]
+def cases(ranks, part):
+    return [HostCase(part)]
 
 
-@requirement("BENCH-MAIN-001", cases=cases)
+@requirement(
+    "BENCH-MAIN-001",
+    cases=cases,
+    part=("refusals", "whole"),
+    own_gpu=True,
+    because="a run of benchmarks starts its own ranks, one on each GPU",
+)
 def test_main(check, case):
     check(run, case, deadline=SECONDS)

@@ -1,19 +1,19 @@
-"""power_of_two and linear_range, beside what they are by definition."""
+"""power_of_two and linear_range, compared with their definitions."""
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 
 def run(env, case):
-    found, bench = Findings(env.rank), env.under_test.module.bench
+    findings, bench = Findings(env.rank), env.under_test.module.bench
     start, length, step = case.arguments
     end = start + length
     powers, values = list(bench.power_of_two(start, end)), list(bench.linear_range(start, end, step))
-    found.equal(f"power_of_two({start}, {end})", powers, [2**exponent for exponent in range(start, end + 1)])
+    findings.equal(f"power_of_two({start}, {end})", powers, [2**exponent for exponent in range(start, end + 1)])
     wanted = [value for value in range(start, end + 1) if (value - start) % step == 0]
-    found.equal(f"linear_range({start}, {end}, {step})", values, wanted)
-    return found.first
+    findings.equal(f"linear_range({start}, {end}, {step})", values, wanted)
+    return findings.first
 
 
 def cases(ranks):

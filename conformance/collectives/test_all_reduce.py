@@ -1,35 +1,22 @@
-"""all_reduce(output (M, N), input (M, N), op, group, async_op, config, workspace): the reduction of all inputs, on
-every member.
+"""Properties of all_reduce only. CCL-ALLREDUCE-001 is in ``test_operations.py``.
 
-001  one_shot, two_shot and the library's own choice give what torch.distributed's all_reduce gives, and change nothing
-     else, in place too. All seven reductions, on values whose result is exact in any order.
-002  So do ring, atomic and spinlock: the atomic ones with what GPUs have atomics for.
-003  A workspace serves call after call; one that is too small is refused, and one for another variant replaced.
+002  ring, atomic and spinlock give the same results; atomic only for reductions that have an atomic operation.
+003  One workspace can be used for many calls. A workspace that is too small is refused, and one for another variant is
+     replaced.
 """
 
 from dataclasses import replace
 
 from conformance.collectives.calls import config, fill, judge, prepare, run
+from conformance.collectives.cases import CollectiveCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ALL, CollectiveCase
-
-
-def cases(ranks, dtype):
-    from harness.cases.collective_strategies import collectives
-
-    return collectives(ranks, "all_reduce", dtype)
 
 
 def accumulating_cases(ranks, variant):
-    from harness.cases.collective_strategies import accumulations
+    from conformance.collectives.strategies import accumulations, drawn
 
-    return accumulations(ranks, variant)
-
-
-@requirement("CCL-ALLREDUCE-001", cases=cases, weight=0.5, dtype=("bf16", *(name for name in ALL if name != "bf16")))
-def test_all_reduce(check, case):
-    check(run, case)
+    return drawn(accumulations(ranks, variant))
 
 
 @requirement("CCL-ALLREDUCE-002", cases=accumulating_cases, variant=("ring", "atomic", "spinlock"))
@@ -38,8 +25,8 @@ def test_accumulating_variants(check, case):
 
 
 def run_workspace(env, case):
-    """One workspace for all calls, with changing data and nothing in between; then what it is too small for."""
-    found, ccl = Findings(env.rank), env.iris.ccl
+    """Use one workspace for all calls, with changing data and no synchronization; then for calls it does not fit."""
+    findings, ccl = Findings(env.rank), env.iris.ccl
     calls = prepare(env, case)
     first = calls[0]
     settings = config(env, case, env.world_size)
@@ -49,30 +36,30 @@ def run_workspace(env, case):
     outputs = []
     with env.acting():
         workspace = ccl.all_reduce_preamble(first.output, first.input, config=settings)
-        found.equal("variant of the workspace", workspace.variant, case.variant)
-        found.equal("prepared, behind the preamble", workspace.prepared, True)
+        findings.equal("variant of the workspace", workspace.variant, case.variant)
+        findings.equal("workspace.prepared after the preamble", workspace.prepared, True)
         again = ccl.all_reduce_preamble(first.output, first.input, config=settings, workspace=workspace)
-        found.true("a second preamble returns the same workspace", again is workspace)
+        findings.true("a second preamble returns the same workspace", again is workspace)
         for k, call in enumerate(calls):
             if k:
                 fill(call)
             used = ccl.all_reduce(call.output, call.input, async_op=case.async_op, config=settings, workspace=workspace)
-            found.true(f"call {k} returns the workspace that it was given", used is workspace)
+            findings.true(f"call {k} returns the workspace that was passed", used is workspace)
             outputs.append(call.output.clone())
             used.wait()
         workspace.synchronize()
-        found.equal("is_completed() behind synchronize()", workspace.is_completed(), True)
-        found.equal("prepared, behind the calls", workspace.prepared, True)
-        found.raises(
+        findings.equal("is_completed() after synchronize()", workspace.is_completed(), True)
+        findings.equal("workspace.prepared after the calls", workspace.prepared, True)
+        findings.raises(
             "a call with more tiles than the workspace was prepared for",
             ValueError,
             lambda: ccl.all_reduce(first.output, first.input, config=finer, workspace=workspace),
             says="array too small",
         )
         replaced = ccl.all_reduce(first.output, first.input, config=other, workspace=workspace)
-        found.equal("variant of what replaces the workspace of another variant", replaced.variant, "two_shot")
+        findings.equal("variant of the workspace that replaces one of another variant", replaced.variant, "two_shot")
     env.settle()
-    return judge(env, case, calls, outputs, found)
+    return judge(env, case, calls, outputs, findings)
 
 
 def workspace_cases(ranks, variant):

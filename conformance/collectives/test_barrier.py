@@ -1,21 +1,21 @@
-"""barrier(group): no member returns before all have called, and what each wrote before is visible to the others behind
-it.
+"""barrier(group): no member returns before all members have called, and each member's earlier writes are then visible
+to the other members.
 """
 
 import torch
 
 from conformance.collectives.calls import party_of
-from conformance.rma.test_load import read_word
+from conformance.collectives.cases import CollectiveCase
+from conformance.rma.words import read_word
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase
 from harness.oracles.heap import starts
 
 TURNS = 3
 
 
 def run(env, case):
-    found, party = Findings(env.rank), party_of(env, case)
+    findings, party = Findings(env.rank), party_of(env, case)
     env.image.reset()
     marks = [
         env.image.claim(f"mark {turn}", place, 1, torch.int32) for turn, place in enumerate(starts(4096, [4] * TURNS))
@@ -30,9 +30,9 @@ def run(env, case):
                 env.image.fill(mark, torch.full((1,), turn + 1, dtype=torch.int32))
                 env.iris.ccl.barrier(group=party.handle)
                 seen = [read_word(env, rank, mark.start) for rank in party.members]
-                found.equal(f"marks behind barrier {turn}", seen, [turn + 1] * party.size)
+                findings.equal(f"marks read after barrier {turn}", seen, [turn + 1] * party.size)
     env.settle()
-    return found.first or env.image.difference()
+    return findings.first or env.image.difference()
 
 
 def cases(ranks):

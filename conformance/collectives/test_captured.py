@@ -1,7 +1,7 @@
-"""Collectives in device graphs: captured with async_op=True, replayed with other data.
+"""Collectives in device graphs: captured with async_op=True and replayed with other data, without synchronization.
 
-Each step of the graph makes the next input from the last one and keeps a copy of the output, so that a replay whose
-calls are not ordered by the stream shows. Nothing waits between the replays. Without async_op a capture is refused.
+Each step of the graph copies its input from a staging tensor and keeps a copy of the output, so that a replay fails if
+the stream does not order its calls. A capture without async_op is refused.
 """
 
 from dataclasses import replace
@@ -9,17 +9,18 @@ from dataclasses import replace
 import torch
 
 from conformance.collectives.calls import config, invoke, prepare
+from conformance.collectives.graphs import captured
+from conformance.collectives.operations import COLLECTIVES
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, CollectiveCase, low_latency
 from harness.oracles import bool_all
 
 STEPS, REPLAYS = 4, 5
 
 
 def run(env, case):
-    found = Findings(env.rank)
-    # One replay's worth of calls each: their inputs and results, on one pair of tensors.
+    findings = Findings(env.rank)
+    # The inputs and results of all steps of all replays; every call uses the same pair of tensors.
     calls = prepare(env, replace(case, calls=STEPS * REPLAYS))
     first = calls[0]
     device = env.device.torch_device
@@ -45,12 +46,12 @@ def run(env, case):
     if not bool_all(env.fault is None):
         return None
     with env.acting():
-        found.raises(
+        findings.raises(
             "a capture without async_op",
             RuntimeError,
-            lambda: _captured(lambda: invoke(env, replace(case, async_op=False), first, settings)),
+            lambda: captured(lambda: invoke(env, replace(case, async_op=False), first, settings)),
         )
-        graph = _captured(steps)
+        graph = captured(steps)
         for replay in range(REPLAYS):
             env.late((case.skewed + replay) % env.world_size, case.skew_ms)
             for step in range(STEPS):
@@ -61,37 +62,18 @@ def run(env, case):
     env.settle()
     for k, (call, result) in enumerate(zip(calls, results, strict=False)):
         if call.wanted is not None:
-            # What others own is 0 here.
+            # The graph writes 0 into the elements that other members own.
             wanted = call.wanted if call.before is None else call.wanted.where(call.wanted != call.before, 0)
-            found.same(f"output of step {k % STEPS} of replay {k // STEPS}", result, wanted)
-    return found.first
-
-
-def _captured(enqueue):
-    """A graph of what ``enqueue`` enqueues; the current stream is as before behind it."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            enqueue()
-    finally:
-        torch.cuda.set_stream(stream)
-    return graph
+            findings.same(f"output of step {k % STEPS} of replay {k // STEPS}", result, wanted)
+    return findings.first
 
 
 def cases(ranks, op):
+    op = COLLECTIVES[op]
     shape = {"dtype": "int32", "m": 40, "n": 272, "reuse": True, "async_op": True, "skewed": 0, "skew_ms": 5}
-    variants = ("one_shot", "two_shot", "two_shot_push", "ring", "spinlock", "atomic") if op == "all_reduce" else ("",)
-    return [
-        CollectiveCase(op=op, **shape, in_place=op == "broadcast", root=1, variant=variant, gluon=gluon)
-        for variant in variants
-        for gluon in (False, True)
-    ] + [
-        CollectiveCase(
-            op=op, **shape, in_place=op == "broadcast", root=1, variant=variants[0], gluon=gluon, protocol="ll"
-        )
-        for gluon in (False, True)
-        if low_latency(op, ranks)
-    ]
+    languages = [op.case(**shape, root=1, gluon=gluon) for gluon in (False, True)]
+    fast = [case for one in languages for case in op.also_fast(one, ranks)]
+    return [replace(one, variant=variant.name) for variant in op.variants for one in languages] + fast
 
 
 @requirement(

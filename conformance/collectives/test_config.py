@@ -1,10 +1,10 @@
-"""Config: fields, defaults, how None resolves, and what is refused. ReduceOp: its values."""
+"""Config: its fields and defaults, how None is resolved, and the refused values. ReduceOp: its values."""
 
 import dataclasses
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 DEFAULTS = {
     "block_size_m": 32, "block_size_n": 64, "swizzle_size": 4, "comm_sms": 64, "use_gluon": False,
@@ -23,30 +23,30 @@ REDUCE_OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 
 def run(env, case):
-    config, found = env.under_test.config, Findings(env.rank)
+    config, findings = env.under_test.config, Findings(env.rank)
     plain = config()
     for name, wanted in DEFAULTS.items():
-        found.equal(f"Config().{name}", getattr(plain, name), wanted)
-    found.true("Config is a dataclass", dataclasses.is_dataclass(config))
-    found.equal("Config().all_reduce_ring_slice_n", plain.all_reduce_ring_slice_n, plain.block_size_n)
-    found.true(f"Config().num_xcds {plain.num_xcds!r}", isinstance(plain.num_xcds, int) and plain.num_xcds >= 1)
+        findings.equal(f"Config().{name}", getattr(plain, name), wanted)
+    findings.true("Config is a dataclass", dataclasses.is_dataclass(config))
+    findings.equal("Config().all_reduce_ring_slice_n", plain.all_reduce_ring_slice_n, plain.block_size_n)
+    findings.true(f"Config().num_xcds {plain.num_xcds!r}", isinstance(plain.num_xcds, int) and plain.num_xcds >= 1)
     small = config(swizzle_size=2, comm_sms=64, num_xcds=8)
-    found.equal("chunk_size with swizzle 2, 64 programs, 8 dies", small.chunk_size, 4)
-    found.equal("chunk_size with swizzle 4, 64 programs, 8 dies", config(num_xcds=8).chunk_size, 8)
+    findings.equal("chunk_size with swizzle 2, 64 programs, 8 dies", small.chunk_size, 4)
+    findings.equal("chunk_size with swizzle 4, 64 programs, 8 dies", config(num_xcds=8).chunk_size, 8)
     for name, values in REFUSED.items():
         for value in values:
-            found.raises(f"Config({name}={value!r})", ValueError, lambda n=name, v=value: config(**{n: v}))
-    found.raises("Config(block_size_n=96), which its slice inherits", ValueError, lambda: config(block_size_n=96))
-    found.equal(
+            findings.raises(f"Config({name}={value!r})", ValueError, lambda n=name, v=value: config(**{n: v}))
+    findings.raises("Config(block_size_n=96), which its slice inherits", ValueError, lambda: config(block_size_n=96))
+    findings.equal(
         "Config(block_size_n=96, all_reduce_ring_slice_n=32)",
         config(block_size_n=96, all_reduce_ring_slice_n=32).block_size_n,
         96,
     )
     plain.block_size_m = -5
-    found.equal("a field assigned later", plain.block_size_m, -5)
+    findings.equal("a field assigned later", plain.block_size_m, -5)
     for value, name in enumerate(REDUCE_OPS):
-        found.equal(f"ReduceOp.{name}", int(getattr(env.under_test.module.ccl.ReduceOp, name).value), value)
-    return found.first
+        findings.equal(f"ReduceOp.{name}", int(getattr(env.under_test.module.ccl.ReduceOp, name).value), value)
+    return findings.first
 
 
 @requirement("CCL-CONFIG-001", cases=lambda ranks: [HostCase("config")])

@@ -1,31 +1,30 @@
-"""Collectives on tensors whose rows, or columns, lie more than 2 GiB and 4 GiB apart: place times stride needs 64 bits.
+"""Collectives on tensors whose rows or columns are more than 2 GiB and 4 GiB apart: index times stride needs 64 bits.
 
-The heap is mostly holes: only the lines themselves, and the places that a 32-bit product would reach, are ever touched.
+The heap is sparse: only the rows or columns (*lines*) and the addresses that a 32-bit product would give are touched.
 """
 
 import torch
-import torch.distributed as dist
 
+from conformance.collectives.operations import ALWAYS, Inputs, described, names
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, contribution, payload, shapes_of
-from harness.oracles import gathered, reduced, swapped
+from harness.cases import contribution, payload
 
 GIB = 1 << 30
 LINES, LENGTH = 4, 64
-REFERENCES = {
-    "all_gather": gathered, "all_to_all": swapped, "all_reduce": lambda mine: reduced(mine, "sum"),
-    "sendrecv": lambda mine: gathered(mine[None])[dist.get_rank() - 1],
-}  # fmt: skip
 
 
 def run(env, case):
-    op, side, kernels, *variant = case.arguments
+    name, side, language, *variant = case.arguments
+    op = described(name)
     me, ranks = env.rank, env.world_size
-    found = Findings(me)
-    # The columns lie far apart, then, which are all_to_all's blocks.
-    turned = op != "all_gather" and not {"ring", "spinlock"} & set(variant)
-    inputs, outputs = shapes_of(op, *((LENGTH, LINES) if turned else (LINES, LENGTH)), ranks)
+    findings = Findings(me)
+    # turned: the columns are far apart; all_to_all's blocks are columns.
+    turned = not op.far_rows and {"rows"}.isdisjoint(each.far for each in op.variants if each.name in variant)
+    inputs, outputs = op.shapes(*((LENGTH, LINES) if turned else (LINES, LENGTH)), ranks)
     shape = outputs if side == "output" else inputs
     lines = shape[1] if turned else shape[0]
     # Below 2 GiB, so that the stride itself is a 32-bit argument and only its product with a line overflows.
@@ -36,12 +35,17 @@ def run(env, case):
     heap = iris.empty(stride * lines + 4096, dtype=torch.int8)
     far = heap.as_strided(shape, (1, stride) if turned else (stride, 1))
     count = inputs[0] * inputs[1]
-    if op == "all_reduce":
+    if op.reduces:
         mine = contribution("sum", "int8", count, member=me, members=ranks).view(inputs)
     else:
         mine = payload("int8", count, rank=me, ranks=ranks).view(inputs)
     source, target = (near, far) if side == "output" else (far, near)
-    # Where a product of 31 or 32 bits would end up, and the line itself, hold something else before.
+    if op.in_place == ALWAYS:
+        source = target = far
+    # In the output, tiles are far apart; in the input, the lines of a single tile; in Gluon both may be.
+    high = 2 if side == "output" or (op.far_rows and language == "gluon") else LINES
+    block_m, block_n = (LENGTH, high) if turned else (high, LENGTH)
+    # Addresses that a product of 31 or 32 bits would give. They, and the lines, get a pattern before the call.
     watched = sorted(
         {line * stride % size for line in range(lines) for size in (2 * GIB, 4 * GIB)}
         - {line * stride for line in range(lines)}
@@ -50,38 +54,46 @@ def run(env, case):
         heap[place : place + LENGTH].fill_(-99)
     target.fill_(-98)
     source.copy_(mine)
-    wanted = REFERENCES[op](mine)
+    wanted, before = op.reference(Inputs(mine, members=ranks)), torch.full(outputs, -98, dtype=torch.int8)
+    if op.owned is not None:
+        tiles = op.case(m=outputs[0], n=outputs[1], block_m=block_m, block_n=block_n)
+        wanted = torch.where(op.owned(tiles, me, ranks), wanted, before)
+    wanted = wanted if me == 0 or op.results_at == "all" else before
     env.settle()
     with env.acting():
-        # Of the output the tiles are far apart, of the input the lines of a single one, or in Gluon's all_gather both.
-        high = 2 if side == "output" or (op, kernels) == ("all_gather", "gluon") else LINES
-        block_m, block_n = (LENGTH, high) if turned else (high, LENGTH)
         settings = env.under_test.config(
-            block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=kernels == "gluon",
-            threads_per_warp=env.device.lanes, **({"all_reduce_variant": variant[0]} if variant else {}),
+            block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=language == "gluon",
+            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant[0]} if variant else {}),
         )  # fmt: skip
-        if op == "sendrecv":
+        if name == "sendrecv":
             iris.ccl.sendrecv(source, target, (me + 1) % ranks, (me - 1) % ranks, config=settings)
         else:
-            getattr(iris.ccl, op)(target, source, config=settings)
+            given = {"input": source, "output": target}
+            order = ("output",) if op.in_place == ALWAYS else ("output", "input")
+            tensors = [given[which] if op.passes(which, is_root=me == 0) else None for which in order]
+            getattr(iris.ccl, name)(*tensors, config=settings, **({op.root: 0} if op.root else {}))
     env.settle()
-    found.same("the output", target.contiguous(), wanted)
+    findings.same("the output", target.contiguous(), wanted)
     for place in watched:
         got = heap[place : place + LENGTH]
-        found.same(f"{LENGTH} bytes at {place:#x}, which nothing may touch", got, torch.full_like(got, -99))
+        findings.same(f"{LENGTH} bytes at {place:#x}, which must stay unchanged", got, torch.full_like(got, -99))
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def cases(ranks, op):
-    chosen = [("output", "gluon"), ("input", "triton"), ("input", "gluon"), ("output", "triton")]
-    # Kernels of their own, for which one side is enough: both have the same rows and columns.
-    own = [("output", "triton", variant) for variant in ("two_shot_push", "ring", "spinlock")]
-    some = {"all_gather": chosen, "all_reduce": [*chosen[:2], *own]}.get(op, chosen[:2])
-    return [HostCase("far", (op, *which)) for which in some]
+    op = described(op)
+    # Variants with their own kernel. One side is enough, since both sides have the same rows and columns.
+    own = [("output", "triton", variant.name) for variant in op.variants if variant.far]
+    every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own)]
+    if judged.extended():
+        return every
+    # The published API has no variants with kernels of their own.
+    languages = ("triton", "gluon") if op.published_gluon else ("triton",)
+    return [case for case in every if case.arguments[2] in languages and len(case.arguments) == 3]
 
 
-@requirement("CCL-FAR-001", cases=cases, op=tuple(REFERENCES))
+@requirement("CCL-FAR-001", cases=cases, op=(*names(lambda op: op.far), "sendrecv"))
 def test_far(check, case):
     check(run, case)

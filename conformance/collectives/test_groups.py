@@ -1,9 +1,9 @@
-"""Groups: a call needs its group's members and nobody else.
+"""Groups: a call involves the members of its group and no other rank.
 
-001  Where a rank outside the group is held up until every member has returned, the members return, with their result;
-     with async_op and without.
-002  Groups that share ranks take turns on their own tensors, call after call, with nothing in between.
-003  A group may be destroyed, and another one made of the same ranks.
+001  The members of a group return with their result while a rank outside the group is blocked; with and without
+     async_op.
+002  Two groups with common ranks can make calls in turn on their own tensors, without synchronization.
+003  A group can be destroyed and a new one created with the same ranks.
 """
 
 import time
@@ -13,19 +13,20 @@ import torch
 import torch.distributed as dist
 
 from conformance.collectives.calls import Party, config, invoke, judge, prepare
-from conformance.rma.test_load import read_word
+from conformance.collectives.operations import COLLECTIVES
+from conformance.rma.words import read_word
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, CollectiveCase, members_of
+from harness.cases import members_of
 
 MARK = 800 * 1024
 PATIENCE = 10.0
-"""Seconds after which a rank outside gives the members up: what they return is then too late."""
+"""Seconds that a rank outside the group waits for the members; a later return is a failure."""
 
 
 def run_alone(env, case):
-    """The ranks outside look for the members' marks, which are set when their calls have returned."""
-    found = Findings(env.rank)
+    """Make the group's calls. Each member sets a mark when its call has returned; the other ranks poll the marks."""
+    findings = Findings(env.rank)
     calls = prepare(env, case)
     mark = env.image.claim("mark", MARK, 1, torch.int32)
     env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
@@ -46,16 +47,13 @@ def run_alone(env, case):
                 if time.monotonic() > limit:
                     break
                 time.sleep(0.002)
-            found.equal("calls of the members that returned without this rank", seen, [1] * len(members))
+            findings.equal("calls of the members that returned without this rank", seen, [1] * len(members))
     env.settle()
-    return judge(env, case, calls, outputs, found)
+    return judge(env, case, calls, outputs, findings)
 
 
 def alone_cases(ranks, op):
-    return [
-        CollectiveCase(op=op, dtype="int32", m=5, n=70, in_place=op == "broadcast", group="uneven", async_op=late)
-        for late in (False, True)
-    ]
+    return [COLLECTIVES[op].case(dtype="int32", m=5, n=70, group="uneven", async_op=late) for late in (False, True)]
 
 
 @requirement("CCL-GROUP-001", cases=alone_cases, ranks=3, op=COLLECTIVES)
@@ -64,12 +62,13 @@ def test_only_members_are_needed(check, case):
 
 
 def run_overlapping(env, case):
-    """Two groups that share all ranks but two; who is in both makes the calls of both, in the same order."""
+    """Make calls in two groups: all ranks but the last, and all but the first. Ranks in both groups make all calls, in
+    the same order."""
     everyone = tuple(range(env.world_size))
     groups = (everyone[:-1], everyone[1:][::-1])
     handles = [env.group(group, groups) for group in groups]
-    found = Findings(env.rank)
-    # The world's group gives the tensors; of each call's, the group's first rows are used.
+    findings = Findings(env.rank)
+    # The tensors are those of calls in the world; each call uses the first rows, as many as its group needs.
     calls = prepare(env, replace(case, group="world"))
     made = []
     for k, call in enumerate(calls):
@@ -92,13 +91,13 @@ def run_overlapping(env, case):
         for (k, call), output in zip(made, held, strict=True):
             blocks = calls[k].wanted.view(env.world_size, case.m, case.n)
             wanted = torch.cat([blocks[rank] for rank in call.party.members])
-            found.same(f"output of call {k}, of group {call.party.members}", output, wanted)
-    return found.first
+            findings.same(f"output of call {k}, of group {call.party.members}", output, wanted)
+    return findings.first
 
 
 def overlapping_cases(ranks):
     return [
-        CollectiveCase(op="all_gather", dtype="int32", m=5, n=70, calls=8, async_op=True, skewed=late, skew_ms=15)
+        COLLECTIVES["all_gather"].case(dtype="int32", m=5, n=70, calls=8, async_op=True, skewed=late, skew_ms=15)
         for late in range(2)
     ]
 
@@ -109,8 +108,8 @@ def test_overlapping_groups(check, case):
 
 
 def run_again(env, case):
-    """Waiting calls, each by a process group that is made for it and destroyed behind it, of the same ranks."""
-    found = Findings(env.rank)
+    """Make synchronous calls, each in a new process group of the same ranks that is destroyed after the call."""
+    findings = Findings(env.rank)
     calls = prepare(env, case)
     members = members_of(case.group, 0, env.world_size)
     env.settle()
@@ -127,11 +126,11 @@ def run_again(env, case):
         env.settle()
         if calls:
             dist.destroy_process_group(handle)
-    return judge(env, case, calls, outputs, found)
+    return judge(env, case, calls, outputs, findings)
 
 
 def again_cases(ranks):
-    return [CollectiveCase(op="all_reduce", dtype="int32", m=5, n=70, group="uneven", calls=3)]
+    return [COLLECTIVES["all_reduce"].case(dtype="int32", m=5, n=70, group="uneven", calls=3)]
 
 
 @requirement("CCL-GROUP-003", cases=again_cases, ranks=3)

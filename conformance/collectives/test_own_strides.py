@@ -1,25 +1,19 @@
-"""Members' own tensors may have strides of their own: those that no other member reads or writes.
+"""A tensor that no other member reads or writes may have different strides on each member.
 
-Members must do the same number of things at the same time nevertheless; so these are shapes that take another number of
-tiles when they lie in one run of memory.
+All members must still execute the same number of steps. So the shapes are such that a contiguous tensor would have
+another number of tiles than a padded one.
 """
 
 from dataclasses import replace
 
 from conformance.collectives.calls import judge, perform, prepare
+from conformance.collectives.operations import COLLECTIVES, names
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ROOTED, CollectiveCase, low_latency
-
-OWN = {
-    "all_gather": "in_pad", "all_to_all": "in_pad", "scatter": "in_pad",
-    "gather": "out_pad", "all_reduce": "out_pad", "reduce_scatter": "out_pad",
-}  # fmt: skip
-"""Which tensor of an op is a member's own: the one that it alone reads, or that it alone writes."""
 
 
 def run(env, case):
-    """Every second rank's rows are apart."""
+    """Run a case in which every second rank's rows are padded."""
     if env.rank % 2:
         case = replace(case, in_pad=0, out_pad=0)
     calls = prepare(env, case)
@@ -30,17 +24,13 @@ def run(env, case):
 
 
 def cases(ranks, op):
-    shape = {"dtype": "int32", "m": 16, "n": 70, "comm_sms": 5, OWN[op]: 8}
-    variant = "one_shot" if op == "all_reduce" else ""
-    roots = (0, 1) if op in ROOTED else (0,)
-    protocols = ("", "ll") if low_latency(op, ranks) else ("",)
-    return [
-        CollectiveCase(op=op, **shape, variant=variant, root=root, protocol=protocol)
-        for root in roots
-        for protocol in protocols
-    ]
+    op = COLLECTIVES[op]
+    variant, own = op.own_tensor()
+    shape = {"dtype": "int32", "m": 16, "n": 70, "comm_sms": 5, "in_pad" if own == "input" else "out_pad": 8}
+    listed = [op.case(**shape, variant=variant, root=root) for root in ((0, 1) if op.root else (0,))]
+    return [case for each in listed for case in (each, *op.also_fast(each, ranks))]
 
 
-@requirement("CCL-STRIDES-001", cases=cases, ranks=2, op=tuple(OWN))
+@requirement("CCL-STRIDES-001", cases=cases, ranks=2, op=names(lambda op: op.own_tensor()))
 def test_own_strides(check, case):
     check(run, case)

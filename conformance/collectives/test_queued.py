@@ -1,27 +1,27 @@
-"""Collectives are ordered by the stream: 64 calls with changing data are queued before one synchronisation.
+"""Collectives are ordered by the stream: 64 calls with changing data are queued before one synchronization.
 
-On the same tensors: the next input is enqueued right behind a call, so it may not change what the others still read;
-a copy of the output is enqueued there too, so the next call of a faster rank may not change it. On tensors of its own
-for each call, nothing stands between the calls.
+With the same tensors for all calls, the next input is enqueued directly after a call, and must not change data that
+other ranks still read. After each call, a copy of the output is enqueued as well, and the next call of a faster rank
+must not overwrite the output before that copy was made. With different tensors for each
+call, nothing is enqueued between the calls.
 """
 
-from dataclasses import replace
-
 from conformance.collectives.calls import run
+from conformance.collectives.operations import COLLECTIVES, NEVER, one_of_each_kind
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, REDUCTIONS, CollectiveCase, low_latency
 
 CALLS = 64
 
 
 def cases(ranks, op):
-    common = {"op": op, "dtype": "int32", "m": 3, "n": 66, "calls": CALLS, "async_op": True}
-    in_place = op == "broadcast"
-    same = CollectiveCase(**common, in_place=in_place, root=1, reuse=True)
-    reduces, variant = op in REDUCTIONS, "one_shot" if op == "all_reduce" else ""
-    few = CollectiveCase(**common, in_place=reduces, variant=variant, group="uneven", comm_sms=1)
-    found = [same, few] if op in ("all_gather", "all_reduce") else [same]
-    return found + [replace(same, variant=variant, protocol="ll")] * (low_latency(op, ranks))
+    op = COLLECTIVES[op]
+    common = {"dtype": "int32", "m": 3, "n": 66, "calls": CALLS, "async_op": True}
+    same = op.case(**common, root=1, reuse=True)
+    listed = [same, *op.also_fast(same, ranks)]
+    if op.name in one_of_each_kind():
+        few = {"in_place": op.in_place != NEVER, "variant": op.variants[0].name, "group": "uneven", "comm_sms": 1}
+        listed.append(op.case(**common, **few))
+    return listed
 
 
 @requirement("CCL-STREAM-001", cases=cases, ranks=2, op=COLLECTIVES)

@@ -1,12 +1,12 @@
-"""What collectives refuse, on every rank, before anything moves; behind it a right call gives its result.
+"""Arguments that collectives refuse on every rank before any data moves. After a refusal a valid call still works.
 
-001  Tensors that are not matrices, or whose shapes or element types do not fit one another or the group; tensors off
-     the heap; outputs whose elements share memory, or share it with the input; roots that are not in the group, and a
-     root without its tensor; reductions that are none, or that the element type does not have; tiles that the kernel
-     cannot have, and variants that there are not. ValueError, with async_op and without.
-002  Where one member alone is wrong, it is told what, the others that it failed and none waits. Who is not in the group
-     has no part in it. RuntimeError for who is not in the group and calls.
-003  Members that do not pass the same are all told what each of them passed. ValueError.
+001  Refused with ValueError, with and without async_op: tensors that are not matrices; shapes or element types that do
+     not match each other or the group; tensors outside the heap; an output whose elements share memory with each other
+     or with the input; a root that is not in the group, or that lacks its tensor; an unknown reduction, or one that the
+     element type does not support; a tile that the kernel does not support; an unknown variant.
+002  If only one member passes a wrong argument, it gets the reason, the others get an error that names it, and no
+     member waits. Ranks outside the group are not involved; a rank outside that calls gets a RuntimeError.
+003  If members pass different arguments, all of them get a ValueError that states the arguments of each.
 """
 
 from dataclasses import replace
@@ -15,87 +15,79 @@ import torch
 import torch.distributed as dist
 
 from conformance.collectives.calls import config, invoke, judge, party_of, perform, prepare
+from conformance.collectives.operations import ALWAYS, COLLECTIVES, NEVER, one_of_each_kind
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, REDUCTIONS, ROOTED, CollectiveCase, chunks_of, members_of
+from harness.cases import chunks_of, members_of
 
 OVERLAPPING = 512 * 1024
 FLOAT_SUM = {"dtype": "fp32", "m": 8, "n": 64}
-REACHED = {
-    "all_gather": ("output",), "all_to_all": ("output",), "all_reduce": ("output", "input"),
-    "reduce_scatter": ("input",), "broadcast": ("output",), "reduce": ("output", "input"), "scatter": ("output",),
-    "gather": ("input",),
-}  # fmt: skip
-"""The tensors of an op that other members read or write. The others are the member's own."""
 
 
 def run_refused(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     calls = prepare(env, case)
     (call,) = calls
     env.settle()
     right = config(env, case, call.party.size)
-    for what, wrong_call, settings in [*_wrong_tensors(env, case, call), *_wrong_settings(env, case, call)]:
+    for label, wrong_call, settings in [*_wrong_tensors(env, case, call), *_wrong_settings(env, case, call)]:
         for asynchronous in (False, True):
             attempt = replace(case, async_op=asynchronous)
             if wrong_call is not None:
-                found.raises(
-                    f"{what}{' with async_op' * asynchronous}",
+                findings.raises(
+                    f"{label}{' with async_op' * asynchronous}",
                     ValueError,
                     lambda a=attempt, c=wrong_call, s=settings: invoke(env, a, c, s or right),
                 )
             elif not asynchronous:
-                found.raises(f"{what} elsewhere", RuntimeError, lambda a=attempt: invoke(env, a, call, right))
+                findings.raises(f"{label} elsewhere", RuntimeError, lambda a=attempt: invoke(env, a, call, right))
     if env.world_size > 1:
         others = env.group(members_of("stride", 1 - env.rank % 2, env.world_size), chunks_of("stride", env.world_size))
         elsewhere = replace(call, party=replace(call.party, handle=others))
-        found.raises("a group without this rank", RuntimeError, lambda: invoke(env, case, elsewhere, right))
-    for what, op, settings in _wrong_reductions(env, case):
-        found.raises(what, ValueError, lambda o=op, s=settings: _reduced_with(env, case, call, s or right, o))
-    return _and_then(env, case, calls, found)
+        findings.raises("a group without this rank", RuntimeError, lambda: invoke(env, case, elsewhere, right))
+    for label, op, settings in _wrong_reductions(env, case):
+        findings.raises(label, ValueError, lambda o=op, s=settings: _reduced_with(env, case, call, s or right, o))
+    return _and_then(env, case, calls, findings)
 
 
 def _wrong_tensors(env, case, call):
-    """(what, the call with it or None where it is no concern of this rank, None)."""
-    root = call.party.members[call.party.place] == call.party.root
+    """Yield (label, the wrong call or None if the call of this rank is valid, None)."""
+    op, root = COLLECTIVES[case.op], call.party.members[call.party.place] == call.party.root
 
-    def one(change, concerned=True):
-        return _with(call, change) if concerned else None
-
-    yield "one dimension", one(lambda tensor: tensor.flatten()), None
-    yield "three dimensions", one(lambda tensor: tensor[None]), None
-    for name in ("output", "input"):
+    yield "one dimension", _with(call, lambda tensor: tensor.flatten()), None
+    yield "three dimensions", _with(call, lambda tensor: tensor[None]), None
+    for name in ("output",) if op.in_place == ALWAYS else ("output", "input"):
         tensor = getattr(call, name)
-        if name in REACHED[case.op]:
-            yield f"an {name} off the heap", replace(call, **{name: torch.empty_like(tensor)}), None
-        elif case.op != "broadcast":
+        if name in op.reached:
+            yield f"an {name} outside the heap", replace(call, **{name: torch.empty_like(tensor)}), None
+        else:
             elsewhere = None if tensor is None else replace(call, **{name: tensor.to("meta")})
-            yield f"an {name} of another device", elsewhere, None
-    writes = root or case.op not in ("reduce", "gather")
+            yield f"an {name} on another device", elsewhere, None
+    writes = root or op.results_at == "all"
     shared = replace(call, output=call.output.as_strided(call.output.shape, (0, 1))) if writes else None
-    yield "an output whose rows are one", shared, None
+    yield "an output whose rows are the same memory", shared, None
     half = replace(call, output=call.output.as_strided(call.output.shape, (32, 1))) if writes else None
-    yield "an output whose rows lie over one another by half", half, None
-    if case.op != "broadcast":
-        both = root or case.op not in ("scatter", "gather")
-        for what, change in (
-            ("rows short of one", lambda output: output[:-1]),
-            ("columns short of one", lambda output: output[:, :-1]),
+    yield "an output whose rows overlap by half", half, None
+    if op.in_place != ALWAYS:
+        both = op.passes("input", is_root=root) and op.passes("output", is_root=root)
+        for label, change in (
+            ("one row too few", lambda output: output[:-1]),
+            ("one column too few", lambda output: output[:, :-1]),
             ("another element type", lambda output: output.view(torch.int32)),
         ):
-            yield what, replace(call, output=change(call.output)) if both else None, None
+            yield label, replace(call, output=change(call.output)) if both else None, None
         yield "an input that begins in the output", _overlapping(env, call) if both else None, None
-    if case.op == "all_to_all":
+    inputs, outputs = op.shapes(1, 1, 2)  # in a group of one, input and output have the same shape for every op
+    if inputs == outputs and op.in_place == NEVER:
         yield "an output that is the input", replace(call, output=call.input), None
-    if case.op == "all_to_all" and call.party.size > 1:
-        yield "columns that do not divide", one(lambda tensor: tensor[:, :-1]), None
-    if case.op in ROOTED:
+    if inputs[1] > 1 and call.party.size > 1:
+        yield "columns that the group's size does not divide", _with(call, lambda tensor: tensor[:, :-1]), None
+    if op.root:
         for place in (-1, 1 << 20, 1 << 40):
             yield f"root {place}", replace(call, party=replace(call.party, root=place)), None
-    if case.op == "scatter":
-        yield "a root without its input", replace(call, input=None) if root else None, None
-    if case.op == "gather":
-        yield "a root without its output", replace(call, output=None) if root else None, None
+    for name in ("input", "output"):
+        if op.in_place != ALWAYS and not op.passes(name, is_root=False):
+            yield f"a root without its {name}", replace(call, **{name: None}) if root else None, None
 
 
 def _overlapping(env, call):
@@ -106,43 +98,39 @@ def _overlapping(env, call):
 
 
 def _wrong_settings(env, case, call):
-    """(what, the call, its Config)."""
-    size, make = call.party.size, env.under_test.config
+    """Yield (label, the call, a wrong Config)."""
+    make = env.under_test.config
     for language in (False, True):
         odd = make(block_size_m=3, block_size_n=64, use_gluon=language)
         yield f"{3 * 64} elements in a tile, {'Gluon' if language else 'Triton'}", call, odd
     yield "a tile smaller than the work-group", call, make(block_size_m=1, block_size_n=64, use_gluon=True)
     none = make()
     none.comm_sms = 0
-    yield "no programs, which were assigned later", call, none
-    if case.op in ("all_gather", "all_reduce", "reduce_scatter"):
+    yield "no programs, assigned after the Config was created", call, none
+    op = COLLECTIVES[case.op]
+    if op.has_variant_field:
         changed = make()
         setattr(changed, f"{case.op}_variant", "tree")
-        yield "a variant that was assigned later", call, changed
-    if case.op == "all_gather":
-        yield "a variant that Gluon lacks", call, make(all_gather_variant="partitioned", comm_sms=size, use_gluon=True)
-    if case.op == "all_reduce":
-        yield "more rings than programs", call, make(all_reduce_variant="ring", all_reduce_num_rings=3, comm_sms=2)
-        sliced = make(all_reduce_variant="ring")
-        sliced.all_reduce_ring_slice_n = 48
-        yield "slices that do not divide the tile", call, sliced
-    if case.op == "all_gather" and size > 1:
-        yield "programs that do not divide", call, make(all_gather_variant="partitioned", comm_sms=size * 4 + 1)
+        yield "an unknown variant, assigned after the Config was created", call, changed
+    for label, settings in op.wrong_settings(make, call.party.size):
+        yield label, call, settings
 
 
 def _wrong_reductions(env, case):
-    if case.op in REDUCTIONS:
-        operations = env.under_test.module.ccl.ReduceOp
+    collective = COLLECTIVES[case.op]
+    operations = env.under_test.module.ccl.ReduceOp
+    if collective.reduces:
         for op in ("BAND", "BOR", "BXOR"):
             yield f"{op} of {case.dtype}", getattr(operations, op), None
-        for op in (7, -1, "sum", None, dist.ReduceOp.PRODUCT):  # the last one equals another one's number
+        for op in (7, -1, "sum", None, dist.ReduceOp.PRODUCT):  # the last one equals the number of another reduction
             yield f"op={op!r}", op, None
-    if case.op == "all_reduce":
-        yield "an atomic product", operations.PRODUCT, env.under_test.config(all_reduce_variant="atomic")
+    for label, name, settings in collective.wrong_reductions(env.under_test.config):
+        yield label, getattr(operations, name), settings
 
 
 def _reduced_with(env, case, call, settings, op):
-    more = {"dst": call.party.root} if case.op == "reduce" else {}
+    root = COLLECTIVES[case.op].root
+    more = {root: call.party.root} if root else {}
     function = getattr(env.iris.ccl, case.op)
     return function(call.output, call.input, op=op, group=call.party.handle, config=settings, **more)
 
@@ -155,16 +143,16 @@ def _with(call, change):
     )
 
 
-def _and_then(env, case, calls, found):
-    """The heap is as it was, and a right call gives its result."""
+def _and_then(env, case, calls, findings):
+    """Check that the heap is unchanged and that a valid call gives its result."""
     env.settle()
     outputs = perform(env, case, calls)
     env.settle()
-    return judge(env, case, calls, outputs, found)
+    return judge(env, case, calls, outputs, findings)
 
 
 def refused_cases(ranks, op):
-    return [CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", root=ranks - 1)]
+    return [COLLECTIVES[op].case(**FLOAT_SUM, root=ranks - 1)]
 
 
 @requirement("CCL-REFUSE-001", cases=refused_cases, op=COLLECTIVES)
@@ -173,8 +161,8 @@ def test_refused(check, case):
 
 
 def run_alone(env, case):
-    """The highest member is wrong, the others are right."""
-    found, party = Findings(env.rank), party_of(env, case)
+    """Make a call that is wrong on the highest member and valid on the others."""
+    findings, party = Findings(env.rank), party_of(env, case)
     calls = prepare(env, case)
     env.settle()
     if party.members:
@@ -182,21 +170,19 @@ def run_alone(env, case):
         settings = config(env, case, party.size)
         if env.rank == max(party.members):
             wrong = _with(call, lambda tensor: tensor.flatten())
-            found.raises("one dimension, here alone", ValueError, lambda: invoke(env, case, wrong, settings))
+            findings.raises("one dimension, on this rank only", ValueError, lambda: invoke(env, case, wrong, settings))
         else:
-            found.raises(
-                "the right call beside it",
+            findings.raises(
+                "a valid call while another member's is wrong",
                 RuntimeError,
                 lambda: invoke(env, case, call, settings),
                 says=str(max(party.members)),
             )
-    return _and_then(env, case, calls, found)
+    return _and_then(env, case, calls, findings)
 
 
 def alone_cases(ranks, op):
-    return [
-        CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", group=group) for group in ("world", "uneven")
-    ]
+    return [COLLECTIVES[op].case(**FLOAT_SUM, group=group) for group in ("world", "uneven")]
 
 
 @requirement("CCL-REFUSE-002", cases=alone_cases, ranks=2, op=COLLECTIVES)
@@ -205,45 +191,46 @@ def test_one_alone_is_refused(check, case):
 
 
 def run_differing(env, case):
-    """In each attempt the highest rank passes something else that would be right if all did."""
-    found = Findings(env.rank)
+    """Make calls in which the highest rank passes another argument, which would be valid if all ranks passed it."""
+    findings = Findings(env.rank)
     calls = prepare(env, case)
     (call,) = calls
     env.settle()
-    other = env.rank == env.world_size - 1
+    deviates = env.rank == env.world_size - 1
     right = config(env, case, call.party.size)
     rows, columns = call.output.shape
     elsewhere = env.image.arena[OVERLAPPING:].view(torch.float32)
+    other = next(op for op in reversed(COLLECTIVES) if op != case.op and hasattr(env.iris.ccl, op))
     attempts = [
-        ("places", case, replace(call, output=elsewhere[: rows * columns].view(rows, columns)), right),
+        ("addresses", case, replace(call, output=elsewhere[: rows * columns].view(rows, columns)), right),
         ("strides", case, replace(call, output=call.output.as_strided((rows, columns), (2 * columns, 1))), right),
         ("shapes", case, _with(call, lambda tensor: tensor[:, : tensor.shape[1] // 2]), right),
         ("element types", case, _with(call, lambda tensor: tensor.view(torch.int32)), right),
         ("numbers of programs", case, call, config(env, replace(case, comm_sms=3), call.party.size)),
         ("tiles", case, call, config(env, replace(case, block_m=4, block_n=128), call.party.size)),
         ("languages", case, call, config(env, replace(case, gluon=True), call.party.size)),
-        ("collectives", replace(case, op="all_gather" if case.op == "gather" else "gather"), call, right),
+        ("collectives", replace(case, op=other), call, right),
     ]
-    if case.op in ROOTED:
+    if COLLECTIVES[case.op].root:
         attempts.append(("roots", case, replace(call, party=replace(call.party, root=0)), right))
-    if case.op in REDUCTIONS:
+    if COLLECTIVES[case.op].reduces:
         attempts.append(("reductions", replace(case, reduce="max"), call, right))
-    for what, one_case, one_call, settings in attempts:
-        if not other:
+    for label, one_case, one_call, settings in attempts:
+        if not deviates:
             one_case, one_call, settings = case, call, right
-        found.raises(
-            f"other {what} on the highest rank",
-            (ValueError, RuntimeError) if what == "collectives" else ValueError,
+        findings.raises(
+            f"different {label} on the highest rank",
+            (ValueError, RuntimeError) if label == "collectives" else ValueError,
             lambda k=one_case, c=one_call, s=settings: invoke(env, k, c, s),
         )
         env.settle()
-    return _and_then(env, case, calls, found)
+    return _and_then(env, case, calls, findings)
 
 
 def differing_cases(ranks, op):
-    return [CollectiveCase(op=op, **FLOAT_SUM, in_place=op == "broadcast", root=1)]
+    return [COLLECTIVES[op].case(**FLOAT_SUM, root=1)]
 
 
-@requirement("CCL-REFUSE-003", cases=differing_cases, ranks=2, op=("all_reduce", "broadcast", "all_gather"))
+@requirement("CCL-REFUSE-003", cases=differing_cases, ranks=2, op=one_of_each_kind())
 def test_members_that_differ_are_refused(check, case):
     check(run_differing, case)

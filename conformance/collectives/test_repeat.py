@@ -1,32 +1,34 @@
-"""The same floats give the same bits, however often they are reduced, where the operation promises it.
+"""Repeated reductions of the same floats give the same bits, for the operations that promise it.
 
-Values with full significands, whose sum depends on the order in which they are added: a second call gives the bits of
-the first one, every member of an all_reduce has the same, and each is as close to the sum as rounding leaves it. Of a
-reduce_scatter that holds for the elements that the member owns.
+The values have full significands, so that their sum depends on the order of addition. A second call gives the same bits
+as the first one, every member of an all_reduce has the same bits, and each result is as close to the sum as rounding
+allows. For a reduce_scatter this holds for the elements that the member owns.
 """
 
 from dataclasses import replace
 
 import torch
 
-from conformance.collectives import shares
 from conformance.collectives.calls import fill, perform, prepare
+from conformance.collectives.operations import COLLECTIVES, names, published
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase, low_latency, rough
+from harness.cases import rough
 from harness.oracles import bool_all, gathered, sum_error
 
 TIMES = 3
 
 
 def run(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     calls = prepare(env, case)
     count = case.m * case.n
     mine = rough(case.dtype, count, member=env.rank).view(case.m, case.n)
-    zeros = None if case.op != "reduce_scatter" else torch.zeros_like(mine)
+    op = COLLECTIVES[case.op]
+    zeros = None if op.owned is None else torch.zeros_like(mine)
     calls = [replace(call, given=mine, before=zeros) for call in calls]
-    everybody = gathered(mine.unsqueeze(0))
+    all_inputs = gathered(mine.unsqueeze(0))
     fill(calls[0])
     env.settle()
     outputs = perform(env, case, calls)
@@ -35,31 +37,34 @@ def run(env, case):
         return None
     first = outputs[0]
     for again, output in enumerate(outputs[1:]):
-        found.same(f"output of call {again + 1}, with the input of call 0", output, first.cpu())
-    if case.op == "all_reduce":
+        findings.same(f"output of call {again + 1}, with the input of call 0", output, first.cpu())
+    if op.results_at == "all" and op.owned is None:
         for rank, output in enumerate(gathered(first.unsqueeze(0))):
-            found.same(f"output, beside that of rank {rank}", first.cpu(), output)
+            findings.same(f"output, compared with that of rank {rank}", first.cpu(), output)
     if calls[0].wanted is not None:
         mine, party = first.cpu(), calls[0].party
-        if case.op == "reduce_scatter":
-            owned = shares.owned(case, party.place, party.size)
-            mine, everybody = mine[owned], everybody[:, owned]
-        worst = sum_error(mine, everybody)
-        found.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
-    return found.first
+        if op.owned is not None:
+            owned = op.owned(case, party.place, party.size)
+            mine, all_inputs = mine[owned], all_inputs[:, owned]
+        worst = sum_error(mine, all_inputs)
+        findings.true(
+            f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1
+        )
+    return findings.first
 
 
 def cases(ranks, op):
-    shape = {"dtype": "bf16", "m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3}
-    variants = ("one_shot", "two_shot", "two_shot_push", "ring") if op == "all_reduce" else ("",)
-    found = [
-        CollectiveCase(op=op, **{**shape, "dtype": dtype}, variant=variant, root=1, gluon=dtype == "fp32")
-        for dtype in ("bf16", "fp32")
-        for variant in (variants if dtype == "bf16" else variants[:2])
-    ]
-    return found + [replace(found[0], protocol="ll")] * (low_latency(op, ranks))
+    op = COLLECTIVES[op]
+    shape = {"m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3, "root": 1}
+    variants = [variant.name for variant in op.variants if variant.same_bits]
+    narrow = [op.case(**shape, dtype="bf16", variant=variant) for variant in variants]
+    wide = [op.case(**shape, dtype="fp32", variant=variant, gluon=True) for variant in variants[:2]]
+    if judged.extended():
+        return [*narrow, *wide, *op.also_fast(narrow[0], ranks)]
+    # All calls have the same input, so that it does not matter which of them a peer reads.
+    return list(dict.fromkeys(replace(published(case), calls=TIMES, reuse=True) for case in narrow))
 
 
-@requirement("CCL-REPEAT-001", cases=cases, ranks=2, op=("all_reduce", "reduce", "reduce_scatter"))
+@requirement("CCL-REPEAT-001", cases=cases, ranks=2, op=names(lambda op: op.reduces))
 def test_repeat(check, case):
     check(run, case)

@@ -1,30 +1,35 @@
 """send(tensor, dst, tag), recv(tensor, src, tag), sendrecv(send_tensor, recv_tensor, dst, src, tag): messages between
 two ranks.
 
-001  What arrives is what was sent, of every shape, stride and element type, call after call, and nothing else changes.
-     Everybody may send to one and receive from another at once (sendrecv). Sources may be overwritten behind a call.
-002  Tags keep messages apart, and those of one tag arrive in the order in which they were sent.
-003  Where the two sides differ nothing is moved and both are told; who is refused tells the other side.
-004  Captured in device graphs, also replayed with other data.
+001  The received data is what was sent, for every shape, stride and element type, over repeated calls; other memory
+     stays unchanged. In a sendrecv every rank sends to one rank and receives from another at once. A source may be
+     overwritten after its call.
+002  Messages of different tags are separate, and messages of one tag arrive in the order in which they were sent.
+003  If sender and receiver disagree, no data moves and both get an error. If one side's call is refused, the other side
+     gets an error too.
+004  Messages can be captured in device graphs and replayed with other data.
 """
 
 from dataclasses import replace
 
 import torch
 
-from conformance.collectives.calls import config, party_of, seen
+from conformance.collectives.calls import config, copied, party_of
+from conformance.collectives.cases import CollectiveCase
+from conformance.collectives.graphs import captured
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import CollectiveCase, HostCase, of_name, payload, rounds_needed
+from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import bool_all
 from harness.oracles.heap import starts
 
 
 def run(env, case):
-    found = None
+    mismatch = None
     for round_ in range(rounds_needed(case.dtype, case.calls * env.world_size * case.m * case.n)):
-        found = _round(env, case, round_) or found
-    return found
+        mismatch = _round(env, case, round_) or mismatch
+    return mismatch
 
 
 def _round(env, case, round_):
@@ -36,7 +41,7 @@ def _round(env, case, round_):
         _fill(env, case, source, _values(env, case, env.rank, round_, 0))
     staged = [_values(env, case, env.rank, round_, k).to(env.device.torch_device) for k in range(case.calls)]
     env.settle()
-    found, outputs = Findings(env.rank), []
+    findings, outputs = Findings(env.rank), []
     with env.acting():
         settings = config(env, case, 1)
         for k in range(case.calls):
@@ -45,24 +50,27 @@ def _round(env, case, round_):
             source, target = _matrix(source, case, case.in_pad, "in"), _matrix(target, case, case.out_pad, "out")
             source.copy_(staged[k])
             handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
-            # Behind a call that has waited, at once; and the source is used again as soon as it may be.
-            outputs.append(seen(target, behind=case.async_op))
+            # The source is written again as early as allowed: directly after a call that waits, else after its handle.
+            outputs.append(copied(target, enqueued=case.async_op))
             if case.async_op and handle is not None:
                 handle.wait()
     env.settle()
     if not bool_all(env.fault is None):
-        return found.first
+        return findings.first
     for k, (source, target) in enumerate(places):
         wanted = None if src is None else _values(env, case, src, round_, k)
         if wanted is not None:
-            found.same(f"what call {k} has received from rank {src}", outputs[k], wanted)
+            findings.same(f"data received by call {k} from rank {src}", outputs[k], wanted)
             _matrix(env.image.expected(target), case, case.out_pad, "out").copy_(wanted)
         _matrix(env.image.expected(source), case, case.in_pad, "in").copy_(_values(env, case, env.rank, round_, k))
-    return found.first or env.image.difference()
+    return findings.first or env.image.difference()
 
 
 def peers(case, party):
-    """(dst, src) of this rank, None for none. "sendrecv" goes round the group; else even places send to odd ones."""
+    """Return (dst, src) of this rank; None if it does not send or receive.
+
+    "sendrecv" goes round the group as a ring; otherwise members at even places send to those at odd places.
+    """
     members, place = party.members, party.place
     if not members:
         return None, None
@@ -90,14 +98,14 @@ def _places(env, case):
     at = [
         place + case.shift * dtype.itemsize for place in starts(1024, [c * dtype.itemsize for c in counts] * distinct)
     ]
-    found = [
+    regions = [
         (
             env.image.claim(f"source of call {k}", at[2 * k], counts[0], dtype),
             env.image.claim(f"target of call {k}", at[2 * k + 1], counts[1], dtype),
         )
         for k in range(distinct)
     ]
-    return [found[k % distinct] for k in range(case.calls)]
+    return [regions[k % distinct] for k in range(case.calls)]
 
 
 def _matrix_size(case, pad, which):
@@ -121,20 +129,20 @@ def _fill(env, case, region, values):
 
 
 def cases(ranks, dtype):
-    from harness.cases.collective_strategies import messages
+    from conformance.collectives.strategies import messages
 
     return messages(ranks, dtype)
 
 
-# One of each size: kernels know no more of an element type.
+# One element type of each size: kernels that move data depend only on the size.
 @requirement("CCL-MESSAGE-001", cases=cases, ranks=2, dtype=("fp16", "int8", "int32", "fp64"))
 def test_messages(check, case):
     check(run, case)
 
 
 def run_tags(env, case):
-    """Rank 0 sends to rank 1: tags in turn, each with its own numbers."""
-    found = Findings(env.rank)
+    """Send messages from rank 0 to rank 1, with three tags in turn and different numbers in each message."""
+    findings = Findings(env.rank)
     count, tags = case.calls, (0, 5, 63)
     env.image.reset()
     region = env.image.claim("numbers", 1024, 64, torch.int32)
@@ -153,13 +161,13 @@ def run_tags(env, case):
                 values.append(tensor.clone())
     env.settle()
     if not bool_all(env.fault is None):
-        return found.first
+        return findings.first
     for k, value in enumerate(values):
         wanted = torch.full((64,), 100 * tags[k % 3] + k, dtype=torch.int32)
-        found.same(f"message {k}, tag {tags[k % 3]}", value, wanted)
+        findings.same(f"message {k}, tag {tags[k % 3]}", value, wanted)
     if env.rank < 2:
         env.image.expect(region, torch.full((64,), 100 * tags[(count - 1) % 3] + count - 1, dtype=torch.int32))
-    return found.first or env.image.difference()
+    return findings.first or env.image.difference()
 
 
 def tag_cases(ranks):
@@ -173,8 +181,8 @@ def test_tags(check, case):
 
 
 def run_refused(env, case):
-    """Ranks 0 and 1 disagree, each way that there is; then a message goes through. Others' heaps stay as they are."""
-    found, ccl, me = Findings(env.rank), env.iris.ccl, env.rank
+    """Let ranks 0 and 1 disagree in every possible way; then send a valid message. Other heaps stay unchanged."""
+    findings, ccl, me = Findings(env.rank), env.iris.ccl, env.rank
     alone = env.group((0,), ((0,),))
     env.image.reset()
     region = env.image.claim("tensor", 1024, 8 * 16, torch.int32)
@@ -183,31 +191,34 @@ def run_refused(env, case):
     elsewhere = torch.zeros(8, 16, dtype=torch.int32, device=tensor.device)
     settings = config(env, CollectiveCase(op="send", gluon=case.arguments[0] == "gluon"), 1)
     env.settle()
-    for what, call in (
+    for label, call in (
         ("a tag below 0", lambda: ccl.send(tensor, (me + 1) % env.world_size, tag=-1)),
         ("tag 64", lambda: ccl.recv(tensor, (me + 1) % env.world_size, tag=64)),
-        ("no rank", lambda: ccl.send(tensor, env.world_size)),
-        ("itself", lambda: ccl.send(tensor, me)),
-        ("itself and another", lambda: ccl.sendrecv(tensor, tensor, me, (me + 1) % env.world_size)),
+        ("a rank outside the world", lambda: ccl.send(tensor, env.world_size)),
+        ("a message to itself", lambda: ccl.send(tensor, me)),
+        (
+            "messages to itself and from another rank",
+            lambda: ccl.sendrecv(tensor, tensor, me, (me + 1) % env.world_size),
+        ),
         ("tensors that overlap", lambda: ccl.sendrecv(tensor[1:], tensor[:-1], me, me)),
     ):
-        found.raises(what, ValueError, call)
+        findings.raises(label, ValueError, call)
     if me == 0:
-        found.raises("no member", ValueError, lambda: ccl.send(tensor, 1, group=alone))
+        findings.raises("a peer that is not a member", ValueError, lambda: ccl.send(tensor, 1, group=alone))
     else:
-        found.raises("outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone))
+        findings.raises("a caller outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone))
 
-    def both(what, send, recv, sends=ValueError, recvs=ValueError):
-        """Rank 0 sends to rank 1 what that does not take."""
+    def both(label, send, recv, sends=ValueError, recvs=ValueError):
+        """Send ``send`` from rank 0 to rank 1, which receives into the unsuitable ``recv``."""
         for waits in (True, False):
             more = {"async_op": not waits, "config": settings}
             if not waits and RuntimeError in (sends, recvs):
-                continue  # Who is refused then is not there.
+                continue  # A side that is refused gets no handle.
             if me < 2:
                 peer, expected = 1 - me, (sends, recvs)[me]
                 function, given = (ccl.send, send) if me == 0 else (ccl.recv, recv)
-                found.raises(
-                    f"{what}, {'waiting' if waits else 'by the handle'}",
+                findings.raises(
+                    f"{label}, {'waiting' if waits else 'by the handle'}",
                     expected,
                     lambda f=function, g=given, p=peer, m=more: _done(f(g, p, **m)),
                 )
@@ -215,12 +226,12 @@ def run_refused(env, case):
     both("fewer rows", tensor, tensor[:-1])
     both("other columns", tensor[:, :4], tensor[:, :8])
     both("another element type", tensor, tensor.view(torch.float32))
-    both("off the heap", tensor, elsewhere, sends=RuntimeError)
-    both("rows that are one", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
-    both("a tensor of another device", tensor.to("meta"), tensor, recvs=RuntimeError)
+    both("outside the heap", tensor, elsewhere, sends=RuntimeError)
+    both("rows that are the same memory", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
+    both("a tensor on another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
     env.settle()
-    found = found.first or env.image.difference()
+    findings = findings.first or env.image.difference()
     env.settle()
     with env.acting():
         if me == 0:
@@ -230,7 +241,7 @@ def run_refused(env, case):
     env.settle()
     if me == 1:
         env.image.expect(region, torch.ones(8 * 16, dtype=torch.int32))
-    return found or env.image.difference()
+    return findings or env.image.difference()
 
 
 def _done(handle):
@@ -251,7 +262,7 @@ STEPS, REPLAYS = 3, 4
 
 
 def run_captured(env, case):
-    """A graph of messages round the ring, each from a source that the step before it has left something else in."""
+    """Replay a graph of messages round the ring. Each step sends new data from the same source tensor."""
     party = party_of(env, case)
     env.image.reset()
     (source, target), device = _places(env, case)[0], env.device.torch_device
@@ -259,7 +270,7 @@ def run_captured(env, case):
     dst, src = peers(case, party)
     staged = [torch.zeros(case.m, case.n, dtype=given.dtype, device=device) for _ in range(STEPS)]
     kept, results, settings = [torch.zeros_like(one) for one in staged], [], config(env, case, 1)
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
 
     def steps():
         for step in range(STEPS):
@@ -273,10 +284,10 @@ def run_captured(env, case):
     if not bool_all(env.fault is None):
         return None
     with env.acting():
-        found.raises("a capture without async_op", RuntimeError, lambda: _captured(
+        findings.raises("a capture without async_op", RuntimeError, lambda: captured(
             lambda: _call(env, replace(case, async_op=False), given, taken, dst, src, 0, None, settings)
         ))  # fmt: skip
-        graph = _captured(steps)
+        graph = captured(steps)
         for replay in range(REPLAYS):
             env.late((case.skewed + replay) % env.world_size, case.skew_ms)
             for step in range(STEPS):
@@ -285,19 +296,8 @@ def run_captured(env, case):
             results += [one.clone() for one in kept]
     env.settle()
     for k, result in enumerate(results):
-        found.same(f"step {k % STEPS} of replay {k // STEPS}", result, _values(env, case, src, 0, k))
-    return found.first
-
-
-def _captured(enqueue):
-    """A graph of what ``enqueue`` enqueues; the current stream is as before behind it."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            enqueue()
-    finally:
-        torch.cuda.set_stream(stream)
-    return graph
+        findings.same(f"step {k % STEPS} of replay {k // STEPS}", result, _values(env, case, src, 0, k))
+    return findings.first
 
 
 def captured_cases(ranks):

@@ -1,22 +1,17 @@
-"""async_op=False: no member's call returns before its output is there, also when another member comes late.
+"""async_op=False: no member's call returns before its output is complete, even if another member calls late.
 
-Each output is looked at as soon as the call has returned, on a stream that waits for nothing.
+Each output is read as soon as the call has returned, on a stream that waits for no other work.
 """
 
-from dataclasses import replace
-
 from conformance.collectives.calls import run
+from conformance.collectives.operations import COLLECTIVES
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, CollectiveCase, low_latency
 
 
 def cases(ranks, op):
-    found = [
-        CollectiveCase(op=op, dtype="int32", m=5, n=70, in_place=op == "broadcast", root=late, skewed=late, skew_ms=60)
-        for late in ((0, 1) if op == "all_gather" else (ranks - 1,))
-    ]
-    variant = "one_shot" if op == "all_reduce" else ""
-    return found + [replace(found[-1], variant=variant, protocol="ll")] * (low_latency(op, ranks))
+    op = COLLECTIVES[op]
+    listed = [op.case(dtype="int32", m=5, n=70, root=late, skewed=late, skew_ms=60) for late in (0, ranks - 1)]
+    return listed + op.also_fast(listed[-1], ranks)
 
 
 @requirement("CCL-WAIT-001", cases=cases, ranks=2, op=COLLECTIVES)

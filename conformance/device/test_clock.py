@@ -1,8 +1,8 @@
-"""read_realtime(): a clock of the device that runs at its rate and never backwards, for Triton and Gluon kernels.
+"""read_realtime(): the device's clock, for Triton and Gluon kernels. It runs at its nominal rate and never backwards.
 
-Two launches read it; between them the host waits. The host's own clock, read around the launches, says how much time
-must and can lie between the two readings: a kernel's reading lies between the host's reading before its launch and the
-one after its end.
+Two launches read the clock, and the host sleeps between them. A kernel's reading is taken between the host's readings
+before the launch and after its end, so that the host's clock gives a lower and an upper bound for the time between the
+kernels' readings.
 """
 
 import importlib
@@ -15,20 +15,20 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 NANOSECONDS = {"hip": 10, "cuda": 1}
-"""Of one tick: AMD's constant clock has 100 MHz; %globaltimer counts nanoseconds."""
+"""Nanoseconds per tick: AMD's constant clock has 100 MHz; NVIDIA's %globaltimer counts nanoseconds."""
 
 STEP = 2_000
-"""Nanoseconds by which a clock may stand still, and then jump: %globaltimer moves every microsecond on some GPUs."""
+"""Tolerance in nanoseconds: a clock may advance in steps. On some GPUs %globaltimer changes every microsecond."""
 
 READINGS, PAUSE = 8, 0.02
 
 POLLS = 10_000
-"""How often a kernel reads the clock until it must have moved: on a GPU more than 20 us, ten steps."""
+"""Number of polls after which the clock must have changed: on a GPU they take more than 20 us, ten steps."""
 
 
 @triton.jit
@@ -58,12 +58,12 @@ CLOCKS = {"triton": triton_clock, "gluon": gluon_clock}
 
 def run(env, case):
     (language,) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     read_realtime = importlib.import_module(f"{env.under_test.name}.device.utils").read_realtime
     tick = NANOSECONDS[driver.active.get_current_target().backend]
     readings, before, after = [], [], []
     for _ in range(3):
-        # The first launch compiles, and is none of the two.
+        # The first of the three launches compiles the kernel and is not used.
         out = torch.zeros(4, READINGS, dtype=torch.int64, device=env.device.torch_device)
         time.sleep(PAUSE)
         before.append(time.monotonic_ns())
@@ -74,14 +74,17 @@ def run(env, case):
     _, first, second = readings
     for program in range(4):
         times = [*first[program].tolist(), *second[program].tolist()]
-        found.equal(f"times of program {program}, each later than the one before", times, sorted(set(times)))
-    least, most = before[2] - after[1] - STEP, after[2] - before[1] + STEP
-    for what, passed in (
+        findings.equal(f"strictly increasing times of program {program}", times, sorted(set(times)))
+    lower, upper = before[2] - after[1] - STEP, after[2] - before[1] + STEP
+    for label, passed in (
         ("shortest", int(second.min() - first.max())),
         ("longest", int(second.max() - first.min())),
     ):
-        found.true(f"{what} time between launches {passed} ns, by the host {least} to {most}", least <= passed <= most)
-    return found.first
+        findings.true(
+            f"{label} time between launches {passed} ns, by the host's clock {lower} to {upper}",
+            lower <= passed <= upper,
+        )
+    return findings.first
 
 
 def cases(ranks):

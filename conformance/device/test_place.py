@@ -1,7 +1,7 @@
-"""get_cu_id() and get_xcc_id(): where a wavefront runs, for Triton and Gluon kernels.
+"""get_cu_id() and get_xcc_id(): the compute unit and the die of a wavefront, for Triton and Gluon kernels.
 
-A launch of many programs: together the two numbers never name more compute units than the device has, and the die is 0
-on NVIDIA GPUs. On the emulated device, which hands out work-groups in turn over 8 dies, they are known exactly.
+In a launch of many programs, the pairs of numbers never name more compute units than the device has, and the die is 0
+on NVIDIA GPUs. The emulated device assigns work-groups to 8 dies in turn, so that the dies are known exactly.
 """
 
 import importlib
@@ -13,9 +13,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 PROGRAMS = 304
 DIES, BITS = 8, 256
@@ -38,7 +38,7 @@ PLACES = {"triton": triton_place, "gluon": gluon_place}
 
 def run(env, case):
     (language,) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     utils = importlib.import_module(f"{env.under_test.name}.device.utils")
     out = torch.full((PROGRAMS, 2), -1, dtype=torch.int32, device=env.device.torch_device)
     PLACES[language][(PROGRAMS,)](utils.get_cu_id, utils.get_xcc_id, out, num_warps=1)
@@ -46,15 +46,15 @@ def run(env, case):
     places = [tuple(row) for row in out.tolist()]
     units = _units()
     amd = driver.active.get_current_target().backend == "hip"
-    dies, most = (DIES, BITS) if amd else (1, units)
-    found.true(f"places {sorted(set(places))}", all(0 <= die < dies and 0 <= unit < most for die, unit in places))
-    found.true(f"more than one compute unit is used: {sorted(set(places))}", len(set(places)) > 1)
+    dies, limit = (DIES, BITS) if amd else (1, units)
+    findings.true(f"places {sorted(set(places))}", all(0 <= die < dies and 0 <= unit < limit for die, unit in places))
+    findings.true(f"more than one compute unit is used: {sorted(set(places))}", len(set(places)) > 1)
     if env.device.name == "emulated":
-        found.equal("dies, in turn", [die for die, _ in places], [program % DIES for program in range(PROGRAMS)])
-        found.equal("places of as many programs as there are", len(set(places)), PROGRAMS)
+        findings.equal("dies, in turn", [die for die, _ in places], [program % DIES for program in range(PROGRAMS)])
+        findings.equal("number of different places", len(set(places)), PROGRAMS)
     else:
-        found.true(f"{len(set(places))} places on {units} compute units", len(set(places)) <= units)
-    return found.first
+        findings.true(f"{len(set(places))} places on {units} compute units", len(set(places)) <= units)
+    return findings.first
 
 
 def _units():

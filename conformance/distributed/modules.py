@@ -1,8 +1,8 @@
-"""The modules of the library under test."""
+"""Access to modules of the library under test."""
 
 import importlib
 
 
 def module_of(env, path):
-    """``host.distributed.topology`` of the implementation."""
+    """Import a module of the library under test by its path, as ``host.distributed.topology``."""
     return importlib.import_module(f"{env.under_test.name}.{path}")

@@ -1,69 +1,73 @@
-"""Fabric drivers: memory that peers import by a handle of 64 bytes; where there is no fabric, a plain refusal."""
+"""Fabric drivers: peers import memory by a handle of 64 bytes. Without a fabric every call is refused with an error."""
 
 import torch
 import torch.distributed as dist
 
 from conformance.distributed.modules import module_of
-from conformance.rma.test_load import read_address
+from conformance.rma.words import read_address
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 
 def run(env, case):
     (size,) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     base, fabric = module_of(env, "drivers.base"), module_of(env, "drivers.fabric")
     driver = fabric.get_fabric_driver()
-    # Whether GPUs have a fabric is for the driver of their platform to say: nothing here assumes it for any of them.
-    found.raises("allocating before initialize()", base.DriverError, lambda: driver.allocate_exportable(size))
+    # Only the platform's driver knows whether its GPUs have a fabric; the test assumes neither.
+    findings.raises("allocating before initialize()", base.DriverError, lambda: driver.allocate_exportable(size))
     try:
         driver.initialize(env.iris.gpu_id)
-        here = True
+        supported = True
     except base.DriverNotSupported:
-        here = False
-    everywhere = [None] * env.world_size
-    dist.all_gather_object(everywhere, here)
-    found.true(f"a fabric on all ranks or none: {everywhere}", len(set(everywhere)) == 1)
-    found.true("the emulated device has one", here or env.device.name != "emulated")
-    if not here:
-        found.raises("allocating without a fabric", base.DriverError, lambda: driver.allocate_exportable(size))
-    if all(everywhere):
-        _share(env, found, base, fabric, driver, size)
+        supported = False
+    on_ranks = [None] * env.world_size
+    dist.all_gather_object(on_ranks, supported)
+    findings.true(f"a fabric on all ranks or none: {on_ranks}", len(set(on_ranks)) == 1)
+    findings.true("the emulated device has a fabric", supported or env.device.name != "emulated")
+    if not supported:
+        findings.raises("allocating without a fabric", base.DriverError, lambda: driver.allocate_exportable(size))
+    if all(on_ranks):
+        _share(env, findings, base, fabric, driver, size)
     env.settle()
-    return found.first
+    return findings.first
 
 
-def _share(env, found, base, fabric, driver, size):
+def _share(env, findings, base, fabric, driver, size):
     own = driver.allocate_exportable(size)
-    found.true(f"{own.size} bytes for {size}", own.size >= size)
+    findings.true(f"{own.size} bytes for {size}", own.size >= size)
     tensor = env.under_test.module.tensor_from_ptr(own.va, own.size, torch.int32, device=env.iris.device)
     tensor.fill_(500 + env.rank)
     env.device.synchronize()
     every = [None] * env.world_size
     handle = driver.export_handle(own)
     dist.all_gather_object(every, (fabric.tensor_to_handle(fabric.handle_to_tensor(handle)), own.size))
-    found.equal("a handle that went through a tensor", every[env.rank][0], handle)
+    findings.equal("a handle converted to a tensor and back", every[env.rank][0], handle)
     peers = [rank for rank in range(env.world_size) if rank != env.rank]
     mappings = [driver.import_and_map(peer, *every[peer]) for peer in peers]
     for peer in peers:
         handle, size_there = every[peer]
-        found.raises(
-            f"more than rank {peer}'s memory",
+        findings.raises(
+            f"importing more than rank {peer}'s memory",
             base.DriverError,
             lambda peer=peer, handle=handle, size=2 * size_there: driver.import_and_map(peer, handle, size),
         )
     for mapping in mappings:
         last = mapping.remote_va + mapping.size - 4
-        found.equal(f"the end of rank {mapping.peer_rank}'s memory", read_address(env, last), 500 + mapping.peer_rank)
+        findings.equal(
+            f"last word of rank {mapping.peer_rank}'s memory", read_address(env, last), 500 + mapping.peer_rank
+        )
     env.settle()
     for mapping in mappings:
         driver.cleanup_import(mapping)
-        found.raises("unmapping it again", base.DriverError, lambda mapping=mapping: driver.cleanup_import(mapping))
+        findings.raises(
+            "a second cleanup_import()", base.DriverError, lambda mapping=mapping: driver.cleanup_import(mapping)
+        )
     driver.cleanup_local(own)
-    found.raises("giving it back again", base.DriverError, lambda: driver.cleanup_local(own))
-    found.raises("an allocation of nothing", ValueError, lambda: driver.allocate_exportable(0))
-    found.raises("a handle of 63 bytes", ValueError, lambda: driver.import_and_map(0, bytes(63), size))
+    findings.raises("a second cleanup_local()", base.DriverError, lambda: driver.cleanup_local(own))
+    findings.raises("an allocation of nothing", ValueError, lambda: driver.allocate_exportable(0))
+    findings.raises("a handle of 63 bytes", ValueError, lambda: driver.import_and_map(0, bytes(63), size))
 
 
 @requirement("FABRIC-SHARE-001", cases=lambda ranks: [HostCase("fabric", (size,)) for size in (1, 100_000)])
@@ -72,28 +76,38 @@ def test_fabric(check, case):
 
 
 def run_values(env, case):
-    """Errors are a family; handles and tensors convert, and anything else is refused."""
-    found = Findings(env.rank)
+    """Check the hierarchy of errors, the records, and the conversion between handles and tensors."""
+    findings = Findings(env.rank)
     base, fabric = module_of(env, "drivers.base"), module_of(env, "drivers.fabric")
-    found.true("DriverNotSupported is a DriverError", issubclass(base.DriverNotSupported, base.DriverError))
-    found.true("CudaFabricError is a DriverError", issubclass(base.CudaFabricError, base.DriverError))
-    found.true("CudaFabricNotSupported is both", issubclass(base.CudaFabricNotSupported, base.CudaFabricError))
-    found.equal("LocalAllocation", base.LocalAllocation(va=1, size=2, handle=3).size, 2)
+    findings.true("DriverNotSupported is a DriverError", issubclass(base.DriverNotSupported, base.DriverError))
+    findings.true("CudaFabricError is a DriverError", issubclass(base.CudaFabricError, base.DriverError))
+    findings.true(
+        "CudaFabricNotSupported is a CudaFabricError", issubclass(base.CudaFabricNotSupported, base.CudaFabricError)
+    )
+    findings.equal("LocalAllocation", base.LocalAllocation(va=1, size=2, handle=3).size, 2)
     mapping = base.PeerMapping(peer_rank=1, transport="any", remote_va=3, size=4)
-    found.equal("PeerMapping", (mapping.peer_rank, mapping.remote_va), (1, 3))
-    found.raises("BaseFabricDriver alone", TypeError, base.BaseFabricDriver)
+    findings.equal("PeerMapping", (mapping.peer_rank, mapping.remote_va), (1, 3))
+    findings.raises("creating the abstract BaseFabricDriver", TypeError, base.BaseFabricDriver)
     nvidia = module_of(env, "drivers.fabric.nvidia").NvidiaFabricDriver
-    found.equal("CUDA's driver", type(fabric.get_fabric_driver()) is nvidia, env.device.name == "cuda")
-    found.raises("NVIDIA's before initialize()", base.CudaFabricError, lambda: nvidia().allocate_exportable(1))
+    findings.equal(
+        "the driver is NVIDIA's only on CUDA", type(fabric.get_fabric_driver()) is nvidia, env.device.name == "cuda"
+    )
+    findings.raises(
+        "allocating with NVIDIA's driver before initialize()",
+        base.CudaFabricError,
+        lambda: nvidia().allocate_exportable(1),
+    )
     if env.device.name != "cuda":
-        found.raises("NVIDIA's without its GPU", base.CudaFabricNotSupported, lambda: nvidia().initialize(0))
+        findings.raises(
+            "initializing NVIDIA's driver without its GPU", base.CudaFabricNotSupported, lambda: nvidia().initialize(0)
+        )
     handle = bytes(range(fabric.HANDLE_BYTES))
     tensor = fabric.handle_to_tensor(handle)
-    found.equal("a handle's tensor", (str(tensor.dtype), tensor.tolist()), ("torch.uint8", list(handle)))
-    found.equal("a tensor's handle", fabric.tensor_to_handle(tensor), handle)
-    found.raises("a handle of 63 bytes", ValueError, lambda: fabric.handle_to_tensor(handle[1:]))
-    found.raises("a tensor of int8", ValueError, lambda: fabric.tensor_to_handle(tensor.to(torch.int8)))
-    return found.first
+    findings.equal("a handle's tensor", (str(tensor.dtype), tensor.tolist()), ("torch.uint8", list(handle)))
+    findings.equal("a tensor's handle", fabric.tensor_to_handle(tensor), handle)
+    findings.raises("a handle of 63 bytes", ValueError, lambda: fabric.handle_to_tensor(handle[1:]))
+    findings.raises("a tensor of int8", ValueError, lambda: fabric.tensor_to_handle(tensor.to(torch.int8)))
+    return findings.first
 
 
 @requirement("FABRIC-VALUES-001", cases=lambda ranks: [HostCase("values")])

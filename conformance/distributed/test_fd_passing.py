@@ -1,7 +1,8 @@
 """send_fd, recv_fd, managed_fd, setup_fd_infrastructure: every pair of ranks exchanges descriptors with a payload.
 
-What arrives is the same file: each rank writes into every peer's, at its own place, and finds what they wrote in its
-own. Sets of connections that are open at the same time keep apart, and nothing stays open.
+A received descriptor refers to the sender's file: each rank writes into every peer's file at its own offset, and then
+reads the peers' values in its own file. Several sets of connections can be open at the same time, and no descriptor
+stays open.
 """
 
 import contextlib
@@ -9,48 +10,50 @@ import os
 import socket
 
 from conformance.distributed.modules import module_of
+from conformance.support.cases import HostCase, alike
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 MORE_THAN_A_BUFFER = 500_000
-"""Bytes that no socket takes at once."""
+"""More bytes than a socket accepts at once."""
 
 
 def run(env, case):
     sets, payload_size = case.arguments
-    found, me = Findings(env.rank), env.rank
+    findings, me = Findings(env.rank), env.rank
     passing = module_of(env, "host.distributed.fd_passing")
     before = _descriptors()
     env.settle()
     env.late(case.late, case.late_ms)
     connections = [passing.setup_fd_infrastructure(me, env.world_size) for _ in range(sets)]
     for turn, peers in enumerate(connections):
-        found.equal(f"peers in set {turn}", sorted(peers or {}), [rank for rank in range(env.world_size) if rank != me])
+        findings.equal(
+            f"peers in set {turn}", sorted(peers or {}), [rank for rank in range(env.world_size) if rank != me]
+        )
         with passing.managed_fd(os.memfd_create("conformance")) as own, contextlib.ExitStack() as received:
             os.ftruncate(own, 8 * env.world_size)
             theirs = {}
             for peer, sock in sorted((peers or {}).items()):
                 fd, payload = _exchange(passing, sock, own, _payload(me, turn, payload_size), first=me > peer)
                 theirs[peer] = received.enter_context(passing.managed_fd(fd))
-                found.equal(f"payload of rank {peer} in set {turn}", payload, _payload(peer, turn, payload_size))
-                found.true("a descriptor that arrived is closed on exec", not os.get_inheritable(fd))
+                findings.equal(f"payload of rank {peer} in set {turn}", payload, _payload(peer, turn, payload_size))
+                findings.true("a received descriptor is closed on exec", not os.get_inheritable(fd))
                 os.pwrite(fd, b"%4d%4d" % (me, turn), 8 * me)
             env.settle()
             for peer in theirs:
-                found.equal(
-                    f"what rank {peer} wrote in set {turn}", os.pread(own, 8, 8 * peer), b"%4d%4d" % (peer, turn)
+                findings.equal(
+                    f"value that rank {peer} wrote in set {turn}", os.pread(own, 8, 8 * peer), b"%4d%4d" % (peer, turn)
                 )
             env.settle()
     for peers in connections:
         for sock in (peers or {}).values():
             sock.close()
-    found.equal("descriptors that stayed open", _descriptors() - before, 0)
-    return found.first
+    findings.equal("number of descriptors that stayed open", _descriptors() - before, 0)
+    return findings.first
 
 
 def _exchange(passing, sock, fd, payload, *, first):
-    """Of a pair the higher rank sends first."""
+    """Exchange descriptors with a peer. With ``first``, as on the higher rank of a pair, send before receiving."""
     if first:
         passing.send_fd(sock, fd, payload)
     got = passing.recv_fd(sock, len(payload))
@@ -87,30 +90,31 @@ def test_descriptors(check, case):
 
 
 def run_errors(env, case):
-    found, passing = Findings(env.rank), module_of(env, "host.distributed.fd_passing")
-    found.equal("connections of a single rank", passing.setup_fd_infrastructure(0, 1), None)
+    findings, passing = Findings(env.rank), module_of(env, "host.distributed.fd_passing")
+    findings.equal("connections of a single rank", passing.setup_fd_infrastructure(0, 1), None)
     before = _descriptors()
     left, right = socket.socketpair()
     with left, right:
-        found.raises("a negative descriptor", ValueError, lambda: passing.send_fd(left, -1), says="-1")
+        findings.raises("a negative descriptor", ValueError, lambda: passing.send_fd(left, -1), says="-1")
         left.sendall(b"x")
-        found.raises("a message without a descriptor", RuntimeError, lambda: passing.recv_fd(right))
+        findings.raises("a message without a descriptor", RuntimeError, lambda: passing.recv_fd(right))
         passing.send_fd(left, 0)
         fd, payload = passing.recv_fd(right)
-        found.equal("payload that was not given", payload, b"\0")
+        findings.equal("payload of a message without payload", payload, b"\0")
         os.close(fd)
         left.close()
-        found.raises("a connection that was closed", RuntimeError, lambda: passing.recv_fd(right))
-    found.raises("an error inside managed_fd", KeyError, lambda: _raise_inside(passing))
-    found.equal("descriptors that stayed open", _descriptors() - before, 0)
-    wrong = env.world_size if env.rank == 0 else env.rank
-    found.raises(
-        "a rank that it is not, on rank 0",
-        (ValueError, RuntimeError),
-        lambda: passing.setup_fd_infrastructure(wrong, env.world_size),
-    )
+        findings.raises("receiving from a closed connection", RuntimeError, lambda: passing.recv_fd(right))
+    findings.raises("an error inside managed_fd", KeyError, lambda: _raise_inside(passing))
+    findings.equal("number of descriptors that stayed open", _descriptors() - before, 0)
+    if not any(case.arguments):
+        wrong = env.world_size if env.rank == 0 else env.rank
+        findings.raises(
+            "a wrong rank argument on rank 0",
+            (ValueError, RuntimeError),
+            lambda: passing.setup_fd_infrastructure(wrong, env.world_size),
+        )
     env.settle()
-    return found.first
+    return findings.first
 
 
 def _raise_inside(passing):
@@ -118,41 +122,46 @@ def _raise_inside(passing):
         raise KeyError
 
 
-@requirement("DIST-FD-002", cases=lambda ranks: [HostCase("errors")], ranks=2)
+@requirement("DIST-FD-002", cases=lambda ranks: [HostCase("errors", alike())], ranks=2)
 def test_errors(check, case):
     check(run_errors, case)
 
 
 def run_exchange(env, case):
-    """All pairs in one call; a rank whose own descriptor is bad is an error on every rank, and closes everything."""
-    found, me = Findings(env.rank), env.rank
+    """Check exchange_fd, which exchanges between all pairs in one call.
+
+    A bad descriptor on one rank is an error on every rank and closes all connections.
+    """
+    findings, me = Findings(env.rank), env.rank
     passing = module_of(env, "host.distributed.fd_passing")
     before = _descriptors()
     connections = passing.setup_fd_infrastructure(me, env.world_size) or {}
     with passing.managed_fd(os.memfd_create("conformance")) as own:
         os.pwrite(own, b"rank%4d" % me, 0)
         received = passing.exchange_fd(connections, me, own, _payload(me, 0, MORE_THAN_A_BUFFER))
-        found.equal(
-            "ranks that were heard of", sorted(received), [peer for peer in range(env.world_size) if peer != me]
+        findings.equal(
+            "ranks from which a descriptor was received",
+            sorted(received),
+            [peer for peer in range(env.world_size) if peer != me],
         )
         for peer, (fd, payload) in received.items():
             with passing.managed_fd(fd):
-                found.equal(f"file of rank {peer}", os.pread(fd, 8, 0), b"rank%4d" % peer)
-            found.true(f"payload of rank {peer}", payload == _payload(peer, 0, MORE_THAN_A_BUFFER))
+                findings.equal(f"file of rank {peer}", os.pread(fd, 8, 0), b"rank%4d" % peer)
+            findings.true(f"payload of rank {peer}", payload == _payload(peer, 0, MORE_THAN_A_BUFFER))
         bad = -1 if me == 0 else own
         kinds = ValueError if me == 0 else (RuntimeError, OSError)
         if env.world_size > 1:
-            found.raises(
+            findings.raises(
                 "an exchange with rank 0's -1", kinds, lambda: passing.exchange_fd(connections, me, bad, b"24 bytes")
             )
-            found.equal("connections behind a failed exchange", connections, {})
+            findings.equal("connections after a failed exchange", connections, {})
     passing.close_connections(connections)
     passing.close_connections(connections)
     passing.close_connections(None)
-    found.equal("connections that are closed", connections, {})
-    found.equal("descriptors that stayed open", _descriptors() - before, 0)
+    findings.equal("connections after close_connections()", connections, {})
+    findings.equal("number of descriptors that stayed open", _descriptors() - before, 0)
     env.settle()
-    return found.first
+    return findings.first
 
 
 @requirement("DIST-FD-003", cases=lambda ranks: [HostCase("exchange")])

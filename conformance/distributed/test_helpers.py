@@ -1,4 +1,4 @@
-"""The small collectives on arrays and numbers, and what a group looks like: as torch.distributed has them."""
+"""The helper collectives on arrays and numbers, and a group's geometry, compared with torch.distributed."""
 
 import time
 
@@ -7,20 +7,23 @@ import torch
 import torch.distributed as dist
 
 from conformance.distributed.modules import module_of
-from conformance.rma.test_load import launch as load
-from conformance.rma.test_put import launch as put
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
+from conformance.support.cases import HostCase, alike
+from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TransferCase, chunks_of, members_of
+from harness.cases import chunks_of, members_of
 
 DTYPES = ("int64", "float32", "int8", "uint64", "float16", "float64", "bool", "complex64", "uint8", "int16")
 
 
 def run_gather(env, case):
-    """Every rank's array, with values of its own, as pickled objects go round."""
-    dtype, shape, seed = case.arguments
+    """Gather arrays with different values on each rank; torch.distributed's all_gather_object is the oracle."""
+    dtype, shape, seed, *uniform = case.arguments
     shape = tuple(shape)
-    found, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
+    findings, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
     mine = (np.random.default_rng([seed, env.rank]).normal(size=shape) * 50).astype(dtype)
     every = [None] * env.world_size
     dist.all_gather_object(every, mine)
@@ -30,22 +33,22 @@ def run_gather(env, case):
     if len(shape) == 1:
         results["distributed_allgather"] = helpers.distributed_allgather(mine)
     else:
-        found.raises("distributed_allgather of it", ValueError, lambda: helpers.distributed_allgather(mine))
+        findings.raises("distributed_allgather of it", ValueError, lambda: helpers.distributed_allgather(mine))
     for name, got in results.items():
-        found.equal(f"type of {name}", type(got).__name__, "ndarray")
-        found.equal(f"dtype of {name}", str(got.dtype), dtype)
-        found.equal(f"shape of {name}", got.shape, wanted.shape)
-        found.equal(f"bytes of {name}", got.tobytes(), wanted.tobytes())
+        findings.equal(f"type of {name}", type(got).__name__, "ndarray")
+        findings.equal(f"dtype of {name}", str(got.dtype), dtype)
+        findings.equal(f"shape of {name}", got.shape, wanted.shape)
+        findings.equal(f"bytes of {name}", got.tobytes(), wanted.tobytes())
     other = mine if env.rank else np.zeros((*shape, 2), dtype)
-    if env.world_size > 1:
+    if env.world_size > 1 and not any(uniform):
         for name in ("distributed_allgather", "distributed_allgather_multidim"):
             gather = getattr(helpers, name)
-            found.raises(f"{name} of arrays that differ", ValueError, lambda gather=gather: gather(other))
-        # Which no array can be made of: only that rank knows, and the others must hear of it.
+            findings.raises(f"{name} of arrays that differ", ValueError, lambda gather=gather: gather(other))
+        # A ragged list is not an array. Only rank 0 can detect that, and all ranks must get an error.
         ragged = mine if env.rank else [[1], [1, 2]]
-        found.raises("rank 0's ragged list", ValueError, lambda: helpers.distributed_allgather_multidim(ragged))
+        findings.raises("rank 0's ragged list", ValueError, lambda: helpers.distributed_allgather_multidim(ragged))
     env.settle()
-    return found.first
+    return findings.first
 
 
 def gather_cases(ranks):
@@ -55,7 +58,7 @@ def gather_cases(ranks):
     return st.builds(
         HostCase,
         what=st.just("gather"),
-        arguments=st.tuples(st.sampled_from(DTYPES), shapes, st.integers(0, 999)),
+        arguments=st.tuples(st.sampled_from(DTYPES), shapes, st.integers(0, 999), *map(st.just, alike())),
         late=st.integers(-1, ranks - 1),
         late_ms=st.just(5),
     )
@@ -70,35 +73,36 @@ SCALARS = (0, -7, 2**40, 0.1, -1.5, True, False, 1j)
 
 
 def run_broadcast(env, case):
-    found, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
+    findings, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
     for source in {0, env.world_size - 1}:
         for value in SCALARS:
             got = helpers.distributed_broadcast_scalar(value if env.rank == source else 99, source)
-            found.equal(f"scalar from rank {source}", got, value)
+            findings.equal(f"scalar from rank {source}", got, value)
         tensor = torch.arange(12).reshape(3, 4)
         got = helpers.distributed_broadcast_tensor(tensor if env.rank == source else None, source)
-        found.equal(f"tensor from rank {source}", (type(got).__name__, got.tolist()), ("ndarray", tensor.tolist()))
-    found.raises(
-        "a scalar that is none",
-        (ValueError, RuntimeError),
-        lambda: helpers.distributed_broadcast_scalar("text" if env.rank == 0 else 1),
-    )
-    found.raises(
-        "a rank that there is not", ValueError, lambda: helpers.distributed_broadcast_tensor(1, env.world_size)
+        findings.equal(f"tensor from rank {source}", (type(got).__name__, got.tolist()), ("ndarray", tensor.tolist()))
+    if not any(case.arguments):
+        findings.raises(
+            "a text as a scalar",
+            (ValueError, RuntimeError),
+            lambda: helpers.distributed_broadcast_scalar("text" if env.rank == 0 else 1),
+        )
+    findings.raises(
+        "an unknown source rank", ValueError, lambda: helpers.distributed_broadcast_tensor(1, env.world_size)
     )
     env.settle()
-    return found.first
+    return findings.first
 
 
-@requirement("DIST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast")])
+@requirement("DIST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast", alike())])
 def test_broadcast(check, case):
     check(run_broadcast, case)
 
 
 def run_barriers(env, case):
-    """Nobody is out of a barrier before the late one is in; the mark goes round by the store, not by the barrier."""
+    """Check that no rank leaves a barrier before the late rank has entered, which it marks in the store."""
     (group,) = case.arguments
-    found, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
+    findings, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
     members = members_of(group, env.rank, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
     store = dist.distributed_c10d._get_default_store()
@@ -108,13 +112,13 @@ def run_barriers(env, case):
     if env.rank == late:
         store.set(key, "here")
     helpers.distributed_barrier(handle)
-    found.true(f"rank {late}, which is late, is in when the barrier is left", store.check([key]))
+    findings.true(f"the late rank {late} has entered when the barrier is left", store.check([key]))
     env.settle()
-    return found.first
+    return findings.first
 
 
 def _call(env):
-    """What no other call of this or an earlier set of processes has, the same on all ranks."""
+    """Return a number that is the same on all ranks and unique to this call."""
     times = [None] * env.world_size
     dist.all_gather_object(times, time.time_ns())
     return times[0]
@@ -131,8 +135,8 @@ def test_barriers(check, case):
 
 
 def run_device_barrier(env, case):
-    """Each rank's kernel writes into every peer's heap; behind the barrier, its own heap holds what all wrote."""
-    found, helpers, me = Findings(env.rank), module_of(env, "host.distributed.helpers"), env.rank
+    """Write into every peer's heap with a kernel; after the barrier this rank's heap holds all ranks' values."""
+    findings, helpers, me = Findings(env.rank), module_of(env, "host.distributed.helpers"), env.rank
     iris = env.under_test.iris(heap_size=1 << 16)
     env.image.reset()
     env.image.arena[4096 : 4096 + 4 * env.world_size].zero_()
@@ -143,13 +147,15 @@ def run_device_barrier(env, case):
     with env.acting():
         env.late(case.late % env.world_size, case.late_ms)
         for peer in range(env.world_size):
-            put(env, TransferCase(n=1), source, env.pointer(4096 + 4 * me, torch.int32), keep, peer)
+            launch(
+                env, TRANSFERS["put"], TransferCase(n=1), source, env.pointer(4096 + 4 * me, torch.int32), keep, peer
+            )
         helpers.distributed_device_barrier(iris)
-        load(env, TransferCase(n=env.world_size), env.pointer(4096, torch.int32), seen, keep, me)
+        launch(env, TRANSFERS["load"], TransferCase(n=env.world_size), env.pointer(4096, torch.int32), seen, keep, me)
     env.settle()
-    found.equal("cells behind the barrier", seen.tolist(), [300 + rank for rank in range(env.world_size)])
-    iris.close()
-    return found.first
+    findings.equal("cells read after the barrier", seen.tolist(), [300 + rank for rank in range(env.world_size)])
+    release(iris)
+    return findings.first
 
 
 @requirement(
@@ -160,9 +166,9 @@ def test_device_barrier(check, case):
 
 
 def run_group_info(env, case):
-    """Every form of group: whole, strided, halves; and members that are not evenly spaced, or not there."""
+    """Check extract_group_info of the world, strided groups and halves, and that it refuses a rank outside."""
     (group,) = case.arguments
-    found, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
+    findings, helpers = Findings(env.rank), module_of(env, "host.distributed.helpers")
     me, size = env.rank, env.world_size
     if group is None:
         wanted, handle = (me, me, size, 0, 1), None
@@ -171,13 +177,13 @@ def run_group_info(env, case):
         handle = env.group(members, chunks_of(group, size))
         stride = members[1] - members[0] if len(members) > 1 else 1
         wanted = (members.index(me), me, len(members), members[0], stride)
-    found.equal(f"group {group}", tuple(helpers.extract_group_info(handle, me, size)), wanted)
+    findings.equal(f"group {group}", tuple(helpers.extract_group_info(handle, me, size)), wanted)
     if handle is not None and len(members) < size:
-        stranger = next(rank for rank in range(size) if rank not in members)
-        found.raises(
-            "a rank outside the group", RuntimeError, lambda: helpers.extract_group_info(handle, stranger, size)
+        outsider = next(rank for rank in range(size) if rank not in members)
+        findings.raises(
+            "a rank outside the group", RuntimeError, lambda: helpers.extract_group_info(handle, outsider, size)
         )
-    return found.first
+    return findings.first
 
 
 @requirement(
@@ -188,27 +194,27 @@ def test_group_info(check, case):
 
 
 def run_agreement(env, case):
-    """Rows of numbers from all, and errors that some have and all must hear of."""
-    found, helpers, me = Findings(env.rank), module_of(env, "host.distributed.helpers"), env.rank
+    """Check exchange(), which gathers rows of numbers, and agree(), which reports one rank's error on all ranks."""
+    findings, helpers, me = Findings(env.rank), module_of(env, "host.distributed.helpers"), env.rank
     ends = [-(2**63), 2**63 - 1, me]
-    found.equal("rows", helpers.exchange(ends), [[*ends[:2], rank] for rank in range(env.world_size)])
+    findings.equal("rows", helpers.exchange(ends), [[*ends[:2], rank] for rank in range(env.world_size)])
     helpers.agree(None, "nothing")
     for failing in (0, env.world_size - 1):
         own = KeyError("mine") if me == failing else None
         says = "mine" if own else f"acting failed on ranks [{failing}]"
-        found.raises(
+        findings.raises(
             f"an error of rank {failing}",
             KeyError if own else RuntimeError,
             lambda own=own: helpers.agree(own, "acting"),
             says=says,
         )
     helpers.host_barrier()
-    found.equal("a value for everybody", helpers.broadcast_value("text" if me == 0 else None, 0), "text")
+    findings.equal("a value broadcast to all ranks", helpers.broadcast_value("text" if me == 0 else None, 0), "text")
     where = helpers.collective_device()
     total = torch.ones(1, device=where)
     dist.all_reduce(total)
-    found.equal("a sum where collectives are", total.item(), float(env.world_size))
-    return found.first
+    findings.equal("a sum on collective_device()", total.item(), float(env.world_size))
+    return findings.first
 
 
 @requirement("DIST-AGREE-001", cases=lambda ranks: [HostCase("agreement")])

@@ -1,4 +1,4 @@
-"""The platform module (``iris.hip``): what the device is, and memory that is shared as handles and descriptors."""
+"""The platform module (``iris.hip``): properties of the device, and memory shared by handles and descriptors."""
 
 import json
 import os
@@ -9,46 +9,49 @@ import torch
 import torch.distributed as dist
 
 from conformance.distributed.modules import module_of
-from conformance.rma.test_load import read_address
+from conformance.rma.words import read_address
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 CLOCK_KHZ = {"cuda": 1_000_000, "rocm": 100_000, "emulated": 100_000}
 
 
 def run_device(env, case):
-    found, package = Findings(env.rank), env.under_test.module
+    findings, package = Findings(env.rank), env.under_test.module
     hip, kind, here = package.hip, env.device.name, env.iris.gpu_id
-    found.true("hip is the platform module", hip is module_of(env, "host.platform.hip"))
-    found.equal("get_device_id()", hip.get_device_id(), here)
-    found.true("count_devices() has this device", hip.count_devices() > here)
+    findings.true("hip is the platform module", hip is module_of(env, "host.platform.hip"))
+    findings.equal("get_device_id()", hip.get_device_id(), here)
+    findings.true("count_devices() has this device", hip.count_devices() > here)
     for rank in range(env.world_size):
         wanted = rank % hip.count_devices()
-        found.equal(f"get_device_id_for_rank({rank})", package.get_device_id_for_rank(rank), wanted)
-    found.equal("get_device_id_for_rank() of this rank", package.get_device_id_for_rank(env.rank), here)
-    found.raises("get_device_id_for_rank(-1)", ValueError, lambda: package.get_device_id_for_rank(-1))
-    found.equal("get_arch_string()", hip.get_arch_string(), env.device.arch)
+        findings.equal(f"get_device_id_for_rank({rank})", package.get_device_id_for_rank(rank), wanted)
+    findings.equal("get_device_id_for_rank() of this rank", package.get_device_id_for_rank(env.rank), here)
+    findings.raises("get_device_id_for_rank(-1)", ValueError, lambda: package.get_device_id_for_rank(-1))
+    findings.equal("get_arch_string()", hip.get_arch_string(), env.device.arch)
     for name in ("get_cu_count", "get_wall_clock_rate", "get_num_xcc"):
         query = getattr(hip, name)
-        found.equal(f"type of {name}()", type(query()).__name__, "int")
-        found.true(f"{name}() is positive", query() > 0)
-        found.equal(f"{name} of this device by its number", query(here), query())
-    found.equal("get_cu_count() and the instance's", hip.get_cu_count(), env.iris.get_cu_count())
-    found.equal("get_wall_clock_rate() in kHz", hip.get_wall_clock_rate(), CLOCK_KHZ[kind])
+        findings.equal(f"type of {name}()", type(query()).__name__, "int")
+        findings.true(f"{name}() is positive", query() > 0)
+        findings.equal(f"{name}() with this device's index", query(here), query())
+    findings.equal("get_cu_count() and the instance's", hip.get_cu_count(), env.iris.get_cu_count())
+    findings.equal("get_wall_clock_rate() in kHz", hip.get_wall_clock_rate(), CLOCK_KHZ[kind])
     version = hip.get_rocm_version()
-    found.true(f"get_rocm_version() {version} is for {kind}", (version == (-1, -1)) == (kind != "rocm"))
+    findings.true(
+        f"get_rocm_version() {version} on {kind}: (-1, -1) except on rocm", (version == (-1, -1)) == (kind != "rocm")
+    )
     if kind == "cuda":
-        found.equal("get_num_xcc() on CUDA", hip.get_num_xcc(), 1)
+        findings.equal("get_num_xcc() on CUDA", hip.get_num_xcc(), 1)
     if kind == "emulated":
-        found.equal("get_num_xcc() of a whole MI300X or MI350", hip.get_num_xcc(), 8)
+        findings.equal("get_num_xcc() of a whole MI300X or MI350", hip.get_num_xcc(), 8)
     hip.set_device(here)
-    found.equal("get_device_id() after set_device()", hip.get_device_id(), here)
+    findings.equal("get_device_id() after set_device()", hip.get_device_id(), here)
     beyond = hip.count_devices()
     for name in ("set_device", "get_cu_count", "get_arch_string", "get_num_xcc"):
         call = getattr(hip, name)
-        found.raises(f"{name} of a device beyond the last", ValueError, lambda call=call: call(beyond))
-    return found.first
+        findings.raises(f"{name} of a device beyond the last", ValueError, lambda call=call: call(beyond))
+    return findings.first
 
 
 @requirement("HIP-DEVICE-001", cases=lambda ranks: [HostCase("device")])
@@ -57,38 +60,38 @@ def test_device(check, case):
 
 
 def run_memory(env, case):
-    """Memory of each rank, opened by its neighbour by an interprocess handle; a kernel reads it there."""
+    """Let the neighbour open this rank's memory by an interprocess handle and read it with a kernel."""
     (fine, size, offset) = case.arguments
-    found, package, hip = Findings(env.rank), env.under_test.module, env.under_test.module.hip
+    findings, package, hip = Findings(env.rank), env.under_test.module, env.under_test.module.hip
     before = _descriptors()
     own = (hip.malloc_fine_grained if fine else hip.hip_malloc)(size)
     mine = package.tensor_from_ptr(own, size // 4 * 4, torch.int32, device=env.iris.device)
     mine.fill_(1000 + env.rank)
     base, whole = hip.get_address_range(own + offset)
-    found.true("get_address_range() holds the memory", base <= own and own + size <= base + whole)
-    found.equal("get_address_range() of its start", hip.get_address_range(base), (base, whole))
+    findings.true("get_address_range() holds the memory", base <= own and own + size <= base + whole)
+    findings.equal("get_address_range() of its start", hip.get_address_range(base), (base, whole))
     env.device.synchronize()
     every = [None] * env.world_size
     dist.all_gather_object(every, (bytes(hip.get_ipc_handle(own)), own - base))
-    found.equal("bytes of a handle", len(every[env.rank][0]), 64)
+    findings.equal("bytes of a handle", len(every[env.rank][0]), 64)
     peer = (env.rank + 1) % env.world_size
     if peer != env.rank:
         opened = hip.open_ipc_handle(every[peer][0])
         place = opened + every[peer][1] + offset // 4 * 4
-        found.equal(f"what rank {peer} wrote, through its handle", read_address(env, place), 1000 + peer)
+        findings.equal(f"value that rank {peer} wrote, read through its handle", read_address(env, place), 1000 + peer)
         env.settle()
         hip.close_ipc_handle(opened)
     env.settle()
     hip.hip_free(own)
-    if env.device.name == "emulated":  # whose memory is descriptors; GPUs' runtimes have theirs
-        found.equal("descriptors that stayed open after interprocess handles", _descriptors() - before, 0)
-    for what, call in (
+    if env.device.name == "emulated":  # its memory consists of descriptors; a GPU's runtime opens others
+        findings.equal("descriptors that stayed open after interprocess handles", _descriptors() - before, 0)
+    for label, call in (
         ("hip_malloc(0)", lambda: hip.hip_malloc(0)),
         ("a short handle", lambda: hip.open_ipc_handle(b"1")),
     ):
-        found.raises(what, ValueError, call)
+        findings.raises(label, ValueError, call)
     env.settle()
-    return found.first
+    return findings.first
 
 
 def memory_cases(ranks):
@@ -109,33 +112,34 @@ def test_memory(check, case):
 
 
 def run_amd(env, case):
-    """On AMD devices, the emulated one among them, it works; elsewhere each function says that it is AMD's."""
-    found, hip = Findings(env.rank), env.under_test.module.hip
+    """Check DMA-BUF and virtual memory on AMD devices and the emulated one; on CUDA each function is refused."""
+    findings, hip = Findings(env.rank), env.under_test.module.hip
     if env.device.name == "cuda":
-        _refused(found, hip)
+        _refused(findings, hip)
     else:
-        _dmabuf(env, found, hip)
-        _virtual_memory(env, found, hip)
+        _dmabuf(env, findings, hip)
+        _virtual_memory(env, findings, hip)
     env.settle()
-    return found.first
+    return findings.first
 
 
-def _dmabuf(env, found, hip):
+def _dmabuf(env, findings, hip):
     before = _descriptors()
     own, size = hip.hip_malloc(1 << 16), 1 << 16
     _fill(env, own, size, 7000 + env.rank)
     base, whole = hip.get_address_range(own)
-    fd = hip.export_dmabuf_handle(base, whole)
+    fd, *exported = hip.export_dmabuf_handle(own, size)
+    findings.equal("base and size behind a descriptor", tuple(exported), (base, whole))
     memory, again = hip.import_dmabuf_handle(fd, whole)
     os.close(fd)
-    found.equal("memory behind a descriptor", read_address(env, again + (own - base) + 4096), 7000 + env.rank)
+    findings.equal("memory imported by a descriptor", read_address(env, again + (own - base) + 4096), 7000 + env.rank)
     hip.destroy_external_memory(memory)
     hip.hip_free(own)
-    found.equal("descriptors that stayed open after DMA-BUF", _descriptors() - before, 0)
+    findings.equal("descriptors that stayed open after DMA-BUF", _descriptors() - before, 0)
 
 
-def _virtual_memory(env, found, hip):
-    """Two chunks in one range, of which the second is mapped a second time through a descriptor."""
+def _virtual_memory(env, findings, hip):
+    """Map two chunks into one address range, and the second one once more through a descriptor."""
     before, grain = _descriptors(), hip.get_allocation_granularity()
     start = hip.mem_address_reserve(3 * grain)
     handles = [hip.mem_create(grain), hip.mem_create(grain)]
@@ -147,20 +151,21 @@ def _virtual_memory(env, found, hip):
     handles.append(hip.mem_import_from_shareable_handle(fd))
     os.close(fd)
     hip.mem_map(start + 2 * grain, grain, 0, handles[2])
-    hip.mem_set_access(start, 3 * grain)
+    here = hip.hipMemLocation(hip.hipMemLocationTypeDevice, hip.get_device_id())
+    hip.mem_set_access(start, 3 * grain, hip.hipMemAccessDesc(here, hip.hipMemAccessFlagsProtReadWrite))
     for number in range(3):
         seen = read_address(env, start + number * grain)
-        found.equal(f"what chunk {number} holds", seen, 8000 + env.rank)
+        findings.equal(f"value in chunk {number}", seen, 8000 + env.rank)
     for number, handle in enumerate(handles):
         hip.mem_unmap(start + number * grain, grain)
         hip.mem_release(handle)
-    found.raises("unmapping what is not mapped", RuntimeError, lambda: hip.mem_unmap(start, grain))
+    findings.raises("unmapping an address that is not mapped", RuntimeError, lambda: hip.mem_unmap(start, grain))
     hip.mem_address_free(start, 3 * grain)
-    found.raises("freeing addresses twice", RuntimeError, lambda: hip.mem_address_free(start, 3 * grain))
-    found.equal("descriptors that stayed open after virtual memory", _descriptors() - before, 0)
+    findings.raises("freeing addresses twice", RuntimeError, lambda: hip.mem_address_free(start, 3 * grain))
+    findings.equal("descriptors that stayed open after virtual memory", _descriptors() - before, 0)
 
 
-def _refused(found, hip):
+def _refused(findings, hip):
     for name, arguments in {
         "export_dmabuf_handle": (0, 1), "import_dmabuf_handle": (0, 1), "destroy_external_memory": (None,),
         "get_allocation_granularity": (), "mem_create": (1,), "mem_release": (None,),
@@ -169,7 +174,7 @@ def _refused(found, hip):
         "mem_set_access": (0, 1),
     }.items():  # fmt: skip
         call = getattr(hip, name)
-        found.raises(f"{name} on CUDA", RuntimeError, lambda call=call, arguments=arguments: call(*arguments))
+        findings.raises(f"{name} on CUDA", RuntimeError, lambda call=call, arguments=arguments: call(*arguments))
 
 
 def _fill(env, ptr, size, value):
@@ -192,24 +197,24 @@ SIMULATION = {"1": True, "true": True, "Yes": True, "TRUE": True, "0": False, ""
 
 
 def run_simulation(env, case):
-    found, asked = Findings(env.rank), env.under_test.module.is_simulation_env
+    findings, is_simulation = Findings(env.rank), env.under_test.module.is_simulation_env
     kept = os.environ.pop("IRIS_SIMULATION", None)
     try:
         for text, wanted in SIMULATION.items():
             os.environ.pop("IRIS_SIMULATION", None)
             if text is not None:
                 os.environ["IRIS_SIMULATION"] = text
-            found.equal(f"is_simulation_env() with {text!r}", asked(), wanted)
-        _bases_are_told(env, found)
+            findings.equal(f"is_simulation_env() with {text!r}", is_simulation(), wanted)
+        _check_bases_file(env, findings)
     finally:
         os.environ.pop("IRIS_SIMULATION", None)
         if kept is not None:
             os.environ["IRIS_SIMULATION"] = kept
-    return found.first
+    return findings.first
 
 
-def _bases_are_told(env, found):
-    """Where each heap lies, in a file whose name starts as asked; none outside a simulation."""
+def _check_bases_file(env, findings):
+    """Check that a simulation writes all heap bases into a file with the given prefix, and that others write none."""
     kept = os.environ.get(PREFIX)
     with tempfile.TemporaryDirectory() as folder:
         os.environ[PREFIX] = f"{folder}/bases"
@@ -218,13 +223,13 @@ def _bases_are_told(env, found):
                 os.environ["IRIS_SIMULATION"] = str(int(simulated))
                 iris = env.under_test.iris(heap_size=1 << 16)
                 files = [path for path in Path(folder).iterdir() if path.name.startswith("bases")]
-                found.equal(f"files of a rank, simulated {simulated}", len(files), int(simulated))
+                findings.equal(f"files of a rank, simulated {simulated}", len(files), int(simulated))
                 for path in files:
-                    told = json.dumps(json.loads(path.read_text("utf-8")))
+                    content = json.dumps(json.loads(path.read_text("utf-8")))
                     for rank, base in enumerate(iris.get_heap_bases().tolist()):
-                        found.true(f"{path.name} has the heap of rank {rank}", str(base) in told)
+                        findings.true(f"{path.name} has the heap of rank {rank}", str(base) in content)
                 env.settle()
-                iris.close()
+                release(iris)
         finally:
             os.environ.pop(PREFIX)
             if kept is not None:

@@ -1,15 +1,15 @@
-"""tensor_from_ptr and CUDAArrayInterface: a tensor over memory at an address, with the bits of every element type.
+"""tensor_from_ptr and CUDAArrayInterface: a tensor on existing memory at an address, for every element type.
 
-The memory is a piece of the rank's heap that holds bytes of every value, so that the same bytes seen as another type
-are other numbers.
+The memory is a part of the rank's heap that holds bytes of every value, so that the same bytes are different numbers in
+another type.
 """
 
 import torch
 
-from conformance.rma.test_load import read_address
+from conformance.rma.words import read_address
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 DTYPES = (
     "float32", "bfloat16", "float16", "int32", "int8", "uint8", "int64", "float64", "int16", "bool", "complex64",
@@ -21,7 +21,7 @@ ROOM = 16384
 def run(env, case):
     name, shape, start = case.arguments
     shape = tuple(shape)
-    found, dtype, wrap = Findings(env.rank), getattr(torch, name), env.under_test.module.tensor_from_ptr
+    findings, dtype, wrap = Findings(env.rank), getattr(torch, name), env.under_test.module.tensor_from_ptr
     env.image.reset()
     memory = env.image.arena[:ROOM]
     memory.copy_(torch.arange(ROOM).mul(2 if name == "bool" else 7).add(env.rank).to(torch.uint8))
@@ -34,37 +34,37 @@ def run(env, case):
     start *= dtype.itemsize
     piece = memory[start : start + size]
     got = wrap(piece.data_ptr(), size, dtype, env.iris.device, shape)
-    found.equal("dtype", got.dtype, dtype)
-    found.equal("shape", tuple(got.shape), shape)
-    found.equal("device", got.device, piece.device)
-    found.true("contiguous", got.is_contiguous())
+    findings.equal("dtype", got.dtype, dtype)
+    findings.equal("shape", tuple(got.shape), shape)
+    findings.equal("device", got.device, piece.device)
+    findings.true("contiguous", got.is_contiguous())
     if size:
-        found.equal("address", got.data_ptr(), piece.data_ptr())
-        found.same("bits", got.flatten().view(torch.uint8).cpu(), piece.cpu())
-        found.same("values", got.flatten().view(torch.uint8), piece.view(dtype).view(torch.uint8))
+        findings.equal("address", got.data_ptr(), piece.data_ptr())
+        findings.same("bits", got.flatten().view(torch.uint8).cpu(), piece.cpu())
+        findings.same("values", got.flatten().view(torch.uint8), piece.view(dtype).view(torch.uint8))
         ones = torch.ones(count).to(dtype)
         got.copy_(ones.view(shape))
-        found.same("what was written through it", piece.cpu(), ones.view(torch.uint8))
+        findings.same("memory after writing through the tensor", piece.cpu(), ones.view(torch.uint8))
         if size >= 4 and start % 4 == 0:
             word = int(piece[:4].cpu().view(torch.int32)[0])
-            found.equal("the first word as a kernel reads it", read_address(env, got.data_ptr()), word)
+            findings.equal("the first word, read by a kernel", read_address(env, got.data_ptr()), word)
     flat = wrap(memory.data_ptr(), ROOM, dtype, env.iris.device)
-    found.equal("shape that was not given", tuple(flat.shape), (ROOM // dtype.itemsize,))
-    _refusals(found, wrap, memory.data_ptr(), dtype, env.iris.device)
+    findings.equal("default shape", tuple(flat.shape), (ROOM // dtype.itemsize,))
+    _refusals(findings, wrap, memory.data_ptr(), dtype, env.iris.device)
     env.settle()
-    return found.first
+    return findings.first
 
 
-def _refusals(found, wrap, ptr, dtype, device):
+def _refusals(findings, wrap, ptr, dtype, device):
     size = dtype.itemsize
     if size > 1:
-        found.raises("half an element", ValueError, lambda: wrap(ptr, 5 * size + 1, dtype, device))
-        found.raises("a pointer between elements", ValueError, lambda: wrap(ptr + size // 2, size, dtype, device))
-    found.raises("a null pointer", ValueError, lambda: wrap(0, size, dtype, device))
-    found.raises("a negative size", ValueError, lambda: wrap(ptr, -size, dtype, device))
-    found.raises("a shape of another size", ValueError, lambda: wrap(ptr, 6 * size, dtype, device, (5,)))
-    found.raises("a dtype of quantised numbers", ValueError, lambda: wrap(ptr, 4, torch.qint8, device))
-    found.raises("memory of another kind of device", ValueError, lambda: wrap(ptr, size, dtype, "meta"))
+        findings.raises("half an element", ValueError, lambda: wrap(ptr, 5 * size + 1, dtype, device))
+        findings.raises("a pointer between elements", ValueError, lambda: wrap(ptr + size // 2, size, dtype, device))
+    findings.raises("a null pointer", ValueError, lambda: wrap(0, size, dtype, device))
+    findings.raises("a negative size", ValueError, lambda: wrap(ptr, -size, dtype, device))
+    findings.raises("a shape of another size", ValueError, lambda: wrap(ptr, 6 * size, dtype, device, (5,)))
+    findings.raises("a dtype of quantised numbers", ValueError, lambda: wrap(ptr, 4, torch.qint8, device))
+    findings.raises("memory of another kind of device", ValueError, lambda: wrap(ptr, size, dtype, "meta"))
 
 
 def cases(ranks):
@@ -84,8 +84,9 @@ def test_raw_pointer(check, case):
 
 
 def run_interface(env, case):
-    """What the interface says of bfloat16: its own bits, as a type of the same width that is no other float."""
-    found = Findings(env.rank)
+    """Check the array interface of every dtype. A dtype that the interface has no code for,
+    such as bfloat16, must appear as an integer type of its width."""
+    findings = Findings(env.rank)
     memory = env.image.arena[:256]
     values = torch.tensor([1.0, -2.5, 3e38, 1e-30], dtype=torch.bfloat16)
     memory[:8].copy_(values.view(torch.uint8))
@@ -96,20 +97,20 @@ def run_interface(env, case):
         )
         kind = "__cuda_array_interface__" if env.device.torch_device.type == "cuda" else "__array_interface__"
         interface = getattr(made, kind)
-        found.equal(f"shape of {name}", tuple(interface["shape"]), (4, 4))
-        found.equal(f"address of {name}", interface["data"][0], memory.data_ptr())
-        found.equal(f"width of {name}", int(interface["typestr"][2:]), dtype.itemsize)
+        findings.equal(f"shape of {name}", tuple(interface["shape"]), (4, 4))
+        findings.equal(f"address of {name}", interface["data"][0], memory.data_ptr())
+        findings.equal(f"width of {name}", int(interface["typestr"][2:]), dtype.itemsize)
         number = "f" if name in {"float16", "float32", "float64"} else "c" if name.startswith("complex") else "iub"
-        found.true(f"kind of {name}: {interface['typestr']}", interface["typestr"][1] in number)
-    found.raises(
+        findings.true(f"kind of {name}: {interface['typestr']}", interface["typestr"][1] in number)
+    findings.raises(
         "a quantised dtype",
         ValueError,
         lambda: env.under_test.module.CUDAArrayInterface(memory.data_ptr(), 4, torch.qint8, env.iris.device),
     )
     got = env.under_test.module.tensor_from_ptr(memory.data_ptr(), 8, torch.bfloat16, env.iris.device)
-    found.same("bfloat16 numbers", got.cpu().float(), values.float())
+    findings.same("bfloat16 numbers", got.cpu().float(), values.float())
     env.settle()
-    return found.first
+    return findings.first
 
 
 @requirement("HOST-RAW-POINTER-002", cases=lambda ranks: [HostCase("interface")])

@@ -1,17 +1,17 @@
-"""TopologyDiscovery: which ranks share a node, as torch.distributed's own exchange of host names tells it."""
+"""TopologyDiscovery: the ranks of each node, compared with host names gathered by torch.distributed."""
 
 import socket
 
 import torch.distributed as dist
 
 from conformance.distributed.modules import module_of
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 
 def run(env, case):
-    """On the one host that this is, or on hosts of so many ranks each, as far as each rank can see."""
+    """Discover the topology of this host, or of simulated hosts with ``ranks_per_host`` ranks each."""
     real, (_, ranks_per_host) = socket.gethostname, case.arguments
     if ranks_per_host:
         name = f"host{env.rank // ranks_per_host}"
@@ -23,7 +23,7 @@ def run(env, case):
 
 
 def _discovered(env, case):
-    found, me = Findings(env.rank), env.rank
+    findings, me = Findings(env.rank), env.rank
     module = module_of(env, "host.distributed.topology")
     levels = module.InterconnectLevel
     discovery = module.TopologyDiscovery(env.iris if case.arguments[0] else None)
@@ -32,32 +32,32 @@ def _discovered(env, case):
         "get_communication_groups()": discovery.get_communication_groups,
         "get_heap_distribution_plan()": discovery.get_heap_distribution_plan,
     }.items():
-        found.raises(f"{name} before discover()", RuntimeError, query)
+        findings.raises(f"{name} before discover()", RuntimeError, query)
     topology = discovery.discover()
-    found.true("discover() gives the topology", topology is discovery.topology)
-    _same_everywhere(found, "the topology", topology.to_dict())
+    findings.true("discover() returns the topology", topology is discovery.topology)
+    _same_everywhere(findings, "the topology", topology.to_dict())
 
     hosts = _gathered(socket.gethostname())
     nodes = [[rank for rank, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
     world, plan, groups = list(range(env.world_size)), discovery.get_heap_distribution_plan(), None
     groups = discovery.get_communication_groups()
-    found.equal("groups of nodes", [list(group) for group in groups[levels.INTRA_NODE]], nodes)
-    found.equal("groups of the world", [list(group) for group in groups[levels.INTER_NODE_RDMA]], [world])
-    found.equal("ranks of this node", list(topology.get_ranks_for_node(hosts[me])), _with(nodes, me))
-    found.equal("ranks of no node", list(topology.get_ranks_for_node("")), [])
+    findings.equal("groups of nodes", [list(group) for group in groups[levels.INTRA_NODE]], nodes)
+    findings.equal("groups of the world", [list(group) for group in groups[levels.INTER_NODE_RDMA]], [world])
+    findings.equal("ranks of this node", list(topology.get_ranks_for_node(hosts[me])), _with(nodes, me))
+    findings.equal("ranks of no node", list(topology.get_ranks_for_node("")), [])
     for rank in world:
         node, entry = _with(nodes, rank), plan[rank]
         near = [other for other in node if other != rank]
-        found.equal(f"node peers of rank {rank}", sorted(topology.get_node_peers(rank)), near)
-        found.equal(f"ipc_peers of rank {rank}", sorted(entry["ipc_peers"]), near)
-        found.equal(f"node of rank {rank}", entry["node"], hosts[rank])
-        found.equal(f"local_rank of rank {rank}", entry["local_rank"], node.index(rank))
+        findings.equal(f"node peers of rank {rank}", sorted(topology.get_node_peers(rank)), near)
+        findings.equal(f"ipc_peers of rank {rank}", sorted(entry["ipc_peers"]), near)
+        findings.equal(f"node of rank {rank}", entry["node"], hosts[rank])
+        findings.equal(f"local_rank of rank {rank}", entry["local_rank"], node.index(rank))
         reached = [rank, *entry["ipc_peers"], *entry["fabric_peers"], *entry["rdma_peers"]]
-        found.equal(f"peers of rank {rank}, each in one list", sorted(reached), world)
-        found.equal(f"rdma_peers of rank {rank}", sorted(entry["rdma_peers"]), sorted(topology.get_rdma_peers(rank)))
+        findings.equal(f"peers of rank {rank}, each in one list", sorted(reached), world)
+        findings.equal(f"rdma_peers of rank {rank}", sorted(entry["rdma_peers"]), sorted(topology.get_rdma_peers(rank)))
         domain = topology.get_ranks_for_fabric_domain(entry["fabric_domain"])
         peers = sorted(topology.get_fabric_domain_peers(rank))
-        found.equal(
+        findings.equal(
             f"fabric domain of rank {rank}", sorted(domain), sorted([rank, *peers] if entry["fabric_domain"] else [])
         )
         for other in world:
@@ -68,10 +68,10 @@ def _discovered(env, case):
                 if other in peers
                 else levels.INTER_NODE_RDMA
             )
-            found.equal(f"level of ranks {rank} and {other}", topology.get_interconnect_level(rank, other), level)
-    found.equal("gpu_id of this rank", plan[me]["gpu_id"], env.iris.gpu_id)
-    found.true("the summary names the host", hosts[me] in topology.summary())
-    return found.first
+            findings.equal(f"level of ranks {rank} and {other}", topology.get_interconnect_level(rank, other), level)
+    findings.equal("gpu_id of this rank", plan[me]["gpu_id"], env.iris.gpu_id)
+    findings.true("the summary names the host", hosts[me] in topology.summary())
+    return findings.first
 
 
 def _with(groups, rank):
@@ -84,9 +84,9 @@ def _gathered(value):
     return every
 
 
-def _same_everywhere(found, what, value):
+def _same_everywhere(findings, label, value):
     for rank, other in enumerate(_gathered(value)):
-        found.equal(f"{what} on rank {rank}", other, value)
+        findings.equal(f"{label} on rank {rank}", other, value)
 
 
 @requirement(
@@ -105,16 +105,16 @@ LINKS = {
 
 
 def run_data(env, case):
-    """The numbers of the tiers and links, and dicts there and back."""
-    found, module = Findings(env.rank), module_of(env, "host.distributed.topology")
+    """Check the values of the enumerations, and the conversion of records to dicts and back."""
+    findings, module = Findings(env.rank), module_of(env, "host.distributed.topology")
     for kind, wanted in ((module.InterconnectLevel, LEVELS), (module.IntraNodeLinkType, LINKS)):
-        found.equal(f"numbers of {kind.__name__}", {member.name: member.value for member in kind}, wanted)
+        findings.equal(f"numbers of {kind.__name__}", {member.name: member.value for member in kind}, wanted)
     topology = module.TopologyDiscovery(env.iris).discover()
     again = module.TopologyMap.from_dict(topology.to_dict())
-    found.equal("a topology that went through a dict", again.to_dict(), topology.to_dict())
+    findings.equal("a topology converted to a dict and back", again.to_dict(), topology.to_dict())
     fabric = module.FabricInfo(cluster_uuid="f00d", clique_id=3)
-    found.equal("a fabric that went through a dict", module.FabricInfo.from_dict(fabric.to_dict()), fabric)
-    return found.first
+    findings.equal("a fabric converted to a dict and back", module.FabricInfo.from_dict(fabric.to_dict()), fabric)
+    return findings.first
 
 
 @requirement("DIST-TOPOLOGY-002", cases=lambda ranks: [HostCase("data")])

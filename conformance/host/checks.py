@@ -1,16 +1,16 @@
-"""Running named checks: each is a function ``check_NAME(env, found, *arguments)`` in the file of its requirement."""
+"""Run named checks: functions ``check(env, findings, *arguments)`` in the file of their requirement."""
 
 from fixtures.findings import Findings
 
 
 def run_named(env, case, checks):
-    """Run ``checks[case.what]``; every rank calls it, and it makes the same collective calls on every rank."""
-    found = Findings(env.rank)
-    checks[case.what](env, found, *case.arguments)
+    """Run ``checks[case.what]`` and return the first difference. Every rank must call it."""
+    findings = Findings(env.rank)
+    checks[case.what](env, findings, *case.arguments)
     env.settle()
-    return found.first
+    return findings.first
 
 
 def offset_in_heap(iris, tensor):
-    """Bytes from the heap's start."""
+    """Return the tensor's offset in bytes from the heap's start."""
     return tensor.data_ptr() - int(iris.get_heap_bases()[iris.get_rank()])

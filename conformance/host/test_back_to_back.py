@@ -1,31 +1,32 @@
-"""Calls that follow each other, with other data each time, nothing cleared in between, and one rank late.
+"""Repeated calls with different data each time, without clearing memory in between, and with one late rank.
 
-Legend: n words of a turn hold turn * 1000 + rank * 100 + index, so that what is stale, or another rank's, shows. What a
-turn writes goes to one of two buffers: a peer may still look at the other one, from the turn before. The one kind of
-call under test is all that orders the ranks.
+In each turn, n words hold turn * 1000 + rank * 100 + index, so that stale data and another rank's data are detected. A
+turn writes to one of two buffers in turn, since a peer may still read the buffer of the previous turn. Only the call
+under test orders the ranks.
 """
 
 import numpy as np
 import torch
 
-from conformance.rma.test_get import launch as get
-from conformance.rma.test_load import read_word
-from conformance.rma.test_put import launch as put
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.words import read_word
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TransferCase
 
 SOURCE, SLOTS, STRIDE = 8192, 65536, 16384
 
 
 def words(n, turn, rank):
-    """What ``rank`` sends in a turn."""
+    """Return the words of ``rank`` in a turn."""
     return torch.arange(n, dtype=torch.int32) + (1000 * turn + 100 * rank)
 
 
 class Turn:
-    """What a check of one turn works with. ``left`` and ``right`` are the neighbours, ``slot`` the place of the turn's
-    buffer in the arena."""
+    """Data of one turn: ``left`` and ``right`` are the neighbours, ``slot`` is the offset of the turn's buffer in the
+    arena."""
 
     def __init__(self, env, n, turn):
         self.env, self.n, self.turn = env, n, turn
@@ -35,56 +36,56 @@ class Turn:
         self.keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
 
     def buffer(self, start):
-        """The n words at a place in the arena."""
+        """Return the n words at offset ``start`` of the arena."""
         return self.env.image.arena[start : start + 4 * self.n].view(torch.int32)
 
     def mine(self):
         return words(self.n, self.turn, self.env.rank)
 
 
-def puts(env, found, turn):
-    """A put to the right neighbour, a barrier: what came from the left is there."""
+def puts(env, findings, turn):
+    """Put to the right neighbour, then barrier: the left neighbour's words have arrived."""
     source = turn.buffer(SOURCE + STRIDE // 4 * (turn.turn % 2))
     source.copy_(turn.mine())
-    put(env, turn.case, source, turn.buffer(turn.slot), turn.keep, turn.right)
+    launch(env, TRANSFERS["put"], turn.case, source, turn.buffer(turn.slot), turn.keep, turn.right)
     env.iris.barrier()
-    found.same(f"put {turn.turn} from rank {turn.left}", turn.buffer(turn.slot), words(turn.n, turn.turn, turn.left))
+    findings.same(f"put {turn.turn} from rank {turn.left}", turn.buffer(turn.slot), words(turn.n, turn.turn, turn.left))
 
 
-def gets(env, found, turn):
-    """The own words, a barrier: a get from the right neighbour finds that one's."""
+def gets(env, findings, turn):
+    """Write this rank's words, then barrier: a get from the right neighbour returns that rank's words."""
     turn.buffer(turn.slot).copy_(turn.mine())
     env.iris.barrier()
     target = torch.full((turn.n,), -1, dtype=torch.int32, device=env.device.torch_device)
-    get(env, turn.case, turn.buffer(turn.slot), target, turn.keep, turn.right)
+    launch(env, TRANSFERS["get"], turn.case, turn.buffer(turn.slot), target, turn.keep, turn.right)
     env.device.synchronize()
-    found.same(f"get {turn.turn} from rank {turn.right}", target, words(turn.n, turn.turn, turn.right))
+    findings.same(f"get {turn.turn} from rank {turn.right}", target, words(turn.n, turn.turn, turn.right))
 
 
-def device_barriers(env, found, turn):
-    """As puts, ordered by barriers of the devices alone, the host waiting only to compare."""
+def device_barriers(env, findings, turn):
+    """Put to the right neighbour, then device_barrier: the host waits only to compare."""
     source = turn.buffer(SOURCE + STRIDE // 4 * (turn.turn % 2))
     source.copy_(turn.mine())
-    put(env, turn.case, source, turn.buffer(turn.slot), turn.keep, turn.right)
+    launch(env, TRANSFERS["put"], turn.case, source, turn.buffer(turn.slot), turn.keep, turn.right)
     env.iris.device_barrier()
     seen = turn.buffer(turn.slot).clone()
-    found.same(f"put {turn.turn} from rank {turn.left}", seen, words(turn.n, turn.turn, turn.left))
+    findings.same(f"put {turn.turn} from rank {turn.left}", seen, words(turn.n, turn.turn, turn.left))
 
 
-def broadcasts(env, found, turn):
-    """Another source, type and value each time, and nothing between the calls."""
+def broadcasts(env, findings, turn):
+    """Broadcast from another rank, with another type and value each time, without synchronization between calls."""
     source = turn.turn % env.world_size
     value = words(turn.n, turn.turn, source)
     form = (lambda v: v, lambda v: v.tolist(), lambda v: v.numpy(), lambda v: {"words": v.tolist()})[turn.turn % 4]
     got = env.iris.broadcast(form(value) if env.rank == source else "not this", src=source)
     if turn.turn % 4 == 3:
-        found.equal(f"broadcast {turn.turn}", got, {"words": value.tolist()})
+        findings.equal(f"broadcast {turn.turn}", got, {"words": value.tolist()})
     else:
-        found.true(f"broadcast {turn.turn}: {got!r}", np.array_equal(got, value.numpy()))
+        findings.true(f"broadcast {turn.turn}: {got!r}", np.array_equal(got, value.numpy()))
 
 
-def refills(env, found, turn):
-    """A factory writes into the same tensors again and again; a barrier; the neighbours see the newest."""
+def refills(env, findings, turn):
+    """Write into the same tensor with a factory, then barrier: the neighbours read the newest values."""
     factory = ("full", "arange", "linspace")[turn.turn % 3]
     out, first = turn.buffer(turn.slot), int(turn.mine()[0])
     if factory == "full":
@@ -97,7 +98,7 @@ def refills(env, found, turn):
     wanted = words(turn.n, turn.turn, turn.right)
     for at in {0, turn.n - 1}:
         seen = read_word(env, turn.right, turn.slot + 4 * at)
-        found.equal(
+        findings.equal(
             f"{factory} {turn.turn} of rank {turn.right}, [{at}]", seen, int(wanted[0 if factory == "full" else at])
         )
 
@@ -107,16 +108,16 @@ KINDS = {check.__name__: check for check in (puts, gets, device_barriers, broadc
 
 def run(env, case):
     (kind, turns, n) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     if kind == "device_barriers":
-        env.iris.device_barrier()  # whose first call allocates, and so waits by itself
+        env.iris.device_barrier()  # the first call allocates, which is a barrier of the hosts
     env.settle()
     with env.acting():
         for turn in range(1, turns + 1):
             env.late((case.late + turn) % env.world_size, case.late_ms)
-            KINDS[kind](env, found, Turn(env, n, turn))
+            KINDS[kind](env, findings, Turn(env, n, turn))
     env.settle()
-    return found.first
+    return findings.first
 
 
 def cases(ranks, kind):

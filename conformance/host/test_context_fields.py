@@ -1,4 +1,4 @@
-"""What a kernel finds in its context: the own rank, the world, and each rank's heap base, in Gluon and in Triton."""
+"""Fields of a kernel's context, in Gluon and in Triton: this rank, the world size, and each rank's heap base."""
 
 import torch
 import triton
@@ -6,14 +6,14 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 
 @gluon.jit
 def gluon_fields(IrisDeviceCtx: gl.constexpr, context_tensor, out, RANKS: gl.constexpr):
-    """out = [rank, world, base of rank 0, base of rank 1, ...]"""
+    """Write [rank, world size, base of rank 0, base of rank 1, ...] into ``out``."""
     ctx = IrisDeviceCtx.initialize(context_tensor)
     gl.store(out, ctx.cur_rank.to(gl.int64))
     gl.store(out + 1, ctx.num_ranks.to(gl.int64))
@@ -25,7 +25,7 @@ def gluon_fields(IrisDeviceCtx: gl.constexpr, context_tensor, out, RANKS: gl.con
 def triton_fields(
     DeviceContext: tl.constexpr, context_tensor, out, rank: tl.constexpr, world_size: tl.constexpr, RANKS: tl.constexpr
 ):
-    """The same; rank and world are compile-time values here."""
+    """See ``gluon_fields``; rank and world size are compile-time values here."""
     ctx = DeviceContext.initialize(context_tensor, rank, world_size)
     tl.static_assert(ctx.rank < ctx.world_size)
     tl.store(out, ctx.rank)
@@ -35,7 +35,7 @@ def triton_fields(
 
 
 def run(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     wanted = torch.tensor([env.rank, env.world_size, *env.iris.get_heap_bases().tolist()], dtype=torch.int64)
     outs = {name: torch.full_like(wanted, -1, device=env.device.torch_device) for name in ("Gluon", "Triton")}
     with env.acting():
@@ -46,8 +46,8 @@ def run(env, case):
         )  # fmt: skip
     env.settle()
     for name, out in outs.items():
-        found.same(f"rank, world and bases in {name}", out.cpu(), wanted)
-    return found.first
+        findings.same(f"rank, world and bases in {name}", out.cpu(), wanted)
+    return findings.first
 
 
 @requirement("HOST-CONTEXT-002", cases=lambda ranks: [HostCase("fields")])

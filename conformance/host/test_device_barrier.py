@@ -1,17 +1,21 @@
-"""device_barrier: what any rank enqueued before it is done and visible to what any rank enqueues behind it.
+"""device_barrier: work that any rank enqueued before it is complete and visible to work that any rank enqueues after
+it.
 
-Each turn every rank's kernel writes the turn into its own cell of every member's heap; behind the barrier every rank
-looks at its own cells, by a kernel on the same stream, without any wait of a host. One rank comes late. Counts go
-past 2^31 in the form "wraps", whose flags start just below.
+In each turn, every rank's kernel writes the turn into the rank's cell of every member's heap. After the barrier a
+kernel on the same stream reads this rank's cells; no host waits. One rank is late. If ``wraps`` is True, the barrier's
+counts start just below 2^31 and pass it.
 """
 
 import torch
 
-from conformance.rma.test_load import launch as load
-from conformance.rma.test_put import launch as put
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TransferCase, chunks_of, members_of
+from harness.cases import chunks_of, members_of
 
 TURNS = 6
 WRAPS = 2
@@ -21,14 +25,14 @@ CELLS, SEEN = 4096, 16384
 
 def run(env, case):
     (group, wraps) = case.arguments
-    me, found = env.rank, Findings(env.rank)
+    me, findings = env.rank, Findings(env.rank)
     members = members_of(group, me, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
     iris = env.under_test.iris(heap_size=1 << 16)
     if wraps:
-        iris.device_barrier(handle)  # makes the flags
+        iris.device_barrier(handle)  # allocates the flags
         env.settle()
-        _near_the_end(iris, group, members)
+        _near_the_end(iris, group, members, handle)
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
@@ -39,27 +43,31 @@ def run(env, case):
     env.settle()
     with env.acting():
         for turn in range(TURNS):
-            # Longer where counts wrap: that is one barrier of each case, and a busy machine must not hide who is early.
+            # The delay is longer in the turn in which counts wrap: only one barrier of a case does, and a busy machine
+            # must not hide a rank that leaves it too early.
             late_ms = 6 * case.late_ms if wraps and turn == WRAPS else case.late_ms
             env.late(members[(case.late + turn) % len(members)], late_ms)
-            # A cell of its own in each turn: nobody may overwrite what a slower rank has yet to look at.
+            # Each turn has its own cells, so that no rank overwrites cells that a slower rank has not read yet.
             start = CELLS + 4 * turn * env.world_size
             for member in members:
-                put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+                launch(
+                    env, TRANSFERS["put"], one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member
+                )
             iris.device_barrier(handle)
-            load(env, all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
+            launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
     env.settle()
     for turn in range(TURNS):
         wanted = [turn + 1 if rank in members else 0 for rank in range(env.world_size)]
-        found.equal(f"cells behind barrier {turn}", seen[turn].tolist(), wanted)
+        findings.equal(f"cells read after barrier {turn}", seen[turn].tolist(), wanted)
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def run_overlapping(env, case):
-    """Two groups that share all ranks but two take turns; who is in both passes both, in the same order."""
-    me, found = env.rank, Findings(env.rank)
+    """Let two groups take turns: all ranks but the last, and all but the first. Ranks in both groups pass both
+    barriers, in the same order."""
+    me, findings = env.rank, Findings(env.rank)
     everyone = tuple(range(env.world_size))
     groups = everyone[:-1], everyone[1:]
     iris = env.under_test.iris(heap_size=1 << 16)
@@ -80,23 +88,34 @@ def run_overlapping(env, case):
                     continue
                 start = CELLS + 4 * env.world_size * (len(groups) * turn + which)
                 for member in members:
-                    put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+                    launch(
+                        env,
+                        TRANSFERS["put"],
+                        one,
+                        source[turn:],
+                        env.pointer(start + 4 * me, torch.int32),
+                        keep,
+                        member,
+                    )
                 iris.device_barrier(handles[which])
-                load(env, all_cells, env.pointer(start, torch.int32), seen[turn, which], keep, me)
+                launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn, which], keep, me)
     env.settle()
     for turn in range(TURNS):
         for which, members in enumerate(groups):
             if me in members:
                 wanted = [turn + 1 if rank in members else 0 for rank in everyone]
-                found.equal(f"cells behind barrier {turn} of group {members}", seen[turn, which].tolist(), wanted)
+                findings.equal(
+                    f"cells read after barrier {turn} of group {members}", seen[turn, which].tolist(), wanted
+                )
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def run_captured(env, case):
-    """A device graph of TURNS steps, replayed with other data: put to all, device_barrier, look at the own cells."""
-    me, found = env.rank, Findings(env.rank)
+    """Replay a device graph of TURNS steps with other data: put to all ranks, device_barrier, read this rank's
+    cells."""
+    me, findings = env.rank, Findings(env.rank)
     iris = env.under_test.iris(heap_size=1 << 16)
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
@@ -110,9 +129,11 @@ def run_captured(env, case):
         for turn in range(TURNS):
             start = CELLS + 4 * turn * env.world_size
             for member in range(env.world_size):
-                put(env, one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member)
+                launch(
+                    env, TRANSFERS["put"], one, source[turn:], env.pointer(start + 4 * me, torch.int32), keep, member
+                )
             iris.device_barrier()
-            load(env, all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
+            launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
 
     with env.acting():
         steps()  # compiles, and allocates the flags
@@ -124,20 +145,22 @@ def run_captured(env, case):
         finally:
             torch.cuda.set_stream(stream)
         for replay in range(1, REPLAYS + 1):
-            env.settle()  # nobody looks at cells any more
+            env.settle()  # no rank reads cells any more
             source.fill_(replay)
             env.late((case.late + replay) % env.world_size, case.late_ms)
             graph.replay()
             env.device.synchronize()
-            found.equal(f"cells of replay {replay}", seen.tolist(), [[replay] * env.world_size] * TURNS)
+            findings.equal(f"cells of replay {replay}", seen.tolist(), [[replay] * env.world_size] * TURNS)
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
-def _near_the_end(iris, group, members):
-    """Every count of the group so that it wraps in turn ``WRAPS``, as after that many barriers."""
-    iris._device_barrier_state[None if group == "world" else members].fill_(2**31 - 1 - WRAPS)
+def _near_the_end(iris, group, members, handle):
+    """Set every count of the group so that it wraps in turn ``WRAPS``. A group's key is its members or its handle."""
+    state = iris._device_barrier_state
+    key = None if group == "world" else members if members in state else handle
+    state[key].fill_(2**31 - 1 - WRAPS)
 
 
 def cases(ranks):

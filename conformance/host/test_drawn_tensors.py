@@ -1,10 +1,13 @@
-"""Drawn calls of the tensor factories: any size and form of it, dtype, value, strides, out and generator give what
-torch gives for the same arguments on the same device, at one heap offset on all ranks, and nothing beside it changes.
+"""Drawn calls of the tensor factories. For any size, form of the size, dtype, value, strides, out and generator, the
+result equals torch's for the same arguments on the same device, has the same heap offset on all ranks, and no other
+memory changes.
 """
 
 import torch
 
+from conformance.host.cases import TensorCase
 from conformance.host.checks import offset_in_heap
+from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
@@ -16,8 +19,8 @@ HEAP = 1 << 20
 POISON = 0xA5
 
 
-def run(env, case):
-    found, here = Findings(env.rank), env.device.torch_device
+def run(env, case: TensorCase):
+    findings, here = Findings(env.rank), env.device.torch_device
     theirs = wanted(case, here)
     iris = env.under_test.iris(heap_size=HEAP)
     low = iris.empty(case.before, dtype=torch.uint8).fill_(POISON)
@@ -28,33 +31,33 @@ def run(env, case):
     got = _called(getattr(iris, case.factory), case, iris.get_device(), out)
     high = iris.empty(64, dtype=torch.uint8).fill_(POISON)
 
-    what = case.factory
-    found.equal(f"shape of {what}", tuple(got.shape), tuple(theirs.shape))
-    found.equal(f"dtype of {what}", got.dtype, theirs.dtype)
-    found.equal(f"strides of {what}", tuple(got.stride()), tuple(theirs.stride()))
-    found.equal(f"device of {what}", got.device, iris.get_device())
-    found.equal(f"requires_grad of {what}", got.requires_grad, case.requires_grad)
-    found.true(f"{what} is on the heap", iris.is_symmetric(got))
+    label = case.factory
+    findings.equal(f"shape of {label}", tuple(got.shape), tuple(theirs.shape))
+    findings.equal(f"dtype of {label}", got.dtype, theirs.dtype)
+    findings.equal(f"strides of {label}", tuple(got.stride()), tuple(theirs.stride()))
+    findings.equal(f"device of {label}", got.device, iris.get_device())
+    findings.equal(f"requires_grad of {label}", got.requires_grad, case.requires_grad)
+    findings.true(f"{label} is on the heap", iris.is_symmetric(got))
     if case.factory != "empty":
-        found.same(what, got.detach(), theirs)
+        findings.same(label, got.detach(), theirs)
     if out is not None:
-        found.equal(f"address of {what} with out", got.data_ptr(), out.data_ptr())
-        found.true(f"{what} with out gives a view, or out itself", case.factory != "arange" or got is out)
+        findings.equal(f"address of {label} with out", got.data_ptr(), out.data_ptr())
+        findings.true("arange with out returns out itself", case.factory != "arange" or got is out)
     elif got.numel():
-        found.equal(f"alignment of {what}", got.data_ptr() % 1024, 0)
+        findings.equal(f"alignment of {label}", got.data_ptr() % 1024, 0)
     if got.numel():
         offsets = gathered(torch.tensor([offset_in_heap(iris, got)]))
-        found.equal(f"offset of {what} on all ranks", len(set(offsets.tolist())), 1)
-        found.true(f"{what} ends before what comes next", _end(got) <= high.data_ptr())
-    for side, guard in (("before", low), ("behind", high)):
-        found.true(f"memory {side} {what} is unchanged", bool((guard == POISON).all()))
+        findings.equal(f"offset of {label} on all ranks", len(set(offsets.tolist())), 1)
+        findings.true(f"{label} ends before the next allocation", _end(got) <= high.data_ptr())
+    for side, guard in (("before", low), ("after", high)):
+        findings.true(f"memory {side} {label} is unchanged", bool((guard == POISON).all()))
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def _called(factory, case, device, out):
-    """The library's factory as the case calls it."""
+    """Call the library's factory with the case's arguments."""
     options = {} if case.dtype is None else {"dtype": getattr(torch, case.dtype)}
     if case.requires_grad:
         options["requires_grad"] = True
@@ -79,7 +82,7 @@ def _called(factory, case, device, out):
 
 
 def wanted(case, device):
-    """torch's tensor, on the same device."""
+    """Return torch's tensor for the case's arguments, on the same device."""
     dtype = None if case.dtype is None else getattr(torch, case.dtype)
     options = {"dtype": dtype, "device": device}
     if case.factory == "zeros_like":
@@ -88,7 +91,7 @@ def wanted(case, device):
         return torch.empty(case.size, memory_format=_format(case, torch.contiguous_format), **options)
     if case.factory == "full":
         if dtype is None and isinstance(case.values[0], bool):
-            options["dtype"] = torch.int64  # unlike torch
+            options["dtype"] = torch.int64  # torch would infer bool; the Iris API specifies int64
         return torch.full(case.size, *case.values, **options)
     if case.factory == "arange":
         return torch.arange(*case.values, **options)
@@ -101,7 +104,7 @@ def wanted(case, device):
 
 
 def _seeded(case, device):
-    """The option that names a generator, or the device's own generator in that state."""
+    """Return the option that passes a seeded generator, or seed the device's default generator and return no option."""
     if case.factory not in ("rand", "randn", "randint", "uniform"):
         return {}
     if case.own_generator:
@@ -121,7 +124,7 @@ def _like(case, device):
 
 
 def _format(case, default):
-    """The memory format that counts: those of channels are for 4 or 5 dimensions without out, else ignored."""
+    """Return the effective memory format: a channels format is ignored with ``out`` or another number of dimensions."""
     if case.memory_format is None:
         return default
     fits = case.out is None and len(case.size) == (4 if case.memory_format == "channels_last" else 5)
@@ -129,14 +132,14 @@ def _format(case, default):
 
 
 def _end(tensor):
-    """The address behind a dense tensor."""
+    """Return the end address of a dense tensor."""
     return tensor.data_ptr() + tensor.numel() * tensor.itemsize
 
 
 def cases(ranks, factory):
-    from harness.cases import tensor_strategies
+    from conformance.host import strategies
 
-    return tensor_strategies.tensors(factory)
+    return strategies.tensors(factory)
 
 
 @requirement("HOST-TENSOR-002", cases=cases, factory=FACTORIES)

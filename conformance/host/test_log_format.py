@@ -1,4 +1,4 @@
-"""What a log line looks like, and the level that IRIS_LOG_LEVEL asks for."""
+"""The format of a log line, and the level that IRIS_LOG_LEVEL sets."""
 
 import importlib
 import logging
@@ -6,20 +6,21 @@ import os
 import re
 
 from conformance.host.checks import run_named
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 VARIABLE = "IRIS_LOG_LEVEL"
 TIME = r"\d\d:\d\d:\d\d"
 
 
-def formats(env, found):
-    """Records of the logger, as a user's own and as the instance's."""
+def formats(env, findings):
+    """Check the format of a user's own log record and of an instance's."""
     formatter = importlib.import_module(f"{env.under_test.name}.host.logging.logging").IrisFormatter()
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         record = logging.LogRecord("iris", level, "file.py", 1, "found %d", (3,), None)
         line, name = formatter.format(record), logging.getLevelName(level)
-        found.true(
+        findings.true(
             f"{line!r} has ? for rank and world", re.fullmatch(rf"{TIME} {name} \[Iris\] \[\?/\?\] found 3", line)
         )
     kept = []
@@ -36,13 +37,13 @@ def formats(env, found):
         logger.removeHandler(keeper)
     place = rf"\[{env.rank}/{env.world_size}\]"
     lines = [formatter.format(record) for record in kept]
-    found.equal("lines of one message", len(lines), 1)
+    findings.equal("lines of one message", len(lines), 1)
     for line in lines:
-        found.true(f"{line!r} has rank and world", re.fullmatch(rf"{TIME} WARNING \[Iris\] {place} found 3", line))
+        findings.true(f"{line!r} has rank and world", re.fullmatch(rf"{TIME} WARNING \[Iris\] {place} found 3", line))
 
 
-def levels(env, found):
-    """A new instance takes the level from the environment where nobody has set one."""
+def levels(env, findings):
+    """Check that a new instance takes the level from the environment if none is set."""
     logger = env.under_test.module.logger
     before, level = os.environ.pop(VARIABLE, None), logger.level
     try:
@@ -52,13 +53,13 @@ def levels(env, found):
                 os.environ[VARIABLE] = name
             else:
                 del os.environ[VARIABLE]
-            env.under_test.iris(heap_size=1 << 16).close()
-            found.equal(f"level with {VARIABLE}={name}", logging.getLevelName(logger.level), name or "INFO")
+            release(env.under_test.iris(heap_size=1 << 16))
+            findings.equal(f"level with {VARIABLE}={name}", logging.getLevelName(logger.level), name or "INFO")
         logger.setLevel(logging.NOTSET)
-        # On one rank only, and every rank is told.
+        # A wrong level on one rank only: every rank gets an error.
         if env.rank == env.world_size - 1:
             os.environ[VARIABLE] = "LOUD"
-        found.raises(
+        findings.raises(
             f"{VARIABLE}=LOUD on the last rank",
             (ValueError, RuntimeError),
             lambda: env.under_test.iris(heap_size=1 << 16),

@@ -1,4 +1,4 @@
-"""barrier, broadcast, and logging."""
+"""The host's barrier, broadcast, and logging."""
 
 import io
 import logging
@@ -7,21 +7,23 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from conformance.rma.test_load import read_word
+from conformance.rma.words import read_word
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, chunks_of, members_of
+from harness.cases import chunks_of, members_of
 
 
 def run_barrier(env, case):
-    """One rank comes late and writes its mark just before it enters; who has left the barrier must see all marks.
+    """Check that a rank that has left the barrier sees all marks. One rank is late and writes its mark just before it
+    enters.
 
-    The marks lie on the heap and are read through a remote load, as the users of a barrier do.
+    The marks are on the heap and are read by remote loads, as users of a barrier do.
     """
     (group,) = case.arguments
     members = members_of(group, env.rank, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     mark = env.image.arena[4096:4100].view(torch.int32)
     for turn in range(1, 4):
         mark.fill_(0)
@@ -32,16 +34,16 @@ def run_barrier(env, case):
         env.iris.barrier(group=handle)
         for rank in members:
             seen = read_word(env, rank, 4096)
-            found.equal(f"mark {turn} of rank {rank} after the barrier, with rank {late} late", seen, turn)
+            findings.equal(f"mark {turn} of rank {rank} after the barrier, with rank {late} late", seen, turn)
         env.settle()
     _without_the_others(env, group, handle)
-    return found.first
+    return findings.first
 
 
 def _without_the_others(env, group, handle):
-    """A group's barrier concerns nobody else: the first group passes one that the others only hear of afterwards.
+    """Let the first group pass its barrier while the other ranks wait for a message that follows it.
 
-    If it waited for the others too, all would wait for ever, which the case's deadline ends.
+    A barrier that waited for ranks outside the group would hang until the case's deadline.
     """
     first, *others = chunks_of(group, env.world_size)
     word = torch.zeros(1)
@@ -79,23 +81,23 @@ VALUES = {
 
 
 def run_broadcast(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     for name, (value, kind) in VALUES.items():
         for source in {0, env.world_size - 1}:
             passed = value if env.rank == source else "something else"
             got = env.iris.broadcast(passed, src=source)
-            found.equal(f"type of broadcast {name} from rank {source}", type(got).__name__, kind.__name__)
+            findings.equal(f"type of broadcast {name} from rank {source}", type(got).__name__, kind.__name__)
             wanted = value
             if isinstance(value, torch.Tensor):  # numpy has no bfloat16, and float32 holds all of it
                 wanted = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-            found.true(
+            findings.true(
                 f"value of broadcast {name} from rank {source}: {got!r}",
                 np.array_equal(got, wanted) if kind is np.ndarray else got == value,
             )
     scalar = env.iris.broadcast(3.25 if env.rank == 0 else None)
-    found.equal("dimensions of a broadcast number", np.ndim(scalar), 0)
-    found.true("a broadcast number compares equal", scalar == 3.25)
-    return found.first
+    findings.equal("dimensions of a broadcast number", np.ndim(scalar), 0)
+    findings.true("a broadcast number compares equal", scalar == 3.25)
+    return findings.first
 
 
 @requirement("HOST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast")])
@@ -104,9 +106,9 @@ def test_broadcast(check, case):
 
 
 def run_drawn_broadcast(env, case):
-    """A tensor on the device, an array, or nested lists or tuples of numbers, of any shape, from any rank."""
+    """Broadcast from any rank a device tensor, an array, or nested lists or tuples of numbers, of any shape."""
     (form, dtype, (source, *size)) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     tensor = (torch.arange(torch.Size(size).numel()) % 100).view(size).to(getattr(torch, dtype))
     wanted = (tensor.float() if dtype == "bfloat16" else tensor).numpy()
     value = {
@@ -116,13 +118,13 @@ def run_drawn_broadcast(env, case):
         "tuple": lambda: _tuples(wanted.tolist()),
     }[form]()
     got = env.iris.broadcast(value if env.rank == source else env.rank, src=source)
-    found.equal("type of the broadcast value", type(got).__name__, "ndarray")
-    if found.first is None:
-        found.equal("shape of the broadcast value", got.shape, wanted.shape)
-        found.true(f"the broadcast value: {got!r}", np.array_equal(got, wanted))
+    findings.equal("type of the broadcast value", type(got).__name__, "ndarray")
+    if findings.first is None:
+        findings.equal("shape of the broadcast value", got.shape, wanted.shape)
+        findings.true(f"the broadcast value: {got!r}", np.array_equal(got, wanted))
         if form in ("tensor", "array"):
-            found.equal("dtype of the broadcast value", str(got.dtype), str(wanted.dtype))
-    return found.first
+            findings.equal("dtype of the broadcast value", str(got.dtype), str(wanted.dtype))
+    return findings.first
 
 
 def _tuples(value):
@@ -136,7 +138,7 @@ def broadcast_cases(ranks):
     sizes = st.lists(st.integers(1, 6), min_size=1, max_size=3)
     empty = st.sampled_from([[], [0], [2, 0]])
     places = st.tuples(st.integers(0, ranks - 1), sizes).map(lambda place: (place[0], *place[1]))
-    # Without elements, or without dimensions, only a tensor or an array has a type.
+    # Without elements or dimensions, only tensors and arrays: an empty list has no element type.
     bare = st.tuples(st.integers(0, ranks - 1), empty).map(lambda place: (place[0], *place[1]))
     arguments = st.one_of(
         st.tuples(st.sampled_from(["tensor", "array", "list", "tuple"]), dtypes, places),
@@ -151,14 +153,14 @@ def test_drawn_broadcast(check, case):
 
 
 def run_logging(env, case):
-    found, package, iris = Findings(env.rank), env.under_test.module, env.iris
-    found.true("the logger is named iris", package.logger is logging.getLogger("iris"))
-    found.equal("levels", [package.DEBUG, package.INFO, package.WARNING, package.ERROR], [10, 20, 30, 40])
+    findings, package, iris = Findings(env.rank), env.under_test.module, env.iris
+    findings.true("the logger is named iris", package.logger is logging.getLogger("iris"))
+    findings.equal("levels", [package.DEBUG, package.INFO, package.WARNING, package.ERROR], [10, 20, 30, 40])
     iris.info("first use")
     handlers = [handler for handler in package.logger.handlers if isinstance(handler, logging.StreamHandler)]
-    found.equal("stream handlers of the logger", len(handlers), 1)
+    findings.equal("stream handlers of the logger", len(handlers), 1)
     if not handlers:
-        return found.first
+        return findings.first
     handler = handlers[0]
     text, old_level = io.StringIO(), package.logger.level
     stream = handler.setStream(text)
@@ -173,11 +175,11 @@ def run_logging(env, case):
     order = ("debug", "info", "warning", "error")
     shown = [f"{name} at level {level}" for i, level in enumerate(order) for name in order[i:]]
     lines = text.getvalue().splitlines()
-    found.equal("number of lines", len(lines), len(shown))
+    findings.equal("number of lines", len(lines), len(shown))
     for line, message in zip(lines, shown, strict=False):
-        found.true(f"message in {line!r}", line.endswith(message))
-        found.true(f"[Iris] and rank in {line!r}", "[Iris]" in line and f"[{env.rank}/{env.world_size}]" in line)
-    return found.first
+        findings.true(f"message in {line!r}", line.endswith(message))
+        findings.true(f"[Iris] and rank in {line!r}", "[Iris]" in line and f"[{env.rank}/{env.world_size}]" in line)
+    return findings.first
 
 
 @requirement("HOST-LOG-001", cases=lambda ranks: [HostCase("logging")])

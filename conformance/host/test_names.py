@@ -1,10 +1,13 @@
-"""The names and module paths that users import, and that a name is the same object wherever it stands."""
+"""The names and module paths that users import. A name that exists in several modules is the same object."""
 
 import importlib
+import itertools
 
+from conformance.collectives.operations import COLLECTIVES
+from conformance.support.cases import HostCase
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import COLLECTIVES, HostCase
 
 ATOMICS = tuple(f"atomic_{op}" for op in ("add", "cas", "xchg", "xor", "or", "and", "min", "max"))
 ACCESSES = ("load", "store", "get", "put", "copy")
@@ -50,7 +53,7 @@ NAMES = {
     "drivers.fabric.nvidia": (),
     "experimental.iris_gluon": ("iris", "IrisDeviceCtx"),
 }  # fmt: skip
-"""Iris API, section 1, and the further collectives."""
+"""As docs/spec/names.md#module-paths has them, and the further collectives."""
 
 COLLECTIVE = (
     *COLLECTIVES, "all_reduce_preamble", "barrier", "send", "recv", "sendrecv",
@@ -65,47 +68,64 @@ INSTANCE = (
 
 
 def run(env, case):
-    found, name = Findings(env.rank), env.under_test.name
+    findings, name, absent = Findings(env.rank), env.under_test.name, case.arguments
     modules = {}
     for module, attributes in NAMES.items():
         path = ".".join(filter(None, [name, module]))
         try:
             modules[module] = importlib.import_module(path)
         except ImportError as error:
-            found.note(f"import {path}", str(error), "a module")
+            if not attributes or not set(_dotted(module, attributes)) <= set(absent):
+                findings.note(f"import {path}", str(error), "a module")
             continue
-        for attribute in attributes:
-            found.true(f"{path}.{attribute}", hasattr(modules[module], attribute))
-    if found.first is None:
-        _check_objects(env, found, modules)
-    return found.first
+        for attribute, dotted in zip(attributes, _dotted(module, attributes), strict=True):
+            findings.true(f"{path}.{attribute}", dotted in absent or hasattr(modules[module], attribute))
+    if findings.first is None:
+        _check_objects(env, findings, modules, absent)
+    return findings.first
 
 
-def _check_objects(env, found, modules):
+def _dotted(module, attributes):
+    """Return the capabilities for attributes of a module: ``IrisDeviceCtx``, ``ccl.broadcast``, ``helpers.agree``."""
+    last = module if module in ("ccl", "ops", "x", "bench", "device.utils") else module.rpartition(".")[2]
+    whole = module in ("", "gluon", "device.triton", "device.triton.context", "host.tracing.events")
+    return [attribute if whole else f"{last}.{attribute}" for attribute in attributes]
+
+
+def capabilities():
+    """Return every capability that a checked name is."""
+    listed = [name for module, attributes in NAMES.items() for name in _dotted(module, attributes)]
+    members = [(f"{context}.{name}" for name in CONTEXT) for context in ("IrisDeviceCtx", "DeviceContext")]
+    return dict.fromkeys((*listed, *itertools.chain(*members), *(f"Iris.{member}" for member in INSTANCE)))
+
+
+def _check_objects(env, findings, modules, absent):
     package = modules[""]
-    for what, one, other in (
+    for label, one, other in (
         ("IrisDeviceCtx of the old path", modules["experimental.iris_gluon"].IrisDeviceCtx, env.device_context),
         ("iris of the old path", modules["experimental.iris_gluon"].iris, package.iris),
         ("device.triton.context.DeviceContext", modules["device.triton.context"].DeviceContext, package.DeviceContext),
         ("host.tracing.events.TraceEvent", modules["host.tracing.events"].TraceEvent, package.TraceEvent),
         ("host.platform.hip", modules["host.platform.hip"], package.hip),
     ):
-        found.true(f"{what} is the object of the other name", one is other)
+        findings.true(f"{label} is the same object as under its other name", one is other)
     for method in CONTEXT:
         for context in (env.device_context, package.DeviceContext):
-            found.true(f"{context.__name__}.{method}", hasattr(context, method))
+            name = f"{context.__name__}.{method}"
+            findings.true(name, name in absent or hasattr(context, method))
     for member in INSTANCE:
-        found.true(f"{member} of the instance", hasattr(env.iris, member))
+        findings.true(f"{member} of the instance", f"Iris.{member}" in absent or hasattr(env.iris, member))
     for collective in COLLECTIVE:
-        found.true(f"ccl.{collective} on the instance", callable(getattr(env.iris.ccl, collective, None)))
+        here = callable(getattr(env.iris.ccl, collective, None))
+        findings.true(f"ccl.{collective} on the instance", f"ccl.{collective}" in absent or here)
     for op in FUSED:
-        found.true(f"ops.{op} on the instance", callable(getattr(env.iris.ops, op, None)))
+        findings.true(f"ops.{op} on the instance", f"ops.{op}" in absent or callable(getattr(env.iris.ops, op, None)))
     for member in ("allocate", "allocator"):
-        found.true(f"{member} of the heap", hasattr(env.iris.heap, member))
+        findings.true(f"{member} of the heap", hasattr(env.iris.heap, member))
     for member in ("owns_tensor", "get_base_address"):
-        found.true(f"{member} of the heap's allocator", hasattr(env.iris.heap.allocator, member))
+        findings.true(f"{member} of the heap's allocator", hasattr(env.iris.heap.allocator, member))
 
 
-@requirement("HOST-NAMES-001", cases=lambda ranks: [HostCase("names")])
+@requirement("HOST-NAMES-001", cases=lambda ranks: [HostCase("names", judged.absent(capabilities()))])
 def test_names(check, case):
     check(run, case)

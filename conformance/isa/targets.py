@@ -1,7 +1,7 @@
-"""What compiled accesses look like, per language: the one place that tells targets apart.
+"""Expected form of compiled accesses, per language: the only module of the suite that distinguishes targets.
 
-``amdgcn`` is gfx942's and gfx950's; ``ptx`` is what Triton asks of NVIDIA's assembler, ``sass`` what that makes of it
-for sm_90. A tuple holds the words that an access carries, as ``harness.isa`` reads them.
+``amdgcn`` is the assembly of gfx942 and gfx950; ``ptx`` is Triton's input for NVIDIA's assembler, and ``sass`` is that
+assembler's output for sm_90. A tuple holds the modifier words of an access, as ``harness.isa`` reads them.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from harness import isa
 WIDTH = 16
 """Bytes per lane of the widest access, on every target."""
 
-PLAIN: Any = "what this Triton gives a plain load with the same arguments"
+PLAIN: Any = "the words of a plain load with the same arguments, compiled by the installed Triton"
 
 _SCOPES = {"sys": ("STRONG", "SYS"), "gpu": ("STRONG", "GPU"), "cta": ("STRONG", "SM")}
 
-# Triton 3.6 drops .cv for NVIDIA GPUs, and volatile for AMD's; on AMD GPUs stores with .wb and .cg carry nothing.
+# Triton 3.6 drops .cv for NVIDIA GPUs, and volatile for AMD GPUs. On AMD GPUs, stores with .wb and .cg have no words.
 LOADS = {
     "amdgcn": {".cg": ("nt",), ".cv": ("sc0", "sc1"), "volatile": PLAIN},
     "ptx": {".ca": ("ca",), ".cg": ("cg",), ".cv": PLAIN, "volatile": PLAIN},
@@ -26,7 +26,7 @@ STORES = {
     "ptx": {".wb": ("wb",), ".cg": ("cg",), ".cs": ("cs",), ".wt": ("wt",)},
     "sass": {".wb": _SCOPES["cta"], ".cg": _SCOPES["gpu"], ".cs": ("EF",), ".wt": _SCOPES["sys"]},
 }
-"""Modifier -> words of the access; the other modifiers, "" and None, leave none."""
+"""Words of an access by modifier. An access with any other modifier, "" or None has no words."""
 
 # LLVM's memory model for gfx942. Triton 3.6 compiles every atomic_cas as acq_rel at gpu scope there.
 _AMD_CACHES = {"sys": ["sc0 sc1"], "gpu": ["sc1"], "cta": []}
@@ -35,7 +35,7 @@ _INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
 
 
 def wanted_order(language: str, sem: str, scope: str) -> dict[str, Any]:
-    """What an atomic of that order must look like; ``seen_order`` says it of code."""
+    """Return the expected properties of an atomic of that order, in the form of ``seen_order``."""
     releases, acquires = sem in ("release", "acq_rel"), sem in ("acquire", "acq_rel")
     if language == "amdgcn":
         return {
@@ -53,10 +53,10 @@ def wanted_order(language: str, sem: str, scope: str) -> dict[str, Any]:
 
 
 def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
-    """The same, of a kernel that has one atomic.
+    """Return the properties of the atomic in a kernel that has only one.
 
-    Its source line would not do: where all lanes use one address, LLVM rebuilds the atomic for AMD GPUs and leaves it
-    the line of the instruction before.
+    The atomic cannot be identified by its source line: if all lanes use one address, LLVM rebuilds the atomic for AMD
+    GPUs and gives it the line of the previous instruction.
     """
     atomics = [access for access in code.accesses if access.kind == "atomic"]
     words = sorted({access.bits for access in atomics})
@@ -76,11 +76,11 @@ def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
 
 
 def misplaced(code: isa.Fingerprint) -> list[str]:
-    """Fences of the one atomic's kernel that are there and do not order it: too late, too early, or not waited for.
+    """Return the fences that do not order the kernel's only atomic: those too late, too early, or not waited for.
 
-    By LLVM's memory model for gfx942, a release is a write-back and ``s_waitcnt vmcnt(0)`` before the atomic, an
-    acquire ``s_waitcnt vmcnt(0)`` and an invalidation behind it. Nothing on NVIDIA GPUs, whose atomics carry their
-    order in PTX and whose fences wait by themselves.
+    By LLVM's memory model for gfx942, a release is a write-back and ``s_waitcnt vmcnt(0)`` before the atomic; an
+    acquire is ``s_waitcnt vmcnt(0)`` and an invalidation after it. The list is empty for NVIDIA GPUs: PTX atomics have
+    their own order, and fences wait by themselves.
     """
     if not code.ordering or "atomic" not in code.ordering:
         return []
@@ -90,7 +90,7 @@ def misplaced(code: isa.Fingerprint) -> list[str]:
     for at, step in enumerate(steps):
         if step.startswith("buffer_wbl2"):
             if at > first:
-                wrong.append("a write-back behind the atomic")
+                wrong.append("a write-back after the atomic")
             elif "vmcnt(0)" not in steps[at:first]:
                 wrong.append("a write-back that is not waited for")
         elif step.startswith("buffer_inv"):
@@ -102,7 +102,10 @@ def misplaced(code: isa.Fingerprint) -> list[str]:
 
 
 def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
-    """Whether kernels of one language, which together are a barrier between devices, have each part of its order."""
+    """Return for each part of a device barrier's memory order whether the kernels have it.
+
+    ``codes`` are the kernels, of one language, that together form a barrier between devices.
+    """
     words = [access.bits for code in codes for access in code.accesses if access.kind == "atomic"]
     ordered = [access.bits for code in codes for access in code.accesses]
     if codes[0].language == "amdgcn":
@@ -111,7 +114,7 @@ def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
         system = "sc0 sc1" in releases, "sc0 sc1" in acquires, all("sc1" in bits for bits in words)
     elif codes[0].language == "ptx":
         releases, acquires = ({one, "acq_rel"} for one in ("release", "acquire"))
-        # A fence of its own orders as either, so it takes two of them where no atomic does.
+        # A separate fence is a release or an acquire, so that without ordered atomics two fences are needed.
         fences = sum((code.fences or {}).get("fence.acq_rel.sys", 0) for code in codes)
         system = (
             fences > 0 or any(releases & set(bits) and "sys" in bits for bits in ordered),

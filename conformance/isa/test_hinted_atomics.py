@@ -1,17 +1,19 @@
-"""``hint`` of an atomic reaches the compiled code: additions of neighbouring 2-byte elements become one of 4 bytes.
+"""``hint`` of an atomic reaches the compiled code: additions of two adjacent 2-byte elements become one of 4 bytes.
 
-The kernel knows nothing of the pointers but ``hint=4``. Without it, an AMD GPU exchanges each element by a loop around
-a compare-and-swap of the 4 bytes around it. Other atomics look the same with a hint and without.
+The kernel has no knowledge of the pointers except ``hint=4``. Without the hint, an AMD GPU adds to each element in a
+loop around a compare-and-swap of the 4 bytes that contain it. Other atomics compile to the same code with and without a
+hint.
 """
 
 import torch
 import triton
 import triton.language as tl
 
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
-from harness.cases import HostCase
 
 COUNT = 256
 
@@ -33,7 +35,7 @@ def by_context(
 
 @triton.jit(do_not_specialize=["rank", "cells", "to_rank"])
 def by_function(add: tl.constexpr, heap_bases, rank, cells, values, to_rank, COUNT: tl.constexpr):
-    """``add``: atomic_add or atomic_sub."""
+    """Call ``add``, which is atomic_add or atomic_sub."""
     offsets = tl.arange(0, COUNT)
     value = tl.load(values + offsets)
     old = add(cells + offsets, value, rank, to_rank, heap_bases, sem="relaxed", scope="gpu", hint=4)
@@ -43,7 +45,7 @@ def by_function(add: tl.constexpr, heap_bases, rank, cells, values, to_rank, COU
 def run(env, case):
     form, op = case.arguments
     me, ranks = env.rank, env.world_size
-    found = Findings(me)
+    findings = Findings(me)
     iris = env.under_test.iris(heap_size=1 << 16)
     cells = iris.zeros(COUNT, dtype=torch.float16)
     values = _sent(me).to(env.device.torch_device)
@@ -62,22 +64,24 @@ def run(env, case):
             )  # fmt: skip
     env.settle()
     sent = _sent((me - 1) % ranks)
-    found.same(f"cells after {op}", cells, sent if op == "add" else -sent)
-    found.same(f"old values of {op}", values, torch.zeros_like(values))
+    findings.same(f"cells after {op}", cells, sent if op == "add" else -sent)
+    findings.same(f"old values of {op}", values, torch.zeros_like(values))
     for launch in env.launched():
         for code in isa.codes_of(launch):
             atomics = {(a.mnemonic, a.width) for a in code.accesses if a.kind == "atomic"}
-            # The assembler for NVIDIA GPUs chooses by itself what it makes of the 4 bytes.
+            # NVIDIA's assembler chooses the instructions for the 4 bytes by itself.
             if code.language != "sass":
                 single = [name for name, width in atomics if width != 4 or "cmpswap" in name]
-                found.true(f"atomics of 4 bytes, and no loops, in {code.language}: {atomics}", atomics and not single)
+                findings.true(
+                    f"atomics of 4 bytes, and no loops, in {code.language}: {atomics}", atomics and not single
+                )
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def _sent(rank):
-    """Small whole numbers, so that sums are exact."""
+    """Return a rank's operands: small whole numbers, so that sums are exact."""
     return (torch.arange(COUNT) % 50 + 1 + 50 * rank).to(torch.float16)
 
 

@@ -1,104 +1,95 @@
 """Remote accesses are 16 bytes per lane wherever the source allows it.
 
-001  put, store, get, load and copy, when a lane's elements are 16 contiguous bytes, both pointers are 16-byte
-     aligned, and there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
-002  The remote stores of all_gather, for 2- and 4-byte element types, when the row length and all row strides are
+001  put, store, get, load and copy, if a lane's elements are 16 contiguous bytes, both pointers are 16-byte aligned,
+     and there is no mask or the mask is ``offsets < n`` with n a multiple of 16.
+002  The remote stores of all_gather, for 2- and 4-byte element types, if the row length and all row strides are
      multiples of 16 elements, with the default tile.
-003  As 001 for Triton's ``DeviceContext``, and where Triton knows nothing of the pointers but ``hint`` tells it, and
-     there is no mask.
+003  As 001 for Triton's ``DeviceContext``, and without a mask also if ``hint`` is Triton's only knowledge of the
+     pointers.
 004  As 003 for the functions.
 
-Looked at in the compiled code, on NVIDIA GPUs in PTX and in machine code; and, where the device counts it, as the
-emulated one does, in what the launch executed: there the bytes that were moved must be just the payload. On a GPU
-nothing counts them, so there the code is all that is checked. The kernels are those of conformance/rma, and their
-results are checked too.
+The test reads the compiled code: amdgcn, or PTX and the machine code of NVIDIA GPUs. The emulated device also counts
+the accesses to other ranks' memory; there the moved bytes must be exactly the payload. A GPU does not count them, so
+that only the code is checked. The kernels are those of conformance/rma, and their results are checked too. One rank
+alone has no remote memory, and a compiler may know that, so each of these needs two ranks.
 """
 
-import importlib
 from dataclasses import replace
 from functools import partial
 
 from conformance.collectives.calls import judge, perform, prepare
+from conformance.collectives.cases import CollectiveCase
 from conformance.isa.listing import expect_width
+from conformance.rma import transfer
+from conformance.rma.cases import TransferCase
+from conformance.rma.operations import TRANSFERS
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ALL, SOME, CollectiveCase, TransferCase, size_of, vector_of
-
-REMOTE = {"put": ("store",), "store": ("store",), "get": ("load",), "load": ("load",), "copy": ("store", "load")}
+from harness.cases import ALL, SOME, size_of, vector_of
 
 
-def _run(op, env, case):
-    transferred = importlib.import_module(f"conformance.rma.test_{op}").run(env, case)
-    found, launches = Findings(env.rank), env.launched()
-    for kind in REMOTE[op]:
-        expect_width(found, launches, kind, case.span, counts(env))
-    return transferred or found.first
+def run(env, case, op):
+    transferred = transfer.run(env, case, op)
+    findings, launches = Findings(env.rank), env.launched()
+    held = TRANSFERS[op]
+    own = case.span if env.rank in case.targets[env.rank] else 0
+    for kind in held.remote:
+        # Of the two sides of a copy one is this rank's own, which the case of the other direction judges.
+        if len(held.remote) == 1 or (kind == "store") == held.pushes(case):
+            expect_width(findings, launches, kind, case.span, counts(env), own)
+    return transferred or findings.first
 
 
 def counts(env):
-    """Whether the device counts what its launches execute."""
+    """Return True if the device counts the accesses that its launches execute."""
     return env.device.name == "emulated"
 
 
-def run_put(env, case):
-    return _run("put", env, case)
-
-
-def run_store(env, case):
-    return _run("store", env, case)
-
-
-def run_get(env, case):
-    return _run("get", env, case)
-
-
-def run_load(env, case):
-    return _run("load", env, case)
-
-
-def run_copy(env, case):
-    return _run("copy", env, case)
-
-
-RUNS = {"put": run_put, "store": run_store, "get": run_get, "load": run_load, "copy": run_copy}
-
-
 def cases(ranks, op):
-    """Every element type without a mask, and with a mask that ends inside a block."""
-    return wide_cases(ranks, ALL)
+    """Return a case for every element type without a mask, and one with a mask that ends inside a block."""
+    return both_ways(op, wide_cases(ranks, ALL))
 
 
 def triton_cases(ranks, op, form):
-    """Some element types so, and one whose pointers the kernel is told of by ``hint`` alone."""
+    """Return such cases for some element types, and one in which ``hint`` is the only knowledge of the pointers."""
     wide = [replace(case, form=form) for case in wide_cases(ranks, SOME)]
-    return [*wide, replace(wide[0], hinted=True)]
+    return both_ways(op, [*wide, replace(wide[0], hinted=True)])
+
+
+def both_ways(op, listed):
+    """Return the cases, and those of an op that names both ranks also in the other direction."""
+    if TRANSFERS[op].two_ranks:
+        listed += [replace(case, direction="to" if case.direction == "from" else "from") for case in listed]
+    return listed
 
 
 def wide_cases(ranks, dtypes):
     targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
-    found = []
+    listed = []
     for dtype in dtypes:
         block = vector_of(dtype) * 64
-        found.append(TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True))
-        found.append(
+        listed.append(
+            TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True)
+        )
+        listed.append(
             TransferCase(dtype=dtype, n=block + 48, targets=targets, spt=0, warps=1, mask="range", aligned=True)
         )
-    return found
+    return listed
 
 
-@requirement("ISA-WIDTH-001", cases=cases, op=tuple(REMOTE))
+@requirement("ISA-WIDTH-001", cases=cases, op=tuple(TRANSFERS), ranks=2)
 def test_width(check, case, op):
-    check(RUNS[op], case)
+    check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-003", cases=partial(triton_cases, form="context"), op=tuple(REMOTE))
+@requirement("ISA-WIDTH-003", cases=partial(triton_cases, form="context"), op=tuple(TRANSFERS), ranks=2)
 def test_width_by_context(check, case, op):
-    check(RUNS[op], case)
+    check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-004", cases=partial(triton_cases, form="function"), op=tuple(REMOTE))
+@requirement("ISA-WIDTH-004", cases=partial(triton_cases, form="function"), op=tuple(TRANSFERS), ranks=2)
 def test_width_by_function(check, case, op):
-    check(RUNS[op], case)
+    check(run, case, op=op)
 
 
 def run_gather(env, case):
@@ -106,10 +97,10 @@ def run_gather(env, case):
     env.settle()
     outputs = perform(env, case, calls)
     env.settle()
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     moved = env.world_size * case.m * case.n * size_of(case.dtype)
-    expect_width(found, env.launched(), "store", moved, counts(env))
-    return judge(env, case, calls, outputs) or found.first
+    expect_width(findings, env.launched(), "store", moved, counts(env), moved // env.world_size)
+    return judge(env, case, calls, outputs) or findings.first
 
 
 def gather_cases(ranks):
@@ -120,6 +111,6 @@ def gather_cases(ranks):
     ]
 
 
-@requirement("ISA-WIDTH-002", cases=gather_cases)
+@requirement("ISA-WIDTH-002", cases=gather_cases, ranks=2)
 def test_gather_width(check, case):
     check(run_gather, case)

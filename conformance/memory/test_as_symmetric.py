@@ -1,24 +1,25 @@
-"""as_symmetric: an ordinary tensor's values on the heap; a copy with torch, the same memory with vmem.
+"""as_symmetric: an ordinary tensor's values on the heap. The allocator torch copies them, vmem maps the same memory.
 
-Where a device cannot map memory a second time, vmem copies too: CUDA can what ``cuMemCreate`` made for export (another
-heap's, torch's expandable segments), the emulated device what torch allocated.
+If the device cannot map the memory a second time, vmem copies too. CUDA can map memory that ``cuMemCreate`` made for
+export (another heap's, torch's expandable segments); the emulated device can map memory that torch allocated.
 """
 
 import torch
 
 from conformance.host.checks import offset_in_heap
-from conformance.rma.test_load import read_address
+from conformance.rma.words import read_address
+from conformance.support.cases import HostCase, alike
+from conformance.support.instances import allocator_of, release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 from harness.oracles import gathered
 
 HEAP = 8 << 20
 ALLOCATORS = ("torch", "vmem")
 
 
-def values(env, found, iris):
-    """Shapes, dtypes, strides and values, at one offset on all ranks, where peers find them."""
+def values(env, findings, iris):
+    """Check shape, dtype, strides and values of the result, its offset on all ranks, and that peers can read it."""
     here = env.device.torch_device
     for original in (
         torch.arange(24, dtype=torch.int32, device=here).view(2, 3, 4) + 100 * env.rank,
@@ -33,47 +34,51 @@ def values(env, found, iris):
     ):
         wanted = original.detach().cpu().resolve_conj().clone()
         got = iris.as_symmetric(original)
-        what = f"as_symmetric of {wanted.dtype} {tuple(wanted.shape)}"
-        found.same(what, got, wanted)
-        found.equal(f"strides of {what}", got.stride(), wanted.stride())
-        found.true(f"{what} is on the heap", iris.is_symmetric(got))
-        found.equal(f"requires_grad of {what}", got.requires_grad, False)
-        found.same(f"original of {what}", original.detach().resolve_conj(), wanted)
+        label = f"as_symmetric of {wanted.dtype} {tuple(wanted.shape)}"
+        findings.same(label, got, wanted)
+        findings.equal(f"strides of {label}", got.stride(), wanted.stride())
+        findings.true(f"{label} is on the heap", iris.is_symmetric(got))
+        findings.equal(f"requires_grad of {label}", got.requires_grad, False)
+        findings.same(f"original of {label}", original.detach().resolve_conj(), wanted)
         if got.numel():
             offsets = gathered(torch.tensor([offset_in_heap(iris, got)])).tolist()
-            found.equal(f"offset of {what} on all ranks", len(set(offsets)), 1)
+            findings.equal(f"offset of {label} on all ranks", len(set(offsets)), 1)
         if wanted.dtype is torch.int32:
             for rank, base in enumerate(iris.get_heap_bases().tolist()):
                 first = int(wanted.view(-1)[0]) - {3: 100, 1: 1}[wanted.dim()] * (env.rank - rank)
-                found.equal(f"{what} of rank {rank}", read_address(env, base + offset_in_heap(iris, got)), first)
+                findings.equal(f"{label} of rank {rank}", read_address(env, base + offset_in_heap(iris, got)), first)
         env.settle()
-        iris.free(got)
-        found.same(f"original of {what}, after free", original.detach().resolve_conj(), wanted)
+        if hasattr(iris, "free"):
+            iris.free(got)
+        findings.same(f"original of {label}, after free", original.detach().resolve_conj(), wanted)
 
 
-def refused(env, found, iris):
-    """On every rank, whichever asks; then nothing has changed."""
+def refused(env, findings, iris, uniform=False):
+    """Check that every rank refuses if any rank passes a wrong tensor (``uniform``: all do), and that the heap is
+    unchanged."""
     here = env.device.torch_device
     fine = torch.zeros(6, device=here)
     for culprit in range(env.world_size):
-        for what, wrong in (
+        for label, wrong in (
             ("a tensor on another device", torch.zeros(6, device="meta")),
             ("a transposed tensor", torch.zeros(2, 3, device=here).t()),
             ("every second element", torch.zeros(12, device=here)[::2]),
         ):
-            tensor = wrong if env.rank == culprit else fine
-            says = "" if env.rank == culprit else f"[{culprit}]"
-            found.raises(f"{what} on rank {culprit}", RuntimeError, lambda t=tensor: iris.as_symmetric(t), says=says)
-        if env.world_size > 1:
+            tensor = wrong if uniform or env.rank == culprit else fine
+            says = "" if uniform or env.rank == culprit else f"[{culprit}]"
+            findings.raises(
+                f"{label} on rank {culprit}", RuntimeError, lambda t=tensor: iris.as_symmetric(t), says=says
+            )
+        if env.world_size > 1 and not uniform:
             differs = torch.zeros(7 if env.rank == culprit else 6, device=here)
-            found.raises("sizes that differ", RuntimeError, lambda differs=differs: iris.as_symmetric(differs))
-    found.raises("more than the heap", MemoryError, lambda: iris.as_symmetric(torch.zeros(HEAP, device=here)))
-    found.equal("offset of the next allocation", offset_in_heap(iris, iris.zeros(1)), 0)
+            findings.raises("sizes that differ", RuntimeError, lambda differs=differs: iris.as_symmetric(differs))
+    findings.raises("more than the heap", MemoryError, lambda: iris.as_symmetric(torch.zeros(HEAP, device=here)))
+    findings.equal("offset of the next allocation", offset_in_heap(iris, iris.zeros(1)), 0)
 
 
-def same_memory(env, found, iris):
-    """Written through either, seen through both: with vmem; with torch, through neither."""
-    aliases = iris.heap.allocator_type == "vmem"
+def same_memory(env, findings, iris):
+    """Check that with vmem the original and the result are the same memory, and that with torch they are not."""
+    aliases = allocator_of(env, iris) == "vmem"
     other = env.under_test.iris(heap_size=HEAP, allocator_type="vmem")
     if env.device.name == "emulated":
         original = torch.zeros(5000, dtype=torch.int32)
@@ -82,41 +87,47 @@ def same_memory(env, found, iris):
     view = original[1000:2000]
     got = iris.as_symmetric(original)
     original.fill_(env.rank + 10)
-    found.equal("written to the original, seen on the heap", got[4999].item() == env.rank + 10, aliases)
-    found.equal("written to the original, seen in a view of it", view[0].item(), env.rank + 10)
+    findings.equal("a value written to the original is visible on the heap", got[4999].item() == env.rank + 10, aliases)
+    findings.equal("a value written to the original, read in a view of it", view[0].item(), env.rank + 10)
     got[:1000].fill_(env.rank + 20)
-    found.equal("written on the heap, seen in the original", original[0].item() == env.rank + 20, aliases)
+    findings.equal(
+        "a value written on the heap is visible in the original", original[0].item() == env.rank + 20, aliases
+    )
     env.settle()
     peer = (env.rank + 1) % env.world_size
     base = int(iris.get_heap_bases()[peer])
-    found.equal("seen by a peer", read_address(env, base + offset_in_heap(iris, got)), peer + 20)
+    findings.equal("a value of the peer's heap", read_address(env, base + offset_in_heap(iris, got)), peer + 20)
     env.settle()
-    iris.free(got)
-    found.equal("the original after free", original[4999].item(), env.rank + 10)
+    if hasattr(iris, "free"):
+        iris.free(got)
+    findings.equal("the original after free", original[4999].item(), env.rank + 10)
     again = iris.as_symmetric(original)
     env.settle()
-    iris.close()
-    found.equal("the original after close", original[4999].item(), env.rank + 10)
+    release(iris)
+    findings.equal("the original after close", original[4999].item(), env.rank + 10)
     original.fill_(3)
-    found.equal("the second mapping after close", again[1].item() == 3, aliases)
+    findings.equal("the second mapping still shares memory after close", again[1].item() == 3, aliases)
     env.settle()
-    other.close()
+    release(other)
 
 
 CHECKS = {check.__name__: check for check in (values, refused, same_memory)}
 
 
 def run(env, case):
-    found, (allocator,) = Findings(env.rank), case.arguments
+    findings, (allocator, *uniform) = Findings(env.rank), case.arguments
     iris = env.under_test.iris(heap_size=HEAP, allocator_type=allocator)
-    CHECKS[case.what](env, found, iris)
+    CHECKS[case.what](env, findings, iris, *uniform)
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 @requirement(
-    "MEMORY-AS-SYMMETRIC-001", cases=lambda ranks: [HostCase(name, (kind,)) for name in CHECKS for kind in ALLOCATORS]
+    "MEMORY-AS-SYMMETRIC-001",
+    cases=lambda ranks: [
+        HostCase(name, (kind, *(alike() if name == "refused" else ()))) for name in CHECKS for kind in ALLOCATORS
+    ],
 )
 def test_as_symmetric(check, case):
     check(run, case)

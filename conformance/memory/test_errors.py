@@ -1,54 +1,56 @@
-"""What the heap refuses, it refuses on every rank at the same call, and then nothing has changed on any."""
+"""Errors of the heap: a refused call is refused on every rank, and no rank's heap has changed after it."""
 
 import os
 
 import torch
 
 from conformance.host.checks import offset_in_heap
+from conformance.support.cases import HostCase, alike
+from conformance.support.instances import allocator_of, release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 from harness.oracles import gathered
 
 HEAP = 1 << 19
 ALLOCATORS = ("torch", "vmem")
 
 
-def exhaustion(env, found, iris):
-    """The same error at the same call, caught as either of its kinds; what is freed can be had again."""
+def exhaustion(env, findings, iris):
+    """Check that a full heap gives the same error at the same call on all ranks, and that freed memory can be
+    allocated again. The error is both a MemoryError and a RuntimeError."""
     tensors, calls = [], 0
     try:
         while calls < 100:
             tensors.append(iris.empty(60_000, dtype=torch.uint8))
             calls += 1
     except MemoryError as error:
-        found.true(f"{type(error).__name__} is a RuntimeError too", isinstance(error, RuntimeError))
+        findings.true(f"{type(error).__name__} is a RuntimeError too", isinstance(error, RuntimeError))
     else:
-        found.note("100 allocations of 60,000 bytes", "all given", "MemoryError")
-    same_everywhere(env, found, "calls before MemoryError", calls)
-    found.raises("one byte more than the heap", RuntimeError, lambda: iris.empty(HEAP + 1, dtype=torch.uint8))
-    found.raises("2^62 bytes", MemoryError, lambda: iris.empty(2**62, dtype=torch.uint8))
+        findings.note("100 allocations of 60,000 bytes", "all succeeded", "MemoryError")
+    same_everywhere(env, findings, "calls before MemoryError", calls)
+    findings.raises("one byte more than the heap", RuntimeError, lambda: iris.empty(HEAP + 1, dtype=torch.uint8))
+    findings.raises("2^62 bytes", MemoryError, lambda: iris.empty(2**62, dtype=torch.uint8))
     place = offset_in_heap(iris, tensors[1])
     iris.free(tensors[1])
     tensors[1] = iris.empty(60_000, dtype=torch.uint8)
-    found.equal("offset of an allocation in a full heap with one hole", offset_in_heap(iris, tensors[1]), place)
+    findings.equal("offset of an allocation in a full heap with one hole", offset_in_heap(iris, tensors[1]), place)
     for tensor in tensors:
         iris.free(tensor)
     del tensors
     whole = iris.empty(HEAP, dtype=torch.uint8)
-    found.equal("offset of the whole heap, after everything was freed", offset_in_heap(iris, whole), 0)
+    findings.equal("offset of the whole heap, after everything was freed", offset_in_heap(iris, whole), 0)
 
 
-def sizes_that_differ(env, found, iris):
+def sizes_that_differ(env, findings, iris):
     last = env.world_size - 1
     size = 5 if env.rank == last else 4
-    found.raises("sizes that differ", RuntimeError, lambda: iris.empty(size, dtype=torch.int32), says=f"rank {last}")
-    found.raises(
-        "an alignment that moves one rank's",
+    findings.raises("sizes that differ", RuntimeError, lambda: iris.empty(size, dtype=torch.int32), says=f"rank {last}")
+    findings.raises(
+        "an alignment that changes one rank's offset",
         RuntimeError,
         lambda: after_another(iris, 4096 if env.rank == last else 1024),
     )
-    next_is_alike(env, found, iris)
+    check_in_step(env, findings, iris)
 
 
 def after_another(iris, alignment):
@@ -59,31 +61,33 @@ def after_another(iris, alignment):
         iris.free(first)
 
 
-def order_that_differs(env, found, iris):
-    """One rank frees where the others allocate, or frees another allocation, or does not ask the heap at all."""
+def order_that_differs(env, findings, iris):
+    """Check that a rank that frees while others allocate, frees another allocation, or does not call the heap is an
+    error on all ranks."""
     first, second = iris.empty(100), iris.empty(200)
     third = iris.empty(100)
     last = env.world_size - 1
     act = (lambda: iris.free(first)) if env.rank == last else (lambda: iris.empty(100))
-    found.raises("a free where others allocate", RuntimeError, act, says=f"rank {last}: free")
+    findings.raises("a free while others allocate", RuntimeError, act, says=f"rank {last}: free")
     for other in (second, third):
-        found.raises(
-            "another allocation freed",
+        findings.raises(
+            "a free of another allocation",
             RuntimeError,
             lambda other=other: iris.free(other if env.rank == last else first),
             says=f"rank {last}: free",
         )
-    for what, elsewhere in (("a barrier", iris.barrier), ("a broadcast", lambda: iris.broadcast(1))):
-        for asks in (lambda: iris.zeros(5), lambda: iris.free(first)):
-            act = elsewhere if env.rank == last else asks
-            found.raises(f"{what} where others ask the heap", RuntimeError, act, says=f"{last}: ")
+    for label, elsewhere in (("a barrier", iris.barrier), ("a broadcast", lambda: iris.broadcast(1))):
+        for heap_call in (lambda: iris.zeros(5), lambda: iris.free(first)):
+            act = elsewhere if env.rank == last else heap_call
+            findings.raises(f"{label} while others call the heap", RuntimeError, act, says=f"{last}: ")
     for tensor in (first, second, third):
         iris.free(tensor)
-    next_is_alike(env, found, iris)
+    check_in_step(env, findings, iris)
 
 
-def wrong_frees(env, found, iris):
-    """No live allocation of this heap: refused on the rank that asks, and on all others, whichever it is."""
+def wrong_frees(env, findings, iris):
+    """Check that a free of anything but a live allocation of this heap is refused on all ranks, whichever rank calls
+    it."""
     tensor, empty = iris.zeros(4, 5), iris.zeros(0)
     other = env.under_test.iris(heap_size=HEAP, allocator_type=iris.heap.allocator_type)
     theirs = other.zeros(4, 5)
@@ -91,68 +95,68 @@ def wrong_frees(env, found, iris):
     iris.free(gone)
     here = env.device.torch_device
     for culprit in range(env.world_size):
-        for what, wrong in (
+        for label, wrong in (
             ("an ordinary tensor", torch.zeros(4, 5, device=here)),
             ("another instance's tensor", theirs),
             ("the start of an allocation", tensor.view(-1)[:3]),
             ("the end of an allocation", tensor.view(-1)[1:]),
             ("every second element", tensor.view(-1)[::2]),
-            ("one element again and again", tensor.view(-1)[:1].expand(20)),
-            ("a tensor that was freed", gone),
+            ("one element, expanded", tensor.view(-1)[:1].expand(20)),
+            ("a freed tensor", gone),
         ):
             given = wrong if env.rank == culprit else tensor
             says = "" if env.rank == culprit else f"[{culprit}]"
-            found.raises(
-                f"free of {what} on rank {culprit}", ValueError, lambda given=given: iris.free(given), says=says
+            findings.raises(
+                f"free of {label} on rank {culprit}", ValueError, lambda given=given: iris.free(given), says=says
             )
-    found.same("the allocation that was not freed", tensor, torch.zeros(4, 5))
+    findings.same("the allocation that was not freed", tensor, torch.zeros(4, 5))
     for right in (empty, tensor.t()):
         iris.free(right)
-    found.raises("free a second time", ValueError, lambda: iris.free(tensor))
+    findings.raises("a second free", ValueError, lambda: iris.free(tensor))
     env.settle()
     other.close()
-    next_is_alike(env, found, iris)
+    check_in_step(env, findings, iris)
 
 
-def closed(env, found, iris):
+def closed(env, findings, iris):
     second = env.under_test.iris(heap_size=HEAP, allocator_type=iris.heap.allocator_type)
     tensor = second.zeros(4)
     env.settle()
     second.close()
-    found.same("a tensor of a closed instance", tensor, torch.zeros(4))
-    for what, act in (
+    findings.same("a tensor of a closed instance", tensor, torch.zeros(4))
+    for label, act in (
         ("empty", lambda: second.heap.allocate(4, torch.float32)),
         ("free", lambda: second.free(tensor)),
         ("as_symmetric", lambda: second.as_symmetric(tensor)),
     ):
-        found.raises(f"{what} after close", (ValueError, RuntimeError), act, says="closed")
+        findings.raises(f"{label} after close", (ValueError, RuntimeError), act, says="closed")
 
 
-def same_everywhere(env, found, what, number):
-    told = gathered(torch.tensor([number])).tolist()
-    found.equal(f"{what} on all ranks", told, [told[0]] * env.world_size)
+def same_everywhere(env, findings, label, number):
+    numbers = gathered(torch.tensor([number])).tolist()
+    findings.equal(f"{label} on all ranks", numbers, [numbers[0]] * env.world_size)
 
 
-def next_is_alike(env, found, iris):
-    """The ranks are in step, and nothing is left of what was refused."""
+def check_in_step(env, findings, iris):
+    """Check that the next allocation is at offset 0 on all ranks: refused calls have left no allocation."""
     tensor = iris.zeros(10)
-    same_everywhere(env, found, "offset of the next allocation", offset_in_heap(iris, tensor))
-    found.equal("offset of the next allocation", offset_in_heap(iris, tensor), 0)
+    same_everywhere(env, findings, "offset of the next allocation", offset_in_heap(iris, tensor))
+    findings.equal("offset of the next allocation", offset_in_heap(iris, tensor), 0)
 
 
 ALONE = ("exhaustion", "wrong_frees", "closed")
-"""What can go wrong in a world of one."""
+"""The checks for a world of one rank."""
 
 CHECKS = {check.__name__: check for check in (exhaustion, sizes_that_differ, order_that_differs, wrong_frees, closed)}
 
 
 def run(env, case):
-    found, (allocator,) = Findings(env.rank), case.arguments
+    findings, (allocator,) = Findings(env.rank), case.arguments
     iris = env.under_test.iris(heap_size=HEAP, allocator_type=allocator)
-    CHECKS[case.what](env, found, iris)
+    CHECKS[case.what](env, findings, iris)
     env.settle()
     iris.close()
-    return found.first
+    return findings.first
 
 
 def cases(ranks):
@@ -165,8 +169,10 @@ def test_errors(check, case):
 
 
 def run_choice(env, case):
-    """The allocator that was asked for, by argument or environment; what there is not, or what differs, is refused."""
-    found, make, last = Findings(env.rank), env.under_test.iris, env.world_size - 1
+    """Check the choice of an allocator by argument or environment; an unknown or a different one on some rank is
+    refused."""
+    findings, make, last = Findings(env.rank), env.under_test.iris, env.world_size - 1
+    uniform = any(case.arguments)
     before = dict(os.environ)
     try:
         for argument, variable, wanted in (
@@ -180,34 +186,37 @@ def run_choice(env, case):
             if variable is not None:
                 os.environ["IRIS_ALLOCATOR"] = variable
             iris = make(heap_size=HEAP, **argument)
-            found.equal(f"allocator of {argument} with IRIS_ALLOCATOR={variable}", iris.heap.allocator_type, wanted)
+            findings.equal(f"allocator of {argument} with IRIS_ALLOCATOR={variable}", allocator_of(env, iris), wanted)
             env.settle()
-            iris.close()
+            release(iris)
         os.environ["IRIS_SIMULATION"] = "1"
         iris = make(heap_size=HEAP, allocator_type="vmem")
-        found.equal("allocator of a simulation", iris.heap.allocator_type, "torch")
+        findings.equal("allocator of a simulation", allocator_of(env, iris), "torch")
         env.settle()
-        iris.close()
+        release(iris)
         del os.environ["IRIS_SIMULATION"]
         os.environ["IRIS_ALLOCATOR"] = "bad"
-        found.raises("IRIS_ALLOCATOR=bad", ValueError, lambda: make(heap_size=HEAP), says="'bad'")
+        findings.raises("IRIS_ALLOCATOR=bad", ValueError, lambda: make(heap_size=HEAP), says="'bad'")
         os.environ.pop("IRIS_ALLOCATOR")
         for wrong in ("", "Torch", 7, None):
-            found.raises(
+            findings.raises(
                 f"allocator_type={wrong!r}", ValueError, lambda wrong=wrong: make(heap_size=HEAP, allocator_type=wrong)
             )
-        one = "none such" if env.rank == last else "torch"
-        found.raises("no such allocator on one rank", ValueError, lambda: make(heap_size=HEAP, allocator_type=one))
-        if env.world_size > 1:
+        if not uniform:
+            one = "none such" if env.rank == last else "torch"
+            findings.raises(
+                "an unknown allocator on one rank", ValueError, lambda: make(heap_size=HEAP, allocator_type=one)
+            )
+        if env.world_size > 1 and not uniform:
             one = "vmem" if env.rank == last else "torch"
-            found.raises("allocators that differ", ValueError, lambda: make(heap_size=HEAP, allocator_type=one))
+            findings.raises("allocators that differ", ValueError, lambda: make(heap_size=HEAP, allocator_type=one))
     finally:
         os.environ.clear()
         os.environ.update(before)
     env.settle()
-    return found.first
+    return findings.first
 
 
-@requirement("MEMORY-CHOICE-001", cases=lambda ranks: [HostCase("allocator")])
+@requirement("MEMORY-CHOICE-001", cases=lambda ranks: [HostCase("allocator", alike())])
 def test_choice(check, case):
     check(run_choice, case)

@@ -1,12 +1,12 @@
-"""The heap and its allocator by themselves: what ``instance.heap`` and ``heap.allocator`` give and tell."""
+"""The objects ``instance.heap`` and ``heap.allocator``: their queries and their allocations."""
 
 import torch
 
 from conformance.host.checks import offset_in_heap
-from conformance.rma.test_load import read_address, write_address
+from conformance.rma.words import read_address, write_address
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 from harness.oracles import gathered
 
 HEAP = 32 << 20
@@ -19,95 +19,96 @@ DTYPES = (
 
 def run(env, case):
     (kind,) = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     iris = env.under_test.iris(HEAP, kind)
     try:
         with env.acting():
-            _queries(env, found, iris)
-            _allocations(env, found, iris)
-            _dtypes(env, found, iris)
-            _meetings(env, found, iris)
-            _first_write(env, found, iris)
-            _the_end(env, found, iris)
+            _queries(env, findings, iris)
+            _allocations(env, findings, iris)
+            _dtypes(env, findings, iris)
+            _barriers(env, findings, iris)
+            _first_write(env, findings, iris)
+            _close(env, findings, iris)
         env.settle()
     finally:
         iris.close()
-    return found.first
+    return findings.first
 
 
-def _queries(env, found, iris):
+def _queries(env, findings, iris):
     heap, allocator = iris.heap, iris.heap.allocator
     bases = iris.get_heap_bases().tolist()
-    found.equal("heap.get_heap_bases()", list(heap.get_heap_bases()), bases)
-    found.equal("allocator.get_base_address()", allocator.get_base_address(), bases[env.rank])
-    found.equal("heap.get_device()", heap.get_device(), iris.get_device())
-    found.equal("allocator.get_device()", allocator.get_device(), iris.get_device())
-    found.true("get_minimum_allocation_size() is a size", allocator.get_minimum_allocation_size() >= 0)
-    found.equal("heap_offset of an empty heap", allocator.heap_offset, 0)
-    found.equal("free_bytes() of an empty heap", allocator.free_bytes(), HEAP)
+    findings.equal("heap.get_heap_bases()", list(heap.get_heap_bases()), bases)
+    findings.equal("allocator.get_base_address()", allocator.get_base_address(), bases[env.rank])
+    findings.equal("heap.get_device()", heap.get_device(), iris.get_device())
+    findings.equal("allocator.get_device()", allocator.get_device(), iris.get_device())
+    findings.true("get_minimum_allocation_size() is not negative", allocator.get_minimum_allocation_size() >= 0)
+    findings.equal("heap_offset of an empty heap", allocator.heap_offset, 0)
+    findings.equal("free_bytes() of an empty heap", allocator.free_bytes(), HEAP)
 
 
-def _allocations(env, found, iris):
+def _allocations(env, findings, iris):
     heap, allocator = iris.heap, iris.heap.allocator
     small = heap.allocate(3, torch.int64)
     aligned = heap.allocate(100, torch.bfloat16, alignment=4096)
     none = heap.allocate(0, torch.float32)
     taken = max(24, allocator.get_minimum_allocation_size()) + max(200, allocator.get_minimum_allocation_size())
-    for what, tensor, size, dtype, alignment in (
+    for label, tensor, size, dtype, alignment in (
         ("3 int64", small, 3, torch.int64, 1024),
         ("100 bfloat16", aligned, 100, torch.bfloat16, 4096),
         ("nothing", none, 0, torch.float32, 1024),
     ):
-        found.equal(f"shape of {what}", tuple(tensor.shape), (size,))
-        found.equal(f"dtype of {what}", tensor.dtype, dtype)
+        findings.equal(f"shape of {label}", tuple(tensor.shape), (size,))
+        findings.equal(f"dtype of {label}", tensor.dtype, dtype)
         offset = offset_in_heap(iris, tensor) if size else 0
-        found.equal(f"alignment of {what}, {alignment}", offset % alignment, 0)
+        findings.equal(f"alignment of {label}, {alignment}", offset % alignment, 0)
         for name, predicate in (
             ("owns_tensor", allocator.owns_tensor),
             ("is_symmetric", heap.is_symmetric),
             ("on_symmetric_heap", heap.on_symmetric_heap),
         ):
-            found.equal(f"{name} of {what}", predicate(tensor), True)
-            found.equal(f"{name} of another tensor", predicate(torch.ones(size + 1, device=tensor.device)), False)
-    for what, tensor in (("3 int64", small), ("100 bfloat16", aligned)):
+            findings.equal(f"{name} of {label}", predicate(tensor), True)
+            findings.equal(f"{name} of another tensor", predicate(torch.ones(size + 1, device=tensor.device)), False)
+    for label, tensor in (("3 int64", small), ("100 bfloat16", aligned)):
         offsets = gathered(torch.tensor([offset_in_heap(iris, tensor)])).tolist()
-        found.equal(f"different offsets of {what} on all ranks", len(set(offsets)), 1)
-    found.true("heap_offset is behind them", allocator.heap_offset >= offset_in_heap(iris, aligned) + 200)
-    found.true(f"free_bytes() is {taken} less", allocator.free_bytes() <= HEAP - taken)
+        findings.equal(f"different offsets of {label} on all ranks", len(set(offsets)), 1)
+    findings.true("heap_offset is after the allocations", allocator.heap_offset >= offset_in_heap(iris, aligned) + 200)
+    findings.true(f"free_bytes() is {taken} less", allocator.free_bytes() <= HEAP - taken)
 
     aligned.fill_(0.5)
     heap.refresh_peer_access()
-    found.equal("bases after refresh_peer_access()", list(heap.get_heap_bases()), iris.get_heap_bases().tolist())
-    found.true("values after refresh_peer_access()", bool((aligned == 0.5).all()))
+    findings.equal("bases after refresh_peer_access()", list(heap.get_heap_bases()), iris.get_heap_bases().tolist())
+    findings.true("values after refresh_peer_access()", bool((aligned == 0.5).all()))
     copied = heap.as_symmetric(aligned.clone())
-    found.same("heap.as_symmetric", copied, aligned)
+    findings.same("heap.as_symmetric", copied, aligned)
     for tensor in (copied, none, aligned, small):
         heap.free(tensor)
-    found.equal("free_bytes() after all was freed", allocator.free_bytes(), HEAP)
-    found.equal("heap_offset after all was freed", allocator.heap_offset, 0)
+    findings.equal("free_bytes() after all was freed", allocator.free_bytes(), HEAP)
+    findings.equal("heap_offset after all was freed", allocator.heap_offset, 0)
     full = (MemoryError, RuntimeError)
-    found.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
+    findings.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
 
 
-def _dtypes(env, found, iris):
-    """Seven elements of each, of which every byte keeps what is written while the others are."""
+def _dtypes(env, findings, iris):
+    """Check allocations of seven elements of each dtype: each keeps its bytes while the others are written."""
     made = [(name, iris.heap.allocate(7, getattr(torch, name))) for name in DTYPES]
     for turn, (_, tensor) in enumerate(made):
         tensor.view(torch.uint8).fill_(turn + 10 * env.rank)
     for turn, (name, tensor) in enumerate(made):
-        found.equal(f"dtype and shape of 7 {name}", (str(tensor.dtype), len(tensor)), (f"torch.{name}", 7))
-        found.equal(f"alignment of 7 {name}", tensor.data_ptr() % 1024, 0)
+        findings.equal(f"dtype and shape of 7 {name}", (str(tensor.dtype), len(tensor)), (f"torch.{name}", 7))
+        findings.equal(f"alignment of 7 {name}", tensor.data_ptr() % 1024, 0)
         wanted = torch.full((7 * tensor.element_size(),), turn + 10 * env.rank, dtype=torch.uint8)
-        found.same(f"bytes of 7 {name}", tensor.view(torch.uint8), wanted)
+        findings.same(f"bytes of 7 {name}", tensor.view(torch.uint8), wanted)
         iris.heap.free(tensor)
 
 
-def _meetings(env, found, iris):
-    """Each collective call is a barrier: what a late rank wrote before its own is seen by all behind theirs."""
+def _barriers(env, findings, iris):
+    """Check that each collective call is a barrier: a late rank's writes before its call are visible to all ranks after
+    theirs."""
     heap, made = iris.heap, []
     mark = heap.allocate(1, torch.int32)
     place = offset_in_heap(iris, mark)
-    for turn, (what, call) in enumerate(
+    for turn, (label, call) in enumerate(
         {
             "allocate": lambda: made.append(heap.allocate(5, torch.float32)),
             "as_symmetric": lambda: made.append(heap.as_symmetric(torch.ones(5, device=mark.device))),
@@ -121,14 +122,15 @@ def _meetings(env, found, iris):
         mark.fill_(turn)
         call()
         for rank, base in enumerate(heap.get_heap_bases()):
-            found.equal(f"mark of rank {rank}, behind {what}", read_address(env, base + place), turn)
+            findings.equal(f"mark of rank {rank} after {label}", read_address(env, base + place), turn)
     env.settle()
     for tensor in (*made, mark):
         heap.free(tensor)
 
 
-def _first_write(env, found, iris):
-    """Rank 0 writes as soon as it has its own allocation: by then rank 1 must have filled its own, which takes time."""
+def _first_write(env, findings, iris):
+    """Write to rank 1's allocation as soon as rank 0's call returns: rank 1 must have filled it by then, which takes
+    time."""
     peer = min(1, env.world_size - 1)
     tensor = iris.empty(4 << 20) if env.rank == 0 else iris.randn(4 << 20)
     last = offset_in_heap(iris, tensor) + tensor.nbytes - 16
@@ -136,15 +138,15 @@ def _first_write(env, found, iris):
         write_address(env, iris.heap.get_heap_bases()[peer] + last, 77)
     env.settle()
     if env.rank == peer:
-        found.equal("what rank 0 wrote at once", int(tensor[-4:].view(torch.int32)[0]), 77)
+        findings.equal("value that rank 0 wrote directly after its call", int(tensor[-4:].view(torch.int32)[0]), 77)
     iris.free(tensor)
 
 
-def _the_end(env, found, iris):
+def _close(env, findings, iris):
     env.settle()
     iris.heap.close()
     iris.heap.close()
-    found.raises("an allocation on a closed heap", RuntimeError, lambda: iris.heap.allocate(1, torch.uint8))
+    findings.raises("an allocation on a closed heap", RuntimeError, lambda: iris.heap.allocate(1, torch.uint8))
 
 
 @requirement("MEMORY-HEAP-001", cases=lambda ranks: [HostCase("heap", (kind,)) for kind in ALLOCATORS])

@@ -1,85 +1,85 @@
-"""Drawn histories of a heap: whatever was allocated and freed before, live allocations keep to themselves.
+"""Drawn histories of a heap: live allocations never overlap, after any sequence of allocations and frees.
 
-Each live allocation holds a pattern of its rank and turn. After every step it is still there, at one offset on all
-ranks, reachable by the base table, and the base table is what it was. An allocation that fits into a hole between live
-ones is given; one that fits into none is refused on every rank.
+Each live allocation holds a pattern of its rank and turn. After every step the pattern is unchanged, the allocation has
+the same offset on all ranks and can be reached by the base table, and the base table is unchanged. An allocation that
+fits into a gap between live allocations succeeds; one that does not fit is refused on every rank.
 """
 
 import torch
 
 from conformance.host.checks import offset_in_heap
-from conformance.rma.test_load import read_address
+from conformance.memory.cases import HeapCase
+from conformance.rma.words import read_address
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases.heap import HeapCase
 from harness.oracles import gathered
 
 ALIGNMENT = 1024
 
 
 def run(env, case: HeapCase):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     iris = env.under_test.iris(heap_size=case.heap, allocator_type=case.allocator)
     bases = iris.get_heap_bases().tolist()
     live: list[tuple[int, torch.Tensor]] = []
     for turn, (step, number) in enumerate(case.steps):
-        what = f"step {turn}, {step} {number}"
+        label = f"step {turn}, {step} {number}"
         if step == "free" and live:
             iris.free(live.pop(number % len(live))[1])
         elif step == "share":
-            share(env, found, iris, what, live, turn, number)
+            share(env, findings, iris, label, live, turn, number)
         elif step == "allocate":
-            allocate(found, iris, case, what, live, turn, number)
+            allocate(findings, iris, case, label, live, turn, number)
         env.settle()
-        check_live(env, found, iris, what, live, bases)
+        check_live(env, findings, iris, label, live, bases)
         env.settle()
     iris.close()
-    return found.first
+    return findings.first
 
 
-def allocate(found, iris, case, what, live, turn, number):
-    """Given if it fits into a hole."""
+def allocate(findings, iris, case, label, live, turn, number):
+    """Allocate, and check that it succeeds if and only if it fits into a gap."""
     bytes_needed = max(number, 1) * 4
     fits = any(
-        -(-start // ALIGNMENT) * ALIGNMENT + bytes_needed <= stop for start, stop in holes(iris, live, case.heap)
+        -(-start // ALIGNMENT) * ALIGNMENT + bytes_needed <= stop for start, stop in gaps_between(iris, live, case.heap)
     )
     try:
         tensor = iris.empty(number, dtype=torch.int32)
     except MemoryError:
-        # How much room a second mapping takes is the device's affair.
+        # The room that a second mapping takes depends on the device.
         shared = any(case.steps[turn][0] == "share" for turn, _ in live)
-        found.true(f"{what} is refused only where it fits nowhere", shared or not fits)
+        findings.true(f"{label} is refused only if it fits into no gap", shared or not fits)
         return
-    found.true(f"{what} is given only where it fits", fits)
+    findings.true(f"{label} succeeds only if it fits into a gap", fits)
     live.append((turn, fill(tensor, turn, iris.get_rank())))
 
 
-def share(env, found, iris, what, live, turn, number):
-    """The same values, on the heap; what is written later is seen through both with vmem, where the device can."""
+def share(env, findings, iris, label, live, turn, number):
+    """Call as_symmetric with an ordinary tensor, and check the values of the result."""
     original = torch.zeros(number, dtype=torch.int32, device=env.device.torch_device)
     fill(original, turn, iris.get_rank())
     try:
         tensor = iris.as_symmetric(original)
     except MemoryError:
         return
-    found.same(what, tensor, original.cpu())
+    findings.same(label, tensor, original.cpu())
     live.append((turn, tensor))
 
 
-def check_live(env, found, iris, what, live, bases):
-    found.equal(f"base table after {what}", iris.get_heap_bases().tolist(), bases)
-    found.equal(
-        f"base table of the kernels after {what}", iris.get_device_context()[2 : 2 + len(bases)].tolist(), bases
+def check_live(env, findings, iris, label, live, bases):
+    findings.equal(f"base table after {label}", iris.get_heap_bases().tolist(), bases)
+    findings.equal(
+        f"base table of the kernels after {label}", iris.get_device_context()[2 : 2 + len(bases)].tolist(), bases
     )
     offsets = [offset_in_heap(iris, tensor) for _, tensor in live if tensor.numel()]
     everywhere = gathered(torch.tensor([0, *offsets])).view(env.world_size, -1).tolist()
-    found.true(
-        f"offsets after {what} are the same on all ranks: {everywhere}", all(r == everywhere[0] for r in everywhere)
+    findings.true(
+        f"offsets after {label} are the same on all ranks: {everywhere}", all(r == everywhere[0] for r in everywhere)
     )
     for turn, tensor in live:
-        found.true(f"allocation of step {turn} is on the heap", iris.is_symmetric(tensor))
-        found.same(
-            f"allocation of step {turn} after {what}",
+        findings.true(f"allocation of step {turn} is on the heap", iris.is_symmetric(tensor))
+        findings.same(
+            f"allocation of step {turn} after {label}",
             tensor,
             fill(torch.empty_like(tensor, device="cpu"), turn, env.rank),
         )
@@ -87,19 +87,19 @@ def check_live(env, found, iris, what, live, bases):
     for turn, tensor in [entry for entry in live if entry[1].numel()][-2:]:
         last = offset_in_heap(iris, tensor) + 4 * (tensor.numel() - 1)
         wanted = int(fill(torch.empty(tensor.numel(), dtype=torch.int32), turn, peer)[-1])
-        found.equal(
-            f"last element of step {turn} on rank {peer}, after {what}", read_address(env, bases[peer] + last), wanted
+        findings.equal(
+            f"last element of step {turn} on rank {peer}, after {label}", read_address(env, bases[peer] + last), wanted
         )
 
 
-def holes(iris, live, heap):
-    """What lies between live allocations, as [start, stop) in bytes. An empty one takes the room of an element."""
+def gaps_between(iris, live, heap):
+    """Return the gaps between live allocations, as [start, stop) in bytes. An empty tensor takes one element's room."""
     taken = sorted((offset_of_any(iris, tensor), max(tensor.numel(), 1) * 4) for _, tensor in live)
-    start, found = 0, []
+    start, gaps = 0, []
     for offset, size in taken:
-        found.append((start, offset))
+        gaps.append((start, offset))
         start = offset + size
-    return [*found, (start, heap)]
+    return [*gaps, (start, heap)]
 
 
 def offset_of_any(iris, tensor):
@@ -108,15 +108,15 @@ def offset_of_any(iris, tensor):
 
 
 def fill(tensor, turn, rank):
-    """Distinct by rank, turn and element."""
+    """Fill a tensor with values that are distinct by rank, turn and element."""
     count = tensor.numel()
     return tensor.copy_(torch.arange(count, dtype=torch.int32) + 1_000_000 * (turn + 1) + 100_000_000 * rank)
 
 
 def cases(ranks, allocator):
-    from harness.cases import heap_strategies
+    from conformance.memory import strategies
 
-    return heap_strategies.histories(allocator)
+    return strategies.histories(allocator)
 
 
 @requirement("MEMORY-HISTORY-001", cases=cases, allocator=("torch", "vmem"))

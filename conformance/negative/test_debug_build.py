@@ -1,12 +1,10 @@
-"""In a debug build an access outside the heap, or to a rank outside the world, stops the kernel before it does harm.
+"""In a debug build, an access outside the heap or to a rank outside the world stops the kernel before memory changes.
 
-The fault names the operation, kernel and source line, what was touched in bytes from the heap's start, the heap's
-size, and the ranks. What stays inside goes on as ever, also where masked lanes point beyond the heap. A failed
-assertion costs a GPU's process, so this needs the emulated device.
+The fault names the operation, kernel and source line, the bytes touched relative to the heap's start, the heap's size,
+and the ranks. Accesses inside the heap still work, even if masked-off lanes point beyond the heap. On a GPU a failed
+assertion ends the process, so this test needs the emulated device.
 
-One kernel per form holds every operation, chosen when it runs: int32 elements, ``n`` of a block that begins at
-``pointer``; atomic_cas, which has no mask, acts on the last of them alone. What copy reads begins at ``near``, and is
-``from_rank``'s.
+Each transfer and atomic moves ``n`` int32 elements of a block; an atomic without a mask acts only on the last of them.
 """
 
 import inspect
@@ -14,185 +12,86 @@ import re
 from pathlib import Path
 
 import torch
-import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
 
-from conformance.rma.test_load import Address
+from conformance.atomics import history
+from conformance.atomics import operations as atomics
+from conformance.atomics.cases import AtomicCase
+from conformance.atomics.operations import ATOMICS
+from conformance.rma import kernels
+from conformance.rma import operations as transfers
+from conformance.rma.cases import TransferCase
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.words import Address
+from conformance.support.cases import HostCase
+from conformance.support.forms import FORMS
+from conformance.support.instances import OtherInstance, release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 from harness.errors import KernelFault
 
 HEAP, BLOCK = 1 << 16, 64
 
-OPS = (
-    "load", "store", "get", "put", "copy", "atomic_add", "atomic_sub", "atomic_xchg", "atomic_xor", "atomic_and",
-    "atomic_or", "atomic_min", "atomic_max", "atomic_cas",
-)  # fmt: skip
-
-
-@gluon.jit(do_not_specialize=["op", "near", "pointer", "n", "from_rank", "to_rank"])
-def each_by_gluon(
-    IrisDeviceCtx: gl.constexpr, context_tensor, op, near, pointer, n, from_rank, to_rank, BLOCK: gl.constexpr
-):
-    ctx = IrisDeviceCtx.initialize(context_tensor)
-    offsets = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [64], [1], [0]))
-    block, mask, ones = pointer + offsets, offsets < n, offsets * 0 + 1
-    if op == 0:
-        gl.store(near + offsets, ctx.load(block, to_rank, mask=mask), mask=mask)
-    elif op == 1:
-        ctx.store(block, ones, to_rank, mask=mask)
-    elif op == 2:
-        ctx.get(block, near + offsets, to_rank, mask=mask)
-    elif op == 3:
-        ctx.put(near + offsets, block, to_rank, mask=mask)
-    elif op == 4:
-        ctx.copy(near + offsets, block, from_rank, to_rank, mask=mask)
-    elif op == 5:
-        ctx.atomic_add(block, ones, to_rank, mask=mask)
-    elif op == 6:
-        ctx.atomic_sub(block, ones, to_rank, mask=mask)
-    elif op == 7:
-        ctx.atomic_xchg(block, ones, to_rank, mask=mask)
-    elif op == 8:
-        ctx.atomic_xor(block, ones, to_rank, mask=mask)
-    elif op == 9:
-        ctx.atomic_and(block, ones, to_rank, mask=mask)
-    elif op == 10:
-        ctx.atomic_or(block, ones, to_rank, mask=mask)
-    elif op == 11:
-        ctx.atomic_min(block, ones, to_rank, mask=mask)
-    elif op == 12:
-        ctx.atomic_max(block, ones, to_rank, mask=mask)
-    else:
-        ctx.atomic_cas(pointer + n - 1, 0, 1, to_rank)
-
-
-@triton.jit(do_not_specialize=["op", "near", "pointer", "n", "from_rank", "to_rank"])
-def each_by_context(
-    DeviceContext: tl.constexpr, context_tensor, RANK: tl.constexpr, RANKS: tl.constexpr, op, near, pointer, n,
-    from_rank, to_rank, BLOCK: tl.constexpr,
-):  # fmt: skip
-    ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
-    offsets = tl.arange(0, BLOCK)
-    block, mask, ones = pointer + offsets, offsets < n, offsets * 0 + 1
-    if op == 0:
-        tl.store(near + offsets, ctx.load(block, to_rank, mask=mask), mask=mask)
-    elif op == 1:
-        ctx.store(block, ones, to_rank, mask=mask)
-    elif op == 2:
-        ctx.get(block, near + offsets, to_rank, mask=mask)
-    elif op == 3:
-        ctx.put(near + offsets, block, to_rank, mask=mask)
-    elif op == 4:
-        ctx.copy(near + offsets, block, from_rank, to_rank, mask=mask)
-    elif op == 5:
-        ctx.atomic_add(block, ones, to_rank, mask=mask)
-    elif op == 6:
-        ctx.atomic_sub(block, ones, to_rank, mask=mask)
-    elif op == 7:
-        ctx.atomic_xchg(block, ones, to_rank, mask=mask)
-    elif op == 8:
-        ctx.atomic_xor(block, ones, to_rank, mask=mask)
-    elif op == 9:
-        ctx.atomic_and(block, ones, to_rank, mask=mask)
-    elif op == 10:
-        ctx.atomic_or(block, ones, to_rank, mask=mask)
-    elif op == 11:
-        ctx.atomic_min(block, ones, to_rank, mask=mask)
-    elif op == 12:
-        ctx.atomic_max(block, ones, to_rank, mask=mask)
-    else:
-        ctx.atomic_cas(pointer + n - 1, 0, 1, to_rank)
-
-
-@triton.jit(do_not_specialize=["rank", "op", "near", "pointer", "n", "from_rank", "to_rank"])
-def each_by_function(
-    load: tl.constexpr, store: tl.constexpr, get: tl.constexpr, put: tl.constexpr, copy: tl.constexpr,
-    atomic_add: tl.constexpr, atomic_sub: tl.constexpr, atomic_xchg: tl.constexpr, atomic_xor: tl.constexpr,
-    atomic_and: tl.constexpr, atomic_or: tl.constexpr, atomic_min: tl.constexpr, atomic_max: tl.constexpr,
-    atomic_cas: tl.constexpr, heap_bases, rank, op, near, pointer, n, from_rank, to_rank, BLOCK: tl.constexpr,
-):  # fmt: skip
-    offsets = tl.arange(0, BLOCK)
-    block, mask, ones = pointer + offsets, offsets < n, offsets * 0 + 1
-    if op == 0:
-        tl.store(near + offsets, load(block, rank, to_rank, heap_bases, mask=mask), mask=mask)
-    elif op == 1:
-        store(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 2:
-        get(block, near + offsets, rank, to_rank, heap_bases, mask=mask)
-    elif op == 3:
-        put(near + offsets, block, rank, to_rank, heap_bases, mask=mask)
-    elif op == 4:
-        copy(near + offsets, block, from_rank, to_rank, rank, heap_bases, mask)
-    elif op == 5:
-        atomic_add(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 6:
-        atomic_sub(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 7:
-        atomic_xchg(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 8:
-        atomic_xor(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 9:
-        atomic_and(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 10:
-        atomic_or(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 11:
-        atomic_min(block, ones, rank, to_rank, heap_bases, mask=mask)
-    elif op == 12:
-        atomic_max(block, ones, rank, to_rank, heap_bases, mask=mask)
-    else:
-        atomic_cas(pointer + n - 1, 0, 1, rank, to_rank, heap_bases)
-
-
-KERNELS = {"gluon": each_by_gluon, "context": each_by_context, "function": each_by_function}
-
 
 def run(env, case):
-    """Rank 0 calls every operation with each of its faults, and then with what is right; the rest do nothing."""
-    (form,) = case.arguments
-    found = Findings(env.rank)
+    """Call every operation on rank 0, first with each wrong argument and then with valid ones. Other ranks do
+    nothing."""
+    form, chosen = case.arguments
+    findings = Findings(env.rank)
     iris = env.under_test.iris(heap_size=HEAP)
     heap = iris.zeros(HEAP // 4, dtype=torch.int32)
+    local = OtherInstance(env, iris)
     env.settle()
     if env.rank == 0:
-        for op in OPS:
+        for op in ops(chosen):
             for arguments, wrong in _wrong(op, env.rank, env.world_size):
-                _expect_fault(env, found, iris, form, op, arguments, wrong)
+                _expect_fault(local, findings, form, op, arguments, wrong)
     env.settle()
-    found.true("no heap was changed", not heap.any())
+    findings.true("no heap was changed", not heap.any())
     env.settle()
     if env.rank == 0:
-        for op in OPS:
+        for op in ops(chosen):
             try:
-                _launch(env, iris, form, op, start=HEAP - 12, n=3, to_rank=env.world_size - 1)
+                _launch(local, form, op, start=HEAP - 12, n=3, to_rank=env.world_size - 1)
             except KernelFault as fault:
-                found.note(f"{op} of the heap's last elements", str(fault), "no fault")
+                findings.note(f"{op.name} of the heap's last elements", str(fault), "no fault")
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
+
+
+OPS = ("one of each kind", "the others")
+"""The others run at the first world size only: preparing their kernels takes the emulator ten seconds for each form."""
+
+
+def ops(chosen):
+    """Return the first transfer and the first atomic, or all others."""
+    (transfer, *other_transfers), (atomic, *other_atomics) = TRANSFERS.values(), ATOMICS.values()
+    return (transfer, atomic) if chosen == OPS[0] else (*other_transfers, *other_atomics)
+
+
+def _two_ranks(op):
+    return isinstance(op, transfers.Transfer) and op.two_ranks
 
 
 def _wrong(op, me, ranks):
-    """Arguments of ``_launch`` and what the fault must then say.
+    """Yield wrong arguments of ``_launch``, and the texts that the fault must contain.
 
-    All kinds for put, for the others the two that are missed most easily: one element, and one rank, too many; for
-    copy at either end.
+    The first transfer gets every kind of wrong argument. The others get the two that are missed most easily: one
+    element too many, and one rank too many; for an op with two ranks, at both ends.
     """
     last = ranks - 1
+    first_of_all = op is next(iter(TRANSFERS.values()))
     starts = ((HEAP - 8, 3), (-4, 1), (HEAP, 1), (-(1 << 33), 2), (1 << 33, 2))
-    for start, n in starts if op == "put" else starts[:1]:
+    for start, n in starts if first_of_all else starts[:1]:
         end = start + 4 * n
-        first = end - 4 if op == "atomic_cas" else start
+        first = start if getattr(op, "masked", True) else end - 4
         yield {"start": start, "n": n, "to_rank": last}, _outside(first, end - 1, last)
-        if op == "copy":
+        if _two_ranks(op):
             yield {"source": start, "n": n, "to_rank": last}, _outside(first, end - 1, me)
-    for rank in (ranks, -1, 1 << 20) if op == "put" else (ranks,):
+    for rank in (ranks, -1, 1 << 20) if first_of_all else (ranks,):
         words = ("rank outside the world", f"target rank: {rank}", f"number of ranks: {ranks}")
         yield {"to_rank": rank}, words
-        if op == "copy":
+        if _two_ranks(op):
             yield {"from_rank": rank, "to_rank": last}, words
 
 
@@ -206,46 +105,71 @@ def _outside(first, last, rank):
     )
 
 
-def _expect_fault(env, found, iris, form, op, arguments, wrong):
-    what = f"{op} of {arguments} in the form {form}"
+def _expect_fault(env, findings, form, op, arguments, wrong):
+    label = f"{op.name} of {arguments} in the form {form}"
     try:
-        _launch(env, iris, form, op, **arguments)
-        found.note(what, "no fault", wrong[0])
+        _launch(env, form, op, **arguments)
+        findings.note(label, "no fault", wrong[0])
     except KernelFault as fault:
-        kernel = KERNELS[form].fn
-        lines, first = inspect.getsourcelines(kernel)
-        call = re.compile(rf"ctx\.{op}\(|(?<![.\w]){op}\(")
-        (line,) = (first + i for i, text in enumerate(lines) if call.search(text))
-        # Without the folder: Triton's cache may hold the code of another copy of this file.
-        place = f"{Path(__file__).name}:{line}'"
-        for word in (f"iris {op}: ", *wrong, f"by rank: {env.rank}", kernel.__name__, place):
-            found.true(f"{word} in the fault of {what}: {fault}", word in str(fault))
+        kernel, place = _place(op, form)
+        for word in (f"iris {_public(op)}: ", *wrong, f"by rank: {env.rank}", kernel, place):
+            findings.true(f"{word} in the fault of {label}: {fault}", word in str(fault))
 
 
-def _launch(env, iris, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
-    """``start`` and, for copy, ``source``: bytes from the heap's start. ``from_rank`` None: the caller."""
-    base = int(iris.get_heap_bases()[env.rank])
-    first = {
-        "gluon": lambda: (env.device_context, iris.get_device_context()),
-        "context": lambda: (env.under_test.triton_context, iris.get_device_context(), env.rank, env.world_size),
-        "function": lambda: (*map(env.under_test.function, OPS), iris.get_heap_bases(), env.rank),
-    }[form]()
-    local = torch.zeros(BLOCK, dtype=torch.int32, device=env.device.torch_device)
-    # What copy reads must lie on the heap.
-    near = Address(base + source) if op == "copy" else local
-    from_rank = env.rank if from_rank is None else from_rank
-    KERNELS[form][(1,)](
-        *first, OPS.index(op), near, Address(base + start), n, from_rank, to_rank, BLOCK, num_warps=1, debug=True
-    )
+def _public(op):
+    """Return the public name of an op."""
+    return op.name if isinstance(op, transfers.Transfer) else f"atomic_{op.name}"
+
+
+def _place(op, form):
+    """Return the kernel's name and the ``file:line`` of its call of the operation.
+
+    The folder is left out: Triton's cache may hold the code of another copy of the file.
+    """
+    table, kernel = (transfers, kernels) if isinstance(op, transfers.Transfer) else (atomics, history)
+    lines, first = inspect.getsourcelines(op.calls[form].fn)
+    call = re.compile(rf"ctx\.{_public(op)}\(|(?<![.\w])({_public(op)}|function)\(")
+    (line,) = (first + i for i, text in enumerate(lines) if call.search(text))
+    return kernel.KERNELS[form].fn.__name__, f"{Path(table.__file__).name}:{line}'"
+
+
+def _launch(env, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
+    """Launch the op once in a debug build.
+
+    ``start``, and ``source`` if both ends are on a heap, are bytes from the heap's start. ``from_rank`` defaults to the
+    calling rank.
+    """
+    base = int(env.iris.get_heap_bases()[env.rank])
+    here = env.device.torch_device
+    keep = torch.ones(BLOCK, dtype=torch.uint8, device=here)
+    local = torch.zeros(BLOCK, dtype=torch.int32, device=here)
+    far = Address(base + start)
+    if isinstance(op, transfers.Transfer):
+        case = TransferCase(n=n, spt=1, form=form)
+        # An op with two ranks can only read from the heap.
+        near = Address(base + source) if op.two_ranks else local
+        ends = (near, far) if op.pushes(case) else (far, near)
+        ranks = op.ranks(case, env.rank if from_rank is None else from_rank, to_rank)
+        kernels.launch_between(env, op, case, *ends, keep, *ranks, debug=True)
+    else:
+        case = AtomicCase(op=op.name, n=n, spt=1, form=form)
+        cells = torch.arange(BLOCK, dtype=torch.int32, device=here)
+        if not op.masked:
+            case, far = AtomicCase(op=op.name, spt=0, form=form), Address(base + start + 4 * (n - 1))
+        history.launch_atomic(env, case, far, cells, local + 1, local, keep, local.clone(), to_rank, debug=True)
     env.device.synchronize()
 
 
-def cases(ranks):
-    return [HostCase("debug", (form,)) for form in KERNELS]
+def cases(ranks, ops):
+    return [HostCase("debug", (form, ops)) for form in FORMS]
 
 
 @requirement(
-    "NEGATIVE-DEBUG-001", cases=cases, device="emulated", because="on a GPU a failed assertion ends the process"
+    "NEGATIVE-DEBUG-001",
+    cases=cases,
+    device="emulated",
+    because="on a GPU a failed assertion ends the process",
+    ops=OPS,
 )
 def test_debug_build(check, case):
     check(run, case, deadline=60)

@@ -1,59 +1,74 @@
 """A remote access that leaves the heap ends in a memory fault that names the kernel's source line.
 
-The library checks nothing, so the device must: on the emulated one every lane's address is checked. One rank's fault
-is its own result; the others, and the cases after it, go on. A GPU checks pages, not heaps, and names no line, so this
-needs the emulated device.
+The library does not check addresses, but the emulated device checks every lane's address. A fault is the result of the
+rank that caused it; the other ranks, and the cases after it, continue. A GPU checks pages instead of heaps and names no
+source line, so this test needs the emulated device.
 """
+
+import inspect
+from pathlib import Path
 
 import torch
 
-from conformance.rma import test_put
-from conformance.rma.test_load import Address
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.words import Address
+from conformance.support.cases import HostCase
+from conformance.support.forms import FORMS
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from fixtures.worker import heap_bytes
-from harness.cases import HostCase, TransferCase
 from harness.errors import KernelFault
 
 
 def run(env, case):
-    """Rank 0 puts to an address ``distance`` bytes from its heap's start; the rest do nothing."""
-    distance, form = case.arguments
-    found = Findings(env.rank)
+    """Move an element on rank 0 to or from an address ``distance`` bytes from its heap's start. Other ranks do
+    nothing."""
+    name, distance, form = case.arguments
+    op = TRANSFERS[name]
+    findings = Findings(env.rank)
     env.image.reset()
     env.settle()
     if env.rank == 0:
         base = int(env.iris.get_heap_bases()[0])
+        if distance == heap_bytes(env.world_size):  # the end of the heap, which may be larger
+            distance = env.iris.heap_size
         keep = torch.ones(1, dtype=torch.uint8, device=env.device.torch_device)
+        shape = TransferCase(n=1, form=form)
+        near, far = env.pointer(4096, torch.int32), Address(base + distance)
+        ends = (near, far) if op.pushes(shape) else (far, near)
         try:
-            test_put.launch(
-                env,
-                TransferCase(n=1, form=form),
-                env.pointer(4096, torch.int32),
-                Address(base + distance),
-                keep,
-                env.world_size - 1,
-            )
-            found.note("a put outside the heap", "no fault", "a memory fault")
+            launch(env, op, shape, *ends, keep, env.world_size - 1)
+            findings.note(f"a {name} outside the heap", "no fault", "a memory fault")
         except KernelFault as fault:
             text = f"{fault} {getattr(fault, 'where', {})}"
-            for word in ("test_put.py", *WHERE[form]):
-                found.true(f"{word} in the fault {text}", word in text)
+            library, kernel = WHERE[form]
+            for word in ("operations.py", "kernels.py", kernel, *([library] if _has(env, library) else [])):
+                findings.true(f"{word} in the fault {text}", word in text)
     env.settle()
-    return env.image.difference() or found.first
+    return env.image.difference() or findings.first
+
+
+def _has(env, file):
+    """Return whether the library keeps its device code in a file of this name; the published API names no files."""
+    defined = inspect.getsourcefile(env.device_context)
+    return defined is not None and (Path(defined).parent.parent / file).is_file()
 
 
 WHERE = {
-    "gluon": ("context.py", "put_kernel"),
-    "context": ("ops.py", "put_by_context"),
-    "function": ("ops.py", "put_by_function"),
+    "gluon": ("gluon/context.py", "transfer_by_gluon"),
+    "context": ("triton/ops.py", "transfer_by_context"),
+    "function": ("triton/ops.py", "transfer_by_function"),
 }
-"""What a fault names: the library's file and the kernel."""
+"""Texts that a fault contains besides the op's call and the kernel's file: the library's file and the kernel."""
 
 
 def cases(ranks):
-    triton = [HostCase("fault", (1 << 34, form)) for form in ("context", "function")]
-    return [*(HostCase("fault", (distance, "gluon")) for distance in (-4, heap_bytes(ranks), 1 << 34)), *triton]
+    """Return a case for every op far outside the heap, and cases just outside it in Gluon."""
+    first = next(iter(TRANSFERS))
+    near = [HostCase("fault", (first, distance, "gluon")) for distance in (-4, heap_bytes(ranks))]
+    return [*near, *(HostCase("fault", (op, 1 << 34, form)) for form in FORMS for op in TRANSFERS)]
 
 
 @requirement(

@@ -1,20 +1,21 @@
-"""Fused products where they are most easily wrong, in every run.
+"""Fused products in the cases that are most easily wrong. These cases are part of every run.
 
-001  Ragged tiles in every order in memory, several for a program, tails of K, calls queued behind each other, sums that
-     are exact in float32 alone, fp32 that must not be cut to TF32: what torch.matmul and torch.distributed give.
+001  Ragged tiles in every order in memory, several tiles per program, tails of K, calls queued without synchronization,
+     sums that are exact only in float32, fp32 that must not be rounded to TF32: the result is that of torch.matmul and
+     torch.distributed.
 """
 
+from conformance.ops.operations import PRODUCTS
 from conformance.ops.products import run
-from conformance.ops.test_refused import OPS
 from fixtures.requirement import requirement
 
 
 def cases(ranks, op):
-    from harness.cases.fused_strategies import edges
+    from conformance.ops.strategies import edges
 
     return edges(op)
 
 
-@requirement("FUSED-EDGES-001", cases=cases, op=OPS)
+@requirement("FUSED-EDGES-001", cases=cases, op=tuple(PRODUCTS))
 def test_edges(check, case):
     check(run, case)

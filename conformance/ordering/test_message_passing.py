@@ -1,9 +1,9 @@
-"""A payload, then a flag: who waits for the flag with acquire at system scope sees the payload whole.
+"""Message passing: a consumer that polls a flag with acquire at system scope sees the complete payload.
 
-The producer stores blocks into the consumer's heap and sets one flag per block with release at system scope; the
-consumer polls its own flag with acquire at system scope and copies what it then finds. Either side may come late. In
-the ring form consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that
-waiting must not keep others from running. Flags go up by compare-and-swap (and down again by the consumer's), by
+The producer stores blocks into the consumer's heap and sets one flag per block with release at system scope. The
+consumer polls its own flag with acquire at system scope and copies the block. Either side may start late. In the ring
+shape, consumers and producers are work-groups of one launch on every rank, the waiting ones first, so that a waiting
+work-group must not prevent others from running. A flag is set by compare-and-swap (and cleared by the consumer's), by
 exchange, or by addition.
 
 001  in Gluon, with ``IrisDeviceCtx``.
@@ -18,6 +18,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from conformance.ordering.cases import MessageCase
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import exchange
@@ -74,7 +75,7 @@ def message_kernel(
     CONSUMES: gl.constexpr, PRODUCES: gl.constexpr, FLAG: gl.constexpr,
     SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Work-groups [0, blocks) consume, if there are consumers; the next, or the only, ``blocks`` produce."""
+    """Consume blocks, produce blocks, or both. For both, work-groups [0, blocks) consume and the next ones produce."""
     ctx = IrisDeviceCtx.initialize(context_tensor)
     pid = gl.program_id(0)
     if CONSUMES and PRODUCES:
@@ -122,7 +123,7 @@ def triton_message_kernel(
     CONSUMES: tl.constexpr, PRODUCES: tl.constexpr, FLAG: tl.constexpr, BLOCK: tl.constexpr,
     RANK: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
-    """As ``message_kernel``."""
+    """See ``message_kernel``."""
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     pid = tl.program_id(0)
     if CONSUMES and PRODUCES:
@@ -136,11 +137,11 @@ def triton_message_kernel(
         triton_produce(ctx, source, target, flag, n, pid, to_rank, FLAG, BLOCK)
 
 
-def run(env, case):
-    found = None
+def run(env, case: MessageCase):
+    mismatch = None
     for round_ in range(rounds_needed(case.dtype, case.rounds * env.world_size * case.n)):
-        found = _round(env, case, round_) or found
-    return found
+        mismatch = _round(env, case, round_) or mismatch
+    return mismatch
 
 
 def _round(env, case, digit):
@@ -159,8 +160,8 @@ def _round(env, case, digit):
     regions = []
     for k in range(case.rounds):
         source, target, result = (
-            image.claim(f"{what} of message {k}", places[4 * k + i], case.n, dtype)
-            for i, what in enumerate(("source", "target", "result"))
+            image.claim(f"{label} of message {k}", places[4 * k + i], case.n, dtype)
+            for i, label in enumerate(("source", "target", "result"))
         )
         flags = image.claim(f"flags of message {k}", places[4 * k + 3], case.blocks, torch.int32)
         mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=digit, repetition=k)
@@ -197,7 +198,7 @@ def _round(env, case, digit):
 
 
 def cases(ranks, shape, form="gluon"):
-    from harness.cases import strategies
+    from conformance.ordering import strategies
 
     return strategies.messages("int32", shape, form)
 

@@ -1,14 +1,14 @@
-"""Booleans, which Triton takes for 1-bit elements though each has a byte: every transfer moves them as they are.
+"""Booleans: every transfer moves them unchanged, although Triton treats them as 1-bit elements and each takes a byte.
 
-In Gluon, with ``DeviceContext``, and with the functions. A payload of two values tells little in one transfer; the
-rounds together tell every element from every other.
+The test covers Gluon, ``DeviceContext``, and the functions. Payloads of two values distinguish few elements in one
+transfer, but all rounds together distinguish every element from every other.
 """
 
-from conformance.rma import test_copy, test_get, test_load, test_put, test_store
+from conformance.rma.cases import TransferCase
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.transfer import run
+from conformance.support.forms import FORMS
 from fixtures.requirement import requirement
-from harness.cases import FORMS, TransferCase
-
-TESTS = {"put": test_put, "store": test_store, "get": test_get, "load": test_load, "copy": test_copy}
 
 
 def cases(ranks, op):
@@ -19,6 +19,6 @@ def cases(ranks, op):
     ]
 
 
-@requirement("RMA-BOOL-001", cases=cases, op=tuple(TESTS))
+@requirement("RMA-BOOL-001", cases=cases, op=tuple(TRANSFERS))
 def test_bool(check, case, op):
-    check(TESTS[op].run, case)
+    check(run, case, op=op)

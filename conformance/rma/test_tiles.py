@@ -1,7 +1,7 @@
-"""Tiles: pointers and masks of two dimensions, as matrix kernels have them, in every transfer and every form.
+"""Tiles: every transfer in every form accepts two-dimensional pointers and masks, as matrix kernels use them.
 
-A tile of 8 rows of 16 elements; its mask is a pattern over the first 100. In Triton the hint has two dimensions too:
-the columns of a row are contiguous, rows are not said to be.
+A tile has 8 rows of 16 elements; its mask is a pattern over the first 100 elements. In Triton the hint has two
+dimensions too: it states that the columns of a row are contiguous, and nothing about rows.
 """
 
 import triton
@@ -9,16 +9,19 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.rma.transfer import PEERS, run_transfers
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import PEERS
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.transfer import run_transfers
+from conformance.support.forms import FORMS
 from fixtures.requirement import requirement
-from harness.cases import FORMS, TransferCase
 
 ROWS, COLUMNS = 8, 16
 
 
-@gluon.jit(do_not_specialize=["n", "me", "peer"])
+@gluon.jit(do_not_specialize=["n", "from_rank", "to_rank"])
 def tile_kernel(
-    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, keep, n, me, peer, OP: gl.constexpr,
+    IrisDeviceCtx: gl.constexpr, context_tensor, call: gl.constexpr, source, target, keep, n, from_rank, to_rank,
     ROWS: gl.constexpr, COLUMNS: gl.constexpr, LANES: gl.constexpr,
 ):  # fmt: skip
     ctx = IrisDeviceCtx.initialize(context_tensor)
@@ -28,101 +31,57 @@ def tile_kernel(
     offsets = row[:, None] * COLUMNS + column[None, :]
     mask = offsets < n
     mask = mask & (gl.load(keep + offsets, mask=mask, other=0) != 0)
-    if OP == "put":
-        ctx.put(source + offsets, target + offsets, peer, mask=mask)
-    elif OP == "store":
-        ctx.store(target + offsets, gl.load(source + offsets, mask=mask), peer, mask=mask)
-    elif OP == "get":
-        ctx.get(source + offsets, target + offsets, peer, mask=mask)
-    elif OP == "load":
-        gl.store(target + offsets, ctx.load(source + offsets, peer, mask=mask), mask=mask)
-    else:
-        ctx.copy(source + offsets, target + offsets, me, peer, mask=mask)
+    call(ctx, source + offsets, target + offsets, from_rank, to_rank, mask, None, None, None, False)
 
 
 @triton.jit
 def tile_of(keep, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Offsets and mask: of 2 x 2 with n 3 and keep [1, 0, 1], [[0, 1], [2, 3]] and [[True, False], [True, False]]."""
+    """Return the offsets and the mask of a tile.
+
+    For 2 x 2, n = 3 and keep = [1, 0, 1] they are [[0, 1], [2, 3]] and [[True, False], [True, False]].
+    """
     offsets = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     mask = offsets < n
     return offsets, mask & (tl.load(keep + offsets, mask=mask, other=0) != 0)
 
 
-@triton.jit(do_not_specialize=["n", "peer"])
+@triton.jit(do_not_specialize=["n", "from_rank", "to_rank"])
 def tile_by_context(
-    DeviceContext: tl.constexpr, context_tensor, source, target, keep, n, RANK: tl.constexpr, RANKS: tl.constexpr,
-    peer, OP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HINT: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, RANK: tl.constexpr, RANKS: tl.constexpr, call: tl.constexpr,
+    source, target, keep, n, from_rank, to_rank, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     offsets, mask = tile_of(keep, n, ROWS, COLUMNS)
-    if OP == "put":
-        ctx.put(source + offsets, target + offsets, peer, mask=mask, hint=HINT)
-    elif OP == "store":
-        ctx.store(target + offsets, tl.load(source + offsets, mask=mask), peer, mask=mask, hint=HINT)
-    elif OP == "get":
-        ctx.get(source + offsets, target + offsets, peer, mask=mask, hint=HINT)
-    elif OP == "load":
-        tl.store(target + offsets, ctx.load(source + offsets, peer, mask=mask, hint=HINT), mask=mask)
-    else:
-        ctx.copy(source + offsets, target + offsets, RANK, peer, mask=mask, hint=HINT)
+    call(ctx, source + offsets, target + offsets, from_rank, to_rank, mask, None, None, None, False, HINT)
 
 
-@triton.jit(do_not_specialize=[*PEERS, "n", "peer"])
+@triton.jit(do_not_specialize=[*PEERS, "n"])
 def tile_by_function(
-    function: tl.constexpr, heap_bases, source, target, keep, n, rank, peer, OP: tl.constexpr,
+    function: tl.constexpr, heap_bases, rank, call: tl.constexpr, source, target, keep, n, from_rank, to_rank,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     offsets, mask = tile_of(keep, n, ROWS, COLUMNS)
-    if OP == "store":
-        value = tl.load(source + offsets, mask=mask)
-        function(target + offsets, value, rank, peer, heap_bases, mask=mask, hint=HINT)
-    elif OP == "load":
-        value = function(source + offsets, rank, peer, heap_bases, mask=mask, hint=HINT)
-        tl.store(target + offsets, value, mask=mask)
-    elif OP == "copy":
-        function(source + offsets, target + offsets, rank, peer, rank, heap_bases, mask=mask, hint=HINT)
+    call(
+        function, heap_bases, rank, source + offsets, target + offsets, from_rank, to_rank, mask, None, None, None,
+        False, HINT,
+    )  # fmt: skip
+
+
+def launch(env, op, case, source, slot, keep, peer):
+    call, tile, hint = op.calls[case.form], (ROWS, COLUMNS), (1, COLUMNS)
+    data = (source, slot, keep, case.n, *op.ranks(case, env.rank, peer))
+    if case.form == "gluon":
+        tile_kernel[(1,)](env.device_context, env.context, call, *data, *tile, env.device.lanes, num_warps=1)
+    elif case.form == "context":
+        context = (env.under_test.triton_context, env.context, env.rank, env.world_size)
+        tile_by_context[(1,)](*context, call, *data, *tile, hint, num_warps=1)
     else:
-        function(source + offsets, target + offsets, rank, peer, heap_bases, mask=mask, hint=HINT)
+        function = (env.under_test.function(op.name), env.iris.get_heap_bases(), env.rank)
+        tile_by_function[(1,)](*function, call, *data, *tile, hint, num_warps=1)
 
 
-def move_tiles(env, case, op):
-    def launch(env, case, source, slot, keep, peer):
-        data, tile, hint = (source, slot, keep, case.n), (ROWS, COLUMNS), (1, COLUMNS)
-        if case.form == "gluon":
-            tile_kernel[(1,)](
-                env.device_context, env.context, *data, env.rank, peer, op, *tile, env.device.lanes, num_warps=1
-            )
-        elif case.form == "context":
-            context = (env.under_test.triton_context, env.context)
-            tile_by_context[(1,)](*context, *data, env.rank, env.world_size, peer, op, *tile, hint, num_warps=1)
-        else:
-            function = (env.under_test.function(op), env.iris.get_heap_bases())
-            tile_by_function[(1,)](*function, *data, env.rank, peer, op, *tile, hint, num_warps=1)
-
-    return run_transfers(env, case, launch, push=op in ("put", "store", "copy"))
-
-
-def run_put(env, case):
-    return move_tiles(env, case, "put")
-
-
-def run_store(env, case):
-    return move_tiles(env, case, "store")
-
-
-def run_get(env, case):
-    return move_tiles(env, case, "get")
-
-
-def run_load(env, case):
-    return move_tiles(env, case, "load")
-
-
-def run_copy(env, case):
-    return move_tiles(env, case, "copy")
-
-
-RUNS = {"put": run_put, "store": run_store, "get": run_get, "load": run_load, "copy": run_copy}
+def run(env, case, op):
+    return run_transfers(env, TRANSFERS[op], case, launch)
 
 
 def cases(ranks, op):
@@ -134,6 +93,6 @@ def cases(ranks, op):
     ]
 
 
-@requirement("RMA-TILE-001", cases=cases, op=tuple(RUNS))
+@requirement("RMA-TILE-001", cases=cases, op=tuple(TRANSFERS))
 def test_tiles(check, case, op):
-    check(RUNS[op], case)
+    check(run, case, op=op)

@@ -1,9 +1,9 @@
-"""Kernels record events: what is in the buffers after a launch is what the kernels were told to record.
+"""Kernels record events: after a launch the buffers hold exactly the events that the kernels recorded.
 
-Every program brackets a put for each of its events. Each event takes a slot and a number of its own. Slots hold the
-event's kind, program, the two numbers given by the caller, both ranks, the lowest address, the bytes that the mask
-keeps (0 without a mask), where the program ran, and two times; the second is 0 for an event that was not ended.
-Events for which there is no room are counted and not stored.
+Every program brackets a put with each of its events. Each event gets its own slot and number. A slot holds the event's
+kind, the program, the two numbers passed by the caller, both ranks, the lowest address, the bytes that the mask keeps
+(0 without a mask), the die and compute unit, and two times; the second time is 0 for an event that was not ended.
+Events that do not fit in the buffers are counted but not stored.
 
 001  in Gluon, with ``IrisDeviceCtx``.
 002  in Triton, with ``DeviceContext``.
@@ -11,91 +11,93 @@ Events for which there is no room are counted and not stored.
 
 from collections import Counter
 
+from conformance.support.instances import release
+from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, LONG, NAMES, Traced
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import TraceCase
 
 
 def run(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     tracing.enable(max_events=case.room)
     with env.acting():
         traced.launch()
     env.settle()
-    traced.moved(found)
+    traced.moved(findings)
 
-    found.equal("trace_counter", int(tracing.trace_counter), case.count)
-    found.equal("op_index_counter", int(tracing.op_index_counter), case.count)
+    findings.equal("trace_counter", int(tracing.trace_counter), case.count)
+    findings.equal("op_index_counter", int(tracing.op_index_counter), case.count)
     events, columns = traced.recorded()
     if case.room >= case.count:
-        found.equal("events", events, traced.expected())
-        found.equal("operation numbers", sorted(columns["op_index"]), list(range(case.count)))
+        findings.equal("events", events, traced.expected())
+        findings.equal("operation numbers", sorted(columns["op_index"]), list(range(case.count)))
     else:
-        # Which ones find room is open.
-        found.equal("how many events", len(events), case.room)
+        # Any of the events may be the ones that are stored.
+        findings.equal("number of events", len(events), case.room)
         strange = Counter(events) - Counter(traced.expected())
-        found.equal("events that nobody recorded", sorted(strange), [])
+        findings.equal("events that no kernel recorded", sorted(strange), [])
         wrong = [number for number in columns["op_index"] if not 0 <= number < case.count]
-        found.equal("operation numbers out of range", wrong, [])
-        found.equal("how many operation numbers", len(set(columns["op_index"])), case.room)
-    check_times(found, case, columns)
+        findings.equal("operation numbers out of range", wrong, [])
+        findings.equal("number of distinct operation numbers", len(set(columns["op_index"])), case.room)
+    check_times(findings, case, columns)
     dies = dict(zip(columns["pid"], columns["xcc_id"], strict=True))
-    found.true(f"dies {dies}", all(0 <= die < 64 for die in dies.values()))
-    found.true(f"compute units {columns['cu_id']}", all(0 <= unit < 1 << 16 for unit in columns["cu_id"]))
+    findings.true(f"dies {dies}", all(0 <= die < 64 for die in dies.values()))
+    findings.true(f"compute units {columns['cu_id']}", all(0 <= unit < 1 << 16 for unit in columns["cu_id"]))
     env.settle()
-    traced.iris.close()
-    return found.first
+    release(traced.iris)
+    return findings.first
 
 
-def check_times(found, case, columns):
-    """Starts are times; an ended event ends no earlier; the events of one program in one launch follow each other."""
+def check_times(findings, case, columns):
+    """Check that starts are positive, that no event ends before its start, and that the events of one program in one
+    launch follow each other."""
     spans = {}
     rows = zip(columns["pid"], columns["pid_n"], columns["timestamp"], columns["duration_cycles"], strict=True)
     for program, number, start, end in rows:
         spans[program, number] = (start, end)
-        found.true(f"timestamp {start}", start > 0)
+        findings.true(f"timestamp {start}", start > 0)
         if case.ended:
-            found.true(f"end {end} of an event that started at {start}", end >= start)
+            findings.true(f"end {end} of an event that started at {start}", end >= start)
         else:
-            found.equal("end of an event that was not ended", end, 0)
+            findings.equal("end of an event that was not ended", end, 0)
     for (program, number), (start, _) in spans.items():
         before = spans.get((program, number - 1))
         if before is not None:
             last = max(before)
-            found.true(f"event {number} of program {program} at {start}, after {last}", start >= last)
+            findings.true(f"event {number} of program {program} at {start}, after {last}", start >= last)
 
 
 def run_names(env, case):
-    """Numbers and names, the buffers' types, and ``TraceEvent`` on the host."""
-    found = Findings(env.rank)
+    """Check ``TraceEvent`` on the host: numbers and names; and the names, types and sizes of the buffers."""
+    findings = Findings(env.rank)
     kinds = env.under_test.module.TraceEvent()
     for number, name in enumerate(NAMES):
-        found.equal(f"int(TraceEvent().{name})", int(getattr(kinds, name)), number)
+        findings.equal(f"int(TraceEvent().{name})", int(getattr(kinds, name)), number)
     iris = env.under_test.iris(heap_size=1 << 16)
     iris.tracing.enable(max_events=5)
-    found.equal("names of the buffers", sorted(iris.tracing.trace_buffers), sorted(COLUMNS))
+    findings.equal("names of the buffers", sorted(iris.tracing.trace_buffers), sorted(COLUMNS))
     for name in COLUMNS:
         buffer = iris.tracing.trace_buffers[name]
-        found.equal(f"type of {name}", str(buffer.dtype), "torch.int64" if name in LONG else "torch.int32")
-        found.equal(f"elements of {name}", buffer.numel(), 5)
-        found.equal(f"device of {name}", buffer.device.type, env.device.torch_device.type)
-        found.true(f"{name} is not on the heap", not iris.is_symmetric(buffer))
+        findings.equal(f"type of {name}", str(buffer.dtype), "torch.int64" if name in LONG else "torch.int32")
+        findings.equal(f"elements of {name}", buffer.numel(), 5)
+        findings.equal(f"device of {name}", buffer.device.type, env.device.torch_device.type)
+        findings.true(f"{name} is not on the heap", not iris.is_symmetric(buffer))
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def gluon_cases(ranks, kernel):
-    from harness.cases import strategies
+    from conformance.tracing import strategies
 
     return strategies.traces(ranks, "gluon", kernel)
 
 
 def triton_cases(ranks, kernel):
-    from harness.cases import strategies
+    from conformance.tracing import strategies
 
     return strategies.traces(ranks, "triton", kernel)
 

@@ -1,8 +1,8 @@
-"""export(filename, merge, unit): recorded events as a file that Perfetto's trace processor takes whole.
+"""export(filename, merge, unit): writes recorded events to a file that Perfetto's trace processor accepts completely.
 
-The file is read by that program's own rules (``harness.oracles.perfetto``): nothing may be dropped, and its slices must
-be the events in the buffers, each on a thread of its rank. With merge, rank 0 writes the events of all ranks into one
-file. Where a file cannot be written on one rank, every rank is told.
+The test reads the file by the rules of the trace processor (``harness.oracles.perfetto``): no event may be dropped, and
+the slices must be the events in the buffers, each on a thread of its rank. With merge, rank 0 writes the events of all
+ranks into one file. If one rank cannot write its file, every rank gets an error.
 """
 
 import json
@@ -16,9 +16,11 @@ from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
 from conformance.host.checks import run_named
+from conformance.support.cases import HostCase, alike
+from conformance.support.instances import release
+from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, NAMES, Traced
 from fixtures.requirement import requirement
-from harness.cases import HostCase, TraceCase
 from harness.oracles import perfetto
 
 HERTZ = {"hip": 100_000_000, "cuda": 1_000_000_000}
@@ -27,7 +29,7 @@ NUMBERS = ("pid_m", "pid_n", "target_rank", "op_index", "payload_size", "xcc_id"
 
 @gluon.jit
 def crossed_kernel(IrisDeviceCtx: gl.constexpr, context_tensor, data):
-    """Two events that overlap in part, around a third: the first ends before the second, and one of no extent."""
+    """Record two events that overlap partially (the first one ends first) and, inside both, an event without an end."""
     ctx = IrisDeviceCtx.initialize(context_tensor, tracing=True)
     program = gl.program_id(0)
     first = ctx.tracing.record_event_start(0, ctx.cur_rank, data, program, 0)
@@ -38,7 +40,7 @@ def crossed_kernel(IrisDeviceCtx: gl.constexpr, context_tensor, data):
 
 
 class Folder:
-    """A folder that all ranks share, inside the with block; collective."""
+    """Temporary folder that all ranks share inside the ``with`` block. Every rank must enter and leave it."""
 
     def __init__(self, env):
         self._env = env
@@ -56,11 +58,11 @@ class Folder:
 
 
 def rows(env, tracing, unit):
-    """What a file must say of this rank's events: (name, duration in nanoseconds of the file's time, arguments)."""
+    """Return the expected slices of this rank's events: (process, name, duration in nanoseconds, arguments)."""
     count = min(int(tracing.trace_counter), tracing.max_events)
     columns = {name: tracing.trace_buffers[name][:count].tolist() for name in COLUMNS}
     per_tick = 1000 if unit == "cycles" else 1_000_000_000 // HERTZ[driver.active.get_current_target().backend]
-    found = []
+    events = []
     for i in range(count):
         name = (
             NAMES[columns["event_id"][i]] if columns["event_id"][i] < len(NAMES) else f"event {columns['event_id'][i]}"
@@ -68,28 +70,28 @@ def rows(env, tracing, unit):
         end = columns["duration_cycles"][i]
         extent = per_tick * (end - columns["timestamp"][i]) if end else 0
         arguments = {name: columns[name][i] for name in NUMBERS} | {"address": f"{columns['address'][i]:#x}"}
-        found.append((f"rank {env.rank}", name, extent, tuple(sorted(arguments.items()))))
-    return found
+        events.append((f"rank {env.rank}", name, extent, tuple(sorted(arguments.items()))))
+    return events
 
 
-def expect_file(found, what, path, trace, wanted):
-    """``path`` holds ``trace``, which Perfetto would take whole, and whose slices are ``wanted``."""
+def expect_file(findings, label, path, trace, wanted):
+    """Check that ``path`` holds ``trace``, that Perfetto accepts all of it, and that its slices are ``wanted``."""
     if not path.is_file():
-        found.note(f"{what}: {path.name}", "no file", "a file")
+        findings.note(f"{label}: {path.name}", "no file", "a file")
         return
     text = path.read_text()
-    found.equal(f"{what}: the file is what was returned", json.loads(text) == trace, True)
+    findings.equal(f"{label}: the file equals the returned trace", json.loads(text) == trace, True)
     slices, problems = perfetto.load(text)
-    found.equal(f"{what}: problems", problems[:3], [])
+    findings.equal(f"{label}: problems", problems[:3], [])
     got = Counter((s.process, s.name, s.dur, s.arguments) for s in slices)
-    found.equal(f"{what}: events missing", sorted((Counter(wanted) - got).elements())[:2], [])
-    found.equal(f"{what}: events added", sorted((got - Counter(wanted)).elements())[:2], [])
+    findings.equal(f"{label}: events missing", sorted((Counter(wanted) - got).elements())[:2], [])
+    findings.equal(f"{label}: events added", sorted((got - Counter(wanted)).elements())[:2], [])
     if slices:
-        found.equal(f"{what}: time of the first event", min(s.ts for s in slices), 0)
+        findings.equal(f"{label}: time of the first event", min(s.ts for s in slices), 0)
     threads = {}
     for s in slices:
         threads.setdefault(s.process, set()).add(s.thread)
-    found.true(f"{what}: threads {threads}", all(all(names) for names in threads.values()))
+    findings.true(f"{label}: threads {threads}", all(all(names) for names in threads.values()))
 
 
 def gathered(rows_of_rank):
@@ -98,7 +100,7 @@ def gathered(rows_of_rank):
     return [row for part in parts for row in part]
 
 
-def check_files(env, found, form, unit, room):
+def check_files(env, findings, form, unit, room):
     case = TraceCase(form=form, kinds=(3, 5, 13), grid=3, n=150, launches=2, room=room)
     traced = Traced(env, case)
     tracing = traced.iris.tracing
@@ -109,23 +111,23 @@ def check_files(env, found, form, unit, room):
     wanted = rows(env, tracing, unit)
     with Folder(env) as folder:
         own = tracing.export(str(folder / "own.json"), unit=unit)
-        expect_file(found, "own file", folder / f"own_rank{env.rank}.json", own, wanted)
+        expect_file(findings, "own file", folder / f"own_rank{env.rank}.json", own, wanted)
         merged = tracing.export(folder / "all.json", merge=True, unit=unit)
         env.settle()
         everyone = gathered(wanted)
         expect_own = folder / f"all_rank{env.rank}.json"
-        found.true(f"{expect_own.name} beside the merged file", expect_own.is_file())
+        findings.true(f"{expect_own.name} next to the merged file", expect_own.is_file())
         if env.rank == 0:
-            expect_file(found, "merged file", folder / "all.json", merged, everyone)
+            expect_file(findings, "merged file", folder / "all.json", merged, everyone)
             lost = {f"rank {rank}": max(0, case.count - room) for rank in range(env.world_size)}
-            found.equal("events left out", merged["otherData"]["events left out"], lost)
+            findings.equal("events left out", merged["otherData"]["events left out"], lost)
         else:
-            found.equal("export(merge=True) elsewhere than on rank 0", merged, {})
-    traced.iris.close()
+            findings.equal("export(merge=True) elsewhere than on rank 0", merged, {})
+    release(traced.iris)
 
 
-def check_crossed(env, found):
-    """Events that overlap in part, instants, unknown kinds, programs at once: nothing of it is lost in the file."""
+def check_crossed(env, findings):
+    """Check that the file has all events: partial overlaps, instants, unknown kinds, and concurrent programs."""
     iris = env.under_test.iris(heap_size=1 << 16)
     data = iris.zeros(4, dtype=iris.get_heap_bases().dtype)
     iris.tracing.enable(max_events=100)
@@ -136,13 +138,13 @@ def check_crossed(env, found):
     with Folder(env) as folder:
         trace = iris.tracing.export(folder / "crossed.json")
         wanted = rows(env, iris.tracing, "cycles")
-        found.equal("events", len(wanted), 24)
-        expect_file(found, "crossed", folder / f"crossed_rank{env.rank}.json", trace, wanted)
-    iris.close()
+        findings.equal("events", len(wanted), 24)
+        expect_file(findings, "crossed", folder / f"crossed_rank{env.rank}.json", trace, wanted)
+    release(iris)
 
 
-def check_partly(env, found):
-    """Only the last rank has tracing enabled; the others warn, and nobody waits."""
+def check_partly(env, findings):
+    """Check a merged export in which only the last rank has tracing enabled: the others warn, and no rank waits."""
     case = TraceCase(kinds=(3,), grid=2, n=10, step=0)
     traced = Traced(env, case)
     tracing, last = traced.iris.tracing, env.world_size - 1
@@ -156,22 +158,22 @@ def check_partly(env, found):
         merged = tracing.export(folder / "partly.json", merge=True)
         env.settle()
         files = sorted(path.name for path in folder.iterdir())
-        found.equal("files", files, ["partly.json", f"partly_rank{last}.json"])
+        findings.equal("files", files, ["partly.json", f"partly_rank{last}.json"])
         if env.rank == 0:
-            expect_file(found, "partly", folder / "partly.json", merged, wanted)
-    traced.iris.close()
+            expect_file(findings, "partly", folder / "partly.json", merged, wanted)
+    release(traced.iris)
 
 
-def check_unwritable(env, found):
-    """A folder that is not there: OSError; where it is so on one rank only, the others are told."""
+def check_unwritable(env, findings):
+    """Check that a missing folder gives OSError; if it is missing on one rank only, the others get a RuntimeError."""
     iris = env.under_test.iris(heap_size=1 << 16)
     iris.tracing.enable(max_events=10)
     with Folder(env) as folder:
-        found.raises("export to a missing folder", OSError, lambda: iris.tracing.export(folder / "no" / "x.json"))
+        findings.raises("export to a missing folder", OSError, lambda: iris.tracing.export(folder / "no" / "x.json"))
         bad = env.world_size - 1
         path = folder / ("no" if env.rank == bad else ".") / "x.json"
         kind = OSError if env.rank == bad else RuntimeError
-        found.raises(
+        findings.raises(
             "merged export, one rank to a missing folder", kind, lambda: iris.tracing.export(path, merge=True),
             says="" if env.rank == bad else str(bad),
         )  # fmt: skip
@@ -180,10 +182,10 @@ def check_unwritable(env, found):
             taken.mkdir()
         env.settle()
         kind = OSError if env.rank == 0 else RuntimeError
-        found.raises("merged export onto a folder", kind, lambda: iris.tracing.export(taken, merge=True))
+        findings.raises("merged export onto a folder", kind, lambda: iris.tracing.export(taken, merge=True))
         trace = iris.tracing.export(folder / "empty.json")
-        expect_file(found, "no events", folder / f"empty_rank{env.rank}.json", trace, [])
-    iris.close()
+        expect_file(findings, "no events", folder / f"empty_rank{env.rank}.json", trace, [])
+    release(iris)
 
 
 CHECKS = {"files": check_files, "crossed": check_crossed, "partly": check_partly, "unwritable": check_unwritable}
@@ -198,6 +200,8 @@ def cases(ranks):
         HostCase("files", arguments)
         for arguments in (("gluon", "cycles", 64), ("triton", "us", 18), ("gluon", "us", 7))
     ]
+    if any(alike()):
+        return [*files, HostCase("crossed")]
     return [*files, HostCase("crossed"), HostCase("partly"), HostCase("unwritable")]
 
 

@@ -1,34 +1,35 @@
-"""Tracing that is off costs nothing and writes nothing.
+"""Disabled tracing costs nothing and writes nothing.
 
-OFF-001   A kernel that was compiled with tracing does its work where the host has not enabled it, or where it is given
-          a context tensor from before: it records nothing and touches no memory of tracing.
-COST-001  Compiled without tracing, a kernel with calls to record events is the same code as one without them. Compiled
-          with it, none of its memory accesses is ordered that was not before: tracing hides no missing release.
+OFF-001   A kernel that was compiled with tracing works if the host has not enabled tracing, or if its context tensor is
+          older than enable: it records no event and touches no memory of tracing. COST-001  A kernel with calls to
+          record events, compiled without tracing, is the same code as a kernel without the calls. Compiled with
+          tracing, no additional memory access is ordered: tracing never hides a missing release.
 """
 
 import torch
 
+from conformance.support.instances import release
+from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, Traced
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
-from harness.cases import TraceCase
 
 TRACING_ENTRIES = 17
 
 
 def run_disabled(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     early = traced.iris.get_device_context()
     entries = early[2 + env.world_size :].tolist()
-    found.equal("entries of the context tensor about tracing", entries, [0] * TRACING_ENTRIES)
+    findings.equal("entries of the context tensor about tracing", entries, [0] * TRACING_ENTRIES)
     with env.acting():
         traced.launch()
     env.settle()
-    traced.moved(found)
-    found.equal("enabled", tracing.enabled, False)
+    traced.moved(findings)
+    findings.equal("enabled", tracing.enabled, False)
     tracing.enable(max_events=case.room)
     for name in COLUMNS:
         tracing.trace_buffers[name].fill_(-7)
@@ -37,46 +38,46 @@ def run_disabled(env, case):
     with env.acting():
         traced.launch(context=early)
     env.settle()
-    traced.moved(found)
-    found.equal("events recorded through an early context tensor", int(tracing.trace_counter), 0)
+    traced.moved(findings)
+    findings.equal("events recorded through an early context tensor", int(tracing.trace_counter), 0)
     for name in COLUMNS:
-        found.same(name, tracing.trace_buffers[name], torch.full_like(tracing.trace_buffers[name], -7))
+        findings.same(name, tracing.trace_buffers[name], torch.full_like(tracing.trace_buffers[name], -7))
     env.settle()
-    traced.iris.close()
-    return found.first
+    release(traced.iris)
+    return findings.first
 
 
 def run_cost(env, case):
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     tracing.enable(max_events=case.room)
     codes, orders = {}, {}
     env.launched()
     with env.acting():
-        for what, options in (
+        for label, options in (
             ("without calls", {"plain": True}),
             ("with calls, tracing off", {"tracing": False}),
             ("with calls, tracing on", {"tracing": True}),
         ):
             traced.launch(**options)
             launched = [code for launch in env.launched() for code in isa.codes_of(launch)]
-            codes[what] = {code.sha256 for code in launched}
-            orders[what] = [(code.language, code.writebacks, code.invalidates, code.fences) for code in launched]
-            if what == "with calls, tracing off":
-                found.equal("events recorded with tracing compiled out", int(tracing.trace_counter), 0)
+            codes[label] = {code.sha256 for code in launched}
+            orders[label] = [(code.language, code.writebacks, code.invalidates, code.fences) for code in launched]
+            if label == "with calls, tracing off":
+                findings.equal("events recorded with tracing compiled out", int(tracing.trace_counter), 0)
     env.settle()
-    traced.moved(found)
+    traced.moved(findings)
     if not env.fault:
-        found.equal("code with calls, tracing off", codes["with calls, tracing off"], codes["without calls"])
-        found.true(
+        findings.equal("code with calls, tracing off", codes["with calls, tracing off"], codes["without calls"])
+        findings.true(
             "code of tracing differs from code without", codes["with calls, tracing on"] != codes["without calls"]
         )
-        found.equal("order of memory with tracing on", orders["with calls, tracing on"], orders["without calls"])
-        found.equal("events recorded with tracing compiled in", int(tracing.trace_counter), case.count)
+        findings.equal("order of memory with tracing on", orders["with calls, tracing on"], orders["without calls"])
+        findings.equal("events recorded with tracing compiled in", int(tracing.trace_counter), case.count)
     env.settle()
-    traced.iris.close()
-    return found.first
+    release(traced.iris)
+    return findings.first
 
 
 def cases(ranks):

@@ -1,7 +1,7 @@
-"""What an event may be told: a pointer, or a block of them in two dimensions; a mask of either kind, or none.
+"""Arguments of an event: a pointer or a two-dimensional block of pointers, and a mask of the same kind or none.
 
-Recorded are the lowest address, the bytes that the mask keeps, and the place that get_xcc_id and get_cu_id give to the
-same program.
+The event records the lowest address, the bytes that the mask keeps, and the die and compute unit that get_xcc_id and
+get_cu_id return in the same program.
 """
 
 import importlib
@@ -12,10 +12,11 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
 from conformance.tracing.traced import HEAP_BYTES
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 PROGRAMS, ROWS, STRIDE = 12, 4, 100
 
@@ -25,7 +26,8 @@ def gluon_shapes(
     IrisDeviceCtx: gl.constexpr, get_xcc_id: gl.constexpr, get_cu_id: gl.constexpr, context_tensor, data, places, n,
     ROWS: gl.constexpr, STRIDE: gl.constexpr, LANES: gl.constexpr,
 ):  # fmt: skip
-    """Four events a program, of which ``pid_n`` tells the kind. The rows of the tile go down from the fourth."""
+    """Record four events per program; ``pid_n`` is the index of the event. The tile's rows have descending
+    addresses."""
     tracing = IrisDeviceCtx.initialize(context_tensor, tracing=True).tracing
     program = gl.program_id(0)
     gl.store(places + 2 * program, get_xcc_id())
@@ -45,7 +47,7 @@ def triton_shapes(
     DeviceContext: tl.constexpr, get_xcc_id: tl.constexpr, get_cu_id: tl.constexpr, context_tensor, data, places, n,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, STRIDE: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """The same."""
+    """See ``gluon_shapes``."""
     tracing = DeviceContext.initialize(context_tensor, RANK, RANKS, tracing=True).tracing
     program = tl.program_id(0)
     tl.store(places + 2 * program, get_xcc_id())
@@ -60,7 +62,7 @@ def triton_shapes(
 
 def run(env, case):
     form, n = case.arguments
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     iris = env.under_test.iris(heap_size=HEAP_BYTES)
     iris.tracing.enable(max_events=4 * PROGRAMS)
     data = iris.zeros(1024, dtype=torch.int16)
@@ -84,10 +86,10 @@ def run(env, case):
             (program, kind, program, start, payload, *where)
             for kind, payload in enumerate((0, size * (program < n), 0, size * 3 * min(n, env.device.lanes)))
         ]
-        found.equal(f"events of program {program}", events[4 * program : 4 * program + 4], wanted)
+        findings.equal(f"events of program {program}", events[4 * program : 4 * program + 4], wanted)
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def cases(ranks):

@@ -1,4 +1,4 @@
-"""Kernels that record events around a put, in both languages, and what they must have recorded."""
+"""Kernels that record events around a put, in both languages, and the events that they are expected to record."""
 
 import triton
 import triton.language as tl
@@ -16,7 +16,7 @@ NAMES = (
     "load", "store", "get", "put", "copy", "atomic_add", "atomic_sub", "atomic_cas", "atomic_xchg", "atomic_xor",
     "atomic_and", "atomic_or", "atomic_min", "atomic_max",
 )  # fmt: skip
-"""By event number."""
+"""Names of the events; the index is the event number."""
 
 HEAP_BYTES = 1 << 16
 
@@ -33,8 +33,10 @@ def gluon_traced(
     offsets = program * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
     for i in gl.static_range(len(KINDS)):
-        told = mask if MASKED else None
-        handle = ctx.tracing.record_event_start(KINDS[i], to_rank, target + offsets, program + 100, turn + i, told)
+        event_mask = mask if MASKED else None
+        handle = ctx.tracing.record_event_start(
+            KINDS[i], to_rank, target + offsets, program + 100, turn + i, event_mask
+        )
         ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
         if ENDED:
             ctx.tracing.record_event_end(handle)
@@ -65,8 +67,10 @@ def triton_traced(
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     for i in tl.static_range(len(KINDS)):
-        told = mask if MASKED else None
-        handle = ctx.tracing.record_event_start(KINDS[i], to_rank, target + offsets, program + 100, turn + i, told)
+        event_mask = mask if MASKED else None
+        handle = ctx.tracing.record_event_start(
+            KINDS[i], to_rank, target + offsets, program + 100, turn + i, event_mask
+        )
         ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
         if ENDED:
             ctx.tracing.record_event_end(handle)
@@ -86,9 +90,9 @@ def triton_plain(
 
 
 class Traced:
-    """An Iris of its own, with a source and a target on its heap: a context tensor, once traced, stays so.
+    """A separate Iris instance with a source and a target on its heap, since enabling tracing cannot be undone.
 
-    Construction is collective; ``close`` it after all ranks have met.
+    All ranks must construct it together. Close ``iris`` after a barrier of all ranks.
     """
 
     def __init__(self, env, case):
@@ -101,7 +105,7 @@ class Traced:
         self.peer = (env.rank + case.step) % env.world_size
 
     def launch(self, *, tracing=True, plain=False, context=None):
-        """All launches of the case, each with the number of its first event as ``pid_n``'s base."""
+        """Make all launches of the case. ``pid_n`` counts the events over all launches."""
         env, case = self.env, self.case
         context = self.iris.get_device_context() if context is None else context
         warps, kinds = env.warps(case.warps), tuple(case.kinds)
@@ -120,7 +124,7 @@ class Traced:
         env.device.synchronize()
 
     def expected(self):
-        """What each event must hold, as a sorted list of (event_id, pid, pid_m, pid_n, cur_rank, target_rank, address,
+        """Return the expected events, as a sorted list of (event_id, pid, pid_m, pid_n, cur_rank, target_rank, address,
         payload_size)."""
         case, start = self.case, self.target.data_ptr()
         size = self.target.element_size()
@@ -133,15 +137,15 @@ class Traced:
         )  # fmt: skip
 
     def recorded(self):
-        """The same of the buffers, and the other columns: (events, {column: list})."""
+        """Return the events in the buffers, in the form of ``expected``, and all columns: (events, {column: list})."""
         tracing = self.iris.tracing
         count = min(int(tracing.trace_counter), tracing.max_events)
         columns = {name: tracing.trace_buffers[name][:count].tolist() for name in COLUMNS}
-        told = ("event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "address", "payload_size")
-        return sorted(zip(*(columns[name] for name in told), strict=True)), columns
+        names = ("event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "address", "payload_size")
+        return sorted(zip(*(columns[name] for name in names), strict=True)), columns
 
-    def moved(self, found):
-        """The puts themselves did what they must, traced or not: every rank's target holds its sender's ones."""
+    def moved(self, findings):
+        """Check the result of the puts, traced or not: every rank's target holds its sender's ones."""
         kept = min(self.case.n, len(self.target))
         wanted = [1.0] * kept + [0.0] * (len(self.target) - kept)
-        found.equal("what the puts wrote", self.target.double().tolist(), wanted)
+        findings.equal("target of the puts", self.target.double().tolist(), wanted)

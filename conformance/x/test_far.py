@@ -1,16 +1,18 @@
-"""Views of more than 2^31 elements: where a tile lies needs 64 bits.
+"""Views of more than 2^31 elements: the offset of a tile needs 64 bits.
 
-all_gather between views whose last rows lie behind 2 and 4 GiB, on both sides. The heap is mostly holes: only the rows
-themselves, and the places that a 31- or 32-bit product would reach, are ever touched.
+The test calls all_gather between views whose last rows are beyond 2 and 4 GiB, on both sides. The heap is sparse: only
+the rows, and the addresses that a 31- or 32-bit product would give, are touched.
 """
 
 import torch
 
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
+from conformance.x.cases import TileCase
 from conformance.x.tiles import launch
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase, payload
-from harness.cases.tile import TileCase
+from harness.cases import payload
 from harness.oracles import gathered
 
 GIB, PAGE = 1 << 30, 4096
@@ -19,7 +21,7 @@ ROWS, COLUMNS = 4, 16
 
 def run(env, case):
     me, ranks = env.rank, env.world_size
-    found = Findings(me)
+    findings = Findings(me)
     iris = env.under_test.iris(heap_size=5 * GIB + (3 << 20))
     heap = iris.empty(5 * GIB + (1 << 20), dtype=torch.int8)
     target, places = _spread(heap, ROWS * ranks)
@@ -35,18 +37,20 @@ def run(env, case):
     with env.acting():
         launch(env, TileCase("all_gather_rows", "int8", ROWS, COLUMNS), iris, given, given, target, given)
     env.settle()
-    found.same("the output", target.contiguous(), wanted)
+    findings.same("the output", target.contiguous(), wanted)
     for place in watched:
         got = heap[place : place + COLUMNS]
-        found.same(f"{COLUMNS} bytes at {place:#x}, which nothing may touch", got, torch.full_like(got, -99))
+        findings.same(f"{COLUMNS} bytes at {place:#x}, which must stay unchanged", got, torch.full_like(got, -99))
     env.settle()
-    iris.close()
-    return found.first
+    release(iris)
+    return findings.first
 
 
 def _spread(heap, rows):
-    """That many rows over 5 GiB, and where they begin. Their distance is below 2 GiB, so that it is a 32-bit argument
-    and only its product with a row overflows."""
+    """Return ``rows`` rows spread over 5 GiB, and the set of their start offsets.
+
+    Their distance is below 2 GiB, so that it is a 32-bit argument and only its product with a row number overflows.
+    """
     stride = min(5 * GIB // (rows - 1), 2 * GIB - PAGE) // PAGE * PAGE
     return heap.as_strided((rows, COLUMNS), (stride, 1)), {row * stride for row in range(rows)}
 

@@ -1,15 +1,16 @@
-"""Sums that are rounded, bit by bit: the same on every rank, and again.
+"""Rounded sums have the same bits on every rank and in repeated calls.
 
-fp32 numbers with full significands, whose sum depends on the order of additions.
+The inputs are fp32 numbers with full significands, so that their sum depends on the order of additions.
 """
 
 import torch
 
 from conformance.x import tiles
+from conformance.x.cases import TileCase
+from conformance.x.operations import names
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import rough
-from harness.cases.tile import TileCase
 from harness.oracles import gathered, sum_error
 
 
@@ -29,20 +30,19 @@ def run(env, case):
             env.iris.device_barrier()
             outputs.append(heap.target.cpu().clone())
     env.settle()
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     first = outputs[0] if outputs else torch.zeros(case.m, case.n)
     worst = sum_error(first, gathered(mine, members=env.world_size).view(-1, case.m, case.n))
-    found.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
+    findings.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
     for rank, theirs in enumerate(gathered(first, members=env.world_size).view(-1, case.m, case.n)):
-        found.same(f"the sum here, beside that of rank {rank}", first, theirs)
+        findings.same(f"the sum, compared with that of rank {rank}", first, theirs)
     for again in outputs[1:]:
-        found.same("the sum of a second call", again, first)
-    return found.first
+        findings.same("the sum of a second call", again, first)
+    return findings.first
 
 
 def cases(ranks):
-    ops = ("all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_ring")
-    return [TileCase(op, "fp32", 9, 33, 4, 16, calls=2) for op in ops]
+    return [TileCase(op, "fp32", 9, 33, 4, 16, calls=2) for op in names(lambda op: op.same_bits)]
 
 
 @requirement("X-SAME-001", cases=cases, ranks=3)

@@ -1,7 +1,8 @@
-"""Tiles and views: which elements a tile is, where they lie, and which are masked off, in 64 bits.
+"""Tiles and views: the indices, addresses and masks of a tile's elements, with 64-bit offsets.
 
-TileView and Tile (.indices, .layout), make_tensor_view (.tile_ptr, .offset_tile_ptr, .tile_ptr_from_indices, .offset,
-.number_of_tiles) and the functions tile_layout, tile_ptr and offset_ptr. Pointers are looked at, not followed.
+The test covers TileView and Tile (.indices, .layout), make_tensor_view (.tile_ptr, .offset_tile_ptr,
+.tile_ptr_from_indices, .offset, .number_of_tiles) and the functions tile_layout, tile_ptr and offset_ptr. It compares
+pointers and does not dereference them.
 """
 
 import importlib
@@ -10,16 +11,16 @@ import torch
 import triton
 import triton.language as tl
 
+from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import HostCase
 
 BLOCK_M, BLOCK_N = 4, 8
 
 
 @triton.jit
-def noted(slot, address, pointers, mask, masks, places, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Writes how many int32 elements behind ``address`` the pointers are, and the mask, to table ``slot``."""
+def record(slot, address, pointers, mask, masks, places, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Write the pointers, as distances from ``address`` in int32 elements, and the mask into table ``slot``."""
     at = slot * BLOCK_M * BLOCK_N + tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     tl.store(places + at, (pointers.to(tl.int64) - address) // 4)
     tl.store(masks + at, mask.to(tl.int32))
@@ -31,28 +32,28 @@ def view_kernel(
     tile_ptr: tl.constexpr, offset_ptr: tl.constexpr, address, places, masks, lines, m, n, stride_m, stride_n,
     pid_m, pid_n, offset_m, offset_n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    # Not a pointer argument: of one to a small tensor, Triton's AMD compiler assumes that 32 bits can be added to it.
+    # Not a pointer argument: Triton's AMD compiler assumes 32-bit offsets for a pointer to a small tensor.
     base = address.to(tl.pointer_type(tl.int32))
     view = make_tensor_view(base, m, n, stride_m, stride_n)
     place = TileView(pid_m, pid_n, BLOCK_M, BLOCK_N)
     tile = Tile(pid_m, pid_n, BLOCK_M, BLOCK_N, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
     pointers, mask = view.tile_ptr(place)
-    noted(0, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(0, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     pointers, mask = tile_ptr(base, m, n, stride_m, stride_n, pid_m, pid_n, BLOCK_M, BLOCK_N)
-    noted(1, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(1, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     rows, columns, mask = tile.layout(m, n)
     pointers = offset_ptr(base, stride_m, stride_n, rows[:, None], columns[None, :])
-    noted(2, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(2, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     pointers, mask = view.offset_tile_ptr(tile, offset_m, offset_n)
-    noted(3, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(3, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     rows, columns = tile.indices()
     pointers, mask = view.tile_ptr_from_indices(rows + offset_m, columns + offset_n)
-    noted(4, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(4, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     pointers, mask = view.offset(offset_m, offset_n).tile_ptr(place)
-    noted(5, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(5, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     odd = ((rows % 2 == 1)[:, None]) & (columns >= 0)[None, :]
     pointers, mask = view.offset_tile_ptr(place, offset_m, offset_n, odd)
-    noted(6, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
+    record(6, address, pointers, mask, masks, places, BLOCK_M, BLOCK_N)
     _, _, mask = tile_layout(pid_m, pid_n, m, n, BLOCK_M, BLOCK_N)
     rows, columns = place.indices()
     tl.store(lines + tl.arange(0, BLOCK_M), rows)
@@ -79,7 +80,7 @@ def run(env, case):
             BLOCK_M, BLOCK_N, num_warps=1,
         )  # fmt: skip
     env.settle()
-    found = Findings(env.rank)
+    findings = Findings(env.rank)
     rows = pid_m * BLOCK_M + torch.arange(BLOCK_M)
     columns = pid_n * BLOCK_N + torch.arange(BLOCK_N)
     inside = _mask(rows, columns, m, n)
@@ -89,12 +90,14 @@ def run(env, case):
         right = _mask(rows_of, columns_of, m, n)
         if k == 6:
             right = right & (rows % 2 == 1)[:, None]
-        found.same(f"places of {name}", places[k].cpu(), rows_of[:, None] * stride_m + columns_of[None, :] * stride_n)
-        found.same(f"mask of {name}", masks[k].cpu(), right.to(torch.int64))
+        findings.same(
+            f"places of {name}", places[k].cpu(), rows_of[:, None] * stride_m + columns_of[None, :] * stride_n
+        )
+        findings.same(f"mask of {name}", masks[k].cpu(), right.to(torch.int64))
     tiles = -(-m // BLOCK_M) * -(-n // BLOCK_N)
-    found.same("indices, number_of_tiles, and how many elements of tile_layout are inside", lines.cpu(),
+    findings.same("indices, number_of_tiles, and the number of elements that tile_layout masks in", lines.cpu(),
                torch.cat([rows, columns, torch.tensor([tiles, int(inside.sum())])]))  # fmt: skip
-    return found.first
+    return findings.first
 
 
 def _mask(rows, columns, m, n):

@@ -1,13 +1,13 @@
-"""Producer and consumer on two ranks: a block of data, then a flag that says it is there.
+"""Producer and consumer on two ranks: a block of data, then a flag that marks it as complete.
 
     python examples/06_message_passing/message_passing_gluon.py
     python examples/06_message_passing/message_passing_gluon.py -t fp16 -s 10000 -b 256 -p 1048576
 
 Rank 0 copies its source into rank 1's buffer, block by block, and sets one flag per block; rank 1 waits for each flag,
-doubles the block where it lies and clears the flag. Every element differs from its neighbours, and the consumer knows
-them without being told, so a lost, misplaced or unprocessed element is seen. Runs on two GPUs, or on the emulated
-device where there is none. Exit status 1 if the data is wrong. Between AMD GPUs its order needs Triton 3.8, see
-docs/memory-model.md.
+doubles the block in place and clears the flag. Every element differs from its neighbours, and the consumer computes the
+expected values itself, so a lost, misplaced or unprocessed element is detected. Runs on two GPUs, or on the emulated
+device if there is no GPU. Exits with status 1 if the data is wrong. Between AMD GPUs its memory order needs Triton 3.8,
+see docs/memory-model.md.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def producer_kernel(
     BLOCK: gl.constexpr,
     LANES: gl.constexpr,
 ):
-    """Puts block ``pid`` of ``source`` into the consumer's ``target``, then sets the consumer's ``flag[pid]``.
+    """Put block ``pid`` of ``source`` into the consumer's ``target``, then set the consumer's ``flag[pid]``.
 
     Example: size 5, BLOCK 4: program 0 puts elements 0 to 3 and sets flag 0, program 1 puts element 4 and sets flag 1.
     """
@@ -48,7 +48,7 @@ def producer_kernel(
     pid = gl.program_id(0)
     offsets = pid * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [LANES], [1], [0]))
     ctx.put(source + offsets, target + offsets, consumer, mask=offsets < size)
-    # release: the block is out before the flag; sys: for another rank.
+    # release: the block is visible before the flag; sys: to another rank.
     ctx.atomic_cas(flag + pid, 0, 1, consumer, sem="release", scope="sys")
 
 
@@ -56,7 +56,7 @@ def producer_kernel(
 def consumer_kernel(
     IrisDeviceCtx: gl.constexpr, context_tensor, buffer, flag, size, BLOCK: gl.constexpr, LANES: gl.constexpr
 ):
-    """Waits for ``flag[pid]``, doubles block ``pid`` of ``buffer``; the flag is 0 again afterwards.
+    """Wait for ``flag[pid]``, double block ``pid`` of ``buffer``; afterwards the flag is 0 again.
 
     Example: size 5, BLOCK 4: program 1 waits for flag 1 and doubles element 4.
     """
@@ -64,7 +64,7 @@ def consumer_kernel(
     pid = gl.program_id(0)
     offsets = pid * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [LANES], [1], [0]))
     mask = offsets < size
-    # Takes the flag back as it finds it: 1 becomes 0.
+    # The compare-and-swap that sees the flag also clears it: 1 becomes 0.
     while ctx.atomic_cas(flag + pid, 1, 0, ctx.cur_rank, sem="acquire", scope="sys") == 0:
         pass
     gl.store(buffer + offsets, gl.load(buffer + offsets, mask=mask) * 2, mask=mask)

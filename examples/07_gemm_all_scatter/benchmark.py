@@ -1,29 +1,25 @@
-"""GEMM all-scatter in Triton: the same as the Gluon one beside it, with its options less int8, and ``--num_stages``.
+"""GEMM all-scatter in Triton: the counterpart of the Gluon one, with the same options except int8, and
+``--num_stages``.
 
     python examples/07_gemm_all_scatter/benchmark.py -v -b -r 4 --BLK_M 128 --BLK_N 256 --num_stages 3     # Hopper
 
-Here the compiler chooses layouts and pipelines. A tile is stored to all ranks when it is finished; stores wait for no
-peer, so they travel beside the next tile's product as far as the memory system takes them. Exit status 1 if any element
-on any rank is wrong.
+Here the compiler chooses layouts and pipelines. A tile is stored to all ranks when it is finished. Stores do not wait
+for a peer, so they overlap with the next tile's product as far as the memory system allows. Exits with status 1 if any
+element on any rank is wrong.
 """
 
 import dataclasses
 import functools
-import sys
-from pathlib import Path
 
 import torch
 import triton
 import triton.language as tl
+from gluon.driver import main, parser
+from gluon.gemm_all_scatter import GemmAllScatter
 
-from iris_under_test.ccl.tiles import triton_grouped_tile
 from iris_under_test.device.signals import first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
-
-# What both benchmarks share lies with the Gluon one.
-sys.path.insert(0, str(Path(__file__).parent / "gluon"))
-from driver import main, parser
-from gemm_all_scatter import GemmAllScatter
+from iris_under_test.kernels.tiles import grouped_tile
 
 
 @triton.jit
@@ -57,7 +53,8 @@ def gemm_all_scatter_kernel(
     program, programs = tl.program_id(0), tl.num_programs(0)
     turn = first_turn(pads, rank, WORLD_SIZE, program)
     signal(pads, rank, WORLD_SIZE, program, turn)
-    # This rank's columns at every rank, the own first. Moved once: AMD GPUs would wait for stores before each load.
+    # This rank's columns of C on every rank, itself first. Computed once: AMD GPUs would wait for stores before each
+    # load.
     outputs = ()
     for step in tl.static_range(1 if LOCAL else WORLD_SIZE):
         outputs += (translate(c + rank * N, heap_bases, rank, (rank + step) % WORLD_SIZE),)
@@ -67,7 +64,7 @@ def gemm_all_scatter_kernel(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     for tile in range(program, tiles_m * tiles_n, programs):
-        tile_m, tile_n = triton_grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+        tile_m, tile_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
         rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
         columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
         left = a + (rows.to(tl.int64)[:, None] * stride_am + k[None, :] * stride_ak)
@@ -82,7 +79,7 @@ def gemm_all_scatter_kernel(
         data = sums.to(c.dtype.element_ty)
         offsets = rows.to(tl.int64)[:, None] * stride_cm + columns[None, :]
         for step in tl.static_range(1 if LOCAL else WORLD_SIZE):
-            tl.store(outputs[step] + offsets, data, mask=(rows < M)[:, None] & (columns < N)[None, :])  # remote
+            tl.store(outputs[step] + offsets, data, mask=(rows < M)[:, None] & (columns < N)[None, :])
 
     signal(pads, rank, WORLD_SIZE, program, turn + 1)
     wait(pads, rank, WORLD_SIZE, program, turn + 1)
@@ -97,7 +94,7 @@ class TritonGemmAllScatter(GemmAllScatter):
 
     def launch(self, c, a, b, *, local, traced):
         if traced or a.dtype == torch.int8:
-            raise ValueError(f"the Triton kernel records nothing and multiplies no int8: traced {traced}, {a.dtype}")
+            raise ValueError(f"the Triton kernel supports neither tracing nor int8, got traced={traced} and {a.dtype}")
         tiling = self.tiling
         (rows, depth), columns = a.shape, b.shape[1]
         programs, _ = tiling.schedule(rows, columns, depth, self.ctx.get_cu_count())

@@ -4,8 +4,8 @@
     torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py -v --use_gluon -m 13 --datatype bf16
 
 Each rank gathers its own (M, N) into (ranks * M, N). ``--validate`` compares with ``torch.distributed`` bit for bit.
-Runs on a GPU per rank, or on the emulated device where there is none. Exit status 1 on every rank if the data of any
-rank is wrong.
+Runs on one GPU per rank, or on the emulated device if there is no GPU. Exits with status 1 on every rank if the data of
+any rank is wrong.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     else:
         emulator.activate()
-    # The ranks' data stays on the device: gloo is for the host's side of things.
+    # The matrices stay on the device: gloo serves the host side.
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     ctx = iris.iris(options.heap_size)
     rank, ranks = ctx.get_rank(), ctx.get_num_ranks()
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
     m, n, dtype = options.m, options.n, DTYPES[options.datatype]
     source = ctx.zeros((m, n), dtype=dtype)
     gathered = ctx.zeros((ranks * m, n), dtype=dtype)
-    # Whole numbers that each dtype holds exactly, drawn differently on each rank: what is misplaced is seen.
+    # Whole numbers that each dtype holds exactly, different on each rank, so that a misplaced element is detected.
     source.copy_(torch.randint(-128, 129, (m, n), generator=torch.Generator().manual_seed(rank)).to(dtype))
     ctx.barrier()
 
@@ -80,11 +80,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-v", "--validate", action="store_true", help="compare with torch.distributed")
     parser.add_argument("--block_size_m", type=int, default=32, help="rows of a tile")
     parser.add_argument("--block_size_n", type=int, default=64, help="columns of a tile")
-    parser.add_argument("--comm_sms", type=int, default=64, help="programs that are launched")
+    parser.add_argument("--comm_sms", type=int, default=64, help="largest number of programs")
     parser.add_argument("--num_stages", type=int, default=1, help="compiler option")
     parser.add_argument("--num_warps", type=int, default=4, help="wavefronts of a program")
     parser.add_argument("--waves_per_eu", type=int, default=0, help="occupancy hint for AMD GPUs")
-    parser.add_argument("--use_gluon", action="store_true", help="the Gluon kernel instead of Triton's")
+    parser.add_argument("--use_gluon", action="store_true", help="use the Gluon kernel instead of the Triton kernel")
     return parser.parse_args()
 
 

@@ -2,8 +2,8 @@
 
     python examples/side_by_side/accumulate.py
 
-``relaxed``: additions need no order among themselves; ``sys``: they come from several GPUs. The barrier afterwards says
-that all have added. With torch.distributed the ranks reduce arrays of their own.
+``relaxed``: additions need no order among themselves; ``sys``: they come from several GPUs. After the barrier all ranks
+have added. With torch.distributed the ranks reduce arrays of their own.
 """
 
 import torch

@@ -2,8 +2,8 @@
 
     python examples/side_by_side/all_gather.py
 
-By hand (each rank stores its row into every rank's memory, then the devices meet), by the library's collective with its
-Triton and its Gluon kernel, and by torch.distributed.
+By hand (each rank stores its row into every rank's memory, then a barrier of the devices), by the library's collective
+with its Triton and its Gluon kernel, and by torch.distributed.
 """
 
 import torch

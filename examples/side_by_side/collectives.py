@@ -1,4 +1,4 @@
-"""Every collective of the library, beside torch.distributed's.
+"""Every collective of the library, compared with torch.distributed's.
 
     python examples/side_by_side/collectives.py
 

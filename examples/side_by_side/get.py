@@ -2,7 +2,7 @@
 
     python examples/side_by_side/get.py
 
-The neighbour takes no part, once its data is written. With torch.distributed it must send.
+The neighbour does not take part, once its data is written. With torch.distributed it must send.
 """
 
 import torch

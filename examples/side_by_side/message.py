@@ -2,10 +2,10 @@
 
     python examples/side_by_side/message.py
 
-``release`` on the flag makes the payload arrive before it, ``acquire`` makes the reader read what has arrived, ``sys``
-means: between GPUs. See docs/memory-model.md for what happens without. One flag per block, so that the reader begins
-with the first block while others are still under way; torch.distributed tells of the whole message alone. The reader
-takes the flag back as it finds it, so that the next message can use it.
+``release`` on the flag makes the payload arrive before it, ``acquire`` makes the reader read the data that has arrived,
+``sys`` means: between GPUs. docs/memory-model.md explains the failures without them. One flag per block lets the reader
+begin with the first block while others are still on their way; torch.distributed reports only the whole message. The
+compare-and-swap with which the reader sees the flag also clears it for the next message.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
     python examples/side_by_side/put.py
 
-The receiver takes no part, but for a barrier that says when all have written. With torch.distributed both sides call.
+The receiver only takes part in a barrier, after which all ranks have written. With torch.distributed both sides call.
 """
 
 import torch

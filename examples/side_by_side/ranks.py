@@ -1,4 +1,4 @@
-"""Starts the ranks of a program: one process each, on GPUs where there are any, else on the emulated device."""
+"""Start of a program's ranks: one process each, on GPUs if there are any, else on the emulated device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = datetime.timedelta(seconds=60)
 
 
 def run(main: Callable[[iris.Iris], None], heap_size: int = 2**24) -> None:
-    """Calls ``main(ctx)`` on every rank; an exception on one of them ends all, with exit status 1."""
+    """Call ``main(ctx)`` on every rank; an exception on one of them ends all, with exit status 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-r", "--num_ranks", type=int, default=2)
     num_ranks = parser.parse_args().num_ranks
@@ -30,7 +30,9 @@ def run(main: Callable[[iris.Iris], None], heap_size: int = 2**24) -> None:
 
 
 def lanes() -> int:
-    """Threads of a wavefront or warp on this device: 64 on AMD GPUs, 32 on NVIDIA's. Gluon layouts need it."""
+    """Return the threads of a wavefront or warp on this device: 64 on AMD GPUs, 32 on NVIDIA's. Gluon layouts need
+    it.
+    """
     return triton.runtime.driver.active.get_current_target().warp_size
 
 

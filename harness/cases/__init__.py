@@ -1,40 +1,21 @@
-"""What a case is: frozen plain data that the controller draws, a rank executes, and evidence keeps for an exact replay.
+"""Cases: frozen plain data that the controller draws, a rank executes, and evidence keeps for an exact replay.
 
     case = from_json(record["case"])        # {"type": "TransferCase", "fields": {...}}
     record = to_json(case)
 
-The dataclasses and payloads are imported on ranks; the Hypothesis strategies are in ``harness.cases.strategies``,
-``tensor_strategies``, ``collective_strategies`` and ``fused_strategies``, which only the controller imports.
+A case type is defined with the tests of its subject, in a module that ranks import too; its Hypothesis strategies are
+in a separate module, which only the controller imports. This package holds the common parts: the registry of case types
+and their JSON form, element types, payloads, and, in ``harness.cases.strategies``, strategies for common fields.
 """
 
-from harness.cases.atomic import AtomicCase
-from harness.cases.collective import (
-    COLLECTIVES,
-    LOW_LATENCY,
-    REDUCTIONS,
-    ROOTED,
-    CollectiveCase,
-    chunks_of,
-    low_latency,
-    members_of,
-    shapes_of,
-)
 from harness.cases.contribution import REDUCE_OPS, contribution, reduce_ops, rough
 from harness.cases.dtypes import ALL, FLOATS, FURTHER, INTEGERS, SOME, converted, of_name, size_of, vector_of
-from harness.cases.fused import FusedCase
-from harness.cases.heap import HeapCase
+from harness.cases.groups import GROUPS, chunks_of, members_of
 from harness.cases.payload import digits, payload, rounds_needed
-from harness.cases.registry import case_type, from_json, to_json
-from harness.cases.simple import HostCase, IsaCase, MessageCase
-from harness.cases.tensor import TensorCase
-from harness.cases.tile import TILE_MOVES, TILE_SUMS, TileCase
-from harness.cases.tracing import TraceCase
-from harness.cases.transfer import FORMS, MASKS, TransferCase, kept_lanes
+from harness.cases.registry import case_type, data_of, from_json, to_json
 
 __all__ = [
-    "ALL", "COLLECTIVES", "FLOATS", "FORMS", "FURTHER", "INTEGERS", "LOW_LATENCY", "MASKS", "REDUCE_OPS", "REDUCTIONS",
-    "ROOTED", "SOME", "TILE_MOVES", "TILE_SUMS", "AtomicCase", "CollectiveCase", "FusedCase", "HeapCase", "HostCase",
-    "IsaCase", "MessageCase", "TensorCase", "TileCase", "TraceCase", "TransferCase", "case_type", "chunks_of",
-    "contribution", "converted", "digits", "from_json", "kept_lanes", "low_latency", "members_of", "of_name", "payload",
-    "reduce_ops", "rough", "rounds_needed", "shapes_of", "size_of", "to_json", "vector_of",
+    "ALL", "FLOATS", "FURTHER", "GROUPS", "INTEGERS", "REDUCE_OPS", "SOME", "case_type", "chunks_of", "contribution",
+    "converted", "data_of", "digits", "from_json", "members_of", "of_name", "payload", "reduce_ops", "rough",
+    "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

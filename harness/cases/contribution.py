@@ -1,10 +1,10 @@
-"""What ranks give to a reduction: values whose result is exact, and so the same in any order.
+"""Inputs of ranks to a reduction: values whose result is exact, and so the same in any order.
 
-A function of (call, member, element) that looks random, so that a missing, doubled or misplaced contribution shows.
-Integers use all their bits and wrap. Floats: a *sum* adds multiples of one power of two whose total fits the
-significand; in a *product* one member, another one for each element, gives a full significand and the others powers of
-two, so few that it neither overflows nor becomes subnormal; *min* and *max* compare normal numbers other than zero.
-Signs vary in all.
+Each value is a pseudo-random function of (call, member, element), so that a missing, doubled or misplaced contribution
+shows. Integers use all their bits and wrap. Floats: a *sum* adds multiples of one power of two whose total fits the
+significand; in a *product* one member, a different one for each element, contributes a full significand and the others
+small powers of two, so that it neither overflows nor becomes subnormal; *min* and *max* compare normal numbers other
+than zero. Signs vary in all.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ REDUCE_OPS = (*SUMS, *BITWISE)
 _SIGNIFICAND = {"fp16": 11, "bf16": 8, "fp32": 24, "fp64": 53}
 _LOWEST, _HIGHEST = -4, 3
 _PRODUCT_EXPONENTS = 12
-"""How far the exponents of all members together may go from 0: fp16 has 14 to that side."""
+"""Greatest distance from 0 of the sum of all members' exponents: fp16 allows 14."""
 
 
 def reduce_ops(dtype: str) -> tuple[str, ...]:
-    """The reductions that element type has."""
+    """Return the reductions that exist for the element type ``dtype``."""
     return SUMS if dtype in FLOATS else REDUCE_OPS
 
 
 def contribution(op: str, dtype: str, count: int, *, member: int, members: int, repetition: int = 0) -> torch.Tensor:
-    """``count`` elements that ``member`` of ``members`` gives to a reduction with ``op`` in call ``repetition``."""
+    """Return the ``count`` elements that ``member`` of ``members`` contributes to reduction ``op`` in call
+    ``repetition``."""
     places = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         own = _mixed(places, 1 + member + members * repetition)
@@ -47,13 +48,13 @@ def contribution(op: str, dtype: str, count: int, *, member: int, members: int, 
 
 
 def rough(dtype: str, count: int, *, member: int) -> torch.Tensor:
-    """Floats between -2 and 2 with full significands: their sum is rounded, and how depends on the order."""
+    """Return floats between -2 and 2 with full significands: their sum is rounded, depending on the order."""
     bits = _mixed(np.arange(count, dtype=np.uint64), 77 + member)
     return torch.from_numpy(_between(bits, -2.0, 2.0)).to(of_name(dtype))
 
 
 def _mixed(places: NDArray[np.uint64], seed: int | np.uint64) -> NDArray[np.uint64]:
-    """64 bits for each place: splitmix64."""
+    """Return 64 pseudo-random bits for each place, by splitmix64."""
     with np.errstate(over="ignore"):
         state = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         state = state + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
@@ -63,7 +64,8 @@ def _mixed(places: NDArray[np.uint64], seed: int | np.uint64) -> NDArray[np.uint
 
 
 def _whole(op: str, bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Bits of an integer. For "band" most are set and for "bor" few, so that the result is neither 0 nor all ones."""
+    """Return bits of integers. For "band" most are set and for "bor" few, so that the result is neither 0 nor all
+    ones."""
     if op in ("band", "bor"):
         one, two = _mixed(bits, 2), _mixed(bits, 3)
         return bits | one | two if op == "band" else bits & one & two
@@ -79,7 +81,7 @@ def _signs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _significands(bits: NDArray[np.uint64], digits: int) -> NDArray[np.float64]:
-    """From 1 to just below 2, with that many binary digits."""
+    """Return significands from 1 to below 2 with ``digits`` binary digits."""
     steps = (bits % np.uint64(1 << (digits - 1))).astype(np.float64)
     return np.asarray(1.0 + steps * 2.0 ** (1 - digits), dtype=np.float64)
 
@@ -89,8 +91,8 @@ def _exponents(bits: NDArray[np.uint64], low: int, high: int) -> NDArray[np.floa
 
 
 def _addend(own: Any, common: Any, digits: int, member: int, members: int) -> NDArray[np.float64]:
-    most = (1 << digits) // members
-    whole = (own % np.uint64(2 * most + 1)).astype(np.int64) - most
+    limit = (1 << digits) // members
+    whole = (own % np.uint64(2 * limit + 1)).astype(np.int64) - limit
     return np.asarray(whole * 2.0 ** _exponents(common, _LOWEST, _HIGHEST), dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The element types under test, by short name."""
+"""Element types under test, by short name."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ DType: TypeAlias = Annotated[str, OneOf(tuple(_TORCH))]
 
 
 def of_name(name: str) -> torch.dtype:
-    """The torch dtype of a short name; UsageError for another name."""
+    """Return the torch dtype of a short name; UsageError for another name."""
     if name not in _TORCH:
         raise UsageError(f"unknown dtype {name!r}; choose one of {', '.join(_TORCH)}")
     return _TORCH[name]
 
 
 def size_of(name: str) -> int:
-    """Bytes per element."""
+    """Return the bytes per element."""
     return of_name(name).itemsize
 
 
 def vector_of(name: str) -> int:
-    """Elements in 16 bytes: the size per thread at which one access is as wide as the hardware has it."""
+    """Return the number of elements in 16 bytes, the widest access of one thread."""
     return 16 // size_of(name)
 
 
 FURTHER = ("bool", "uint8", "fp8", "complex64")
-"""Element types that are only moved, never computed with here."""
+"""Element types that cases only move and never compute with."""
 
 SOME = ("fp16", "int8", "fp64")
-"""One of each size and kind, for what another requirement tries with all."""
+"""A few types of different size and kind, for tests whose full range another requirement covers."""
 
 
 def converted(name: str) -> str:
-    """Another dtype, no wider, to which every payload of this one converts alike everywhere: rounded to the nearest.
+    """Return another dtype, no wider, to which every platform converts payloads of this one alike, rounding to nearest.
 
-    int8 has none and stays.
+    There is none for int8, which is returned itself.
     """
     return {
         "int16": "fp16", "int32": "fp32", "int64": "fp64", "fp16": "bf16", "bf16": "fp16",

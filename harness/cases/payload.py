@@ -1,8 +1,8 @@
-"""Payloads that tell where each element came from, in the dtype under test.
+"""Payloads whose elements identify their origin, in the dtype under test.
 
-Legend: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent
-digit by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; the
-rounds together are injective while codes < base ** rounds. Values are bit patterns without NaN and infinity, so
+Terms: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent
+digit by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; all
+rounds combined are injective while codes < base ** rounds. Values are bit patterns without NaN and infinity, so
 moving them is exact.
 
 Each function is a pure function of its arguments: every rank can compute every other rank's payload.
@@ -36,12 +36,12 @@ _SPREAD = {
 
 
 def base_of(dtype: str) -> int:
-    """How many distinct values a payload of ``dtype`` can take."""
+    """Return the number of distinct values that a payload element of ``dtype`` can have."""
     return _BASES[dtype]
 
 
 def rounds_needed(dtype: str, codes: int) -> int:
-    """Rounds after which ``codes`` different codes have all been told apart: 1 for wide dtypes, many for bool."""
+    """Return the number of rounds needed to distinguish ``codes`` codes: 1 for wide dtypes, many for bool."""
     rounds, reach = 1, base_of(dtype)
     while reach < codes:
         rounds, reach = rounds + 1, reach * base_of(dtype)
@@ -49,18 +49,18 @@ def rounds_needed(dtype: str, codes: int) -> int:
 
 
 def digits(dtype: str, codes: NDArray[Any], round_: int) -> NDArray[Any]:
-    """Digit ``round_`` of each code (int64), as bit patterns of ``dtype`` (unsigned integers of its size)."""
+    """Return digit ``round_`` of each code (int64), as bit patterns of ``dtype`` (unsigned integers of its size)."""
     base = base_of(dtype)
     digit = (codes // base**round_ % base if round_ else codes % base).astype(np.uint64)
     return _encode(dtype, digit)
 
 
 def payload(dtype: str, count: int, *, rank: int, ranks: int, round_: int = 0, repetition: int = 0) -> torch.Tensor:
-    """``count`` elements that ``rank`` of ``ranks`` contributes: element i has code (repetition * ranks + rank) *
-    count + i.
+    """Return the ``count`` elements of ``rank`` of ``ranks``: element i has code (repetition * ranks + rank) * count +
+    i.
 
-    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. The tensor is
-    shared between calls with equal arguments: copy it, do not write to it.
+    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. Calls with equal
+    arguments return the same tensor: copy it, do not write to it.
     """
     return _payload(dtype, count, rank, ranks, round_, repetition)
 
@@ -73,7 +73,7 @@ def _payload(dtype: str, count: int, rank: int, ranks: int, round_: int, repetit
 
 
 def _encode(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
-    """A bijection from [0, base) onto usable bit patterns. An odd factor modulo a power of two spreads neighbours."""
+    """Map [0, base) one to one onto usable bit patterns. An odd factor modulo a power of two separates neighbours."""
     bits = _BITS[size_of(dtype)]
     if dtype in ("fp16", "bf16"):
         half = np.uint64(base_of(dtype) // 2)

@@ -1,7 +1,8 @@
-"""Case types by name, and their JSON form: ``{"type": NAME, "fields": {...}}``.
+"""Registry of case types by name, and their JSON form.
 
-A case is checked when it is read, since it may come from a file: a value of another type than its field would raise
-somewhere in a rank, and count as a failure of the library under test.
+The form is ``{"type": NAME, "fields": {...}}``, with ``"data": {...}`` if the test passes further values to the rank
+function. A case is checked when it is read, since it may come from a file: a value of the wrong type would raise on a
+rank, and count as a failure of the library under test.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
-from harness.cases.values import Check, check_of, name_of
+from harness.cases.values import Check, check_of, is_plain, name_of
 from harness.errors import HarnessError, UsageError
 
 T = TypeVar("T")
@@ -28,17 +29,31 @@ def case_type(cls: type[T]) -> type[T]:
     return cls
 
 
-def to_json(case: Any) -> dict[str, Any]:
-    """The JSON form of a registered case; tuples become lists."""
+def to_json(case: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the JSON form of a registered case, with ``data`` if there is any; tuples become lists. HarnessError for a
+    value of ``data`` that no field of a case could have."""
     name = type(case).__name__
     if _TYPES.get(name) is not type(case):
         raise HarnessError(f"{name} is not a registered case type")
-    return {"type": name, "fields": {f: _listed(getattr(case, f)) for f in vars(case)}}
+    plain: dict[str, Any] = {"type": name, "fields": {f: _listed(getattr(case, f)) for f in vars(case)}}
+    for key, value in (data or {}).items():
+        if not is_plain(_tupled(value)):
+            raise HarnessError(
+                f"{key}={value!r:.100} cannot be sent to the ranks: data of a case can be int, float, bool, str, None"
+                " and tuples of these"
+            )
+        plain.setdefault("data", {})[key] = _listed(_tupled(value))
+    return plain
+
+
+def data_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the further values in a JSON form, by name; lists become tuples."""
+    return {name: _tupled(value) for name, value in plain.get("data", {}).items()}
 
 
 def from_json(plain: Mapping[str, Any]) -> Any:
-    """The case of a JSON form. UsageError, in one line, when its type or one of its fields is not known, when one is
-    missing, or has a value that its type does not allow."""
+    """Return the case of a JSON form. UsageError, in one line, if its type or a field is unknown, or a field is missing
+    or has a value that its type does not allow."""
     cls = _TYPES.get(str(plain.get("type")))
     if cls is None:
         raise UsageError(f"unknown case type {plain.get('type')!r:.100}; known: {', '.join(sorted(_TYPES))}")
@@ -51,13 +66,13 @@ def from_json(plain: Mapping[str, Any]) -> Any:
             wanted = name_of(get_type_hints(cls, include_extras=True)[name])
             raise UsageError(f"the field {name!r} of a {cls.__name__} must be {wanted}, not {_listed(value)!r:.100}")
     if missing := [name for name in required if name not in values]:
-        raise UsageError(f"a {cls.__name__} needs a field {missing[0]!r}, and the case has none")
+        raise UsageError(f"a {cls.__name__} needs a field {missing[0]!r}, which the case does not have")
     return cls(**values)
 
 
 @functools.cache
 def _checks(cls: type) -> tuple[dict[str, Check], tuple[str, ...]]:
-    """What checks each field, and the names of those that have no default."""
+    """Return the check of each field, and the names of the fields without a default."""
     hints = get_type_hints(cls, include_extras=True)
     declared = fields(cls)
     required = [each.name for each in declared if each.default is MISSING and each.default_factory is MISSING]

@@ -1,4 +1,4 @@
-"""Whether a plain value fits the declared type of a case's field.
+"""Checks of plain values against the declared types of a case's fields.
 
 Types are int, float, bool, str and None, unions and tuples of those, and ``Annotated[str, OneOf(...)]``.
 """
@@ -14,21 +14,21 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 from harness.errors import HarnessError
 
 Check: TypeAlias = Callable[[Any], bool]
-"""Whether a value, with tuples in place of lists, is allowed."""
+"""Function that returns whether a value, with tuples in place of lists, is allowed."""
 
 INTEGERS = range(-(1 << 63), 1 << 63)
-"""What a kernel and every reader of the evidence can hold."""
+"""Integers that a kernel and every reader of the evidence can represent."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of a field of text: its values."""
+    """Annotation of a text field: the allowed values."""
 
     values: tuple[str, ...]
 
 
 def check_of(hint: Any) -> Check:
-    """The check of a declared type. HarnessError for a type that a case cannot have."""
+    """Return the check of a declared type. HarnessError for a type that a case cannot have."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -46,7 +46,7 @@ def check_of(hint: Any) -> Check:
 
 
 def name_of(hint: Any) -> str:
-    """The declared type as a user reads it: JSON has lists where a case has tuples."""
+    """Return the declared type in words for a user: JSON has lists where a case has tuples."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is type(None):
         return "null"
@@ -82,6 +82,13 @@ def _is_str(value: Any) -> bool:
 
 def _is_none(value: Any) -> bool:
     return value is None
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether some field of a case could have this value."""
+    if type(value) is tuple:
+        return all(map(is_plain, value))
+    return any(check(value) for check in _SCALARS.values())
 
 
 _SCALARS: dict[Any, Check] = {int: _is_int, float: _is_float, bool: _is_bool, str: _is_str, type(None): _is_none}

@@ -1,4 +1,4 @@
-"""What every device can do."""
+"""A kind of device, and one device of it as a rank uses it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,60 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from harness.telemetry import Recorder
+from harness.telemetry.source import Library
+
+
+class Kind:
+    """Description of a kind of device. Plain data and pure functions: importing or reading it starts nothing.
+
+    Each kind has its own file and a line in ``harness.devices.table``. GPUs derive from
+    ``harness.devices.gpu_kind.GpuKind``.
+    """
+
+    name: str
+    """As in ``--device NAME``."""
+
+    archs: tuple[str, ...]
+    """As in ``--arch ARCH``; the first is the default."""
+
+    lanes: int
+    """Lanes of a wavefront (warp)."""
+
+    vendor: str
+    """The vendor whose machine code it runs, for messages."""
+
+    triton_backend: str
+    """The backend of Triton that compiles for it."""
+
+    triton_packages: tuple[str, ...] = ()
+    """Distributions that contain a Triton built for it, besides ``triton`` itself."""
+
+    packages: tuple[str, ...] = ()
+    """Distributions for this kind alone whose versions the evidence records."""
+
+    variables: tuple[str, ...] = ()
+    """Environment variables of its runtime and libraries whose values the evidence records. None may hold a secret."""
+
+    variable_prefixes: tuple[str, ...] = ()
+    """Prefixes of all environment variables of its runtime and libraries."""
+
+    crash_lines: tuple[str, ...] = ()
+    """Prefixes of the lines on stderr with which the runtime ends a process whose kernel faulted."""
+
+    modes: tuple[str, ...] = ()
+    """As in ``--emulator-mode MODE``; empty for a kind without modes."""
+
+    telemetry: Library | None = None
+    """The library with which the recorder process reads it; None for a kind that records its own telemetry."""
+
+    is_gpu = False
 
 
 class Device(Protocol):
-    """One kind of device. Plain data until ``activate``; asking ``missing`` starts nothing.
+    """One kind of device, as a run uses it. Plain data until ``activate``; calling ``missing`` starts nothing.
 
-    ``lanes`` per wavefront; ``backend`` is the torch.distributed backend of its reference; ``torch_device`` is where a
-    rank's tensors live; ``modules`` are imported once for all ranks that are forked.
+    ``backend`` is the torch.distributed backend that computes the expected results on it; ``modules`` are imported once
+    for all forked ranks.
     """
 
     name: str
@@ -21,8 +68,12 @@ class Device(Protocol):
     backend: str
     modules: tuple[str, ...]
 
+    @property
+    def kind(self) -> Kind:
+        """The description of its kind."""
+
     def missing(self) -> str | None:
-        """What keeps this machine from running it, and how to get it; None when it can be used."""
+        """Return what this machine lacks to run it, and how to get that; None if it can be used."""
 
     def activate(self, local_rank: int) -> None:
         """Make it the device of this process. Called once per rank process."""
@@ -32,13 +83,15 @@ class Device(Protocol):
         """The torch.device of this rank's tensors."""
 
     def synchronize(self) -> None:
-        """Wait until every launch of this process has ended. KernelFault if one faulted and nothing runs after it."""
+        """Wait until every launch of this process has ended. KernelFault if one faulted and no kernel can run after
+        it."""
 
     def healthy(self) -> bool:
-        """Whether kernels can still run in this process."""
+        """Return whether kernels can still run in this process."""
 
     def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
-        """The telemetry source of this rank, over the launches that ``drain`` gives; None while the device has none."""
+        """Return the telemetry recorder of this rank, over the launches that ``drain`` returns; None if the device has
+        none."""
 
     def drain_launches(self) -> list[Any]:
-        """Records of the launches since the last call, oldest first; empty where the device keeps none."""
+        """Return the records of the launches since the last call, oldest first; empty if the device keeps none."""

@@ -1,4 +1,4 @@
-"""gfx942 machine code executed on the CPU by ``harness.emulator``."""
+"""The emulated device: ``harness.emulator`` executes AMD machine code on the CPU."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.devices.base import Kind
 from harness.errors import UsageError
 from harness.seeds import RULE, seed_of
 from harness.telemetry import EmulatedRecorder, Recorder
 
-# The modes of ``harness.emulator.watch``, which is not imported before it is needed, and those that take a seed.
-MODES = ("fast", "check", "weak", "trace", "race")
 _SEEDED = ("weak", "race", "trace")
+"""The modes that take a seed."""
+
+
+class EmulatedKind(Kind):
+    """Kind of the emulated device: AMD machine code without a GPU."""
+
+    name = "emulated"
+    archs = ("gfx942", "gfx950")
+    lanes = 64
+    vendor = "AMD"
+    triton_backend = "amd"
+    # The modes of ``harness.emulator.watch``, which is not imported before it is needed.
+    modes = ("fast", "check", "weak", "trace", "race")
 
 
 def parse_mode(text: str) -> tuple[str, int | None]:
-    """``check`` or ``weak:7`` as mode and seed; UsageError for what is neither."""
+    """Return mode and seed of a text such as ``check`` or ``weak:7``; UsageError for any other text."""
     mode, colon, seed = text.partition(":")
-    if mode not in MODES:
-        raise UsageError(f"the emulated device has no mode {mode!r:.60}; choose one of {', '.join(MODES)}")
+    if mode not in EmulatedKind.modes:
+        raise UsageError(f"the emulated device has no mode {mode!r:.60}; choose one of {', '.join(EmulatedKind.modes)}")
     if colon and mode not in _SEEDED:
-        raise UsageError(f"mode {mode} takes no seed: {text!r:.60}")
+        raise UsageError(f"mode {mode} takes no seed, got {text!r:.60}: use {mode}")
     value = seed_of(seed) if colon else None
     if colon and value is None:
         raise UsageError(f"the seed of {text!r:.60} is not {RULE}")
@@ -29,53 +41,53 @@ def parse_mode(text: str) -> tuple[str, int | None]:
 
 
 class Emulated:
-    """Tensors are CPU tensors; launches are synchronous; every launch leaves a record."""
+    """The emulated device. Tensors are CPU tensors; launches are synchronous; every launch leaves a record."""
 
-    name = "emulated"
-    lanes = 64
+    name = EmulatedKind.name
+    lanes = EmulatedKind.lanes
     backend = "gloo"
     modules: tuple[str, ...] = ("harness.emulator",)
 
-    def __init__(self, arch: str, mode: str = "fast") -> None:
-        """``mode`` as ``parse_mode`` takes it."""
+    def __init__(self, kind: Kind, arch: str, mode: str = "fast") -> None:
+        """Make the device; ``mode``: a text for ``parse_mode``."""
+        self.kind = kind
         self.arch = arch
         self.mode, self._seed = parse_mode(mode)
         self._driver: Any = None
 
     def missing(self) -> str | None:
-        """The two packages that it needs."""
+        """Report a missing package."""
         for package in ("torch", "triton"):
             if importlib.util.find_spec(package) is None:
                 return f"the package {package} is not installed; python -m pip install {package}"
         return None
 
     def activate(self, local_rank: int) -> None:
-        """Install the emulator's Triton driver in this process. ``local_rank`` makes no difference: there is one
-        device."""
+        """Install the emulator's Triton driver in this process. ``local_rank`` has no effect: there is one device."""
         from harness import emulator
 
-        # LLVM joins narrow accesses into wide ones that are misaligned, where strides are odd: no fault of a kernel.
-        options = {"strict_alignment": False} if self.mode == "check" else {}
+        # With odd strides LLVM merges narrow accesses into misaligned wide ones, which is not an error of the kernel.
+        options: dict[str, Any] = {"strict_alignment": False} if self.mode == "check" else {}
         self._driver = emulator.activate(arch=self.arch, mode=self.mode, choices=self._seed, **options)
 
     @property
     def torch_device(self) -> Any:
-        """torch.device("cpu")."""
+        """The CPU: ``torch.device("cpu")``."""
         import torch
 
         return torch.device("cpu")
 
     def synchronize(self) -> None:
-        """Launches have ended when they return."""
+        """Do nothing: launches have ended when they return."""
 
     def healthy(self) -> bool:
-        """True: a fault ends a launch, not the device."""
+        """Return True: a fault ends a launch, not the device."""
         return True
 
     def recorder(self, drain: Callable[[], Sequence[Any]]) -> Recorder | None:
-        """The emulator's own counters."""
+        """Return a recorder of the emulator's own counters."""
         return EmulatedRecorder(drain)
 
     def drain_launches(self) -> list[Any]:
-        """``harness.emulator.LaunchRecord`` per launch since the last call."""
+        """Return a ``harness.emulator.LaunchRecord`` for each launch since the last call."""
         return list(self._driver.drain_launches())

@@ -1,12 +1,12 @@
-"""What an emulated kernel can fault on, and what the emulator cannot do.
+"""Exceptions of the emulator: faults of a kernel, and limits of the emulator itself.
 
-``KernelFault`` (from ``harness.errors``)
+``KernelFault`` (from ``harness.errors``); the faults of a launch are also a ``RuntimeError``, as a GPU's errors are
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
-    ``KernelTrap``       the kernel executed s_trap
-    ``DeviceAssert``     a tl.device_assert failed
+    ``KernelTrap``       the kernel executed ``s_trap``
+    ``DeviceAssert``     a ``tl.device_assert`` failed
     ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``DataRace``         mode ``race`` only
-    ``NoProgress``       every wavefront polls memory that nobody will change
+    ``NoProgress``       every wavefront polls memory that no other wavefront or process will change
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
 ``ListingError`` (a ``ValueError``)   a listing that cannot be run: another arch, no kernel, an unknown directive
@@ -20,22 +20,25 @@ from harness.errors import HarnessError, KernelFault
 
 
 class ListingError(ValueError):
-    """The listing cannot be run; says why, before anything runs."""
+    """The listing cannot be run; the message gives the reason. Raised before anything runs."""
 
 
 class UnimplementedInstruction(HarnessError):  # noqa: N818 - what happened is the better name
-    """The emulator lacks an opcode or an operand form: names opcode, operands, kernel and source line."""
+    """The emulator lacks an opcode or an operand form; the message names it, the kernel and the source line."""
 
 
-class DeviceFault(KernelFault):
-    """A fault with the place where it happened; ``report()`` is plain data for evidence."""
+class DeviceFault(KernelFault, RuntimeError):  # noqa: N818 - the field's term
+    """Fault of a kernel with the place where it happened; ``report()`` returns it as plain data for evidence.
+
+    It is a ``RuntimeError``, as the errors of PyTorch and Triton on a GPU are: programs catch that.
+    """
 
     def __init__(self, message: str, **where: object) -> None:
         super().__init__(message)
         self.where = where
 
     def report(self) -> dict[str, object]:
-        """The fault as plain data: kind, message, kernel, instruction, source, wavefront, lane, address."""
+        """Return the fault as plain data: kind, message, kernel, instruction, source, wavefront, lane, address."""
         return {"kind": type(self).__name__, "message": str(self), **self.where}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,16 +54,18 @@ class KernelTrap(DeviceFault):
 
 
 class DeviceAssert(DeviceFault):
-    """A ``tl.device_assert`` failed, in a kernel compiled with ``debug=True``; the message begins with the assert's
-    own text, followed by what the kernel had printed."""
+    """A ``tl.device_assert`` failed, in a kernel compiled with ``debug=True``.
+
+    The message begins with the assert's own text, followed by the kernel's last output.
+    """
 
 
 class NoProgress(DeviceFault):
-    """Every wavefront that is left waits for memory that nobody will change; the message names what each polls."""
+    """Every remaining wavefront polls memory that nothing will change; the message names the address each one polls."""
 
 
 class UndefinedValue(DeviceFault):
-    """An address, a decision or stored data depends on bits that nobody has written."""
+    """An address, a branch condition or stored data depends on bits that were never written."""
 
 
 class MissingWait(DeviceFault):
@@ -68,15 +73,15 @@ class MissingWait(DeviceFault):
 
 
 class LdsRace(DeviceFault):
-    """Two wavefronts accessed the same byte of the local data share, one of them writing, with no order between."""
+    """Two wavefronts accessed the same byte of the local data share without synchronization, and one of them wrote."""
 
 
 class DataRace(DeviceFault):
-    """Two accesses to one byte of global memory, one of them writing, that no happens-before orders; names both."""
+    """Two accesses to one byte of global memory, at least one a write, without a happens-before order; names both."""
 
 
 class BarrierDivergence(DeviceFault):
-    """The wavefronts of a work-group did not meet at one s_barrier."""
+    """Wavefronts of one work-group waited at different ``s_barrier`` instructions."""
 
 
 def _rebuild(kind: type[DeviceFault], message: str, where: dict[str, object]) -> DeviceFault:

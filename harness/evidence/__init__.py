@@ -1,8 +1,8 @@
-"""Evidence: what ran, on what, and with which result. The only thing that verdicts, reports and gates are read from.
+"""Evidence of a run: what ran, on which device, with which result. Verdicts, reports and gates are read only from it.
 
-One file, one JSON object per line, every line with ``"schema": 2``, its kind in ``"record"``, and its place in the
-file's hash chain. ``Store`` writes it, ``read`` reads it back. Records are frozen dataclasses of plain data;
-``schema.json`` beside this file is their published form.
+It is one file with one JSON object per line. Every line has ``"schema": 2``, its kind in ``"record"``, and its position
+in the file's hash chain. ``Store`` writes the file and ``read`` reads it. Records are frozen dataclasses of plain data;
+``schema.json`` next to this file is their published form.
 """
 
 from harness.evidence.circumstances import harness_state, plain_arguments, relevant_variables
@@ -11,6 +11,10 @@ from harness.evidence.evidence import Evidence, RequirementResult
 from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
+    EXTENDED,
+    LEVELS,
+    MISSING,
+    PUBLISHED,
     SCHEMA,
     Case,
     Difference,
@@ -27,9 +31,14 @@ from harness.evidence.records import (
     case_id,
 )
 from harness.evidence.store import Store, check_unused, worker_path
+from harness.evidence.table import extended_names, read_table
 from harness.evidence.verdict import Verdict, merge
 
 __all__ = [
+    "EXTENDED",
+    "LEVELS",
+    "MISSING",
+    "PUBLISHED",
     "SCHEMA",
     "Case",
     "Difference",
@@ -51,11 +60,13 @@ __all__ = [
     "case_id",
     "check_unused",
     "commit_of",
+    "extended_names",
     "harness_state",
     "merge",
     "parse",
     "plain_arguments",
     "read",
+    "read_table",
     "relevant_variables",
     "sources_of",
     "worker_path",

@@ -1,12 +1,12 @@
-"""The hash chain of an evidence file: each line carries run, position and a hash over itself and all lines before it.
+"""Hash chain of an evidence file: each line has its run, its position and a hash over itself and all lines before it.
 
 The last key of a line is ``chain``. Its value is the SHA-256 of the preceding line's value and of this line's bytes
-without that key, so that anybody can check it without agreeing on a canonical form of JSON:
+without that key, so that a check needs no canonical form of JSON:
 
     sha256(previous value + the line up to ',"chain":' + '}')
 
 Before the first line the value is the SHA-256 of run id and writer, joined by a space. A chain shows that a file was
-changed or lost lines; it does not show who wrote it, since whoever changes a file can compute a new chain.
+changed or lost lines. It does not prove its author: a person who changes a file can compute a new chain.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ class Chain:
         self.value = hashlib.sha256(f"{run} {writer}".encode("utf-8", "backslashreplace")).hexdigest()
 
     def sealed(self, body: bytes) -> tuple[bytes, str]:
-        """The line of ``body``, a JSON object in bytes, and its hash. ``advance`` goes to the next position."""
+        """Return the line of ``body``, a JSON object in bytes, and its hash. Call ``advance`` after writing it."""
         value = _hash(self.value, body)
         return body[:-1] + _KEY + value.encode() + b'"}\n', value
 
     def advance(self, value: str) -> None:
-        """Go on after a line with this hash."""
+        """Move to the position after a line with this hash."""
         self.sequence += 1
         self.value = value
 
     def problem_with(self, line: bytes, plain: Mapping[str, Any]) -> str | None:
-        """A clause that says why ``line``, whose content is ``plain``, is not the next one here; None if it is.
+        """Return a clause that states why ``line``, with content ``plain``, is not the next line here; None if it is.
 
-        Goes on after the line in any case, so that one change makes one problem and not one per line behind it.
+        Moves to the position after the line in any case, so that one change is one problem, not one for every later
+        line.
         """
         body, stated = line[:-_TAIL] + b"}", line[-_TAIL + len(_KEY) : -2].decode("ascii", "replace")
         expected, position = self.sequence, plain.get("sequence")
@@ -58,7 +59,7 @@ class Chain:
         if not sealed:
             return "does not end with its hash"
         if value != stated:
-            return "does not match its hash: it was changed, or what precedes it"
+            return "does not match its hash: it, or a line before it, was changed"
         return None
 
 

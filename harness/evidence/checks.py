@@ -1,15 +1,17 @@
-"""Whether the records of one file agree with one another: their order, their ids, their counts.
+"""Consistency checks among the records of one file: their order, their ids, their counts.
 
-The schema says what one record may hold; this says what it may hold after those before it.
+The schema checks each record by itself; this module checks it against the records before it.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from harness.evidence.evidence import Evidence
-from harness.evidence.records import Case, End, Group, Plan, PlannedGroup, Record, Run, Telemetry, case_id
+from harness.evidence.records import MISSING, Case, End, Group, Plan, PlannedGroup, Record, Run, Telemetry, case_id
 from harness.evidence.verdict import Verdict
 
 MAX_NAME = 1000
@@ -28,11 +30,13 @@ class Checks:
         self._any = False
 
     def problems(self, record: Record) -> Iterator[str]:
-        """One clause for everything about ``record`` that contradicts the records so far."""
+        """Yield one clause for each contradiction between ``record`` and the records so far."""
         if self._evidence.ends:
-            yield "stands after the end of the run"
+            yield "comes after the end of the run"
         if isinstance(record, Run) == self._any:
-            yield f"is a {record.record} record, and " + ("the run's has to be the first" if self._any else "no run's")
+            yield f"is a {record.record} record, " + (
+                "which must be the first" if self._any else "but the first record must be the run's"
+            )
         self._any = True
         if isinstance(record, Plan):
             yield from self._plan(record)
@@ -42,7 +46,7 @@ class Checks:
             yield from self._group(record)
         elif isinstance(record, Telemetry):
             if unknown := sorted(set(record.cases) - self._ids):
-                yield f"measures a case that has no record before it: {unknown[0]}"
+                yield f"measures a case without an earlier record: {unknown[0]}"
         elif isinstance(record, End):
             yield from self._end(record)
 
@@ -53,48 +57,66 @@ class Checks:
         self._planned |= {group.requirement for group in plan.groups}
         for group in plan.groups:
             if self._evidence.plan.get(group.group, group) != group:
-                yield f"plans {group.group} otherwise than before"
+                yield f"plans {group.group} differently than before"
             if group.requirement not in known:
-                yield f"plans {group.group}, whose requirement its table does not hold"
+                yield f"plans {group.group}, whose requirement is not in its table"
             if problem := _naming(group):
                 yield problem
         for requirement in plan.requirements:
             if self._evidence.statements.get(requirement.id, requirement) != requirement:
-                yield f"states {requirement.id} otherwise than before"
+                yield f"states {requirement.id} differently than before"
         for identity in {**self._evidence.not_applicable, **plan.not_applicable}:
             if identity in self._planned:
                 yield f"plans groups of {identity}, and a plan calls it not applicable"
             if identity in plan.left_out or identity in self._evidence.left_out:
                 yield f"calls {identity} both not applicable and left out"
-        for identity in (*plan.not_applicable, *(name.partition("[")[0] for name in plan.left_out)):
+            if identity in plan.unsupported or identity in self._evidence.unsupported:
+                yield f"calls {identity} both not applicable and unsupported"
+        named = [name.partition("[")[0] for name in (*plan.left_out, *plan.unsupported)]
+        for identity in (*plan.not_applicable, *named):
             if identity not in known:
-                yield f"gives a reason for {identity}, which its table does not hold"
+                yield f"gives a reason for {identity}, which is not in its table"
         for identity in plan.left_out:
             if identity in groups or identity in self._planned:
                 yield f"leaves {identity} out, which is planned"
+        for identity in {**self._evidence.unsupported, **plan.unsupported}:
+            if identity in groups or identity in self._planned:
+                yield f"calls {identity} unsupported, which is planned"
+            if identity in plan.left_out or identity in self._evidence.left_out:
+                yield f"calls {identity} both unsupported and left out"
+        missing = [name for name, state in plan.capabilities.items() if state.startswith(MISSING)]
+        needs = {requirement.id: requirement.needs for requirement in plan.requirements}
+        for identity in plan.unsupported:
+            patterns = [re.sub(r"{\w+}", "*", need) for need in needs.get(identity.partition("[")[0], ())]
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in missing for pattern in patterns):
+                yield f"calls {identity} unsupported, and lists no capability that it needs as missing"
         if self._plan_before is not None and _content(plan) != _content(self._plan_before):
-            yield "is not the plan before it, and all processes of a run have the same"
+            yield "differs from the plan before it, but all processes of a run have the same plan"
         self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
+        if case.verdict is Verdict.UNSUPPORTED:
+            yield f"states that case {case.id} ran and is unsupported"
         if case.id in self._cases[case.group]:
             yield f"records case {case.id} of {case.group} again"
         self._cases[case.group][case.id] = case.verdict
         self._ids.add(case.id)
         if case_id(case.requirement, case.group, case.case) != case.id:
-            yield f"names its case {case.id}, which is not the id of what it holds"
+            yield f"names its case {case.id}, which is not the id of its content"
         planned = self._evidence.plan.get(case.group)
         if planned is None:
-            yield f"is a case of {case.group}, which no plan before it names"
+            yield f"is a case of {case.group}, which no earlier plan names"
         elif (planned.requirement, planned.nodeid) != (case.requirement, case.nodeid):
             yield f"is a case of {case.group} with another requirement or node id than planned"
         if case.group in self._evidence.groups:
-            yield f"is a case of {case.group}, which has ended before"
+            yield f"is a case of {case.group}, which has ended already"
         wrong = (case.message, case.differs, case.fault, case.fault_source, case.stacks)
         if case.verdict is Verdict.PASS and any(wrong):
-            yield f"says that case {case.id} passed, and what was wrong with it"
+            yield f"states that case {case.id} passed, and also a failure of it"
 
     def _group(self, group: Group) -> Iterator[str]:
+        if group.verdict is Verdict.UNSUPPORTED:
+            yield f"states that {group.group} ran and is unsupported"
         planned = self._evidence.plan.get(group.group)
         if planned is not None and planned.requirement != group.requirement:
             yield f"ends {group.group} with another requirement than planned"
@@ -103,24 +125,24 @@ class Checks:
         if group.failing_case is not None:
             verdict = self._cases[group.group].get(group.failing_case)
             if verdict is None:
-                yield f"names failing case {group.failing_case}, which {group.group} has no record of"
+                yield f"names failing case {group.failing_case}, of which {group.group} has no record"
             elif verdict is Verdict.PASS:
                 yield f"names failing case {group.failing_case}, which passed"
             if group.verdict is Verdict.PASS:
-                yield f"says that {group.group} passed, and names a failing case"
+                yield f"states that {group.group} passed, and names a failing case"
 
     def _end(self, end: End) -> Iterator[str]:
         if self._evidence.ends:
-            return  # only the first is compared: many of them would cost much
-        found = Counter(group.verdict.value for groups in self._evidence.groups.values() for group in groups)
+            return  # only the first is compared, since a file may hold many of them
+        counted = Counter(group.verdict.value for groups in self._evidence.groups.values() for group in groups)
         for verdict in Verdict:
-            stated = end.counts.get(verdict.value, found[verdict.value])
-            if stated != found[verdict.value]:
-                yield f"counts {stated} groups with verdict {verdict}, {found[verdict.value]} are recorded"
+            stated = end.counts.get(verdict.value, counted[verdict.value])
+            if stated != counted[verdict.value]:
+                yield f"counts {stated} groups with verdict {verdict}, {counted[verdict.value]} are recorded"
 
 
 def _naming(group: PlannedGroup) -> str | None:
-    """A group is named REQUIREMENT[parameters], and its node id has no other parameters."""
+    """Return a clause unless the group is named REQUIREMENT[parameters] and its node id has only these parameters."""
     longest = max(len(group.group), len(group.nodeid))
     if longest > MAX_NAME:
         return f"plans a group with a name of {longest:,} characters, {MAX_NAME:,} are allowed: {group.group[:60]}..."
@@ -134,5 +156,6 @@ def _naming(group: PlannedGroup) -> str | None:
 
 
 def _content(plan: Plan) -> tuple[object, ...]:
-    """What two plans have to share; their order is not part of it."""
-    return set(plan.groups), set(plan.requirements), dict(plan.not_applicable), dict(plan.left_out)
+    """Return the content of a plan for comparison, without the order of its entries."""
+    reasons = (plan.not_applicable, plan.left_out, plan.unsupported, plan.capabilities)
+    return set(plan.groups), set(plan.requirements), plan.level, plan.declaration, *map(dict, reasons)

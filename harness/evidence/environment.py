@@ -1,4 +1,4 @@
-"""What a run's verdicts depend on: versions, processor count, commit and sources of what was tested."""
+"""Environment of a run: versions, processor count, commit and sources of the tested package."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "amdsmi", "nvidia-ml-py", "iris-harness")
+from harness import devices
+
+PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "iris-harness")
+"""Packages whose versions every run records; each kind of device adds its own."""
 _COMPILED = (".pyc", ".pyo", ".so", ".nbi", ".nbc")
-_ALSO_KNOWN_AS = {"triton": ("pytorch-triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
 def capture_environment() -> dict[str, Any]:
-    """Python, packages (None where not installed), system, processors. Names no machine, user or folder."""
+    """Return Python, packages (None if not installed), system, processors. Names no machine, user or folder."""
     return {
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "packages": {name: installed_version(name) for name in PACKAGES},
+        "packages": {name: installed_version(name) for name in (*PACKAGES, *devices.of_all("packages"))},
     }
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed distribution, found without importing it; None if there is none.
+    """Return the version of an installed distribution, without importing it; None if it is not installed.
 
-    Triton is looked for under the names that PyTorch's own builds of it have, too.
+    Triton may also be installed under the names of PyTorch's own builds of it.
     """
-    for name in (package, *_ALSO_KNOWN_AS.get(package, ())):
+    for name in (package, *(devices.of_all("triton_packages") if package == "triton" else ())):
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -40,9 +42,9 @@ def installed_version(package: str) -> str | None:
 
 
 def commit_of(module: str) -> str | None:
-    """The git commit of the checkout that ``module`` is imported from, with "+changes" if that folder was edited.
+    """Return the git commit of the checkout that ``module`` is imported from, with "+changes" if its folder was edited.
 
-    None when the module is not in a checkout, or git is not there. The module is located, not imported.
+    None if the module is not in a checkout, or git is not installed. The module is located, not imported.
     """
     folder = folder_of(module)
     if folder is None:
@@ -55,10 +57,10 @@ def commit_of(module: str) -> str | None:
 
 
 def sources_of(module: str) -> str | None:
-    """SHA-256 over the names and contents of all files of a package, compiled ones aside; None if there is none.
+    """Return the SHA-256 over names and contents of a package's files, without compiled ones; None without a package.
 
-    It is the same for the same sources wherever they lie, and shows an edit where there is no checkout. The package is
-    located, not imported.
+    It does not depend on the folder of the sources, and shows an edit also outside a checkout. The package is located,
+    not imported.
     """
     folder = folder_of(module)
     if folder is None:
@@ -72,7 +74,7 @@ def sources_of(module: str) -> str | None:
 
 
 def folder_of(module: str) -> Path | None:
-    """The folder that ``module`` would be imported from; None if there is none. The module is not imported."""
+    """Return the folder that ``module`` would be imported from; None if there is none. The module is not imported."""
     spec = importlib.util.find_spec(module)
     if spec is None:
         return None

@@ -1,24 +1,35 @@
-"""What an evidence file says, requirement by requirement."""
+"""Content of an evidence file, and the result of each requirement in it."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from harness.evidence.records import Case, End, Group, Hardware, Kernel, PlannedGroup, Requirement, Run, Telemetry
+from harness.evidence.records import (
+    EXTENDED,
+    Case,
+    End,
+    Group,
+    Hardware,
+    Kernel,
+    PlannedGroup,
+    Requirement,
+    Run,
+    Telemetry,
+)
 from harness.evidence.verdict import Verdict, merge
 
 _GROUPS_NAMED = 3
-"""So many groups that did not run are named one by one; more are counted."""
+"""Up to this many groups that did not run are named one by one; more are counted."""
 
 
 @dataclass(frozen=True)
 class RequirementResult:
     """The result of one requirement.
 
-    ``verdict`` is the worst of its groups, and never a pass when there are ``gaps`` (sentences that say what is
-    missing or does not add up). ``groups`` maps every planned group to its verdict; ``failing`` holds the reduced
-    failing case of each failed group.
+    ``verdict`` is the worst of its groups, and never a pass if there are ``gaps`` (sentences that state what is missing
+    or contradictory). ``groups`` maps every planned group to its verdict; ``failing`` holds the reduced failing case of
+    each failed group. ``form_of`` and ``form`` are those of its ``Requirement``.
     """
 
     id: str
@@ -31,14 +42,16 @@ class RequirementResult:
     groups: dict[str, Verdict]
     gaps: tuple[str, ...]
     failing: tuple[Case, ...]
+    form_of: str | None = None
+    form: str | None = None
 
 
 @dataclass
 class Evidence:
     """The content of one evidence file. ``plan`` and ``groups`` are keyed by group, ``kernels`` by hash.
 
-    ``problems`` says what was damaged or contradictory. ``groups`` holds a list because a group that ended twice is a
-    problem to be shown, not to be resolved by taking the better one.
+    ``problems`` lists what is damaged or contradictory. ``groups`` holds lists because a group that ended twice is
+    reported as a problem, not resolved by taking the better result.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -53,75 +66,88 @@ class Evidence:
     problems: list[str] = field(default_factory=list)
     not_applicable: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    unsupported: dict[str, str] = field(default_factory=dict)
+    level: str = EXTENDED
+    capabilities: dict[str, str] = field(default_factory=dict)
+    declaration: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether the run planned every requirement of the suite that this device can run; otherwise it is partial."""
+        """True if the run planned every requirement of the suite that this device can run; otherwise it is partial."""
         return not self.missing()
 
     def missing(self) -> tuple[str, ...]:
-        """What makes the run partial, one sentence each; empty for a complete run. Changes no verdict."""
+        """Return the reasons for which the run is partial, one sentence each; empty for a complete run. They change no
+        verdict."""
         if not self.statements:
             return ("no plan with the suite's requirements was written",)
         planned = {group.requirement for group in self.plan.values()}
         named = [f"{name}: {reason}" for name, reason in self.left_out.items()]
-        unexplained = sorted(set(self.statements) - planned - set(self.not_applicable) - set(self.left_out))
+        unsupported = {name.partition("[")[0] for name in self.unsupported}
+        unexplained = sorted(
+            set(self.statements) - planned - set(self.not_applicable) - set(self.left_out) - unsupported
+        )
         return (*named, *(f"{name}: not planned" for name in unexplained))
 
     def requirements(self) -> dict[str, RequirementResult]:
-        """One result per requirement that was planned or that left a record, in order of id."""
+        """Return one result per requirement that was planned, has a record, or is unsupported, in order of id."""
         groups: dict[str, set[str]] = defaultdict(set)
         cases: dict[str, list[Case]] = defaultdict(list)
         for planned in self.plan.values():
             groups[planned.requirement].add(planned.group)
         for group, records in self.groups.items():
             groups[records[0].requirement].add(group)
+        for name in self.unsupported:
+            groups[name.partition("[")[0]].update([name] if "[" in name else [])
         for case in self.cases:
             cases[case.requirement].append(case)
         names = sorted({*groups, *cases, *(r.requirement for records in self.groups.values() for r in records)})
         return {name: self._requirement(name, groups[name], cases[name]) for name in names}
 
     def verdict(self) -> Verdict:
-        """Pass only if something was planned, all of it ran and passed, and the file is whole up to its end."""
+        """Return the verdict of the run: pass only if something was planned, all of it ran and passed, nothing is
+        unsupported, and the file is complete. A capability that the library declares and does not have is a failure."""
         results = [result.verdict for result in self.requirements().values()]
+        results += [Verdict.FAIL] if self.declaration else []
         return merge([*results, Verdict.UNKNOWN] if self.gaps() else results)
 
     def gaps(self) -> tuple[str, ...]:
-        """What keeps the run as a whole from being complete, beside the gaps of single requirements."""
+        """Return the gaps of the run as a whole, one sentence each; those of single requirements are separate."""
         gaps = list(self.problems)
         if not self.runs:
             gaps.append("the run record is missing")
         if len(self.runs) > 1:
-            gaps.append(f"{len(self.runs)} runs wrote into one file")
-        if not self.plan:
+            gaps.append(f"{len(self.runs)} runs wrote to one file")
+        if not self.plan and not self.unsupported:
             gaps.append("nothing was planned")
         if not self.ends:
             gaps.append("the run did not end: it was stopped, or it crashed")
         unknown = {hash_ for case in self.cases for hash_ in case.kernels} - set(self.kernels)
         if unknown:
-            gaps.append(f"{len(unknown)} kernels ran that have no kernel record")
+            gaps.append(f"{len(unknown)} kernels that ran have no kernel record")
         some_did_not_pass = any(r.verdict is not Verdict.PASS for g in self.groups.values() for r in g)
         for end in self.ends:
-            if end.exit_status != 0 and not (end.exit_status == 1 and some_did_not_pass):
+            if end.exit_status != 0 and not (end.exit_status == 1 and (some_did_not_pass or self.declaration)):
                 gaps.append(f"pytest ended with status {end.exit_status}")
         return tuple(gaps)
 
     def counts(self) -> dict[str, int]:
-        """Requirements per verdict, every verdict named."""
-        found = Counter(result.verdict for result in self.requirements().values())
-        return {verdict.value: found[verdict] for verdict in Verdict}
+        """Return the number of requirements per verdict, for every verdict."""
+        verdicts = Counter(result.verdict for result in self.requirements().values())
+        return {verdict.value: verdicts[verdict] for verdict in Verdict}
 
     def case(self, identity: str) -> Case | None:
-        """The last record of a case id, or of an unambiguous beginning of one; None if none or several match."""
-        found = {case.id: case for case in self.cases if case.id.startswith(identity)}
-        return next(iter(found.values())) if len(found) == 1 else None
+        """Return the last record of a case id, or of an unambiguous prefix of one; None if none or several match."""
+        matches = {case.id: case for case in self.cases if case.id.startswith(identity)}
+        return next(iter(matches.values())) if len(matches) == 1 else None
 
     def telemetry_of(self, identity: str) -> Telemetry | None:
-        """What was measured around the case with this id; None where no GPU was watched, or it was stopped before."""
+        """Return the telemetry around the case with this id; None if no GPU was sampled, or sampling had ended
+        before."""
         return next((record for record in reversed(self.telemetry) if identity in record.cases), None)
 
     def _requirement(self, name: str, groups: set[str], cases: list[Case]) -> RequirementResult:
-        """The result of ``name``: of ``groups``, which were planned or ended, and of those that ``cases`` name."""
+        """Return the result of ``name`` from ``groups``, which were planned or ended, and the groups of ``cases``."""
         by_group: dict[str, list[Case]] = {}
         for case in cases:
             by_group.setdefault(case.group, []).append(case)
@@ -131,15 +157,16 @@ class Evidence:
             verdict, gap = self._group(group, by_group.get(group, []))
             verdicts[group] = verdict
             gaps.extend(gap)
-        unrun = [group for group in verdicts if group not in self.groups]
+        unrun = [group for group in verdicts if group not in self.groups and group not in self.unsupported]
         if len(unrun) > _GROUPS_NAMED:
             gaps.append(f"{len(unrun)} of {len(verdicts)} groups did not run or did not end, the first is {unrun[0]}")
         else:
             gaps.extend(f"{group} did not {'end' if group in by_group else 'run'}" for group in unrun)
         statement = self.statements.get(name)
+        merged = [*verdicts.values(), *([Verdict.UNSUPPORTED] if name in self.unsupported else [])]
         return RequirementResult(
             id=name,
-            verdict=merge([*verdicts.values(), Verdict.UNKNOWN] if gaps and _all_pass(verdicts) else verdicts.values()),
+            verdict=merge([*merged, Verdict.UNKNOWN] if gaps and _all_pass(verdicts) else merged),
             statement=statement.statement if statement else "",
             source=statement.source if statement else "",
             cases=len(cases),
@@ -148,13 +175,15 @@ class Evidence:
             groups=verdicts,
             gaps=tuple(gaps),
             failing=tuple(self._failing(group, by_group.get(group, [])) for group in self._failed(verdicts, by_group)),
+            form_of=statement.form_of if statement else None,
+            form=statement.form if statement else None,
         )
 
     def _group(self, group: str, cases: list[Case]) -> tuple[Verdict, list[str]]:
-        """A group's recorded verdict, and what in the evidence does not agree with it."""
+        """Return a group's recorded verdict, and what in the evidence contradicts it."""
         records = self.groups.get(group, [])
         if not records:
-            return Verdict.NOT_RUN, []
+            return Verdict.UNSUPPORTED if group in self.unsupported else Verdict.NOT_RUN, []
         verdict = merge(record.verdict for record in records)
         gaps = []
         if group not in self.plan:
@@ -166,7 +195,7 @@ class Evidence:
         if verdict is Verdict.PASS and any(case.verdict is not Verdict.PASS for case in cases):
             gaps.append(f"{group} passed, but one of its cases did not")
         if verdict is not Verdict.PASS and not any(case.verdict is not Verdict.PASS for case in cases):
-            gaps.append(f"{group}: {records[-1].message or 'no case record says why'}")
+            gaps.append(f"{group}: {records[-1].message or 'no case record states the reason'}")
         return verdict, gaps
 
     @staticmethod
@@ -174,11 +203,12 @@ class Evidence:
         return [group for group in verdicts if any(case.verdict is not Verdict.PASS for case in cases.get(group, []))]
 
     def _failing(self, group: str, cases: list[Case]) -> Case:
-        """The case that the group names, else the last that did not pass (Hypothesis ends on the reduced one)."""
+        """Return the case that the group names, else the last that did not pass (Hypothesis ends on the reduced
+        one)."""
         named = {record.failing_case for record in self.groups.get(group, [])}
         not_passed = [case for case in cases if case.verdict is not Verdict.PASS]
         return next((case for case in reversed(not_passed) if case.id in named), not_passed[-1])
 
 
 def _all_pass(verdicts: dict[str, Verdict]) -> bool:
-    return all(verdict is Verdict.PASS for verdict in verdicts.values())
+    return all(verdict in (Verdict.PASS, Verdict.UNSUPPORTED) for verdict in verdicts.values())

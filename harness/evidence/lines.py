@@ -1,4 +1,4 @@
-"""Lines of an evidence file as bytes and as JSON, in bounded memory, whatever the file holds."""
+"""Lines of an evidence file as bytes and as JSON, in bounded memory for any content of the file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_DEPTH = 64
 """Levels of lists and objects within a record."""
 
 MAX_DIGITS = 300
-"""Digits of a whole number: each still has a value as a float."""
+"""Digits of a whole number: a longer one may not be representable as a float."""
 
 
 def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
     """Open a regular file for reading, without waiting. ``follow``: ``path`` may be a symbolic link to one.
 
-    Raises NotRegularError for everything else (a FIFO would block the reader until somebody writes), OSError as the
-    file system does.
+    Raises NotRegularError for anything else (opening a FIFO would block until a process writes to it), and OSError for
+    errors of the file system.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -41,14 +41,14 @@ def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
 
 
 class NotRegularError(OSError):
-    """What is at a path is a FIFO, a folder, a link or a device, not a regular file."""
+    """A path that names a FIFO, a folder, a link or a device instead of a regular file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "not a regular file", str(path))
 
 
 def lines(path: Path, *, follow: bool = False) -> Iterator[bytes | None]:
-    """The lines of a file with their line ends; None in place of a line of more than ``MAX_LINE`` bytes.
+    """Yield the lines of a file with their line ends; None in place of a line of more than ``MAX_LINE`` bytes.
 
     Only the last line can lack its end. Raises as ``open_regular``.
     """
@@ -62,7 +62,7 @@ def lines(path: Path, *, follow: bool = False) -> Iterator[bytes | None]:
 
 
 def skip_line(file: BinaryIO) -> bool:
-    """Read on behind the next line end; False if the file ends before."""
+    """Read up to and including the next line end; return False if the file ends before."""
     while rest := file.readline(MAX_LINE):
         if rest.endswith(b"\n"):
             return True
@@ -70,10 +70,10 @@ def skip_line(file: BinaryIO) -> bool:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line.
+    """Return the JSON object of a line.
 
-    Raises ValueError with a clause ("is not JSON") for everything else, and for what JSON readers do not agree on: NaN
-    and infinities, a key twice in one object, a byte order mark, numbers without bound, deep nesting.
+    Raises ValueError with a clause ("is not JSON") for anything else, and for features on which JSON readers disagree:
+    NaN and infinities, a key twice in one object, a byte order mark, very long numbers, deep nesting.
     """
     try:
         plain = _DECODER.decode(line.decode("utf-8"))
@@ -106,10 +106,10 @@ def _is_too_deep(plain: Any) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         raise ValueError("holds a key twice in one object")
-    return found
+    return table
 
 
 def _integer(text: str) -> int:

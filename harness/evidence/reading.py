@@ -1,4 +1,4 @@
-"""Reading evidence back: what is damaged is reported, never skipped without a trace and never fatal."""
+"""Reader of evidence files: damage is reported as a problem, never ignored and never fatal."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ MAX_PROBLEMS = 20
 
 _MAX_TEXT = 300
 _READ_BY = {1: "iris-harness 0.1"}
-"""Earlier schemas, and what reads them."""
+"""Earlier schemas, and the version that reads them."""
 
 
 def read(path: Path | str) -> Evidence:
-    """The evidence in ``path``, and in the files of workers that were killed before their controller absorbed them.
+    """Return the evidence in ``path``, and in the files of workers whose controller was killed before it absorbed them.
 
-    A line that is torn, malformed, changed, moved, repeated or in contradiction to those before it becomes an entry of
-    ``Evidence.problems``, which makes the result red; so does a missing one. Raises UsageError when there is no such
-    file, when it holds no record at all, or when it was written in another schema version.
+    A line that is cut off, malformed, changed, moved, repeated, missing, or in contradiction to those before it becomes
+    an entry of ``Evidence.problems``, which makes the result red. Raises UsageError if the file does not exist, holds
+    no record at all, or has another schema version.
     """
     path = Path(path)
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "not a file" if path.exists() else "not there"
-        raise UsageError(f"no evidence at {path}, which is {what}: name an evidence.jsonl that a run wrote")
+        kind = "a folder" if path.is_dir() else "not a file" if path.exists() else "missing"
+        raise UsageError(f"no evidence at {path}, which is {kind}: name an evidence.jsonl that a run wrote")
     reader = _Reader()
     try:
         reader.take(path, "")
@@ -69,16 +69,16 @@ class _Reader:
         self._run: str | None = None
 
     def take_worker(self, path: Path, worker: str) -> None:
-        """All records of a worker's file; only a regular file can be one."""
+        """Read all records of a worker's file, which must be a regular file."""
         if self.evidence.ends:
-            self._problem(path.name, "is of a worker, and the run ended without absorbing it")
+            self._problem(path.name, "is a worker's file, which the run did not absorb before its end")
         try:
             self.take(path, worker)
         except NotRegularError:
-            self._problem(path.name, "is named as a worker's file, and is not a regular file")
+            self._problem(path.name, "has the name of a worker's file, but is not a regular file")
 
     def take(self, path: Path, writer: str) -> None:
-        """All records of one file."""
+        """Read all records of one file."""
         chain: Chain | None = None
         for place, line, plain in self._objects(path, writer):
             if chain is None:
@@ -99,14 +99,14 @@ class _Reader:
             _take(record, self.evidence)
 
     def finished(self) -> Evidence:
-        """The evidence, with what the installed suite contradicts, and the number of the problems not listed."""
+        """Return the evidence, with contradictions to the installed suite and the number of problems not listed."""
         self.problems.extend(differences(self.evidence))
         if self._more:
             self.problems.append(f"{self._more:,} more lines or contradictions like these")
         return self.evidence
 
     def _objects(self, path: Path, writer: str) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
-        """Place, bytes and content of every line that holds a JSON object."""
+        """Yield place, bytes and content of every line that holds a JSON object."""
         for number, line in enumerate(lines(path, follow=not writer), 1):
             place = f"{path.name} line {number}"
             if line is None:
@@ -126,7 +126,7 @@ class _Reader:
             yield place, line.removesuffix(b"\n"), plain
 
     def _problem(self, place: str, text: str) -> None:
-        """List a problem on one line that a terminal can show."""
+        """Add a problem as one printable line."""
         if len(self.problems) >= MAX_PROBLEMS:
             self._more += 1
             return
@@ -149,6 +149,9 @@ def _take(record: Record, evidence: Evidence) -> None:
             evidence.statements.setdefault(requirement.id, requirement)
         evidence.not_applicable.update(record.not_applicable)
         evidence.left_out.update(record.left_out)
+        evidence.unsupported.update(record.unsupported)
+        evidence.level, evidence.declaration = record.level, record.declaration
+        evidence.capabilities.update(record.capabilities)
     elif isinstance(record, Hardware):
         evidence.hardware.append(record)
     elif isinstance(record, Telemetry):

@@ -1,10 +1,11 @@
-"""The record types of an evidence file. ``Record.to_json`` gives the object that one line holds."""
+"""Record types of an evidence file. ``to_json`` returns the object that one line holds."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -14,23 +15,52 @@ from harness.evidence.verdict import Verdict
 SCHEMA = 2
 """Version of the record format; a reader refuses every other one."""
 
+PUBLISHED, EXTENDED = LEVELS = ("published", "extended")
+"""Levels of requirements: of what upstream Iris exposes, and of what libraries have beyond it. A run at one level
+includes the levels before it."""
+
+MISSING = "missing"
+"""The first word of the sentence about a capability that the library lacks."""
+
 Scalar: TypeAlias = "str | int | float | bool | None"
 
 
 def case_id(requirement: str, group: str, case: Mapping[str, Any]) -> str:
-    """Sixteen hex digits that are the same for the same case of the same group, on every machine and in every run."""
+    """Return sixteen hex digits that identify a case of a group, the same on every machine and in every run."""
     text = json.dumps([requirement, group, case], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """What is demanded (``statement``), where it is written (``source``) and which public names it covers."""
+    """A requirement: its ``statement``, the document that it comes from (``source``), and the public names it covers.
+
+    A further form of a requirement has the id of that requirement in ``form_of``, and ``form`` names the form ("a
+    method of DeviceContext"); its statement is also a whole sentence. ``table`` is None for the suite's own
+    requirements, else the ``requirements.toml`` that it comes from.
+
+    ``needs`` are the capabilities without which it is unsupported: public names, ``NAME(PARAMETER)`` for a parameter of
+    a function, and capabilities of adapters; ``{...}`` stands for a parameter of the test, as in ``ccl.{op}``.
+    ``level`` is ``published`` or ``extended``.
+    """
 
     id: str
     statement: str
     source: str = ""
     covers: tuple[str, ...] = ()
+    form_of: str | None = None
+    form: str | None = None
+    table: str | None = None
+    needs: tuple[str, ...] = ()
+    level: str = PUBLISHED
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities that its groups need; where a need has a parameter, those of the names that it covers."""
+        plain = [need for need in self.needs if "{" not in need]
+        patterns = [re.escape(need) for need in self.needs if "{" in need]
+        fitting = re.compile("|".join(re.sub(r"\\{\w+\\}", r"[a-z]\\w*", pattern) for pattern in patterns))
+        return tuple(dict.fromkeys((*plain, *(name for name in self.covers if fitting.fullmatch(name)))))
 
 
 @dataclass(frozen=True)
@@ -44,10 +74,11 @@ class PlannedGroup:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first wrong element: what was compared, on which rank, at which index, what was there and what should be.
+    """The first wrong element.
 
-    ``index`` counts elements from the start of what was compared. NaN and the infinities are stored as text, since
-    JSON has no form for them.
+    ``what``: the compared tensor or value; ``rank``: its rank; ``index``: the element's index in it; ``got`` and
+    ``wanted``: the actual and the expected value. NaN and the infinities are stored as text, since JSON cannot
+    represent them.
     """
 
     what: str
@@ -59,10 +90,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Run:
-    """First line: who ran what, where. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit and
-    the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the emulated
-    device's; ``ranks_per_gpu``: at most so many ranks shared a GPU. ``circumstances`` is what else could change the
-    run: environment variables, pytest plugins, and options that are not the harness's own."""
+    """First line of a run: its options, implementation and environment.
+
+    ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit and the hash of its sources;
+    ``harness`` has its version and the same of its own packages; ``mode`` is the mode of the emulated device;
+    ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds what else could change
+    the run: environment variables, pytest plugins, and options that are not the harness's own.
+    """
 
     record: ClassVar[str] = "run"
     id: str
@@ -83,11 +117,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to run, written at collection, before anything runs.
+    """The groups that have to run, written at collection, before any of them runs.
 
-    ``requirements`` is the suite's whole table. ``not_applicable`` maps a requirement that this device cannot run to
-    the reason; ``left_out`` maps a requirement, or a group, that this run could have run and does not to the reason: a
-    run that leaves anything out is partial.
+    ``requirements`` is the suite's whole table. ``not_applicable`` maps each requirement that this device cannot run to
+    the reason. ``left_out`` maps each requirement or group that this run could run and does not to the reason: a run
+    that leaves anything out is partial. ``unsupported`` maps each requirement or group that needs a capability that the
+    library lacks to the reason. ``level``: the run's level; ``requirements`` has those of this level only.
+    ``capabilities`` maps each capability that a requirement needs to a sentence about it; ``declaration`` lists what is
+    wrong with the library's declaration of them.
     """
 
     record: ClassVar[str] = "plan"
@@ -95,11 +132,15 @@ class Plan:
     requirements: tuple[Requirement, ...] = ()
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    level: str = EXTENDED
+    capabilities: Mapping[str, str] = field(default_factory=dict)
+    declaration: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, when its ``hash`` (Triton's) is first met. ``fingerprint`` is ``isa.Fingerprint.to_json()``."""
+    """A kernel, recorded when its ``hash`` (Triton's) first occurs. ``fingerprint``: ``isa.Fingerprint.to_json()``."""
 
     record: ClassVar[str] = "kernel"
     hash: str
@@ -113,11 +154,11 @@ class Kernel:
 class Case:
     """One executed case.
 
-    ``case`` is ``{"type": ..., "fields": {...}}``; ``stacks`` maps a rank to its stack text; ``fault`` is the text of
-    a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a kernel hash to ``{"launches": n,
-    "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing`` has the ``seconds`` of the case
-    and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the one command that runs the case
-    again.
+    ``case`` is ``{"type": ..., "fields": {...}}``, with ``"data": {...}`` if the test passed further values to the rank
+    function; ``stacks`` maps a rank to its stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its
+    Gluon source line; ``launches`` maps a kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``;
+    ``telemetry`` is a recorder's window; ``timing`` has the ``seconds`` of the case and its ``compile_seconds``, those
+    in which a rank compiled; ``repeat`` is the command that runs the case again.
     """
 
     record: ClassVar[str] = "case"
@@ -143,10 +184,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The GPUs that were watched, once per set of them: ``source`` is ``amdsmi`` or ``nvml``, ``period`` in seconds.
+    """The sampled GPUs, once per set of GPUs: ``source`` is ``amdsmi`` or ``nvml``, ``period`` in seconds.
 
-    ``fields`` are those that the source knows; ``gpus`` maps a uuid to name, firmware, partitions and topology. What
-    could not be had stands under ``unavailable`` with its reason, at each level.
+    ``fields``: the fields that exist for the source; ``gpus`` maps a uuid to name, firmware, partitions and topology.
+    ``unavailable``, at each level, maps a value that could not be read to the reason.
     """
 
     record: ClassVar[str] = "hardware"
@@ -161,13 +202,13 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What samples around some cases say: all cases that ran between the same samples share one record.
+    """Telemetry around some cases: all cases that ran between the same samples share one record.
 
-    ``cases`` maps a case's id to its start and end, seconds since the epoch; none: the whole time that the GPUs were
-    watched. ``gpus`` has an entry per rank: ``rank``, ``gpu`` (uuid), and either ``reason`` (why there is nothing) or
-    ``bracket`` (from when to when the samples were measured), ``samples`` (how many), ``gauges`` (least and greatest),
-    ``deltas`` of counters, ``active`` states (in how many samples) and ``unavailable`` (field to reason). ``marks`` are
-    what stands beside the verdicts: memory errors, link errors, thermal violations.
+    ``cases`` maps a case's id to its start and end, in seconds since the epoch; if it is empty, the record covers the
+    whole time of sampling. ``gpus`` has an entry per rank: ``rank``, ``gpu`` (uuid), and either ``reason`` (for
+    missing telemetry) or ``bracket`` (start and end of the measurements), ``samples`` (their number), ``gauges`` (least
+    and greatest value), ``deltas`` of counters, ``active`` states (number of samples) and ``unavailable`` (field to
+    reason). ``marks`` are reported with the verdicts: memory errors, link errors, thermal violations.
     """
 
     record: ClassVar[str] = "telemetry"
@@ -179,7 +220,7 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Group:
-    """The end of one planned group: its verdict, the number of its case records, the reduced failing case if any."""
+    """End of one planned group: its verdict, the number of its case records, the reduced failing case if any."""
 
     record: ClassVar[str] = "group"
     group: str
@@ -193,8 +234,8 @@ class Group:
 
 @dataclass(frozen=True)
 class End:
-    """Last line: pytest's exit status. ``finished`` is ISO 8601 in UTC; ``counts`` maps a verdict to groups, and
-    "skipped" to tests."""
+    """Last line of a run: pytest's exit status. ``finished`` is ISO 8601 in UTC; ``counts`` maps a verdict to a number
+    of groups, and "skipped" to a number of tests."""
 
     record: ClassVar[str] = "end"
     exit_status: int
@@ -207,24 +248,25 @@ TYPES: dict[str, type[Record]] = {cls.record: cls for cls in (Run, Plan, Kernel,
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """The record as an object; fields that are None are left out. ``Store`` adds run, position and hash to its line."""
+    """Return the record as a JSON object without the fields that are None. ``Store`` adds run, position and hash."""
     return {"schema": SCHEMA, "record": record.record, **_plain(record)}
 
 
 def from_json(line: Mapping[str, Any]) -> Record:
-    """The record of a line that was checked against the schema. Keys that this version does not know are ignored."""
+    """Return the record of a line that was checked against the schema. Keys unknown to this version are ignored."""
     cls = TYPES[line["record"]]
     values = {f.name: line[f.name] for f in fields(cls) if f.name in line}
     if cls is Plan:
         values["groups"] = tuple(_known(PlannedGroup, group) for group in values["groups"])
         values["requirements"] = tuple(
-            _known(Requirement, {**r, "covers": tuple(r.get("covers", ()))}) for r in values.get("requirements", ())
+            _known(Requirement, {**r, **{name: tuple(r.get(name, ())) for name in ("covers", "needs")}})
+            for r in values.get("requirements", ())
         )
     if values.get("differs"):
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration"):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:
@@ -237,7 +279,7 @@ def _known(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Plain JSON data of dataclasses, enums and tuples; a Difference's non-finite numbers become text."""
+    """Return dataclasses, enums and tuples as plain JSON data; a Difference's non-finite numbers become text."""
     if isinstance(value, Verdict):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Writing evidence: append-only, one line per record, whole lines only, each sealed into the file's hash chain."""
+"""Writer of evidence: append-only, one line per record, whole lines only, each part of the file's hash chain."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from harness.evidence.schema import problem_with
 _DURABLE = ("run", "plan", "group", "end")
 _ENVELOPE = ("run", "sequence", "chain")
 _KEPT = 4096
-"""Bytes that are kept of a worker's damaged line: enough to see what it was."""
+"""Bytes that are kept of a worker's damaged line: enough to recognise it."""
 
 
 def worker_path(path: Path, worker: str) -> Path:
-    """Where xdist worker ``worker`` ("gw0") writes for a run at ``path``: ``evidence-gw0.jsonl`` beside it."""
+    """Return the file of xdist worker ``worker`` ("gw0") for a run at ``path``: ``evidence-gw0.jsonl`` next to it."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
 def worker_of(path: Path, worker_file: Path) -> str:
-    """The worker that writes ``worker_file`` for a run at ``path``: the inverse of ``worker_path``."""
+    """Return the worker that writes ``worker_file`` for a run at ``path``: the inverse of ``worker_path``."""
     return worker_file.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
 
 
 def check_unused(path: Path) -> None:
-    """UsageError when ``path`` holds something already: records of two runs are never in one file."""
+    """Raise UsageError if ``path`` is not empty: records of two runs are never in one file."""
     try:
-        found = path.lstat()  # not what a link leads to: the file would be created there
-    except OSError:  # nothing is there, or it cannot be looked at: then it cannot be opened either, which is an error
+        status = path.lstat()  # of the link itself, not of its target
+    except OSError:  # missing, or not accessible: then opening it raises later
         return
-    if not _is_unused(found):
+    if not _is_unused(status):
         raise _in_use(path)
 
 
-def _is_unused(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and not found.st_size
+def _is_unused(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def _in_use(path: Path) -> UsageError:
-    return UsageError(f"{path} is there already, and runs do not share a file: move or remove it, or name another file")
+    return UsageError(f"{path} exists already, and runs do not share a file: move or remove it, or name another file")
 
 
 class Store:
     """Appends records to ``path``, which is created with its folders.
 
-    Each record goes out in one ``write`` to a descriptor opened for appending, so it survives the death of this process
-    at once, and lines of several threads do not mix. What closes a step (run, plan, group, end) is also synced to
-    disk, with all lines before it. Processes do not share a file: an xdist worker opens ``worker_path`` and the
-    controller absorbs it.
+    Each record is written in one ``write`` to a descriptor opened for appending, so it survives the death of this
+    process, and lines of several threads do not mix. Records that complete a step (run, plan, group, end) are also
+    synced to disk, with all lines before them. Processes do not share a file: an xdist worker opens ``worker_path`` and
+    the controller absorbs it.
 
-    ``run_id`` may be omitted where the run record is appended first; ``writer`` is the name of an xdist worker. Raises
-    UsageError when the file holds something already or another process writes it, HarnessError for a record that does
-    not fit the schema, and OSError as the file system does.
+    ``run_id`` may be omitted if the run record is appended first; ``writer`` is the name of an xdist worker. Raises
+    UsageError if the file is not empty or another process writes it, HarnessError for a record that does not fit the
+    schema, and OSError for errors of the file system.
     """
 
     def __init__(self, path: Path | str, run_id: str | None = None, writer: str = "") -> None:
@@ -94,8 +94,8 @@ class Store:
     def absorb(self, path: Path | str) -> int:
         """Move a finished worker's records to the end of this file's chain, remove its file, and return their number.
 
-        A line that is not whole, or does not fit the worker's own chain, is copied as it is (cut after some
-        kilobytes), so that a reader reports it.
+        A line that is damaged or does not fit the worker's own chain is copied as it is (cut after some kilobytes), so
+        that a reader reports it.
         """
         source = Path(path)
         with self._lock:
@@ -116,11 +116,11 @@ class Store:
         return count
 
     def absorb_workers(self) -> int:
-        """Absorb the file of every worker of this run; call it when they have ended."""
+        """Absorb the file of every worker of this run. Call it after they have ended."""
         return sum(self.absorb(path) for path in sorted(self.path.parent.glob(worker_path(self.path, "gw*").name)))
 
     def close(self) -> None:
-        """Sync and close; calling it again does nothing."""
+        """Sync and close the file. Idempotent."""
         with self._lock:
             if self._descriptor >= 0:
                 os.fsync(self._descriptor)
@@ -145,7 +145,8 @@ class Store:
         return Chain(record.id, self._writer)
 
     def _seal(self, line: dict[str, Any], chain: Chain, *, check: bool = False) -> None:
-        """Write ``line`` with its hash; ``check``: that a reader takes it, which is known of a line that was read."""
+        """Write ``line`` with its hash. ``check``: check that a reader accepts it; not needed for a line that was
+        read."""
         try:
             text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
@@ -162,7 +163,7 @@ class Store:
         chain.advance(value)
 
     def _write(self, data: bytes) -> None:
-        """Append ``data`` whole or, when the file system refuses (a full disk), nothing of it."""
+        """Append all of ``data`` or, if the file system fails (a full disk), nothing of it."""
         if self._descriptor < 0:
             raise HarnessError(f"{self.path} is closed")
         size = os.fstat(self._descriptor).st_size
@@ -177,7 +178,7 @@ class Store:
 
 
 def _created(path: Path) -> int:
-    """A descriptor of an empty file, which this process alone writes: the kernel drops the lock when it is closed."""
+    """Create an empty file and lock it for this process; the kernel drops the lock when the descriptor is closed."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o644)
     try:
@@ -190,7 +191,7 @@ def _created(path: Path) -> int:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
-            # This file system has no locks: check_unused and the chain's run id still show a second run.
+            # The file system has no locks: check_unused and the chain's run id still show a second run.
         if not _is_unused(os.fstat(descriptor)):  # a run began and ended since check_unused
             raise _in_use(path)
     except BaseException:
@@ -200,17 +201,17 @@ def _created(path: Path) -> int:
 
 
 def _writer_of(descriptor: int) -> str:
-    """ ", process N" for the process that has the lock of an open file; "" where Linux does not show it."""
+    """Return ", process N," for the process that holds the lock of an open file; "" if Linux does not show it."""
     inode = os.fstat(descriptor).st_ino
     with contextlib.suppress(OSError):
         listed = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
-        if found := re.search(rf"FLOCK +\w+ +WRITE +(\d+) +\w+:\w+:{inode} ", listed):
-            return f", process {found[1]},"
+        if match := re.search(rf"FLOCK +\w+ +WRITE +(\d+) +\w+:\w+:{inode} ", listed):
+            return f", process {match[1]},"
     return ""
 
 
 def _lines_of(source: Path) -> Iterator[bytes | None]:
-    """The lines of a worker's file; one that a reader reports in place of a file that is none."""
+    """Yield the lines of a worker's file; if it is not a regular file, one line that a reader reports as a problem."""
     try:
         yield from lines(source)
     except NotRegularError:
@@ -218,7 +219,7 @@ def _lines_of(source: Path) -> Iterator[bytes | None]:
 
 
 def _intact(line: bytes | None, chain: Chain) -> dict[str, Any] | None:
-    """The content of a worker's line, or None if it is damaged."""
+    """Return the content of a worker's line, or None if it is damaged."""
     if line is None or not line.endswith(b"\n"):
         return None
     try:

@@ -1,33 +1,31 @@
-"""Evidence of the installed suite: whether its table of requirements is the suite's."""
+"""Comparison of the requirements in evidence with the table of the installed suite."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from harness.evidence.environment import folder_of, sources_of
 from harness.evidence.evidence import Evidence
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from harness.evidence.records import EXTENDED
+from harness.evidence.table import read_table
 
 SUITE, TABLE = "conformance", "requirements.toml"
 _NAMED = 3
 
 
 def differences(evidence: Evidence) -> Iterator[str]:
-    """What a plan contradicts of the installed suite, one sentence each.
+    """Yield one sentence for each difference between a plan and the installed suite.
 
-    Only a run of the same sources can be compared: nothing is said of another version, of a run that planned nothing,
-    or where no suite is installed. The suite is located, not imported.
+    Only a run of the same sources can be compared: a run of another version, a run without a plan, and an installation
+    without the suite yield nothing. The suite is located, not imported.
     """
     recorded = {_recorded(run.harness) for run in evidence.runs}
     if not evidence.statements or recorded == {None} or recorded != {sources_of(SUITE)}:
         return
-    table = _installed()
-    planned = set(evidence.statements)
+    table = _installed(evidence.level)
+    planned = {name for name, requirement in evidence.statements.items() if requirement.table is None}
+    if not planned:
+        return  # only the user's own tests, which have their own table
     if lacking := sorted(table - planned):
         yield f"the plan lacks requirements of the suite: {_listed(lacking)}"
     if foreign := sorted(planned - table):
@@ -35,18 +33,18 @@ def differences(evidence: Evidence) -> Iterator[str]:
 
 
 def _recorded(harness: object) -> str | None:
-    """The hash of the suite's sources in a run record, whose form the schema has checked."""
+    """Return the hash of the suite's sources in a run record, whose form the schema has checked."""
     packages = harness.get("packages", {}) if isinstance(harness, dict) else {}
-    found: str | None = packages.get(SUITE, {}).get("sha256")
-    return found
+    digest: str | None = packages.get(SUITE, {}).get("sha256")
+    return digest
 
 
-def _installed() -> set[str]:
-    """The ids in the table of the installed suite."""
+def _installed(level: str) -> set[str]:
+    """Return the ids that the table of the installed suite has at a level."""
     folder = folder_of(SUITE)
     assert folder is not None  # sanity check: it has sources
-    plain = tomllib.loads((folder / TABLE).read_text(encoding="utf-8"))
-    return {entry["id"] for entry in plain["requirement"]}
+    table = read_table(folder / TABLE)
+    return {name for name, requirement in table.items() if level == EXTENDED or requirement.level == level}
 
 
 def _listed(names: list[str]) -> str:

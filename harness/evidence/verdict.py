@@ -1,4 +1,4 @@
-"""The four verdicts, and how several become one."""
+"""The five verdicts, and the merging of several into one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterable
 
 
 class Verdict(str, enum.Enum):
-    """``pass``; ``fail``: shown to be wrong; ``unknown``: ran but could not be checked; ``not_run``: did not run."""
+    """A verdict: ``pass``; ``fail``: shown to be wrong; ``unknown``: ran but could not be checked; ``not_run``;
+    ``unsupported``: the library does not have what the requirement needs."""
 
     PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
     NOT_RUN = "not_run"
+    UNSUPPORTED = "unsupported"
 
     def __str__(self) -> str:
         return self.value
 
 
-_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.PASS)
+_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.UNSUPPORTED, Verdict.PASS)
 
 
 def merge(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of ``verdicts``; nothing at all is ``not_run``. Only passes give a pass: any gap is red."""
-    found = set(verdicts)
-    return next((verdict for verdict in _WORST_FIRST if verdict in found), Verdict.NOT_RUN)
+    """Return the worst of ``verdicts``; ``not_run`` if there are none. The result is a pass only if all are passes."""
+    present = set(verdicts)
+    return next((verdict for verdict in _WORST_FIRST if verdict in present), Verdict.NOT_RUN)

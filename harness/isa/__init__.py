@@ -1,15 +1,17 @@
-"""What the compiled code says: a pure reader of amdgcn listings.
+"""Readers of compiled code: amdgcn listings, PTX and SASS.
 
-Legend: a *listing* is the amdgcn text of one kernel, as Triton keeps it in ``CompiledKernel.asm["amdgcn"]``; a
-*frame* is one place of a ``.loc`` line's inline chain, innermost first; an access is *remote* when one of its frames
-is a source line that carries the comment ``# remote``. Widths are bytes per lane.
+Terms: a *listing* is the amdgcn text of one kernel, as Triton keeps it in ``CompiledKernel.asm["amdgcn"]``; a
+*frame* is one place of a ``.loc`` line's inline chain, innermost first; an access is *remote* if its address comes from
+the heap bases (``flow``), or, where the emulated device executed it, if it was in another rank's memory. Widths are
+bytes per lane.
 
-Nothing here runs, compiles or imports a kernel. Everything is safe to call from several threads.
+The readers never run, compile or import a kernel. All functions are thread-safe.
 """
 
 from harness.isa.executed import Executed, ExecutedAccess, executed
 from harness.isa.expect import remote_mismatch, remote_widths
 from harness.isa.fingerprint import codes_of, fingerprint, of_launch
+from harness.isa.flow.origin import Roots
 from harness.isa.mnemonics import access_form
 from harness.isa.record import AccessForm, Fingerprint, StaticAccess
 
@@ -18,6 +20,7 @@ __all__ = [
     "Executed",
     "ExecutedAccess",
     "Fingerprint",
+    "Roots",
     "StaticAccess",
     "access_form",
     "codes_of",

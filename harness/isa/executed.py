@@ -1,4 +1,9 @@
-"""What a launch executed, by width and place: the emulator's counters joined with the listing's markers."""
+"""Executed accesses of a launch by width and place.
+
+An access is remote if its address was in another rank's memory, whatever its code looks like. An access of a rank to
+its own memory is local, also through the heap bases: no byte crosses to another rank. The same instruction is judged
+where it reaches one, and its code is judged in any case.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from harness.isa.listing import source_files
-from harness.isa.sources import SourceFiles, Where, parse_frames
+from harness.isa.sources import Where
 
 
 class LaunchAccess(Protocol):
@@ -26,15 +30,10 @@ class LaunchAccess(Protocol):
     def lanes(self) -> int: ...
     @property
     def bytes(self) -> int: ...
-    @property
-    def source(self) -> str: ...
 
 
 class Launch(Protocol):
     """The part of ``harness.emulator``'s LaunchRecord that is read here."""
-
-    @property
-    def listing(self) -> str: ...
 
     @property
     def accesses(self) -> Sequence[LaunchAccess]: ...
@@ -42,7 +41,10 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class ExecutedAccess:
-    """Wavefront executions, active lanes and bytes of one form. ``where`` follows the marker, ``peer`` the address."""
+    """Wavefront executions, active lanes and bytes of one form of access.
+
+    ``where`` is "remote" and ``peer`` true if the address was in another rank's memory.
+    """
 
     kind: str
     width: int
@@ -60,25 +62,18 @@ class Executed:
     accesses: tuple[ExecutedAccess, ...]
 
     def widths(self, where: Where, kind: str) -> dict[int, int]:
-        """Width in bytes -> wavefront executions."""
+        """Return width in bytes -> wavefront executions."""
         table: dict[int, int] = defaultdict(int)
         for access in self.accesses:
             if (access.where, access.kind) == (where, kind):
                 table[access.width] += access.executions
         return dict(sorted(table.items()))
 
-    def unmarked_peer(self) -> tuple[ExecutedAccess, ...]:
-        """Accesses that reached another rank's memory from a line that is not marked ``# remote``.
-
-        Such a line hides from every width check, so a suite should treat it as "could not be checked".
-        """
-        return tuple(access for access in self.accesses if access.peer and access.where != "remote" and access.lanes)
-
     def __add__(self, other: Executed) -> Executed:
         return _summed((*self.accesses, *other.accesses))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain data for an evidence record, one entry per form."""
+        """Return plain data for an evidence record, one entry per form."""
         return [
             {
                 "kind": a.kind, "width": a.width, "where": a.where, "peer": a.peer,
@@ -93,23 +88,17 @@ class Executed:
 
 
 def executed(launches: Iterable[Launch]) -> Executed:
-    """The sum over ``launches``, which should be launches of one kernel. Scalar loads are not in it."""
-    found = []
-    for launch in launches:
-        if not launch.accesses:  # as on a GPU, which counts nothing: no need to read its listing at each launch
-            continue
-        files = source_files(launch.listing)
-        for access in launch.accesses:
-            found.append(_joined(access, files))
-    return _summed(found)
+    """Return the sum over ``launches``, which should be launches of one kernel. Scalar loads are not included."""
+    return _summed(_placed(access) for launch in launches for access in launch.accesses)
 
 
-def _joined(access: LaunchAccess, files: SourceFiles) -> ExecutedAccess:
+def _placed(access: LaunchAccess) -> ExecutedAccess:
+    peer = access.where == "peer"
     return ExecutedAccess(
         kind=access.kind,
         width=access.width,
-        where=files.where(parse_frames(access.source)),
-        peer=access.where == "peer",
+        where="remote" if peer else "local",
+        peer=peer,
         executions=access.executions,
         lanes=access.lanes,
         bytes=access.bytes,

@@ -1,31 +1,36 @@
-"""Expectations on remote accesses: which widths they have, and what differs from the wanted one."""
+"""Checks of the widths of remote accesses against an expected width."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from harness.isa.executed import Executed
 from harness.isa.record import Fingerprint, Kind
 
 
 def remote_widths(subject: Fingerprint | Executed, kind: Kind) -> dict[int, int]:
-    """Width in bytes -> count of remote accesses of ``kind``: instructions, or wavefront executions of a launch."""
+    """Return width in bytes -> number of remote accesses of ``kind``: instructions, or wavefront executions of a
+    launch."""
     return subject.widths("remote", kind)
 
 
 def remote_mismatch(subject: Fingerprint | Executed, kind: Kind, width: int) -> str | None:
-    """None when every remote access of ``kind`` is ``width`` bytes wide and there is at least one; else what is wrong.
+    """Return None if there are remote accesses of ``kind`` and all are ``width`` bytes wide; else the mismatch in
+    words.
 
-    An access that cannot be attributed, or one that reached a peer without a marker, is a mismatch too: nothing may
-    escape the check by being unknown.
+    An access of compiled code whose address cannot be followed is a mismatch too. Loads and stores of flags, see
+    ``StaticAccess.is_flag``, are not judged: they are not part of the payload.
     """
-    found = remote_widths(subject, kind)
+    if isinstance(subject, Fingerprint) and kind != "atomic":
+        payload = tuple(access for access in subject.accesses if not access.is_flag)
+        subject = replace(subject, accesses=payload)
+    widths = remote_widths(subject, kind)
     unknown = subject.widths("unattributed", kind)
     if unknown:
-        return f"{_table(unknown)} {kind} accesses have no source line, so they cannot be told local from remote"
-    if isinstance(subject, Executed) and any(access.kind == kind for access in subject.unmarked_peer()):
-        return f"a {kind} reached a peer's memory from a line that is not marked '# remote'"
-    if not found:
+        return f"{_table(unknown)} {kind} accesses may be local or remote: their addresses cannot be followed"
+    if not widths:
         return f"there is no remote {kind}"
-    narrow = {size: count for size, count in found.items() if size != width}
+    narrow = {size: count for size, count in widths.items() if size != width}
     if not narrow:
         return None
     places = ""

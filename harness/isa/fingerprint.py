@@ -1,4 +1,4 @@
-"""One way in for all languages."""
+"""Fingerprints of compiled code in any language."""
 
 from __future__ import annotations
 
@@ -7,32 +7,43 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.isa import amdgcn, ptx, sass
+from harness.isa.flow.origin import UNKNOWN, Roots
 from harness.isa.record import Fingerprint
 
 
 @functools.lru_cache(maxsize=1024)
-def fingerprint(text: str, usage: str = "") -> Fingerprint:
-    """Read what Triton compiled: amdgcn or PTX. ``usage`` is cuobjdump's line ``REG:18 STACK:0 ...`` about the latter.
+def fingerprint(text: str, usage: str = "", roots: Roots = UNKNOWN) -> Fingerprint:
+    """Return the fingerprint of Triton's output, amdgcn or PTX. ``usage``: cuobjdump's line ``REG:18 STACK:0 ...`` for
+    PTX. ``roots``: what is known about the kernel's arguments, see ``flow.origin``.
 
-    Raises HarnessError when ``text`` is neither, or incomplete.
+    Raises HarnessError if ``text`` is neither, or incomplete.
     """
     if amdgcn.TARGET.search(text):
-        return amdgcn.read(text)
+        return amdgcn.read(text, roots)
     if ptx.TARGET.search(text) and not sass.MARK.search(text):
-        return sass.with_usage(ptx.read(text), usage)
+        return sass.with_usage(ptx.read(text, roots), usage)
     raise HarnessError(f"this is neither an amdgcn listing nor PTX: {text[:60]!r}")
 
 
 def of_launch(launch: Any) -> Fingerprint:
-    """``fingerprint`` of a launch record's listing, with what its machine code uses where the record tells."""
-    return fingerprint(launch.listing, getattr(launch, "usage", ""))
+    """Return the fingerprint of a launch record's listing, with the resources of its machine code if they are known."""
+    return fingerprint(launch.listing, getattr(launch, "usage", ""), roots_of(launch))
 
 
 def codes_of(launch: Any) -> tuple[Fingerprint, ...]:
-    """Every text there is of a launch's code: amdgcn; or PTX and, where a disassembler is there, the SASS that ran."""
+    """Return the fingerprints of a launch's code: of amdgcn; or of PTX and, with a disassembler, of the SASS that
+    ran."""
     machine_code = getattr(launch, "sass", None)
     listed = of_launch(launch)
-    return (listed,) if machine_code is None else (listed, _machine_code(machine_code, launch.listing))
+    return (
+        (listed,) if machine_code is None else (listed, _machine_code(machine_code, launch.listing, roots_of(launch)))
+    )
+
+
+def roots_of(launch: Any) -> Roots:
+    """Return the arguments that lead to other ranks' memory, as a launch record names them; a GPU's does not."""
+    tables, peers = getattr(launch, "tables", None), getattr(launch, "peers", ())
+    return Roots(None if tables is None else frozenset(tables), frozenset(peers))
 
 
 _machine_code = functools.lru_cache(maxsize=256)(sass.read)

@@ -1,14 +1,13 @@
-"""An amdgcn listing as a sequence of instructions, each with its cache bits and its source frames."""
+"""Parser of amdgcn listings: instructions with their cache bits and source frames."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.isa.sources import Frame, SourceFiles, current_file, parse_frames
+from harness.isa.sources import Frame, current_file, parse_frames
 
 FILE = re.compile(r'^\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 _LOC = re.compile(r"^\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
@@ -18,21 +17,24 @@ _INSTRUCTION = re.compile(r"^[a-z][a-z0-9]*_\w+")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: mnemonic, operand text without comment, and its frames (innermost first, may be empty)."""
+    """One instruction: mnemonic, operand text without comment, frames (innermost first, may be empty), and the number
+    of its line in the listing.
+    """
 
     mnemonic: str
     operands: str
     frames: tuple[Frame, ...]
+    line: int = 0
 
     @property
     def bits(self) -> tuple[str, ...]:
-        """The cache bits it carries, in the order sc0, sc1, nt."""
+        """Its cache bits, in the order sc0, sc1, nt."""
         words = self.operands.replace(",", " ").split()
         return tuple(bit for bit in ("sc0", "sc1", "nt") if bit in words)
 
 
 class Position:
-    """The source position while a listing is read line by line: ``frames`` is what the next instruction has.
+    """Source position while a listing is read line by line: ``frames`` belongs to the next instruction.
 
     ``files`` maps the numbers of the ``.file`` directives read so far to paths.
     """
@@ -43,7 +45,7 @@ class Position:
         self._paths: dict[str, set[str]] = {}  # by name
 
     def read(self, line: str) -> bool:
-        """Take in a stripped line; True when it was a ``.file`` or ``.loc`` directive."""
+        """Read a stripped line; return whether it was a ``.file`` or ``.loc`` directive."""
         if match := FILE.match(line):
             number, path = listed_file(match)
             self.files[number] = path
@@ -59,50 +61,61 @@ class Position:
         return True
 
     def _path(self, name: str) -> str:
-        """The path of a file that is named without its folder, if only one comes into question."""
+        """Return the path of a file that is named without its folder, if only one known path has that name."""
         paths = self._paths.get(os.path.basename(name), ())
         return next(iter(paths)) if len(paths) == 1 else name
 
 
 def listed_file(match: re.Match[str]) -> tuple[int, str]:
-    """Number and path of a match of ``FILE``."""
+    """Return number and path of a match of ``FILE``."""
     number, first, second = match.groups()
     path = f"{first.rstrip('/')}/{second}" if second and not second.startswith("/") else second or first
     return int(number), current_file(path)
 
 
+@dataclass(frozen=True)
+class Label:
+    """A label: the place of the instruction after it."""
+
+    name: str
+
+
 def instructions(text: str) -> Iterator[Instruction]:
-    """Every instruction of a listing, in order of address; directives, labels and comments are left out."""
+    """Yield every instruction of a listing in order of address, without directives, labels and comments."""
+    return (item for item in code(text) if isinstance(item, Instruction))
+
+
+def code(text: str) -> Iterator[Instruction | Label]:
+    """Yield every instruction and label of a listing in order of address."""
     position = Position()
-    for line in code_lines(text):
-        if not position.read(line) and _INSTRUCTION.match(line):
+    for number, line in _numbered(text):
+        if position.read(line):
+            continue
+        if label := _LABEL.match(line):
+            yield Label(label[1])
+        elif _INSTRUCTION.match(line):
             mnemonic, _, operands = line.partition(";")[0].strip().partition(" ")
-            yield Instruction(mnemonic, operands.strip(), position.frames)
+            yield Instruction(mnemonic, operands.strip(), position.frames, number)
 
 
 def code_lines(text: str) -> Iterator[str]:
-    """The stripped lines before the listing's metadata, without blank ones and comments."""
-    for raw in text.splitlines():
+    """Yield the stripped lines before the listing's metadata, without blank lines and comments."""
+    return (line for _, line in _numbered(text))
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         if line.startswith(".amdgpu_metadata"):
             return
         if line and not line.startswith(";"):
-            yield line
-
-
-@functools.lru_cache(maxsize=1024)
-def source_files(text: str) -> SourceFiles:
-    """The files that the listing's ``.file`` directives name."""
-    position = Position()
-    for line in code_lines(text):
-        position.read(line)
-    return SourceFiles.of(position.files.values())
+            yield number, line
 
 
 def normalised(text: str) -> str:
-    """The instructions alone, labels renumbered in order of appearance: equal for equal code, whatever its names.
+    """Return only the instructions, with labels renumbered in order of appearance: equal for equal code with any names.
 
-    Comments, line numbers, file names, symbols and metadata do not enter, so moving a kernel in its file changes
+    Comments, line numbers, file names, symbols and metadata are left out, so moving a kernel in its file changes
     nothing.
     """
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""How wide an amdgcn vector memory instruction is, read off its mnemonic.
+"""Widths of amdgcn vector memory instructions, derived from their mnemonics.
 
 The suffixes are those of the gfx9 family (gfx942, gfx950), which LLVM prints for both targets alike.
 """
@@ -22,9 +22,9 @@ _WIDTHS = {
 
 @functools.cache
 def access_form(mnemonic: str) -> AccessForm | None:
-    """The form of a memory instruction, or None when ``mnemonic`` does not access global memory.
+    """Return the form of a memory instruction, or None if ``mnemonic`` does not access global memory.
 
-    Raises HarnessError for a global access of unknown width: a width that is guessed would be a wrong verdict.
+    Raises HarnessError for a global access of unknown width: a guess could cause a wrong verdict.
     """
     if scalar := _SCALAR.match(mnemonic):
         return AccessForm("scalar", "load", _width(mnemonic, scalar[1]))

@@ -1,6 +1,6 @@
-"""The fingerprint of a compiled kernel: what its code says, in numbers that can be compared; one form for all targets.
+"""The fingerprint of a compiled kernel: comparable numbers about its code, in one form for all targets.
 
-``amdgcn`` is what runs on AMD GPUs. On NVIDIA GPUs ``sass`` runs, and ``ptx`` is what Triton asked for.
+AMD GPUs run ``amdgcn``. NVIDIA GPUs run ``sass``, which ptxas makes from Triton's ``ptx``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Space = Literal["global", "buffer", "flat", "scalar"]
 
 @dataclass(frozen=True)
 class AccessForm:
-    """What one mnemonic does to memory: address space, kind, and bytes that one lane moves.
+    """Memory access of one mnemonic: address space, kind, and bytes that one lane moves.
 
     A packed atomic of two halves is 4 bytes wide. A scalar load moves its width once for the whole wavefront. ``flat``
-    is what PTX calls generic.
+    is PTX's generic address space.
     """
 
     space: Space
@@ -32,10 +32,10 @@ class AccessForm:
 
 @dataclass(frozen=True)
 class StaticAccess:
-    """All instructions of one form at one place: ``count`` of them stand in the code.
+    """All instructions of one form at one place in the code; ``count``: their number.
 
-    ``bits`` are the words that say how caches and other lanes see it, in the language's own order: ``("sc0", "sc1")``,
-    ``("sys", "release")``, ``("L1::no_allocate",)``, ``("STRONG", "SYS")``.
+    ``bits``: the words for order, scope and caching, in the language's own order: ``("sc0", "sc1")``, ``("sys",
+    "release")``, ``("L1::no_allocate",)``, ``("STRONG", "SYS")``.
     """
 
     mnemonic: str
@@ -47,20 +47,27 @@ class StaticAccess:
     source: str
     count: int
 
+    @property
+    def is_flag(self) -> bool:
+        """True for a word by which devices wait for each other: up to 8 bytes, ordered at system scope."""
+        words = set(self.bits)
+        ordered = ({"sc0", "sc1"}, {"STRONG", "SYS"}, {"relaxed", "sys"}, {"release", "sys"}, {"acquire", "sys"})
+        return self.width <= 8 and ("volatile" in words or any(pair <= words for pair in ordered))
+
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one kernel's code holds. Counts are static; memory sizes are bytes, registers are 32 bits wide.
+    """Static properties of one kernel's code. Memory sizes are in bytes, registers are 32 bits wide.
 
-    ``sha256`` is of the normalised instructions, so equal code has equal hashes. A field is None where the language has
-    no such thing, or does not tell: PTX knows neither registers nor spills, unless what ptxas made of it is told too.
+    ``sha256`` is of the normalised instructions, so equal code has equal hashes. A field is None if the language does
+    not have it or does not state it: PTX has neither registers nor spills, except with the resource usage from ptxas.
 
-    ``vgprs``, ``agprs``, ``sgprs`` and their spills, ``waits`` (``s_waitcnt``), ``writebacks`` and ``invalidates`` are
-    amdgcn's; the last two are keyed by the cache bits (``"sc0 sc1"`` is system scope, ``"sc1"`` agent scope).
-    ``ordering`` is amdgcn's too: what orders memory, as it follows one another in the listing, and only there:
+    ``vgprs``, ``agprs``, ``sgprs`` and their spills, ``waits`` (``s_waitcnt``), ``writebacks`` and ``invalidates``
+    exist for amdgcn only; the last two are keyed by the cache bits (``"sc0 sc1"`` is system scope, ``"sc1"`` agent
+    scope). ``ordering``, also for amdgcn only, lists the instructions that order memory, in the order of the listing:
     ``("buffer_wbl2 sc0 sc1", "vmcnt(0)", "atomic", "vmcnt(0)", "buffer_inv sc0 sc1")`` is an acq_rel at system scope.
-    ``registers`` (per lane) and ``fences``, keyed by opcode, are NVIDIA's. ``lds`` is the shared memory that the code
-    declares (Triton's dynamic part is not in it), ``scratch`` the private memory of a lane, which holds spills.
+    ``registers`` (per lane) and ``fences``, keyed by opcode, exist for NVIDIA only. ``lds`` is the shared memory that
+    the code declares (without Triton's dynamic part), ``scratch`` the private memory of a lane, which holds spills.
     """
 
     language: Language
@@ -84,7 +91,7 @@ class Fingerprint:
     fences: dict[str, int] | None = None
 
     def widths(self, where: Where, kind: Kind) -> dict[int, int]:
-        """Width in bytes -> number of vector instructions (scalar loads have a table of their own)."""
+        """Return width in bytes -> number of vector instructions (for scalar loads see ``scalar_loads``)."""
         table: Counter[int] = Counter()
         for access in self.accesses:
             if access.space != "scalar" and (access.where, access.kind) == (where, kind):
@@ -92,7 +99,7 @@ class Fingerprint:
         return dict(sorted(table.items()))
 
     def scalar_loads(self, where: Where) -> dict[int, int]:
-        """Width in bytes, once per wavefront -> number of ``s_load`` instructions."""
+        """Return width in bytes, once per wavefront -> number of ``s_load`` instructions."""
         table: Counter[int] = Counter()
         for access in self.accesses:
             if access.space == "scalar" and access.where == where:
@@ -100,7 +107,7 @@ class Fingerprint:
         return dict(sorted(table.items()))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for an evidence record: the numbers, and ``widths`` as where -> kind -> width -> count."""
+        """Return plain data for an evidence record: the numbers, and ``widths`` as where -> kind -> width -> count."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         plain["widths"] = {
             where: {
@@ -118,11 +125,11 @@ class Fingerprint:
 
 
 def counted(
-    found: Iterable[tuple[str, AccessForm, tuple[str, ...], tuple[Frame, ...], Where]],
+    accesses: Iterable[tuple[str, AccessForm, tuple[str, ...], tuple[Frame, ...], Where]],
 ) -> tuple[StaticAccess, ...]:
-    """One ``StaticAccess`` per distinct (mnemonic, form, bits, frames, where), in order of first appearance."""
+    """Return one ``StaticAccess`` per distinct (mnemonic, form, bits, frames, where), in order of first appearance."""
     table: Counter[StaticAccess] = Counter()
-    for mnemonic, form, bits, frames, where in found:
+    for mnemonic, form, bits, frames, where in accesses:
         source = " @ ".join(map(str, frames))
         table[StaticAccess(mnemonic, form.space, form.kind, form.width, where, bits, source, count=0)] += 1
     return tuple(replace(access, count=count) for access, count in table.items())

@@ -1,8 +1,10 @@
-"""SASS, the machine code of NVIDIA GPUs, as ``nvdisasm -gi -c`` prints it.
+"""Reader of SASS, the machine code of NVIDIA GPUs, as ``nvdisasm -gi -c`` prints it.
 
-Its line table is ptxas's copy of the one in the PTX. There, the lines of Triton's inline assembly count on from that of
-the statement (see ``harness.isa.ptx``), so an access is looked up in the PTX by what its line table says, and
-takes the place that it has there. Where the PTX has no such access, or several that disagree, it is unattributed.
+Its line table is ptxas's copy of the one in the PTX, which numbers the lines of Triton's inline assembly upwards from
+the line of the statement (see ``harness.isa.ptx``). So an access is looked up in the PTX by its position in the line
+table, and has the source position of the PTX access. If the PTX has no such access there, or one that is unattributed,
+the access is unattributed. If the PTX has a local and a remote one there, as an unrolled loop over ranks has, each
+access at that position may be the remote one, and counts as remote.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from dataclasses import dataclass, replace
 
 from harness.errors import HarnessError
 from harness.isa import ptx
+from harness.isa.flow.origin import UNKNOWN, Roots
+from harness.isa.ptx_code import access_form as ptx_access_form
+from harness.isa.ptx_code import instructions
 from harness.isa.record import AccessForm, Fingerprint, Kind, Space, counted
-from harness.isa.sources import Frame, SourceFiles, Where, current_file
+from harness.isa.sources import Frame, Where, current_file
 
 MARK = re.compile(r"^\s*\.elftype\b", re.MULTILINE)
 _ARCH = re.compile(r"^\s*\.target\s+sm_(\w+)|EF_CUDA_SM(\w+)", re.MULTILINE)
@@ -36,6 +41,7 @@ _WIDTHS = {
 }  # fmt: skip
 _ORDERS = {"STRONG", "WEAK", "CONSTANT", "MMIO", "PRIVATE", "SM", "CTA", "VC", "GPU", "SYS"}
 _CACHES = {"EF", "EL", "EU", "LU", "NA", "IL", "BYPASS", "LTC64B", "LTC128B", "LTC256B"}
+_UNKNOWN_PLACE: Where = "unattributed"
 _OTHER = {
     "E", "ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC", "EXCH", "CAS", "CAST", "SPIN", "FTZ", "RN", "ZD",
 }  # fmt: skip
@@ -43,35 +49,34 @@ _OTHER = {
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: dotted opcode, operand text, and frames as the line table has them, innermost first."""
+    """One instruction: dotted opcode, operand text, and the frames in the line table, innermost first."""
 
     opcode: str
     operands: str
     raw: tuple[Frame, ...]
 
 
-def read(text: str, listing: str = "") -> Fingerprint:
-    """The fingerprint of disassembled machine code; ``listing`` is the PTX that it was made from.
+def read(text: str, listing: str = "", roots: Roots = UNKNOWN) -> Fingerprint:
+    """Return the fingerprint of disassembled machine code; ``listing``: the PTX that it was made from.
 
-    A line ``REG:18 STACK:0 SHARED:0 ...`` anywhere in ``text`` (of cuobjdump) tells what it uses. Raises HarnessError
-    when it is no disassembly, or accesses memory in a form that is not known.
+    Registers and memory come from cuobjdump's line ``REG:18 STACK:0 SHARED:0 ...``, anywhere in ``text``. Raises
+    HarnessError if ``text`` is not a disassembly of one target, or has an unknown access.
     """
     arch = _ARCH.search(text)
     code = list(_instructions(text))
     if not MARK.search(text) or arch is None or not code:
-        raise HarnessError(f"this is no disassembly of one NVIDIA target: {text[:60]!r}")
-    places = _Places(listing) if listing else None
-    own = SourceFiles.of(frame.file for i in code for frame in i.raw)
-    found = []
+        raise HarnessError(f"expected a disassembly of one NVIDIA target, got {text[:60]!r}")
+    places = _Places(listing, roots) if listing else None
+    accesses = []
     for i in code:
         if (form := access_form(i.opcode)) is not None:
-            frames, where = places.of(form.kind, i.raw) if places else (i.raw, own.where(i.raw))
-            found.append((i.opcode, form, qualifiers(i.opcode), frames, where))
+            frames, where = places.of(form.kind, i.raw) if places else (i.raw, _UNKNOWN_PLACE)
+            accesses.append((i.opcode, form, qualifiers(i.opcode), frames, where))
     code_alone = Fingerprint(
         language="sass",
         arch=f"sm_{arch[1] or arch[2]}",
         sha256=hashlib.sha256(_normalised(code).encode()).hexdigest(),
-        accesses=counted(found),
+        accesses=counted(accesses),
         instructions=len(code),
         barriers=sum(i.opcode.startswith("BAR.") for i in code),
         fences=dict(
@@ -82,19 +87,19 @@ def read(text: str, listing: str = "") -> Fingerprint:
 
 
 def with_usage(code: Fingerprint, text: str) -> Fingerprint:
-    """``code`` with registers, shared memory, and scratch (stack and local memory) of cuobjdump's line, where ``text``
-    has one."""
-    told = {name: int(number) for name, number in _USAGE.findall(text)}
-    if "REG" not in told:
+    """Return ``code`` with registers, shared memory, and scratch (stack and local memory) of cuobjdump's line, if
+    ``text`` has one."""
+    usage = {name: int(number) for name, number in _USAGE.findall(text)}
+    if "REG" not in usage:
         return code
-    scratch = told.get("STACK", 0) + told.get("LOCAL", 0)
-    return replace(code, registers=told["REG"], lds=told.get("SHARED", 0), scratch=scratch)
+    scratch = usage.get("STACK", 0) + usage.get("LOCAL", 0)
+    return replace(code, registers=usage["REG"], lds=usage.get("SHARED", 0), scratch=scratch)
 
 
 def access_form(opcode: str) -> AccessForm | None:
-    """The form of an instruction, or None when it does not access global memory.
+    """Return the form of an instruction, or None if it does not access global memory.
 
-    Raises HarnessError for a global access of unknown width: a width that is guessed would be a wrong verdict.
+    Raises HarnessError for a global access of unknown width: a guess could cause a wrong verdict.
     """
     base, *words = opcode.split(".")
     if base not in _BASES:
@@ -107,7 +112,7 @@ def access_form(opcode: str) -> AccessForm | None:
 
 
 def qualifiers(opcode: str) -> tuple[str, ...]:
-    """Order, scope and cache words of an opcode, as they stand: ``("STRONG", "SYS")``, ``("EF",)``."""
+    """Return the order, scope and cache words of an opcode in their order: ``("STRONG", "SYS")``, ``("EF",)``."""
     return tuple(word for word in opcode.split(".")[1:] if _is_qualifier(word))
 
 
@@ -116,31 +121,38 @@ def _is_qualifier(word: str) -> bool:
 
 
 class _Places:
-    """Where the accesses of some PTX belong, by kind and by what the line table says of them."""
+    """Source positions of the accesses of some PTX, by kind and position in the line table."""
 
-    def __init__(self, listing: str) -> None:
-        files = ptx.source_files(listing)
+    def __init__(self, listing: str, roots: Roots) -> None:
+        where = ptx.places(listing, roots)
         self._places: dict[tuple[object, ...], set[tuple[tuple[Frame, ...], Where]]] = {}
-        for i in ptx.instructions(listing):
-            if (form := ptx.access_form(i.opcode, i.operands)) is not None:
+        for number, i in enumerate(instructions(listing)):
+            if (form := ptx_access_form(i.opcode, i.operands)) is not None:
                 for key in _keys(form.kind, i.raw):
-                    self._places.setdefault(key, set()).add((i.frames, files.where(i.frames)))
+                    self._places.setdefault(key, set()).add((i.frames, where.get(number, _UNKNOWN_PLACE)))
 
     def of(self, kind: Kind, raw: tuple[Frame, ...]) -> tuple[tuple[Frame, ...], Where]:
-        """By the whole chain; by the innermost line alone where the disassembler knows no more; whatever its kind."""
+        """Return the source frames of an access.
+
+        Looks it up by the whole chain, then by the innermost line only (if the disassembler has no more), then by
+        both with any kind of access.
+        """
         for key in _keys(kind, raw):
-            found = self._places.get(key, set())
-            if len({where for _, where in found}) == 1:
-                return min(found, key=str)
-        return raw, "unattributed"
+            if places := self._places.get(key):
+                verdicts = {where for _, where in places}
+                if _UNKNOWN_PLACE in verdicts:
+                    break
+                wanted: Where = "remote" if "remote" in verdicts else "local"
+                return min((place for place in places if place[1] == wanted), key=str)
+        return raw, _UNKNOWN_PLACE
 
 
 def _keys(kind: Kind, raw: tuple[Frame, ...]) -> Iterator[tuple[object, ...]]:
-    # The disassembler tells no columns.
+    # The disassembler prints no columns.
     chain = tuple((frame.file, frame.line) for frame in raw)
     yield kind, chain
     yield kind, chain[:1], "innermost"
-    # An atomic may be made of a load and a compare-and-swap.
+    # An atomic may be compiled to a load and a compare-and-swap.
     yield "any", chain
     yield "any", chain[:1], "innermost"
 

@@ -1,4 +1,4 @@
-"""The first wrong element, as plain data."""
+"""Comparison of tensors: the first wrong element, as plain data."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ from harness.errors import HarnessError
 
 
 def difference(
-    what: str, *, rank: int | None = None, index: int | None = None, got: Any = None, wanted: Any = None, more: str = ""
+    subject: str,
+    *,
+    rank: int | None = None,
+    index: int | None = None,
+    got: Any = None,
+    wanted: Any = None,
+    more: str = "",
 ) -> dict[str, Any]:
-    """``what`` was compared on ``rank``; element ``index`` was ``got`` and should be ``wanted``; ``more`` is a
-    sentence."""
-    return {"what": what, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+    """Return a difference as plain data: ``subject`` was compared on ``rank``; element ``index`` is ``got`` and should
+    be ``wanted``; ``more`` is a sentence."""
+    return {"what": subject, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
 
 
-def first_difference(what: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
-    """The first element at which two tensors differ in their bits; None when they are equal.
+def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
+    """Return the first element at which two tensors differ in their bits; None if they are equal.
 
-    Shape and dtype are compared too. Raises HarnessError when they cannot be compared at all.
+    Shape and dtype are compared too. Raises HarnessError if the tensors cannot be compared.
     """
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return difference(
-            f"shape and dtype of {what}",
+            f"shape and dtype of {subject}",
             rank=rank,
             got=f"{tuple(got.shape)} {got.dtype}",
             wanted=f"{tuple(wanted.shape)} {wanted.dtype}",
         )
     if got.layout != torch.strided or wanted.layout != torch.strided:
-        raise HarnessError(f"{what} is not a strided tensor")
+        raise HarnessError(f"{subject}: expected strided tensors, got {got.layout} and {wanted.layout}")
     a, b = _bytes(got), _bytes(wanted)
     if np.array_equal(a, b):
         return None
     wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
     index = int(wrong[0])
     return difference(
-        what,
+        subject,
         rank=rank,
         index=index,
         got=got.flatten()[index].item(),

@@ -1,11 +1,10 @@
-"""What a rank's whole heap should hold, byte by byte, and where it does not.
+"""Expected content of a rank's whole heap, byte by byte, and its comparison with the actual content.
 
-Legend: the *arena* is one uint8 tensor that covers the part of the symmetric heap that cases use; *poison* is a
-fixed pattern that differs from byte to byte and rank to rank, so that memory which moved or was written shows; a
-*region* is a named part that a case uses; everything else must stay poison, so every region has guards and none can
-do without.
+Terms: the *arena* is one uint8 tensor that covers the part of the symmetric heap that cases use; *poison* is a fixed
+pattern that differs from byte to byte and rank to rank, so that moved or overwritten memory shows; a *region* is a
+named part that a case uses. All memory outside regions must stay poison, so it guards every region.
 
-One image per rank process, used by one thread.
+There is one image per rank process, used by one thread.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ GUARD = 64
 class Region:
     """``count`` elements of ``dtype`` from byte ``start`` of the arena."""
 
-    what: str
+    name: str
     start: int
     count: int
     dtype: torch.dtype
 
     @property
     def stop(self) -> int:
-        """First byte after it."""
+        """The first byte after the region."""
         return self.start + self.count * self.dtype.itemsize
 
 
 class HeapImage:
-    """The heap as it should be, beside the heap as it is."""
+    """Expected content of a heap, for comparison with the heap itself."""
 
     def __init__(self, arena: torch.Tensor, rank: int) -> None:
         if arena.dtype != torch.uint8 or arena.dim() != 1 or not arena.is_contiguous():
@@ -51,43 +50,43 @@ class HeapImage:
         self._poison = torch.from_numpy(pattern)
         self._wanted = self._poison.clone()
         self._regions: list[Region] = []
-        # On a GPU, so that a case costs two copies at the speed of the memory and of the bus.
+        # Copies on the GPU and in pinned memory, so that a case costs only two fast copies.
         self._poison_there = self._poison.to(arena.device)
-        self._here = torch.empty_like(self._wanted, pin_memory=True) if arena.is_cuda else arena
+        self._here = torch.empty_like(self._wanted, pin_memory=True) if arena.device.type != "cpu" else arena
 
     def reset(self) -> None:
-        """Poison the arena; forget all regions and expectations."""
+        """Fill the arena with poison; drop all regions and expectations."""
         self._regions.clear()
         self._wanted.copy_(self._poison)
         self.arena.copy_(self._poison_there)
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What the case has claimed so far."""
+        """The regions that the case has claimed so far."""
         return tuple(self._regions)
 
-    def claim(self, what: str, start: int, count: int, dtype: torch.dtype) -> Region:
-        """Name a part of the arena. Raises HarnessError when it leaves no guard to the edge or to another region."""
-        region = Region(what, start, count, dtype)
+    def claim(self, name: str, start: int, count: int, dtype: torch.dtype) -> Region:
+        """Name a part of the arena. Raises HarnessError if it leaves no guard to the edge or to another region."""
+        region = Region(name, start, count, dtype)
         if start < GUARD or region.stop > self.arena.numel() - GUARD:
-            raise HarnessError(f"{what} at {start} with {count} elements leaves no guard in {self.arena.numel()} bytes")
+            raise HarnessError(f"{name} at {start} with {count} elements leaves no guard in {self.arena.numel()} bytes")
         for other in self._regions:
             if region.start < other.stop + GUARD and other.start < region.stop + GUARD:
-                raise HarnessError(f"{what} at {start} leaves no guard to {other.what} at {other.start}")
+                raise HarnessError(f"{name} at {start} leaves no guard to {other.name} at {other.start}")
         self._regions.append(region)
         return region
 
     def tensor(self, region: Region) -> torch.Tensor:
-        """The region itself, on the heap, as a 1-D tensor: what a kernel is given."""
+        """Return the region itself, on the heap, as a 1-D tensor to pass to a kernel."""
         return self.arena[region.start : region.stop].view(region.dtype)
 
     def fill(self, region: Region, values: torch.Tensor) -> None:
-        """Write ``values`` to the heap and expect them to be there at the end too."""
+        """Write ``values`` to the heap and expect them there at the end of the case."""
         self.tensor(region).copy_(values)
         self.expect(region, values)
 
     def expect(self, region: Region, values: torch.Tensor, where: np.ndarray | None = None) -> None:
-        """The region must hold ``values``; only the elements that the booleans ``where`` select, if given."""
+        """Expect ``values`` in the region; with the booleans ``where``, only in the elements that they select."""
         target = self._wanted[region.start : region.stop].view(region.dtype)
         if where is None:
             target.copy_(values)
@@ -96,11 +95,11 @@ class HeapImage:
         target[chosen] = values.cpu()[chosen]
 
     def expected(self, region: Region) -> torch.Tensor:
-        """What the region must hold, to be changed in place."""
+        """Return the expected content of the region, which the caller may change in place."""
         return self._wanted[region.start : region.stop].view(region.dtype)
 
     def difference(self) -> dict[str, Any] | None:
-        """The first wrong element: of the regions in the order in which they were claimed, then of all other memory."""
+        """Return the first wrong element: of the regions in the order of their claims, then of all other memory."""
         if self._here is not self.arena:
             self._here.copy_(self.arena)
         if torch.equal(self._here, self._wanted):
@@ -108,11 +107,11 @@ class HeapImage:
         got, wanted = self._here.numpy(), self._wanted.numpy()
         wrong = got != wanted
         inside = (self._in_region(region, got, wanted, wrong) for region in self._regions)
-        found = [entry for entry in inside if entry is not None]
-        found += self._outside(got, wanted, wrong)
-        first = found[0]
-        if len(found) > 1:
-            first["more"] += "; also wrong: " + ", ".join(f"{entry['what']} ({entry['more']})" for entry in found[1:])
+        entries = [entry for entry in inside if entry is not None]
+        entries += self._outside(got, wanted, wrong)
+        first = entries[0]
+        if len(entries) > 1:
+            first["more"] += "; also wrong: " + ", ".join(f"{entry['what']} ({entry['more']})" for entry in entries[1:])
         return first
 
     def _in_region(
@@ -124,7 +123,7 @@ class HeapImage:
             return None
         index = int(elements[0])
         return difference(
-            region.what,
+            region.name,
             rank=self.rank,
             index=index,
             got=self._value(got, region, index),
@@ -154,9 +153,9 @@ class HeapImage:
     def _neighbourhood(self, index: int) -> str:
         for region in self._regions:
             if region.start - GUARD <= index < region.start:
-                return f"guard before {region.what} (byte of the arena)"
+                return f"guard before {region.name} (byte of the arena)"
             if region.stop <= index < region.stop + GUARD:
-                return f"guard after {region.what} (byte of the arena)"
+                return f"guard after {region.name} (byte of the arena)"
         return "untouched memory (byte of the arena)"
 
     def _poisoned(self, got: np.ndarray, region: Region, index: int) -> str:
@@ -171,11 +170,11 @@ class HeapImage:
 
 
 def starts(first: int, sizes: Sequence[int], align: int = 1024) -> list[int]:
-    """Byte offsets at which regions of ``sizes`` bytes fit one after the other, aligned, with guards."""
-    found = []
+    """Return byte offsets at which regions of ``sizes`` bytes fit one after the other, aligned, with guards."""
+    offsets = []
     place = first
     for size in sizes:
         place = -(-(place + GUARD) // align) * align
-        found.append(place)
+        offsets.append(place)
         place += size + GUARD
-    return found
+    return offsets

@@ -1,10 +1,10 @@
-"""What Perfetto's trace processor makes of a JSON trace, and what it would drop: a reader by its own rules.
+"""Reader of JSON traces by the rules of Perfetto's trace processor, which reports the events that it would drop.
 
     slices, problems = load(path.read_text())
 
-The trace processor imports what it can and counts the rest in its table ``stats``, so a file that "opens" may lack
-events. Here everything that it would drop, misplace or read differently in some version is a problem, in words. Where
-``trace_processor_shell`` is at hand, ``SLICES_QUERY`` gives the same slices. Source: Perfetto, src/trace_processor,
+The trace processor imports what it can and counts the rest in its table ``stats``, so a file that opens may lack
+events. Here each event that it would drop, misplace or read differently in some version is a problem, in words. With
+``trace_processor_shell``, ``SLICES_QUERY`` returns the same slices. Source: Perfetto, src/trace_processor,
 importers/json (the tokenizer and the parser) and importers/common/slice_tracker.
 """
 
@@ -22,7 +22,7 @@ from slice join thread_track on slice.track_id = thread_track.id join thread usi
 order by process, thread, slice.ts, slice.depth
 """
 
-_MOST_DEPTH = 512
+_DEPTH_LIMIT = 512
 _PHASES = frozenset("XiICMsf")
 _META: dict[str, type] = {"process_name": str, "thread_name": str, "process_labels": str, "process_sort_index": int,
          "thread_sort_index": int}  # fmt: skip
@@ -30,7 +30,7 @@ _META: dict[str, type] = {"process_name": str, "thread_name": str, "process_labe
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a thread; an instant has ``dur`` 0. ``ts`` and ``dur`` are nanoseconds, ``arguments`` its args."""
+    """A slice of a thread; an instant has ``dur`` 0. ``ts`` and ``dur`` are in nanoseconds, ``arguments`` its args."""
 
     process: str
     thread: str
@@ -42,7 +42,7 @@ class Slice:
 
 
 def load(text: str) -> tuple[list[Slice], list[str]]:
-    """The slices in order of process, thread, time and depth, and what is wrong with the trace."""
+    """Return the slices in order of process, thread, time and depth, and the problems of the trace."""
     try:
         trace = json.loads(text, parse_constant=_no_json)
     except ValueError as error:
@@ -59,7 +59,7 @@ def load(text: str) -> tuple[list[Slice], list[str]]:
 
 
 def _no_json(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 class _Reader:
@@ -70,32 +70,32 @@ class _Reader:
         self._timed: list[tuple[int, int, int, int, dict[str, Any]]] = []
 
     def take(self, number: int, event: Any) -> None:
-        trouble = self._trouble(event)
-        if trouble:
-            self.problems.append(f"event {number}: {trouble}")
+        problem = self._problem(event)
+        if problem:
+            self.problems.append(f"event {number}: {problem}")
         elif event["ph"] == "M":
             self._name(number, event)
         elif event["ph"] in "XiI":
             start, extent = _nanoseconds(event["ts"]), _nanoseconds(event.get("dur", 0))
             self._timed.append((start, event["pid"], event["tid"], extent, event))
 
-    def _trouble(self, event: Any) -> str:
-        """Why the trace processor would not take the event; empty if it does."""
+    def _problem(self, event: Any) -> str:
+        """Return the reason why the trace processor would not import the event; empty if it would."""
         if not isinstance(event, dict) or event.get("ph") not in _PHASES:
-            return f"no phase of {''.join(sorted(_PHASES))}: {str(event)[:80]}"
+            return f"its phase is none of {''.join(sorted(_PHASES))}: {str(event)[:80]}"
         for key in ("pid", "tid"):
             if type(event.get(key)) is not int or not 0 <= event[key] < 2**32:
-                return f"{key} {event.get(key)!r} is no 32-bit number"
+                return f"{key} {event.get(key)!r} is not a 32-bit number"
         if not isinstance(event.get("name"), str) or not event["name"]:
             return "no name"
         if not isinstance(event.get("args", {}), dict):
-            return "args is no object"
+            return "args is not an object"
         if event["ph"] == "M":
             return ""
         for key in ("ts", "dur") if event["ph"] == "X" else ("ts",):
             value = event.get(key)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                return f"{key} {value!r} is no time"
+                return f"{key} {value!r} is not a time"
             if value * 1000 >= 2**63:
                 return f"{key} {value!r} microseconds are beyond 64 bits of nanoseconds"
         if event["ph"] in "iI" and event.get("s", "t") not in ("t", "p", "g"):
@@ -103,21 +103,22 @@ class _Reader:
         return ""
 
     def _name(self, number: int, event: dict[str, Any]) -> None:
-        what = event["name"]
-        key = {"process_labels": "labels"}.get(what, "sort_index" if what.endswith("sort_index") else "name")
+        name = event["name"]
+        key = {"process_labels": "labels"}.get(name, "sort_index" if name.endswith("sort_index") else "name")
         value = event.get("args", {}).get(key)
-        if what not in _META or not isinstance(value, _META[what]) or value == "":
-            self.problems.append(f"event {number}: {what} with args {event.get('args')}")
-        elif what == "process_name":
+        if name not in _META or not isinstance(value, _META[name]) or value == "":
+            self.problems.append(f"event {number}: {name} with args {event.get('args')}")
+        elif name == "process_name":
             self._processes[event["pid"]] = str(value)
-        elif what == "thread_name":
+        elif name == "thread_name":
             known = self._threads.setdefault(event["tid"], (event["pid"], str(value)))
             if known != (event["pid"], value):
                 self.problems.append(f"event {number}: thread {event['tid']} is already {known[1]!r} of {known[0]}")
 
     def slices(self) -> list[Slice]:
-        """Threads' slices by the stack discipline of the slice tracker, which reads events by time, then file order."""
-        found: list[Slice] = []
+        """Return the threads' slices by the slice tracker's rules for nesting, which reads events by time, then in file
+        order."""
+        slices: list[Slice] = []
         stacks: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for start, process, thread, extent, event in sorted(self._timed, key=lambda item: item[0]):
             stack = stacks.setdefault((process, thread), [])
@@ -127,7 +128,7 @@ class _Reader:
                 self.problems.append(
                     f"{event['name']} at {start} ns of thread {thread} overlaps another and is dropped"
                 )
-            elif len(stack) >= _MOST_DEPTH:
+            elif len(stack) >= _DEPTH_LIMIT:
                 self.problems.append(f"{event['name']} at {start} ns of thread {thread} is nested too deep")
             else:
                 owner, name = self._threads.get(thread, (process, ""))
@@ -135,13 +136,13 @@ class _Reader:
                     self.problems.append(f"{event['name']} at {start} ns: thread {thread} of {process} has no name")
                 arguments = tuple(sorted(event.get("args", {}).items()))
                 label = self._processes.get(process, "")
-                found.append(Slice(label, name, event["name"], start, extent, len(stack), arguments))
+                slices.append(Slice(label, name, event["name"], start, extent, len(stack), arguments))
                 stack.append((start, extent))
-        return sorted(found, key=lambda item: (item.process, item.thread, item.ts, item.depth))
+        return sorted(slices, key=lambda item: (item.process, item.thread, item.ts, item.depth))
 
 
 def _over(opened: int, length: int, start: int, extent: int) -> bool:
-    """Whether a slice has ended when another starts. Instants of one time stand on each other."""
+    """Return whether a slice has ended when another starts. Instants at the same time nest."""
     end = opened + length
     return end < start or (end == start and not (length == 0 and extent == 0))
 

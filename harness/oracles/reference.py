@@ -1,13 +1,13 @@
-"""What torch.distributed makes of the same inputs.
+"""Results of torch.distributed for the same inputs: the oracle of transfers and collectives.
 
-Every function is a collective, of the world unless it is given a group: its ranks call it in the same order.
-``exchange``, ``reduced``, ``gathered`` and ``swapped`` also order the ranks: none returns before all have entered and
-done what they had enqueued on their current stream, so a case uses its reference as the barrier between preparing
-memory and acting on it.
+Every function is a collective, of the world or of the group that is passed: its ranks call it in the same order.
+``exchange``, ``reduced``, ``gathered`` and ``swapped`` also synchronise the ranks: none returns before all ranks have
+entered and completed the work on their current stream, so a case uses them as the barrier between preparing memory and
+acting on it.
 
-Where the default process group has nccl (RCCL on ROCm) for GPUs it is that one that is asked, with tensors on the
-current GPU; else gloo, on the CPU, when what is enqueued on the current stream has ended. Arguments may lie anywhere,
-results lie on the CPU.
+If the default process group has a GPU backend (NCCL, RCCL), that backend computes, with tensors on the current GPU;
+else gloo computes on the CPU after the work on the current stream has ended. Arguments may be on any device, results
+are on the CPU.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _HEADER = 8
 def exchange(
     payload: torch.Tensor | Sequence[torch.Tensor], transfers: Collection[tuple[int, int]], *, rank: int, ranks: int
 ) -> dict[int, torch.Tensor]:
-    """all_to_all_single of the given (from, to) ``transfers``: what this rank receives, by sender.
+    """Return the payloads that this rank receives in the (from, to) ``transfers``, by sender; by all_to_all_single.
 
-    ``payload`` is what this rank sends to each of its receivers (or one tensor per receiver, in ascending order).
-    All payloads have the same length and dtype on every rank. A header travels between all pairs, also where nothing
-    is sent, so that every rank hears from every other one.
+    ``payload`` is the tensor that this rank sends to each of its receivers (or one tensor per receiver, in ascending
+    order). All payloads have the same length and dtype on every rank. Every pair of ranks exchanges a header, also
+    without a transfer, so that all ranks are synchronised.
     """
     sample = payload if isinstance(payload, torch.Tensor) else payload[0]
     size = sample.numel() * sample.itemsize
@@ -47,23 +47,25 @@ def exchange(
     arriving = torch.empty(sum(incoming), dtype=torch.uint8, device=device)
     dist.all_to_all_single(arriving, torch.cat(pieces).to(device), incoming, outgoing)
     received = arriving.cpu()
-    found: dict[int, torch.Tensor] = {}
+    by_sender: dict[int, torch.Tensor] = {}
     place = 0
     for source in range(ranks):
         if int(received[place]) != source:
-            raise HarnessError(f"the reference received from rank {int(received[place])} what rank {source} sent")
+            raise HarnessError(
+                f"all_to_all_single returned data of rank {int(received[place])} in place of data of rank {source}"
+            )
         if incoming[source] > _HEADER or (source, rank) in transfers:
-            # Cloned, so that a wider dtype finds its alignment.
-            found[source] = received[place + _HEADER : place + incoming[source]].clone().view(sample.dtype)
+            # Cloned, so that a wider dtype is aligned.
+            by_sender[source] = received[place + _HEADER : place + incoming[source]].clone().view(sample.dtype)
         place += incoming[source]
-    return found
+    return by_sender
 
 
 def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | None = None) -> torch.Tensor:
-    """all_reduce of ``values`` (unchanged) over ``group`` with ``op``: sum, product, min, max, band, bor, bxor.
+    """Return the all_reduce of ``values`` over ``group`` with ``op``: sum, product, min, max, band, bor, bxor.
 
-    gloo and nccl do not reduce 16-bit integers, and nccl nothing bitwise: there everybody's values are gathered and
-    folded here.
+    gloo and nccl do not reduce 16-bit integers, and nccl has no bitwise reductions: in these cases the values of all
+    members are gathered and reduced here.
     """
     device = _device()
     if (device.type != "cpu" and op in _BITWISE) or values.dtype == torch.int16:
@@ -77,9 +79,9 @@ def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | Non
 
 
 def gathered(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
-    """all_gather_into_tensor of a tensor along its first dimension, over ``group`` (default: the world).
+    """Return the all_gather_into_tensor of a tensor along its first dimension, over ``group`` (default: the world).
 
-    With a group it orders only that group.
+    With a group it synchronises only that group.
     """
     members = members or dist.get_world_size(group)
     flat = _bytes(values)
@@ -89,7 +91,7 @@ def gathered(values: torch.Tensor, group: Any = None, members: int | None = None
 
 
 def swapped(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
-    """all_to_all_single of the columns of a matrix: block j of member i becomes block i of member j."""
+    """Return the all_to_all_single of a matrix's columns: block j of member i becomes block i of member j."""
     members = members or dist.get_world_size(group)
     rows, columns = values.shape
     blocks = values.view(rows, members, columns // members).transpose(0, 1)
@@ -100,14 +102,15 @@ def swapped(values: torch.Tensor, group: Any = None, members: int | None = None)
 
 
 def broadcast(values: torch.Tensor, source: int, group: Any = None) -> torch.Tensor:
-    """broadcast of the global rank ``source``'s values; everybody's have its shape."""
+    """Return the broadcast of the values of global rank ``source``; the values of all members have the same shape."""
     result = _bytes(values).clone()
     dist.broadcast(result, source, group=group)
     return _of_bytes(result, values.dtype, tuple(values.shape))
 
 
 def scattered(values: torch.Tensor, source: int, group: Any = None, members: int | None = None) -> torch.Tensor:
-    """scatter of the rows of the global rank ``source``'s values, which have the shape of everybody's."""
+    """Return this member's rows of the values of global rank ``source``, by scatter; all members pass the same
+    shape."""
     members = members or dist.get_world_size(group)
     part = (values.shape[0] // members, *values.shape[1:])
     flat = _bytes(values)
@@ -119,7 +122,7 @@ def scattered(values: torch.Tensor, source: int, group: Any = None, members: int
 
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:
-    """The elements in order, where the reference computes."""
+    """Return the elements in order as bytes, on the device where torch.distributed computes."""
     return values.contiguous().flatten().view(torch.uint8).to(_device())
 
 
@@ -128,26 +131,30 @@ def _of_bytes(flat: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) ->
 
 
 def bool_all(value: bool) -> bool:
-    """Whether ``value`` is true on every rank."""
+    """Return whether ``value`` is true on every rank."""
     flag = torch.tensor([int(value)], dtype=torch.int32)
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)
     return bool(flag[0])
 
 
-def meet() -> None:
-    """A barrier of the ranks' processes; says nothing about what their devices still do."""
+def barrier() -> None:
+    """Wait until all ranks' processes have called this; their devices may still be at work."""
     dist.all_reduce(torch.zeros(1, dtype=torch.int32))
 
 
 def _device() -> torch.device:
-    """Where the reference computes, and whether it waits for the stream: see the module's docstring."""
+    """Return the device on which torch.distributed computes; for the CPU, first wait for the current stream."""
     backends = dict(part.split(":") for part in dist.get_backend_config().split(","))
-    # gloo claims to serve GPUs as well, where torch was built for them.
-    if backends.get("cuda", "gloo") == "gloo":
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.current_stream().synchronize()
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    backends.pop("cpu", None)
+    for kind, backend in backends.items():
+        # gloo claims to serve GPUs of every kind as well, where torch was built for them.
+        if backend != "gloo":
+            return torch.device(kind, getattr(torch, kind).current_device())
+    for kind in backends:
+        module: Any = getattr(torch, kind, None)
+        if hasattr(module, "is_initialized") and module.is_initialized():
+            module.current_stream().synchronize()
+    return torch.device("cpu")
 
 
 _OPS = {

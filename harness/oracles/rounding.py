@@ -1,4 +1,4 @@
-"""How far a rounded sum may be from the exact one: from IEEE 754's rounding, not from what looked small enough."""
+"""Bound on the error of a rounded sum, derived from IEEE 754 rounding instead of an empirical tolerance."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import torch
 
 
 def sum_error(got: torch.Tensor, parts: torch.Tensor) -> float:
-    """The worst error of an element of ``got``, as a multiple of what rounding may do to the sum of W ``parts``
-    (W, *got.shape) of the same floating-point dtype in any order: fine up to 1, and NaN where ``got`` has one.
+    """Return the worst error of an element of ``got``, as a multiple of the error that rounding allows: correct up to
+    1.
 
-    Each of at most W additions rounds by half a unit of what has been added up, so by no more than that of the sum of
-    magnitudes; elements of 16 bits are added in float32, and what becomes of the sum is rounded once more. W stays far
-    below 2^24, so that a sum in float64 is exact enough to measure by.
+    ``got`` is the sum of W ``parts`` (W, *got.shape) of the same floating-point dtype, added in any order. The result
+    is NaN if ``got`` has a NaN.
+
+    Each of at most W additions rounds by half a unit of the partial sum, so at most by half a unit of the sum of
+    magnitudes; elements of 16 bits are added in float32, and the sum is rounded once more. W must be far below 2^24, so
+    that the sum in float64 is accurate enough for comparison.
 
     Example: float32 parts 1 and 2^-24 allow 2 additions x (1 + 2^-24) x 2^-24, plus half a unit of their sum: 1 is
     right, and so is the float32 above it; 1 + 2^-21 is not.

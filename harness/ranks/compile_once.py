@@ -1,14 +1,14 @@
-"""A kernel is compiled once per machine, in a child process: a compiler that aborts is the verdict of its case.
+"""Compilation of each kernel once per machine, in a child process, so that a compiler abort fails only its case.
 
 ``install`` wraps ``triton.compile``. A kernel that Triton's disk cache holds is loaded as always. For a new one, the
-first process to take the kernel's lock (beside the cache's entries, so it spans this user's ranks, groups and runs)
-compiles it in a forked child, which fills the cache; the others wait for the lock and find the kernel there. A child
-that a signal ended raises ``CompilerAborted``; what it raised itself is raised here. Failures are remembered for the
-other ranks of the group, until its processes end. All of this is reported as time of compilation, see
-``harness.compiling``: a call's deadline does not count it.
+first process to take the kernel's lock (next to the cache's entries, so it spans this user's ranks, groups and runs)
+compiles it in a forked child, which fills the cache; the others wait for the lock and then load the kernel from the
+cache. A child that a signal ended raises ``CompilerAborted`` here; an exception of the child is raised here again.
+Failures are recorded for the other ranks of the group, until its processes end. All of this is reported as compilation
+time, see ``harness.compiling``: it does not count against a call's deadline.
 
-Nothing is wrapped around a launch: kernels that are in memory never come here. With Triton's ``always_compile``,
-``override`` or ``dump_ir`` knobs, or for IR files, compilation stays Triton's own, within the process and its limits.
+Launches are not wrapped: kernels in memory never reach this module. With Triton's ``always_compile``, ``override`` or
+``dump_ir`` knobs, or for IR files, Triton itself compiles, within the process and its limits.
 """
 
 from __future__ import annotations
@@ -27,42 +27,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import locks
+from harness import children, locks
 from harness.compiling import compiling
-from harness.errors import HarnessError, KernelFault
+from harness.errors import CompilerAborted, HarnessError
 from harness.ranks import processes, raised
 from harness.ranks.stacks import read_from
 
 COMPILE_LIMIT = 120.0
-"""Seconds that one compilation may take before its child is killed; the wait for another rank's lasts twice that."""
+"""Seconds that one compilation may take before its child is killed; a rank waits twice as long for another rank's."""
 
 _POLL = 0.01
-_SAID = 2000
+_OUTPUT_END = 2000
+"""Characters of the compiler's output that are kept from its beginning, and from its end."""
+
 _original: Callable[..., Any] | None = None
 
 
-class CompilerAborted(KernelFault):
-    """The compiler's process was ended by a signal while it compiled ``kernel``.
-
-    ``how``: e.g. ``signal 6 (SIGABRT)``; ``output``: the last lines that it wrote.
-    """
-
-    def __init__(self, kernel: str, how: str, output: str) -> None:
-        super().__init__(kernel, how, output)
-        self.kernel = kernel
-        self.how = how
-        self.output = output
-
-    def __str__(self) -> str:
-        return f"the compiler ended with {self.how} while it compiled {self.kernel}\n{self.output}".rstrip()
-
-    def report(self) -> dict[str, Any]:
-        """The facts as plain data."""
-        return {"fault": "compiler aborted", "kernel": self.kernel, "how": self.how, "output": self.output}
-
-
 def install() -> None:
-    """Compile new kernels once per machine from now on, in this process. Before a kernel's first launch; idempotent."""
+    """Compile new kernels of this process once per machine from now on.
+
+    Call it before the first launch of a kernel. Idempotent.
+    """
     global _original
     if _original is not None:
         return
@@ -73,7 +58,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give Triton its own ``compile`` back; kernels launched meanwhile keep the wrapped one. Idempotent."""
+    """Restore Triton's own ``compile``; kernels launched in the meantime keep the wrapped one. Idempotent."""
     global _original
     if _original is not None:
         _replace(_compile, _original)
@@ -81,7 +66,8 @@ def uninstall() -> None:
 
 
 def hash_compiler_ahead() -> threading.Thread:
-    """Start to compute Triton's hash of itself, most of a second, in a thread to be joined; forks then inherit it."""
+    """Compute Triton's hash of itself (most of a second) in a thread, which is returned; forks after it inherit the
+    result."""
     from triton.runtime import cache
 
     thread = threading.Thread(target=cache.triton_key, name="triton-key", daemon=True)
@@ -113,7 +99,7 @@ def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -
         return original(src, target=target, options=options, **others)
 
     def compile_in_a_fork() -> Any:
-        # Kernels may ask what they are compiled for, and a GPU's driver does not answer in a forked process.
+        # Kernels may query their target, and a GPU's driver does not work in a forked process.
         driver.set_active(_TargetOnly(target))
         return compile_it()
 
@@ -127,11 +113,11 @@ def _compile(src: Any, target: Any = None, options: Any = None, **others: Any) -
         if not entry.ready():
             entry.raise_earlier_failure()
             _compile_in_child(entry, compile_in_a_fork)
-    return compile_it()  # loads what the child, or another rank's child, left in the cache
+    return compile_it()  # loads the kernel that the child, or another rank's child, wrote to the cache
 
 
 class _TargetOnly:
-    """A Triton driver that knows its target and has no device."""
+    """Triton driver that has a target and no device."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -151,11 +137,11 @@ class _Entry:
         self._metadata = f"{name[:150]}.json"
 
     def ready(self) -> bool:
-        """Whether the cache holds the compiled kernel; the same question that ``triton.compile`` asks."""
+        """Return whether the cache holds the compiled kernel, by the same check as ``triton.compile``."""
         return self._metadata in (self._manager.get_group(self._metadata) or {})
 
     def remember_failure(self, kind: str, value: Any) -> None:
-        """For the other ranks of this run only: a later run tries again. The caller holds the lock."""
+        """Record a failure for the other ranks of this run; a later run tries again. The caller holds the lock."""
         run = os.environ.get("TORCHELASTIC_RUN_ID")
         if run is None:
             return
@@ -164,23 +150,24 @@ class _Entry:
         os.replace(temporary, self._failure)
 
     def raise_earlier_failure(self) -> None:
-        """Raise what an earlier attempt in the same run ended with, if there was one; forget one of another run."""
+        """Raise the failure of an earlier attempt in the same run, if there was one; remove one of another run."""
         try:
-            found = json.loads(self._failure.read_bytes())
+            failure = json.loads(self._failure.read_bytes())
         except FileNotFoundError:
             return
-        except ValueError:  # it was not written to its end, on a disk that is full
-            found = {}
-        if found.get("run") != os.environ.get("TORCHELASTIC_RUN_ID"):
+        except ValueError:  # only partly written, on a full disk
+            failure = {}
+        if failure.get("run") != os.environ.get("TORCHELASTIC_RUN_ID"):
             self._failure.unlink()
-        elif found["kind"] == "aborted":
-            raise CompilerAborted(**found["value"])
+        elif failure["kind"] == "aborted":
+            raise CompilerAborted(**failure["value"])
         else:
-            raise raised.restored(found["value"])
+            raise raised.restored(failure["value"])
 
 
 def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entry | None:
-    """The cache entry that ``triton.compile`` with these arguments will use; None where it keeps to itself."""
+    """Return the cache entry that ``triton.compile`` with these arguments will use; None if Triton itself must
+    compile."""
     from triton import knobs
     from triton.compiler import compiler
     from triton.runtime import cache
@@ -205,19 +192,19 @@ def _entry(src: Any, target: Any, options: Any, others: dict[str, Any]) -> _Entr
 
 
 def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
-    """Fill the cache from a forked child. Raises what the child raised, CompilerAborted, or HarnessError for a stall.
+    """Fill the cache from a forked child. Raises the child's exception, CompilerAborted, or HarnessError for a stall.
 
-    The fork happens beside the threads of torch.distributed. The child calls the compiler and ends by ``os._exit``; it
-    touches nothing else, and the wait for it is bounded.
+    This process has the threads of torch.distributed when it forks. That is safe, because the child only calls the
+    compiler and ends by ``os._exit``, and because the wait for it is bounded.
     """
     output = os.memfd_create("iris-harness-compiler-output")
     result = os.memfd_create("iris-harness-compiler-result")
     try:
         status = _run_child(entry, compile_it, output, result)
-        text = _said(output)
+        text = _compiler_output(output)
         if os.WIFSIGNALED(status):
-            aborted = CompilerAborted(entry.name, processes.describe_exit(status), text)
-            # A kill by someone, or by the kernel for lack of memory, need not recur.
+            aborted = CompilerAborted(entry.name, children.describe_exit(status), text)
+            # A SIGKILL, by a person or by the kernel for lack of memory, need not recur.
             if os.WTERMSIG(status) != signal.SIGKILL:
                 entry.remember_failure("aborted", {"kernel": entry.name, "how": aborted.how, "output": text})
             raise aborted
@@ -226,7 +213,7 @@ def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
             entry.remember_failure("raised", data)
             raise raised.restored(data)
         if os.WEXITSTATUS(status) != 0:
-            raise CompilerAborted(entry.name, processes.describe_exit(status), text)
+            raise CompilerAborted(entry.name, children.describe_exit(status), text)
     finally:
         os.close(output)
         os.close(result)
@@ -237,7 +224,7 @@ def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result
     sys.stderr.flush()
     parent = os.getpid()
     with warnings.catch_warnings():
-        # Python 3.12 warns of a fork beside threads; why this one is sound is said above.
+        # Python 3.12 warns of a fork in a process with threads; ``_compile_in_child`` states why this one is safe.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -253,21 +240,21 @@ def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result
         raise
     if not ended:
         _kill(pid)
-        said = _said(output)
-        raise HarnessError(f"the compilation of {entry.name} did not end within {COMPILE_LIMIT:g} s\n{said}")
+        text = _compiler_output(output)
+        raise HarnessError(f"the compilation of {entry.name} did not end within {COMPILE_LIMIT:g} s\n{text}")
     return os.waitpid(pid, 0)[1]
 
 
 def _child(parent: int, compile_it: Callable[[], Any], output: int, result: int) -> None:
-    """In the forked child; never returns."""
-    # What the parent has yet to collect must not be finalised here: memory of a GPU, whose driver ends a forked process
-    # that touches it, or a file that is the parent's to remove.
+    """Compile, as the body of the forked child; never returns."""
+    # The parent's garbage must not be finalised here: it may be memory of a GPU, whose driver ends a forked process
+    # that touches it, or a file that only the parent may remove.
     gc.disable()
     try:
         processes.die_with_parent(parent)
         processes.leave_no_core()
         signal.set_wakeup_fd(-1)
-        faulthandler.disable()  # the compiler's own last words are wanted, not this stack
+        faulthandler.disable()  # the report needs the compiler's own last output, not this stack
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGABRT):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(output, 1)
@@ -283,14 +270,14 @@ def _child(parent: int, compile_it: Callable[[], Any], output: int, result: int)
         os._exit(1)
 
 
-def _said(output: int) -> str:
-    """The beginning of what the compiler wrote, where LLVM states its error, and the end."""
-    text = read_from(output, 0, most=1 << 20)
-    return text if len(text) <= 2 * _SAID else f"{text[:_SAID]}\n...\n{text[-_SAID:]}"
+def _compiler_output(output: int) -> str:
+    """Return the beginning of the compiler's output, where LLVM states its error, and the end."""
+    text = read_from(output, 0, limit=1 << 20)
+    return text if len(text) <= 2 * _OUTPUT_END else f"{text[:_OUTPUT_END]}\n...\n{text[-_OUTPUT_END:]}"
 
 
 def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)  # our own child, not waited for yet: the id cannot be another's
+    os.kill(pid, signal.SIGKILL)  # a child of this process, not waited for yet, so its id cannot have been reused
     end = time.monotonic() + 10
     while os.waitpid(pid, os.WNOHANG) == (0, 0):
         if time.monotonic() > end:

@@ -1,10 +1,10 @@
-"""What a case on a rank group can end with, beside its results. All of these are verdicts about the case.
+"""Exceptions that a case on a rank group can end with. All of them are verdicts about the case.
 
 ``RankError``    one rank's Python exception, as data
 ``RankFailure``  the function raised on at least one rank
 ``RankHang``     the deadline passed
 ``RankCrash``    a rank's process ended
-``RankCutOff``   a rank's process sent the controller what no rank sends
+``RankCutOff``   a rank's process sent invalid data to the controller
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _REPORTED = 64
 
 
 class RankError(Exception):
-    """A Python exception that was raised on a rank. Picklable, whatever the exception itself was.
+    """A Python exception that was raised on a rank. Picklable, even if the exception itself was not.
 
     ``type``: its qualified class name; ``message``: its text; ``traceback``: the text of its traceback on the rank;
-    ``bases``: qualified names of its class and all bases; ``report``: what its ``report()`` method returned, or {}.
-    Texts are clipped to ``harness.text.TEXT_LIMIT`` characters, on the rank and again where they are received.
+    ``bases``: qualified names of its class and all bases; ``report``: the result of its ``report()`` method, or {}.
+    Texts are clipped to ``harness.text.TEXT_LIMIT`` characters, on the rank and again by the receiver.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RankError(Exception):
         self.report = dict(report or {})
 
     def is_a(self, kind: type[BaseException]) -> bool:
-        """Whether the exception on the rank was an instance of ``kind``."""
+        """Return whether the exception on the rank was an instance of ``kind``."""
         return qualified(kind) in self.bases
 
     def __str__(self) -> str:
@@ -57,11 +57,11 @@ class RankError(Exception):
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> RankError:
-        """The exception ``error`` of rank ``rank`` as data; a MachineError where ``harness.machine`` makes it one."""
+        """Return the exception ``error`` of rank ``rank`` as data, as a MachineError if the machine failed."""
         error = machine.explained(error) if isinstance(error, Exception) else error
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.endswith(_LOOP):
-            trace = trace.tb_next  # the frames of a rank's own loop say nothing
+            trace = trace.tb_next  # leave out the frames of the rank's call loop
         report: Mapping[str, Any] = {}
         if callable(getattr(error, "report", None)):
             try:
@@ -72,38 +72,38 @@ class RankError(Exception):
         return cls(rank, qualified(type(error)), message_of(error), traceback_of(error, trace), bases, report)
 
     def to_plain(self) -> dict[str, Any]:
-        """The form in which the error travels; its rank is known to the receiver."""
+        """Return the error as plain data for the wire, without its rank, which the receiver knows."""
         texts = {"type": self.type, "message": self.message, "traceback": self.traceback}
         return {**texts, "bases": list(self.bases), "report": self.report}
 
     @classmethod
     def from_plain(cls, rank: int, plain: Any) -> RankError:
-        """The error of ``to_plain``. Raises ValueError for anything else; clips what a rank did not clip."""
+        """Return the error that ``to_plain`` wrote. Raises ValueError for other data; clips texts that are too long."""
         fields = plain if isinstance(plain, dict) else {}
         texts = [fields.get(name) for name in ("type", "message", "traceback")]
         bases, report = fields.get("bases"), fields.get("report")
         if not _all_text(texts) or not isinstance(bases, list) or not _all_text(bases) or not isinstance(report, dict):
-            raise ValueError("an error without type, message, traceback, bases and report")
+            raise ValueError("an error without type, message, traceback, bases or report")
         kind, message, trace = (clipped(str(text)) for text in texts)
         names = tuple(clipped(base, _NAME_LIMIT) for base in bases[:_BASES])
         return cls(rank, kind, message, trace, names, _plain_report(report))
 
 
 class CaseFailed(Exception):  # noqa: N818 (a verdict, not an error of the harness)
-    """A case did not run to its end on every rank.
+    """Base of the exceptions for a case that did not run to its end on every rank.
 
-    ``cut_output``: rank -> bytes of its output during the case that were thrown away, because there were too many.
+    ``cut_output``: rank -> bytes of its output during the case that were discarded because there were too many.
     """
 
     cut_output: Mapping[int, int] = {}
 
 
 class RankFailure(CaseFailed):
-    """The function raised on at least one rank.
+    """A case whose function raised on at least one rank.
 
-    ``errors``: rank -> RankError; ``stacks``: stacks of ranks that did not answer and were killed; ``output``: what
-    each rank wrote to stdout and stderr during the case (its end); ``poisoned``: ranks that lost their device to their
-    error, and left. What other ranks raised then is mostly what came of that.
+    ``errors``: rank -> RankError; ``stacks``: stacks of ranks that did not answer and were killed; ``output``: the end
+    of what each rank wrote to stdout and stderr during the case; ``poisoned``: ranks whose device was lost with their
+    error, and which exited. The errors of other ranks are then mostly consequences of that.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class RankFailure(CaseFailed):
 
     @property
     def first(self) -> RankError:
-        """The error to tell: of the ranks that lost their device if there are any, else of all, the lowest one's."""
+        """The error to report: that of the lowest rank that lost its device, or of the lowest rank if none did."""
         return self.errors[min(self.poisoned or self.errors)]
 
     def __str__(self) -> str:
         lines = [str(error) for _, error in sorted(self.errors.items())]
         if self.poisoned:
-            lines.append(f"the devices of ranks {list(self.poisoned)} were lost, which left")
+            lines.append(f"ranks {list(self.poisoned)} lost their devices and exited")
         if self.stacks:
             lines.append(f"no answer from ranks {sorted(self.stacks)}, which were killed")
         lines += ["", f"traceback of rank {self.first.rank}:", self.first.traceback.rstrip()]
@@ -135,10 +135,10 @@ class RankFailure(CaseFailed):
 
 
 class RankHang(CaseFailed):
-    """The deadline passed.
+    """A case whose deadline passed.
 
-    ``stacks``: rank -> what it was doing; ``deadline``: seconds; ``waiting``: the ranks that had not answered;
-    ``results``: rank -> what those that had answered returned.
+    ``stacks``: rank -> its stacks at the deadline; ``deadline``: seconds; ``waiting``: the ranks that had not answered;
+    ``results``: rank -> result, of the ranks that had answered.
     """
 
     def __init__(
@@ -164,11 +164,11 @@ class RankHang(CaseFailed):
 
 
 class RankCrash(CaseFailed):
-    """A rank's process ended during the case.
+    """A case during which a rank's process ended.
 
-    ``exits``: rank -> how it ended, e.g. ``signal 6 (SIGABRT)``, the ranks that ended by themselves only; ``output``:
-    rank -> end of what it wrote, faulthandler's dump included; ``errors``: exceptions of ranks that answered before;
-    ``full``: what ``harness.machine.full_memory`` returned when the process had ended.
+    ``exits``: rank -> how it ended, e.g. ``signal 6 (SIGABRT)``, only for ranks that ended by themselves; ``output``:
+    rank -> end of its output, faulthandler's dump included; ``errors``: exceptions of ranks that answered before;
+    ``full``: the result of ``harness.machine.full_memory`` after the process had ended.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class RankCrash(CaseFailed):
 
 
 class RankCutOff(CaseFailed):
-    """A rank's process sent the controller what no rank sends: a frame that is too long or no frame, or an answer to
-    nothing. The controller stopped reading, and the group was killed.
+    """A case during which a rank's process sent invalid data to the controller: a frame that is too long, bytes that
+    are not a frame, or an answer without a call. The controller stopped reading and killed the group.
 
-    The rank's own loop sends only frames that it has encoded and measured, one per call. So something else in the
-    process wrote to the connection: the library under test, or what it loads. Like a crash, that is a verdict about the
+    The rank's call loop sends only frames that it has encoded and measured, one per call. So other code in the process
+    wrote to the connection: the library under test, or code that it loads. Like a crash, that is a verdict about the
     library, not an error of the harness.
 
     ``reasons``: rank -> what it sent; ``output``: rank -> end of what it wrote to stdout and stderr.
@@ -208,7 +208,7 @@ class RankCutOff(CaseFailed):
 
     @property
     def summary(self) -> str:
-        """One line: which rank sent what."""
+        """One line that names each rank and what it sent."""
         return "; ".join(f"rank {rank} sent {reason}" for rank, reason in sorted(self.reasons.items()))
 
     def __str__(self) -> str:
@@ -216,11 +216,11 @@ class RankCutOff(CaseFailed):
 
 
 def _plain_report(report: Any) -> dict[str, Any]:
-    """``report`` with the entries that can travel, and the clipped text of the others."""
+    """Return ``report`` with values that the wire cannot carry replaced by their clipped text."""
     plain = {}
     for key, value in list(dict(report).items())[:_REPORTED]:
         try:
-            wire.encode(value, most=TEXT_LIMIT)
+            wire.encode(value, limit=TEXT_LIMIT)
         except (TypeError, ValueError, OverflowError):
             value = clipped(value) if type(value) is str else repr_of(value)
         plain[clipped(str(key), _NAME_LIMIT)] = value
@@ -240,5 +240,5 @@ def _tails(output: Mapping[int, str]) -> list[str]:
 
 
 def qualified(kind: type) -> str:
-    """The clipped name of a type, with its module: libraries have types of the same names as the harness."""
+    """Return the clipped name of a type, with its module: libraries have types of the same names as the harness."""
     return clipped(f"{kind.__module__}.{kind.__qualname__}", _NAME_LIMIT)

@@ -13,29 +13,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from harness import compiling, machine
+from harness import children, compiling, machine
 from harness.errors import HarnessError, UsageError
-from harness.ranks import agent, joining, processes, stacks, wire
+from harness.ranks import joining, processes, stacks, wire
 from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
 from harness.ranks.keeping import END_LIMIT, Keeper
 from harness.ranks.output import Output
+from harness.ranks.spec import Spec
 from harness.text import clipped
 
-logger = logging.getLogger("harness.ranks")
+logger = logging.getLogger(__package__)
 
 # Ranks with GPUs take seconds to leave: they destroy communicators, and the driver frees their contexts one by one.
 _QUIT_LIMIT = 10.0
-# How long other deaths and answers are awaited after the first death: ranks that crash together are all reported.
+# After the first death, how long to wait for further deaths and answers: ranks that crash together are all reported.
 _CRASH_WINDOW = 0.1
-# How long ranks must have been idle, after another one raised, to be given up before the grace is over.
+# After one rank raised, how long the others must be idle for the group to stop waiting before the grace is over.
 _IDLE_WINDOW = 0.3
 _AGENT_WINDOW = 2.0
 _REAPED = "ended (reaped by its agent)"
-_KILLED = processes.describe_exit(signal.SIGKILL)
+_KILLED = children.describe_exit(signal.SIGKILL)
 _ANSWERS = ("result", "error", "poisoned", "ready", "failed")
 _REASON_LIMIT = 500
-# Seconds of compilation that one call may have beside its deadline, and how often it is looked for. A single one is
-# bounded by compile_once already: by COMPILE_LIMIT, and by twice that for the wait for another process.
+# Seconds of compilation that one call may have in addition to its deadline, and how often it is read. compile_once
+# already bounds a single compilation: by COMPILE_LIMIT, and by twice that for the wait for another process.
 _COMPILE_LIMIT = 600.0
 _COMPILE_LAP = 0.25
 
@@ -77,7 +78,7 @@ class _Round:
 
 
 class Generation:
-    """The running ranks of a group. After ``ended`` is true it is of no use any more."""
+    """The running ranks of a group. Once ``ended`` is true it cannot be used any more."""
 
     def __init__(
         self,
@@ -100,16 +101,16 @@ class Generation:
         self._failure_grace = failure_grace
         self._end_grace = end_grace
         self._hold = hold
-        self._on_gpus = "cuda:" in str(options.get("backend"))
+        self._on_gpus = _serves_gpus(str(options.get("backend")))
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
         self._sources: dict[int, tuple[str, int]] = {}
-        self._log = processes.memory_file("agent")
+        self._log = children.memory_file("agent")
         self._logged = keeper.outputs.add(self._log)
         self._door = joining.Door(world_size)
-        self._meter = compiling.Meter((), most=_COMPILE_LIMIT)  # of no process until the ranks have joined
+        self._meter = compiling.Meter((), limit=_COMPILE_LIMIT)  # of no process until the ranks have joined
         limit = time.monotonic() + start_timeout
-        spec = agent.Spec(
+        spec = Spec(
             world_size=world_size,
             start=start,
             run_id=f"iris-harness-{secrets.token_hex(8)}",
@@ -138,7 +139,7 @@ class Generation:
         return tuple(member.pid for _, member in sorted(self._members.items()))
 
     def call(self, frame: bytes, deadline: float) -> list[Any]:
-        """One exchange: ``frame`` to every rank, results in rank order. Ends the generation where it must."""
+        """Send ``frame`` to every rank and return the results in rank order; ends the generation if it has to."""
         self._meter.reset()
         limit = time.monotonic() + deadline
         for member in self._members.values():
@@ -153,7 +154,7 @@ class Generation:
             raise
 
     def _judged(self, answers: _Round, deadline: float) -> list[Any]:
-        """The results of a call. Raises what the ranks did instead, and ends the generation where it must."""
+        """Return the results of a call, or raise the CaseFailed for its answers; ends the generation if it has to."""
         if answers.cut_off:
             self._cut_off(answers)
         if answers.exits and not answers.poisoned:
@@ -171,12 +172,12 @@ class Generation:
                 self.end()
             raise RankFailure(answers.errors, texts, output, tuple(sorted(answers.poisoned)))
         for rank, count in self._cut_output().items():
-            logger.warning("rank %d wrote much output in one call, of which %d bytes were thrown away", rank, count)
+            logger.warning("rank %d wrote too much output in one call: %d bytes of it were discarded", rank, count)
         return [answers.results[rank] for rank in sorted(answers.results)]
 
     def lost(self) -> dict[int, str]:
-        """Ranks that ended, or sent anything, since the last call, with what they did (-1: the agent); looks without
-        waiting."""
+        """Return the ranks that ended or sent anything since the last call (-1: the agent), each with what it did.
+        Does not wait."""
         answers = _Round(set())
         for descriptor, _ in self._poll.poll(0):
             self._take(descriptor, answers)
@@ -184,7 +185,7 @@ class Generation:
         return strange | answers.exits | ({-1: self._orphaned} if self._orphaned else {})
 
     def quit(self) -> None:
-        """The orderly end: ranks close their environment and leave; after a bound they are killed."""
+        """End the ranks in order: they close their environment and exit; after a limit they are killed."""
         frame = wire.encode(["quit"])
         answers = _Round(set(self._members))
         limit = time.monotonic() + _QUIT_LIMIT
@@ -193,7 +194,7 @@ class Generation:
             for descriptor, _ in self._poll.poll(max(0.0, limit - time.monotonic())):
                 self._take(descriptor, answers)
         for rank, how in sorted(answers.exits.items()):
-            if how != processes.describe_exit(0):
+            if how != children.describe_exit(0):
                 logger.warning("rank %d did not end in order: %s\n%s", rank, how, self._members[rank].tail())
         self.end()
 
@@ -216,10 +217,13 @@ class Generation:
             self._keeper.outputs.remove(self._logged)
             os.close(self._log)
         if left:
-            raise HarnessError(f"processes that are still there after their end: {left}")
+            raise HarnessError(f"processes {left} were killed and still run: end them, or restart the machine")
 
     def _await_ends(self) -> list[int]:
-        """Ranks that have not ended. The keeper has reaped them all; if it is gone, the kernel kills them just now."""
+        """Wait for the ranks to end and return the pids of those that have not.
+
+        The keeper has reaped them all; if it is gone, the kernel is killing them at this moment.
+        """
         limit = time.monotonic() + END_LIMIT
         left = []
         for member in self._members.values():
@@ -232,7 +236,7 @@ class Generation:
     def _accept(self, limit: float, seconds: float) -> None:
         keeper, sources = self._keeper.connection.fileno(), [self._keeper.connection.fileno(), self._door.fileno()]
         while self._door.missing:
-            # Looked at in each round: no number of messages on the channel may stretch the limit.
+            # Computed in each round, so that no number of messages on the channel can extend the limit.
             left = limit - time.monotonic()
             ready = processes.wait_readable(sources, left) if left > 0 else set()
             if not ready:
@@ -254,7 +258,7 @@ class Generation:
             return
         rank, pid, connection = joined.rank, joined.pid, joined.connection
         connection.setblocking(False)
-        output, dump, state = (processes.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
+        output, dump, state = (children.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
         compiles = compiling.memory_file()
         wire.send_descriptors(connection, [output, dump, state, compiles, *self._hold])
         pidfd = processes.open_pidfd(pid)
@@ -267,7 +271,7 @@ class Generation:
     def _set_up(self, frame: bytes, limit: float, seconds: float) -> None:
         answers = _Round(set(self._members))
         self._meter = compiling.Meter(
-            [member.compiling for _, member in sorted(self._members.items())], most=_COMPILE_LIMIT
+            [member.compiling for _, member in sorted(self._members.items())], limit=_COMPILE_LIMIT
         )
         self._send(frame, limit, answers)
         self._gather(answers, limit)
@@ -314,12 +318,13 @@ class Generation:
                 continue  # its death shows in the gathering
 
     def _gather(self, answers: _Round, limit: float) -> None:
-        """Take answers until all are there, a rank died or was cut off, the limit passed, or the grace after an error.
+        """Receive answers until every rank has answered, a rank ended or was cut off, or the limit passed, or the grace
+        after an error.
 
-        Time in which a rank compiles, or waits for a compilation, moves the limit, up to _COMPILE_LIMIT in all.
+        Time in which a rank compiles, or waits for a compilation, extends the limit, by up to _COMPILE_LIMIT in all.
 
-        The grace ends early when the ranks that have not answered use no CPU at all, except on GPUs, for which a rank
-        may wait asleep. That decides no verdict: it is a RankFailure by the error that is there, only sooner.
+        The grace ends early when the ranks that have not answered use no CPU at all, except with GPUs, for which a rank
+        may wait asleep. That changes no verdict: the call is a RankFailure by then, and is only reported sooner.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits and not answers.cut_off:
@@ -339,10 +344,10 @@ class Generation:
             elif self._on_gpus or not answers.errors or events or before is None:
                 continue
             elif before == self._cpu_ticks(answers.waiting):
-                return  # the others do nothing at all: they wait for the one that raised
+                return  # the others are idle: they wait for the rank that raised
 
     def _cpu_ticks(self, ranks: set[int]) -> list[int] | None:
-        """What the ranks and their compilers have computed so far; None if one is about to compute."""
+        """Return the CPU time of the ranks and their compilers so far; None if one of them is runnable."""
         ticks = [processes.cpu_ticks(self._members[rank].pid) for rank in sorted(ranks)]
         return None if None in ticks else [tick for tick in ticks if tick is not None]
 
@@ -357,9 +362,9 @@ class Generation:
             self._take_messages(member, answers)  # an answer may have come before the end
             self._unwatch(descriptor)
             if rank in answers.poisoned:
-                return  # it said that it would
+                return  # it announced its exit
             status = processes.exit_status(member.pid)
-            answers.exits[rank] = _REAPED if status is None else processes.describe_exit(status)
+            answers.exits[rank] = _REAPED if status is None else children.describe_exit(status)
 
     def _take_messages(self, member: _Member, answers: _Round) -> None:
         if member.connection.fileno() not in self._sources:
@@ -379,9 +384,9 @@ class Generation:
                 self._refuse(member, str(error), answers)
 
     def _file(self, rank: int, message: Any, answers: _Round) -> None:
-        """Enter the answer of a rank. Raises ValueError for what is no answer, and for one that no call waits for."""
+        """Record the answer of a rank. Raises ValueError for an invalid message, and for an answer without a call."""
         if not isinstance(message, list) or len(message) != 2 or message[0] not in _ANSWERS:
-            raise ValueError("a message that is no answer to a call")
+            raise ValueError("a message that is not an answer to a call")
         if rank not in answers.waiting:
             raise ValueError("an answer that no call waits for")
         kind, value = message
@@ -394,12 +399,12 @@ class Generation:
         answers.waiting.discard(rank)
 
     def _refuse(self, member: _Member, reason: str, answers: _Round) -> None:
-        """Read nothing from this rank any more."""
+        """Stop reading from this rank, and record the reason."""
         answers.cut_off.setdefault(member.rank, clipped(reason, _REASON_LIMIT))
         self._unwatch(member.connection.fileno())
 
     def _agent_word(self, answers: _Round) -> None:
-        """The agent or the keeper ended while ranks were up: they die with it, and their exits follow."""
+        """Record that the agent or the keeper ended while ranks ran: the ranks die with it, and their exits follow."""
         self._unwatch(self._keeper.connection.fileno())
         self._orphaned = self._keeper.last_word()
 
@@ -418,7 +423,7 @@ class Generation:
         return {rank: member.written.lost for rank, member in sorted(self._members.items()) if member.written.lost}
 
     def _crashed(self, answers: _Round) -> NoReturn:
-        full = machine.full_memory()  # looked at first: the end of the group frees what its ranks held there
+        full = machine.full_memory()  # read first: the end of the group frees the memory that its ranks held there
         limit = time.monotonic() + _CRASH_WINDOW
         while len(answers.exits) < len(self._members) and (seconds := limit - time.monotonic()) > 0:
             for descriptor, _ in self._poll.poll(seconds):
@@ -427,12 +432,12 @@ class Generation:
         output = self._output()
         log = self._logged.text()
         self.end()
-        if self._orphaned:  # then it was not the case that ended the ranks
-            raise HarnessError(f"{self._orphaned}, and the ranks with it\n{log}")
+        if self._orphaned:  # then the case did not end the ranks
+            raise HarnessError(f"{self._orphaned}, and its ranks ended with it\n{log}")
         raise RankCrash(answers.exits, output, answers.errors, full)
 
     def _await_agent(self, answers: _Round) -> None:
-        """Ranks that were all killed at once may have been killed with their agent, whose end is reported later."""
+        """Wait for the agent's end if all ranks were killed at once: its end is reported later than theirs."""
         keeper = self._keeper.connection.fileno()
         killed = set(answers.exits) == set(self._members) and set(answers.exits.values()) <= {_KILLED, _REAPED}
         if killed and keeper in self._sources and processes.wait_readable([keeper], _AGENT_WINDOW):
@@ -452,3 +457,8 @@ class Generation:
 
 def _running(pidfd: int) -> bool:
     return not processes.wait_readable([pidfd], 0)
+
+
+def _serves_gpus(backend: str) -> bool:
+    """Return whether a backend such as ``cpu:gloo,cuda:nccl`` names a device besides the CPU."""
+    return any(":" in entry and not entry.startswith("cpu:") for entry in backend.split(","))

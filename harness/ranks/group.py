@@ -1,4 +1,4 @@
-"""A group of rank processes that runs one function after the other on all ranks, and survives whatever they do."""
+"""Group of rank processes that runs functions on all ranks, and survives their failures, hangs and crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.ranks.errors import RankFailure
 from harness.ranks.generation import Generation
 from harness.ranks.keeping import Keeper
 
-logger = logging.getLogger("harness.ranks")
+logger = logging.getLogger(__package__)
 
 _QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -31,38 +31,38 @@ class RankGroup:
     """N processes, started by torch.distributed.elastic at the first call, that execute calls until ``close``.
 
     ``setup`` is ``"module:function"``, called once per process as ``setup(info, options)`` after init_process_group,
-    with ``info`` a dict of rank, world_size, local_rank and run_id; what it returns is handed to every call as ``env``
-    (without setup: ``info``). What it has of these methods is called: ``close()`` at the orderly end; ``describe() ->
-    str`` on a thread beside a call that hangs, for the report; ``poisoned() -> bool`` after each call, and where it is
-    true, because the device was lost to ``env.fault`` or what the call raised, the call has failed with that and the
-    next one runs on a fresh group. Without GPUs the ranks are forked from a process that has imported torch, Triton and
-    the setup's module, so a restart takes well under a second.
+    with ``info`` a dict of rank, world_size, local_rank and run_id. Every call receives its result as ``env`` (without
+    setup: ``info``). These methods of ``env`` are optional: ``close()`` is called at the orderly end; ``describe() ->
+    str`` is called on a separate thread while a call hangs, for the report; ``poisoned() -> bool`` is called after each
+    call. If ``poisoned`` returns true, the device is lost: the call fails with ``env.fault`` or the exception that it
+    raised, and the next call runs on a fresh group. Without GPUs the ranks are forked from a process that has imported
+    torch, Triton and the setup's module, so a restart takes well under a second.
 
     ``options`` go to setup; the group itself reads ``backend`` (default ``gloo``), ``start`` (``fork``, or ``exec`` for
     fresh interpreters where drivers do not survive a fork, the default for other backends than gloo; ``fork`` also
-    serves ranks with GPUs, as long as no module that is imported for them asks for a GPU when imported),
+    serves ranks with GPUs, as long as no module that is imported for them touches a GPU when it is imported),
     ``collective_timeout`` (seconds, default 1800: longer than any deadline) and ``compile_once`` (default True).
 
     ``failure_grace``: seconds that the other ranks have to answer after one raised, as long as they compute.
-    ``end_grace``: seconds that a killed group has after SIGINT and again after SIGTERM. ``environment`` is added to the
-    ranks' environment. ``preload``: modules that setup and calls import anyway, imported once for all forked ranks and
-    all restarts; none of them may start threads or touch a device when imported. ``hold``: open file descriptors,
-    such as those of locks, which all processes of the group keep open too, until the last of them has ended. This
-    process must keep them open until ``close``.
+    ``end_grace``: seconds that the ranks of a group that is being killed have after SIGINT, and again after SIGTERM.
+    ``environment`` is added to the ranks' environment. ``preload``: modules that setup and calls import anyway,
+    imported once for all forked ranks and all restarts; none of them may start threads or touch a device when imported.
+    ``hold``: open file descriptors, such as those of locks, which all processes of the group keep open too, until the
+    last of them has ended. This process must keep them open until ``close``.
 
     ``network``: ``"private"`` is a network namespace of the group's own, where no other user, process or host can reach
     what gloo and NCCL listen on; start raises UsageError where the kernel refuses one. ``"loopback"`` is this machine's
     loopback interface: the ranks seal gloo's sockets as soon as they are connected, and raise HarnessError when another
-    user's process was connected before; NCCL's sockets stay open to all users of this machine. None, the default: what
-    the environment variable IRIS_HARNESS_NETWORK says, else private where possible. Calls have no other network than
-    this: in a private one they reach no host. A group spans one machine. Ranks on several would need addresses that
-    the caller gives, and a network that the caller declares trusted: neither gloo nor NCCL authenticates its peers.
+    user's process was connected before; NCCL's sockets stay open to all users of this machine. None, the default: the
+    value of the environment variable IRIS_HARNESS_NETWORK, else private where possible. Calls have no other network
+    than this: in a private one they reach no host. A group spans one machine. Ranks on several machines would need
+    addresses and a network that the caller declares trusted: neither gloo nor NCCL authenticates its peers.
 
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
-    removed when the processes end, however they end.
+    removed when the processes end, in whatever way.
 
-    Not safe for use from several threads at once. Several groups, in one process or many, share nothing. Everything
-    ends with this process, also when it is killed.
+    Not thread-safe. Several groups, in one process or many, share nothing. All processes of the group end with this
+    process, also when it is killed.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class RankGroup:
             raise UsageError(f"setup must be 'module:function', got {setup!r}")
         for descriptor in hold:
             if not _is_open(descriptor):
-                raise UsageError(f"hold must be open file descriptors, and {descriptor} is not")
+                raise UsageError(f"hold: expected open file descriptors, got {descriptor}, which is not open")
         options = dict(options or {})
         start = options.get("start", "fork" if options.get("backend", "gloo") == "gloo" else "exec")
         if start not in ("fork", "exec"):
-            raise UsageError(f"ranks are started by 'fork' or 'exec', not by {start!r}")
+            raise UsageError(f"options: expected 'fork' or 'exec' for 'start', got {start!r}")
         self.world_size = world_size
         self.generation = 0
         self._setup = setup
@@ -108,18 +108,18 @@ class RankGroup:
         self._running = _Running()
         self._broken: BaseException | None = None
         self._closed = False
-        # Also at the end of the interpreter, and when the group is forgotten without a close.
+        # Also runs at the end of the interpreter, and when the group is collected without a close.
         self._finalizer = weakref.finalize(self, _Running.close, self._running, os.getpid())
 
     def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]:
         """Run ``target`` (``"module:function"``) as ``function(env, payload)`` on every rank; results in rank order.
 
-        ``deadline``: seconds for the whole call. The start of processes does not count, nor does time in which a rank
-        compiles or waits for a compilation (Triton's, or numba's in the emulator), which has limits of its own:
-        HarnessError says so when these pass. Raises RankFailure, RankHang, RankCrash or RankCutOff for what the ranks
-        did; the next call runs on a fresh group where needed. Payload and results are plain data, see ``wire``:
-        TypeError or FrameError for another payload, and a RankFailure for another result. Whatever broke the start of
-        the group is raised again by every later call.
+        ``deadline``: seconds for the whole call. It excludes the start of processes and the time in which a rank
+        compiles or waits for a compilation (Triton's, or numba's in the emulator); that time has its own limits, and
+        HarnessError is raised when they pass. Raises RankFailure, RankHang, RankCrash or RankCutOff if the case failed
+        on the ranks; the next call runs on a fresh group if needed. Payload and results are plain data, see ``wire``:
+        another payload raises TypeError or FrameError, another result RankFailure. If the group could not be started,
+        every later call raises the same exception again.
         """
         frame = wire.encode(["call", target, payload])
         generation = self._started()
@@ -128,11 +128,11 @@ class RankGroup:
         except RankFailure:
             raise  # the generation has ended itself if it had to
         except BaseException:
-            generation.end()  # whatever it was, Ctrl-C included: no rank may be left in the middle of a call
+            generation.end()  # for any exception, Ctrl-C included: no rank may be left in the middle of a call
             raise
 
     def start(self) -> None:
-        """Start the processes now rather than at the first call."""
+        """Start the processes now instead of at the first call."""
         self._started()
 
     @property
@@ -149,7 +149,7 @@ class RankGroup:
 
     @property
     def broken(self) -> bool:
-        """Whether it could not be started: every call raises the same again."""
+        """True if the group could not be started: every call raises the same exception again."""
         return self._broken is not None
 
     @property
@@ -158,7 +158,7 @@ class RankGroup:
         return self._running.network
 
     def close(self) -> None:
-        """End the group: in order if it is idle, and for certain. Idempotent; also called by the context manager."""
+        """End the group, in order if it is idle, else by killing it. Idempotent; the context manager calls it too."""
         self._closed = True
         self._finalizer()
 
@@ -172,7 +172,7 @@ class RankGroup:
 
     def _started(self) -> Generation:
         if self._closed:
-            raise UsageError("this rank group was closed")
+            raise UsageError("this rank group was closed: make a new RankGroup for further calls")
         if self._broken is not None:
             raise self._broken
         current = self._running.generation
@@ -185,7 +185,7 @@ class RankGroup:
         try:
             return self._start()
         except Exception as error:
-            # A rig that did not start once is not tried again: every later case reads the first cause.
+            # A group that failed to start is not started again: every later case reports the first cause.
             self._broken = error
             raise
 
@@ -219,7 +219,7 @@ class RankGroup:
     def _preload(self) -> tuple[str, ...]:
         if self._start_method == "exec":
             return ("torch.distributed.launcher.api",)
-        # Triton comes first: its hash is computed beside the imports that follow.
+        # Triton comes first: its hash is computed in a thread during the imports that follow.
         modules = [keeper.COMPILE_ONCE] if self._options.get("compile_once", True) else []
         modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
         if self._setup is not None:
@@ -236,7 +236,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 class _Running:
-    """What must be ended; apart from the group, so that a finalizer can hold it."""
+    """The processes that must be ended; a separate object, so that the group's finalizer can hold it."""
 
     def __init__(self) -> None:
         self.keeper: Keeper | None = None
@@ -245,7 +245,7 @@ class _Running:
 
     def close(self, owner: int) -> None:
         if os.getpid() != owner:
-            return  # a fork of the controller: the group is not its own
+            return  # a fork of the controller, which does not own the group
         try:
             if self.generation is not None and not self.generation.ended:
                 self.generation.quit()

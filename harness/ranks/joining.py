@@ -1,11 +1,11 @@
-"""How ranks join their controller: over a channel that has no address, so nothing else can connect.
+"""Connection of ranks to their controller over a channel without an address, so that no other process can connect.
 
-The controller makes a pair of connected sockets and hands one end, the channel, down to the ranks: the keeper receives
+The controller makes a pair of connected sockets and passes one end, the channel, down to the ranks: the keeper receives
 it as a descriptor, the agent and forked ranks inherit it, and a rank that is a fresh interpreter has it as its standard
 input. A rank makes a second pair for itself and sends one end of that, with its number, over the channel. No socket is
 bound to a name and none listens: a process that was not started below the keeper has nothing to connect to.
 
-A message of the channel arrives whole or not at all, and the controller never waits for the rest of one.
+A message on the channel arrives whole or not at all, so the controller never waits for the rest of one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-logger = logging.getLogger("harness.ranks")
+logger = logging.getLogger(__package__)
 
 _PEER = struct.Struct("3i")
 _MOST_OF_MESSAGE = 32
@@ -41,7 +41,7 @@ class Door:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when ``take`` has something to take."""
+        """Return the descriptor that is readable when ``take`` will not block."""
         return self._socket.fileno()
 
     @property
@@ -50,9 +50,9 @@ class Door:
         return set(self._missing)
 
     def take(self) -> Joined | None:
-        """Take the next message without waiting. None for one that is not a rank's, which is logged and dropped.
+        """Receive the next message without waiting. None for a message that is not a rank's: it is logged and dropped.
 
-        Raises EOFError when no process holds the channel any more, BlockingIOError when there is no message.
+        Raises EOFError if no process holds the channel any more, BlockingIOError if there is no message.
         """
         data, descriptors, _, _ = socket.recv_fds(self._socket, _MOST_OF_MESSAGE, _MOST_DESCRIPTORS)
         if not data and not descriptors:
@@ -79,9 +79,9 @@ class Door:
 
 
 def join(channel: int, rank: int) -> socket.socket:
-    """On a rank: join the controller and return the connection to it.
+    """Join the controller, as a rank, and return the connection to it.
 
-    ``channel``: the descriptor of the channel, which this closes. Raises OSError when the controller is gone.
+    ``channel``: the descriptor of the channel, which this closes. Raises OSError if the controller is gone.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs, socket.socket(fileno=os.dup(channel)) as door:
@@ -100,7 +100,10 @@ def _name(rank: int) -> bytes:
 
 
 def _connection_of(descriptors: list[int]) -> tuple[socket.socket, int]:
-    """The connection that a rank sent, and the pid of the process that made it; the caller closes what is refused."""
+    """Return the connection that a rank sent and the pid of the process that made it.
+
+    Raises ValueError if they are not that; the caller then closes the descriptors.
+    """
     if len(descriptors) != 1:
         raise ValueError(f"expected 1 descriptor, got {len(descriptors)}")
     connection = socket.socket(fileno=descriptors[0])

@@ -1,9 +1,9 @@
-"""The keeper: a small process beside the controller that starts the groups and sees to it that they end.
+"""The keeper: a small child process of the controller that starts the groups and makes sure that they end.
 
-It enters the group's network, see ``network``, imports what ranks need once, forks an elastic agent per generation of
-the group (so a restart costs no imports), is the subreaper of everything below it (so nothing can leave its sight), and
-ends all of it when the controller asks, or ends itself, by whatever means: it waits on the controller's pidfd. It is
-single-threaded and idle otherwise.
+It enters the group's network, see ``network``, imports the ranks' modules once, and forks an elastic agent per
+generation of the group (so a restart costs no imports). It is the subreaper of everything below it (so no process can
+escape it), and ends all of it when the controller requests that or itself ends, in whatever way: the keeper waits on
+the controller's pidfd. It is single-threaded and idle otherwise.
 
 Messages from the controller: ["start", fields of the spec], ["end", rank pids, grace seconds]. Answers: ["network",
 reason] once, then ["ready", threads] or ["failed", RankError in plain form] once; ["started", agent pid], ["ended",
@@ -19,11 +19,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
+from harness import devices
 from harness.ranks import agent, network, processes, wire
 from harness.ranks.errors import RankError
+from harness.ranks.spec import Spec
 
 COMPILE_ONCE = "harness.ranks.compile_once"
 _SHARED_MEMORY = "/dev/shm"
@@ -32,7 +34,7 @@ _SHARED_MEMORY = "/dev/shm"
 def main(descriptor: int, controller: int, private: bool) -> None:
     """Serve the controller (its pid) on the socket ``descriptor`` until it is gone.
 
-    ``private``: enter a private network; the first answer says why that failed, or nothing ("").
+    ``private``: enter a private network; the first answer is the reason why that failed, or "".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
@@ -47,6 +49,8 @@ def main(descriptor: int, controller: int, private: bool) -> None:
 
 
 class _Keeper:
+    """State and main loop of the keeper process."""
+
     def __init__(self, connection: socket.socket, controller: int) -> None:
         self._connection = connection
         self._controller = processes.open_pidfd(controller)
@@ -88,12 +92,12 @@ class _Keeper:
 
     def _obey(self, message: list[Any]) -> None:
         if message[0] == "start":
-            self._start(agent.Spec(**message[1]))
+            self._start(Spec(**message[1]))
         elif message[0] == "end":
             left = self.end(tuple(message[1]), message[2])
             wire.send(self._connection, ["ended", left])
 
-    def _start(self, spec: agent.Spec) -> None:
+    def _start(self, spec: Spec) -> None:
         log, channel = wire.receive_descriptors(self._connection, 2)
         self._run_id = spec.run_id
         sys.stdout.flush()
@@ -139,7 +143,7 @@ class _Keeper:
 
 
 def _threads() -> int:
-    """How many threads this process has; one that was joined a moment ago may need another moment to be gone."""
+    """Return the number of threads of this process, after a short wait for threads that were just joined."""
     for _ in range(50):
         if len(os.listdir("/proc/self/task")) == 1:
             return 1
@@ -147,18 +151,19 @@ def _threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def remove_shared_memory(run_id: str, ended: Iterable[int]) -> None:
-    """Remove what killed ranks left in shared memory.
+def remove_shared_memory(run_id: str, ended: Collection[int]) -> None:
+    """Remove the files that killed ranks left in shared memory.
 
-    That is what has ``TORCHELASTIC_RUN_ID`` in its name, and what torch and the CUDA driver name after a process: the
-    reference counts of interprocess handles (``torch_PID_...``) and the driver's own (``cuda.shm.UID.PID.N``, PID in
-    hexadecimal). ``ended``: process ids of which none is alive any more.
+    These are files with ``TORCHELASTIC_RUN_ID`` in their names, and files that torch and drivers name after a process:
+    torch's counts of references to interprocess handles (``torch_PID_...``) and the drivers' own files. ``ended``:
+    process ids, none of which is alive any more.
     """
     try:
         names = os.listdir(_SHARED_MEMORY)
     except FileNotFoundError:
         return
-    beginnings = tuple(f"torch_{pid}_" for pid in ended) + tuple(f"cuda.shm.{os.getuid()}.{pid:x}." for pid in ended)
+    of_drivers = (kind.shared_memory(pid) for kind in devices.gpu_kinds() for pid in ended)
+    beginnings = (*(f"torch_{pid}_" for pid in ended), *filter(None, of_drivers))
     for name in names:
         if run_id in name or name.startswith(beginnings):
             try:

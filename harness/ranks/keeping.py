@@ -1,4 +1,4 @@
-"""The controller's side of the keeper process, see ``keeper``. Internal to the package."""
+"""Controller's side of the keeper process, see ``keeper``. Internal to the package."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from harness import children
 from harness.errors import HarnessError
-from harness.ranks import agent, network, output, processes, wire
+from harness.ranks import network, output, processes, wire
 from harness.ranks.errors import RankError, RankFailure
+from harness.ranks.spec import Spec, plain
 
-logger = logging.getLogger("harness.ranks")
+logger = logging.getLogger(__package__)
 
 END_LIMIT = 45.0
-"""Seconds within which killed processes must be gone. It takes milliseconds, and some seconds where a GPU's driver has
-to stop what they run; longer than the keeper's own limit, so that its answer says what is left."""
-
+"""Seconds within which killed processes must be gone. It takes milliseconds, and some seconds if a GPU's driver has to
+stop their kernels. Longer than the keeper's own limit, so that the keeper can answer which processes are left."""
 
 _EXIT_LIMIT = 5.0
 
 
 class Keeper:
-    """The keeper process, started at construction; ``end`` must be called, the keeper also ends with this process.
+    """The keeper process, started at construction. Call ``kill`` to end it; it also ends with this process.
 
-    ``private``: it is to enter a private network. ``not_private``: the reason why it could not; "" if it could.
+    ``private``: enter a private network. ``not_private``: the reason why that failed; "" if it did not.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Keeper:
         hold: tuple[int, ...] = (),
         private: bool = True,
     ) -> None:
-        self.log = processes.memory_file("keeper")
+        self.log = children.memory_file("keeper")
         self.outputs = output.Watch()
         self._logged = self.outputs.add(self.log)
         mine, theirs = socket.socketpair()
@@ -50,7 +51,7 @@ class Keeper:
             stdout=self.log,
             stderr=self.log,
             env={**network.inherited(os.environ), **environment},
-            pass_fds=[theirs.fileno(), *hold],  # those to hold are just kept open, here and in the agents that it forks
+            pass_fds=[theirs.fileno(), *hold],  # ``hold`` is only kept open, in the keeper and in the agents it forks
             start_new_session=True,
         )
         theirs.close()
@@ -60,7 +61,7 @@ class Keeper:
             wire.send(mine, list(preload))
             kind, value = self._answer(limit)
         except BaseException:
-            self.process.kill()  # nothing is below it yet, and it may be in the middle of a long import
+            self.process.kill()  # it has no children yet, and may be in the middle of a long import
             self.kill()
             raise
         if kind == "failed":
@@ -71,55 +72,57 @@ class Keeper:
                 "modules loaded for the ranks started threads (%d), which forked ranks will not have", value - 1
             )
 
-    def start(self, spec: agent.Spec, log: int, channel: int) -> int:
-        """Start an agent; returns its pid. ``channel``: the ranks' end of the door, see ``joining``."""
-        wire.send(self.connection, ["start", agent.plain(spec)])
+    def start(self, spec: Spec, log: int, channel: int) -> int:
+        """Start an agent and return its pid. ``channel``: the ranks' end of the door, see ``joining``."""
+        wire.send(self.connection, ["start", plain(spec)])
         wire.send_descriptors(self.connection, [log, channel])
         kind, value = self._answer(END_LIMIT)
         assert kind == "started"  # sanity check
         return int(value)
 
     def end_group(self, ranks: tuple[int, ...], grace: float) -> None:
-        """End everything that the keeper started. Raises HarnessError when something cannot be ended."""
+        """End every process that the keeper started. Raises HarnessError that names those that cannot be ended."""
         try:
             wire.send(self.connection, ["end", list(ranks), grace])
             kind = ""
-            while kind != "ended":  # word of the agent's start or end may be under way still
+            while kind != "ended":  # a message about the agent's start or end may come first
                 kind, left = self._answer(END_LIMIT + 2 * grace)
         except ConnectionError:
             self.kill()
             return
-        except BaseException:  # a second Ctrl-C, or a keeper that does not answer: the kernel ends what is below it
+        except BaseException:  # a second Ctrl-C, or no answer: the kernel then ends the processes below the keeper
             self.process.kill()
             self.kill()
             raise
         if left:
-            raise HarnessError(f"processes that cannot be ended: {', '.join(map(str, left))}")
+            raise HarnessError(
+                f"processes {', '.join(map(str, left))} were killed and still run: end them, or restart the machine"
+            )
 
     def last_word(self) -> str:
-        """How the agent or the keeper itself ended, once ``connection`` is readable without a question."""
+        """Return how the agent or the keeper ended. Call it when ``connection`` is readable outside an exchange."""
         try:
             kind, status = self._received()
         except wire.WireClosedError:
             return f"the keeper process ended: {self.ending()}"
         if kind != "agent" or type(status) is not int:
             raise HarnessError(f"the keeper process sent {kind!r} where only the end of its agent is expected")
-        return f"the elastic agent ended: {processes.describe_exit(status)}"
+        return f"the elastic agent ended: {children.describe_exit(status)}"
 
     def alive(self) -> bool:
-        """Whether the keeper still serves."""
+        """Return whether the keeper process still runs."""
         return self.process.poll() is None
 
     def ending(self) -> str:
-        """How the keeper ended, once its connection was closed: e.g. "signal 9 (SIGKILL)"."""
+        """Return how the keeper ended, e.g. "signal 9 (SIGKILL)". Call it after its connection was closed."""
         try:
             status = self.process.wait(_EXIT_LIMIT)
         except subprocess.TimeoutExpired:
             return "it closed its connection and still runs"
-        return processes.describe_exit(-status if status < 0 else status << 8)
+        return children.describe_exit(-status if status < 0 else status << 8)
 
     def kill(self) -> None:
-        """End the keeper and, by its own doing or the kernel's, everything below it. Idempotent."""
+        """End the keeper; it, or the kernel, ends every process below it. Idempotent."""
         if self.log < 0:
             return
         self.connection.close()
@@ -134,20 +137,27 @@ class Keeper:
 
     def _answer(self, limit: float) -> tuple[str, Any]:
         if not processes.wait_readable([self.connection.fileno()], limit):
-            raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._words()}")
+            raise HarnessError(f"the keeper process did not answer within {limit:g} s\n{self._log_text()}")
         try:
             return self._received()
         except wire.WireClosedError as error:
-            raise HarnessError(f"the keeper process ended\n{self._words()}") from error
+            raise HarnessError(
+                f"the keeper process ended, which starts and ends the ranks; its output:\n{self._log_text()}"
+            ) from error
 
     def _received(self) -> tuple[str, Any]:
         try:
             message = wire.receive(self.connection, wire.MESSAGE_LIMIT)
         except wire.FrameError as error:
-            raise HarnessError(f"the keeper process sent {error}\n{self._words()}") from error
+            raise HarnessError(
+                f"the keeper process, which starts and ends the ranks, sent {error}; its output:\n{self._log_text()}"
+            ) from error
         if not isinstance(message, list) or len(message) != 2 or not isinstance(message[0], str):
-            raise HarnessError(f"the keeper process sent what is no message of a keeper\n{self._words()}")
+            raise HarnessError(
+                f"the keeper process, which starts and ends the ranks, sent an invalid message; its output:\n"
+                f"{self._log_text()}"
+            )
         return message[0], message[1]
 
-    def _words(self) -> str:
+    def _log_text(self) -> str:
         return self._logged.text()

@@ -1,21 +1,21 @@
-"""GPUs for one rank group at a time, among all processes of this machine that use this harness.
+"""Leases of GPUs: each GPU serves one rank group at a time, among all processes on this machine that use this harness.
 
-    lease = leases.acquire(inventory.visible("cuda"), count=2, wait=300.0, tell=print)
-    with RankGroup(2, ..., environment=lease.environment("cuda"), hold=lease.descriptors) as group:
+    lease = leases.acquire(inventory.visible("cuda"), count=2, wait=300.0, report=print)
+    with RankGroup(2, ..., environment=lease.environment(), hold=lease.descriptors) as group:
         ...
     lease.release()
 
-A GPU's lock is a file lock (see ``harness.locks``) named after the GPU's UUID, in a folder of the user's that no other
-user can write: ``~/.cache/iris-harness/gpus``, with the home that the user database names, or ``/tmp/iris-harness-UID``
-where that home cannot be written. Neither depends on the environment, and both outlast a login, so all runs of a user
-agree. The group's processes inherit the open file: the GPUs of a controller that was killed come back exactly when its
-ranks are gone. ``release`` removes the file; a killed run leaves it, some bytes long, and the next run takes it over.
+A GPU's lock is a file lock (see ``harness.locks``) named after the GPU's UUID, in a folder to which only this user can
+write: ``~/.cache/iris-harness/gpus``, with the home folder from the user database, or ``/tmp/iris-harness-UID`` if that
+home folder cannot be written. Neither depends on the environment, and both outlast a login, so all runs of a user use
+the same folder. The group's processes inherit the open file: if a controller is killed, its GPUs are free as soon as
+its ranks have ended. ``release`` removes the file; a killed run leaves it, and the next run takes it over.
 
-Users exclude each other by what they do, not by what they claim: a lock that every user could take, any user could
-keep for ever. So a GPU on which a process of another user runs is not taken, and that process is named. What remains:
-between a lease and the first use of the GPU, a few seconds, two users can lease the same one. Memory that the other
-user's run then holds is an error at ``release``. Processes that cannot be seen from here, such as those of another
-container, are reported and do not count.
+Locks do not work between users: any user could hold a lock that every user can take for ever. Instead, a GPU on which
+a process of another user runs is not leased, and messages name that process. One gap remains: for the few seconds
+between a lease and the first use of the GPU, two users can lease the same one. ``release`` then raises for the memory
+that the other user's run holds. Processes that cannot be seen from here, such as those of another container, are
+reported and do not block a lease.
 """
 
 from __future__ import annotations
@@ -33,62 +33,60 @@ from pathlib import Path
 import psutil
 
 from harness import locks
-from harness.devices.inventory import MASKS, GpuInfo, mask_entries
-from harness.devices.occupancy import UnreadableError, memory_in_use, users_of
+from harness.devices import gpu_kind
+from harness.devices.gpu_kind import GpuInfo, UnreadableError
+from harness.devices.occupancy import memory_in_use, users_of
 from harness.errors import HarnessError, UsageError
 from harness.locks import FileLock
 
 MEMORY_LIMIT = 30.0
-"""Seconds that the memory of ended ranks has to be free again; it takes a few tenths."""
+"""Seconds within which the memory of ended ranks must be free again; it takes a few tenths of a second."""
 
 MEMORY_SLACK = 32 << 20
-"""Bytes by which the memory in use may differ without anyone having allocated anything: the driver's own."""
+"""Bytes by which the memory in use may vary without an allocation: memory of the driver."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class Lease:
-    """GPUs that are this process's until ``release``. ``gpus``: rank r is on the r-th, modulo how many there are;
-    ``descriptors``: keep the locks while they are open in any process."""
+    """GPUs that this process holds until ``release``.
 
-    def __init__(self, gpus: tuple[GpuInfo, ...], taken: tuple[FileLock, ...], tell: Callable[[str], None]) -> None:
+    ``gpus``: rank r runs on the r-th, modulo their number. ``descriptors``: file descriptors that hold the locks as
+    long as they are open in any process.
+    """
+
+    def __init__(self, gpus: tuple[GpuInfo, ...], taken: tuple[FileLock, ...], report: Callable[[str], None]) -> None:
         self.gpus = gpus
         self._locks = taken
         self._before: tuple[int, ...] | None = None
         try:
             self._before = _settled(gpus)
         except UnreadableError as error:
-            tell(f"whether the memory of GPUs comes back cannot be checked: {error}")
+            report(f"cannot check that the GPUs' memory is freed after the run: {error}")
         try:
             for gpu in gpus:
                 if unseen := [user for user in _others(gpu) if user.name is None]:
-                    tell(f"GPU {gpu} is also used by {_list(unseen)}")
+                    report(f"GPU {gpu} is also used by {_list(unseen)}")
         except UnreadableError as error:
-            tell(f"whether other users use the GPUs cannot be checked: {error}")
+            report(f"cannot check for processes of other users on the GPUs: {error}")
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The locks' file descriptors, for processes that shall hold the GPUs too."""
+        """The locks' file descriptors, for processes that are to hold the GPUs too."""
         return tuple(lock.descriptor for lock in self._locks)
 
-    def environment(self, device: str, caller: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """What makes a process see just these GPUs of ``device`` ("cuda" or "rocm"), in rank order.
+    def environment(self, caller: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Return the variables that make a process see only these GPUs, in rank order.
 
-        By UUID on CUDA, which means the same under any mask. HIP takes indices, which count within what
-        ROCR_VISIBLE_DEVICES leaves: they are taken from the caller's mask where it has one.
+        ``caller``: this process's environment.
         """
-        if device == "cuda":
-            return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in self.gpus)}
-        entries = mask_entries(device, caller)
-        chosen = ",".join(str(gpu.index) if entries is None else entries[gpu.index] for gpu in self.gpus)
-        first, *others = MASKS[device]
-        return {first: chosen, **{name: chosen for name in others if name in caller}}
+        return gpu_kind(self.gpus[0].device).visibility(self.gpus, caller)
 
     def release(self, limit: float = MEMORY_LIMIT) -> None:
-        """Give the GPUs back, once their memory in use is what it was before. Idempotent.
+        """Release the GPUs, once the memory in use is back to its size before the lease. Idempotent.
 
-        Call it when the processes that used them are gone. Raises HarnessError, with pids and bytes, when the memory
-        is not back within ``limit`` seconds: the GPUs then stay locked until this process ends.
+        Call it after the processes that used them have ended. Raises HarnessError, with pids and bytes, if the memory
+        is not freed within ``limit`` seconds: the GPUs then stay locked until this process ends.
         """
         if self._locks and self._before is not None:
             for gpu, before in zip(self.gpus, self._before, strict=True):
@@ -98,19 +96,21 @@ class Lease:
         self._locks = ()
 
 
-def acquire(gpus: Sequence[GpuInfo], count: int, wait: float, tell: Callable[[str], None]) -> Lease:
-    """``count`` of the GPUs, or none: whoever gets fewer gives them back and tries again, for ``wait`` seconds.
+def acquire(gpus: Sequence[GpuInfo], count: int, wait: float, report: Callable[[str], None]) -> Lease:
+    """Lease ``count`` of the GPUs. While fewer are free, holds none of them and tries again, for ``wait`` seconds.
 
-    ``tell`` is called with one line when it has to wait. Raises UsageError that names the holders when time is over,
-    or when there are not so many GPUs.
+    Calls ``report(line)`` when it has to wait. Raises UsageError if ``count`` is not in 1 to ``len(gpus)``, and, with
+    the holders' names, when the time has passed.
     """
     if not 1 <= count <= len(gpus):
-        raise UsageError(f"{count} of {len(gpus)} GPUs cannot be had: ask for 1 to {len(gpus)}")
+        raise UsageError(f"cannot lease {count} of {len(gpus)} GPUs: request 1 to {len(gpus)}")
     limit = time.monotonic() + wait
     paths = _paths(gpus)
     own = [path for path in paths if locks.holder(path) == os.getpid()]
     if len(gpus) - len(own) < count:
-        raise HarnessError(f"{len(own)} of {len(gpus)} GPUs are held by this process itself, and {count} are asked for")
+        raise HarnessError(
+            f"this process already holds {len(own)} of {len(gpus)} GPUs and requests {count} more: release those first"
+        )
     pause = _FIRST_PAUSE
     while (taken := _take(gpus, paths, count)) is None:
         if time.monotonic() >= limit:
@@ -119,20 +119,20 @@ def acquire(gpus: Sequence[GpuInfo], count: int, wait: float, tell: Callable[[st
                 " runs to end, or choose other GPUs"
             )
         if pause == _FIRST_PAUSE:
-            tell(f"waiting up to {wait:g} s for {count} of {len(gpus)} GPUs ({_holders(gpus, paths)})")
-        # At random, so that those who wait do not meet again and again.
+            report(f"waiting up to {wait:g} s for {count} of {len(gpus)} GPUs ({_holders(gpus, paths)})")
+        # A random pause, so that processes that wait do not collide again and again.
         time.sleep(min(random.uniform(0.5, 1.0) * pause, max(0.0, limit - time.monotonic())))
         pause = min(2 * pause, _LONGEST_PAUSE)
-    return Lease(tuple(gpus[index] for index in taken), tuple(taken.values()), tell)
+    return Lease(tuple(gpus[index] for index in taken), tuple(taken.values()), report)
 
 
 def holder(gpu: GpuInfo) -> int | None:
-    """The pid of the process of this user that took the GPU (0: it cannot be read); None while it is free."""
+    """Return the pid of this user's process that holds the GPU (0: it cannot be read); None while it is free."""
     return locks.holder(_path(folder(), gpu))
 
 
 def folder() -> Path:
-    """The folder of this user's locks, which is created. Raises UsageError where another user has made it."""
+    """Return the folder of this user's locks; create it if it is missing. Raises UsageError if another user made it."""
     try:
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
         return locks.private_folder(locks.private_folder(home / ".cache" / "iris-harness") / "gpus")
@@ -141,12 +141,12 @@ def folder() -> Path:
 
 
 def _paths(gpus: Sequence[GpuInfo]) -> list[Path]:
-    """One lock per GPU. UsageError where two have one UUID: another process may see them in another order."""
+    """Return one lock path per GPU. UsageError if two have the same UUID: processes may see them in different order."""
     for uuid, count in Counter(gpu.uuid for gpu in gpus).items():
         if count > 1:
             raise UsageError(
-                f"{count} of the visible GPUs have the UUID {uuid}: partitions of one GPU cannot be told apart between"
-                " processes, so choose one of them by the visible devices"
+                f"{count} of the visible GPUs have the UUID {uuid}: processes cannot distinguish partitions of one GPU,"
+                " so make only one of them visible"
             )
     place = folder()
     return [_path(place, gpu) for gpu in gpus]
@@ -157,7 +157,8 @@ def _path(place: Path, gpu: GpuInfo) -> Path:
 
 
 def _take(gpus: Sequence[GpuInfo], paths: Sequence[Path], count: int) -> dict[int, FileLock] | None:
-    """Locks of ``count`` GPUs, by their places in the list; None, and none of them, when fewer are free."""
+    """Take the locks of ``count`` GPUs and return them by index in ``gpus``; None, with no lock held, if fewer are
+    free."""
     taken: dict[int, FileLock] = {}
     try:
         for index, (gpu, path) in enumerate(zip(gpus, paths, strict=True)):
@@ -181,17 +182,17 @@ def _release(taken: Mapping[int, FileLock]) -> None:
 
 
 def _holders(gpus: Sequence[GpuInfo], paths: Sequence[Path]) -> str:
-    """As in ``pid 71 holds 0, 1; the ranks of pid 80, which has ended, hold 2``."""
+    """Return the holders in words: ``pid 71 holds 0, 1; the ranks of pid 80, which has ended, hold 2``."""
     held: dict[str, list[str]] = {}
     for gpu, path in zip(gpus, paths, strict=True):
         if (pid := locks.holder(path)) is not None:
-            held.setdefault(_who(pid), []).append(str(gpu.index))
+            held.setdefault(_described(pid), []).append(str(gpu.index))
         elif users := _of_other_users(gpu):
-            held.setdefault(f"{_list(users)}, which is no run of yours, uses", []).append(str(gpu.index))
-    return "; ".join(f"{who} {', '.join(indices)}" for who, indices in held.items()) or "they were free again"
+            held.setdefault(f"{_list(users)}, which is not a run of yours, uses", []).append(str(gpu.index))
+    return "; ".join(f"{holder} {', '.join(indices)}" for holder, indices in held.items()) or "they were free again"
 
 
-def _who(pid: int) -> str:
+def _described(pid: int) -> str:
     if pid == 0:
         return "a process that cannot be seen from here holds"
     if pid == os.getpid():
@@ -202,14 +203,14 @@ def _who(pid: int) -> str:
 
 @dataclass(frozen=True)
 class _User:
-    """A process on a GPU that is not this user's; ``name``: its user, None where the process cannot be seen."""
+    """Another user's process on a GPU. ``name``: its user; None if the process cannot be seen."""
 
     pid: int
     name: str | None
 
 
 def _others(gpu: GpuInfo) -> list[_User]:
-    """Processes on the GPU that are not this user's. Raises UnreadableError."""
+    """Return the processes on the GPU that are not this user's. Raises UnreadableError."""
     others = []
     for pid, _ in users_of(gpu):
         try:
@@ -223,7 +224,8 @@ def _others(gpu: GpuInfo) -> list[_User]:
 
 
 def _of_other_users(gpu: GpuInfo) -> list[_User]:
-    """Of these, those that can be seen; none where the driver does not tell, which ``Lease`` reports."""
+    """Return those of ``_others`` that can be seen; none if the driver reports no processes, as ``Lease`` then
+    states."""
     try:
         return [user for user in _others(gpu) if user.name is not None]
     except UnreadableError:
@@ -238,16 +240,17 @@ def _list(users: Sequence[_User]) -> str:
 
 
 def _settled(gpus: Sequence[GpuInfo]) -> tuple[int, ...]:
-    """Bytes in use on each, once two readings agree or 5 s are over: an earlier holder's memory may just be going."""
+    """Return the bytes in use on each GPU once two readings agree, at most after 5 s: the memory of an earlier holder
+    may still be being freed."""
     end = time.monotonic() + 5.0
-    found = tuple(map(memory_in_use, gpus))
+    readings = tuple(map(memory_in_use, gpus))
     while time.monotonic() < end:
         time.sleep(0.05)
         again = tuple(map(memory_in_use, gpus))
-        if again == found:
+        if again == readings:
             break
-        found = again
-    return found
+        readings = again
+    return readings
 
 
 def _await_memory(gpu: GpuInfo, before: int, end: float, limit: float) -> None:
@@ -262,7 +265,7 @@ def _await_memory(gpu: GpuInfo, before: int, end: float, limit: float) -> None:
 
 def _users(gpu: GpuInfo) -> str:
     try:
-        found = [f"pid {pid} ({'unknown' if size is None else f'{size:,}'} bytes)" for pid, size in users_of(gpu)]
+        users = [f"pid {pid} ({'unknown' if size is None else f'{size:,}'} bytes)" for pid, size in users_of(gpu)]
     except UnreadableError as error:
-        return f"processes that cannot be told ({error})"
-    return ", ".join(found) or "no process that can be seen from here"
+        return f"processes that cannot be listed ({error})"
+    return ", ".join(users) or "no process that can be seen from here"

@@ -1,11 +1,11 @@
 """The network of a rank group: a private namespace where the kernel permits one, else the loopback interface.
 
-gloo's pairs and NCCL's proxies speak TCP, also between processes of one machine, and authenticate nobody. In a network
-namespace of its own no other process of the machine and no other host can reach them. The keeper enters it before it
-starts anything, so the agent, the ranks and whatever they start are inside. The controller is not: Unix socket pairs,
-descriptors, signals and shared memory do not depend on the network namespace.
+gloo's pairs and NCCL's proxies use TCP, also between processes of one machine, and do not authenticate their peers. In
+a private network namespace no other process of the machine and no other host can reach them. The keeper enters it
+before it starts other processes, so the agent, the ranks and all their children are inside. The controller is not: Unix
+socket pairs, descriptors, signals and shared memory do not depend on the network namespace.
 
-Without a namespace, gloo and NCCL are bound to the loopback interface, and ``sealing`` shuts gloo's door.
+Without a namespace, gloo and NCCL are bound to the loopback interface, and ``sealing`` closes gloo's sockets to others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, NoReturn
 
 from harness.errors import UsageError
 
-logger = logging.getLogger("harness.ranks")
+logger = logging.getLogger(__package__)
 
 PRIVATE, LOOPBACK = "private", "loopback"
 VARIABLE = "IRIS_HARNESS_NETWORK"
-"""Environment variable with the kind of network for groups whose caller chooses none."""
+"""Environment variable with the kind of network for groups whose caller does not choose one."""
 
 _BOUND = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
 _BOUND_NCCL = {
@@ -33,18 +33,18 @@ _BOUND_NCCL = {
     # NCCL's RAS service would listen on a fixed port of localhost and answer every user.
     "NCCL_RAS_ENABLE": "0",
 }
+# Variables of the caller's environment that would open more than the group needs.
 _NOT_INHERITED = (
     "NCCL_COMM_ID",  # an address for NCCL to listen on
     "TORCHELASTIC_HEALTH_CHECK_PORT",  # elastic would listen on it
     "TORCHELASTIC_ENABLE_FILE_TIMER",  # elastic would make a named pipe in /tmp
     "TORCH_GLOO_LAZY_INIT",  # gloo would connect, and so listen, for as long as it lives
-    "GLOO_DEVICE_TRANSPORT",  # of gloo's transports, only TCP is known here with all that it opens
+    "GLOO_DEVICE_TRANSPORT",  # the harness secures gloo's TCP transport only
 )
-# Variables of the caller's environment that would open more than the group needs.
 
 
 def chosen(kind: str | None) -> str | None:
-    """The kind of network that the caller or, without one, the environment chooses; None: private where possible.
+    """Return the kind of network that the caller or else the environment chooses; None: private where possible.
 
     Raises UsageError for a kind that does not exist.
     """
@@ -57,9 +57,10 @@ def chosen(kind: str | None) -> str | None:
 
 
 def decide(kind: str | None, refusal: str, with_nccl: bool) -> str:
-    """The network that a group has got. ``kind``: as ``chosen``; ``refusal``: why ``enter`` failed, or "".
+    """Return the network that a group has. ``kind``: as ``chosen``; ``refusal``: the reason why ``enter`` failed, or
+    "".
 
-    Raises UsageError where a private one was chosen and is not to be had.
+    Raises UsageError if a private one was chosen and is not possible.
     """
     if kind != LOOPBACK and not refusal:
         return PRIVATE
@@ -77,9 +78,9 @@ def decide(kind: str | None, refusal: str, with_nccl: bool) -> str:
 
 
 def environment(with_nccl: bool, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that bind the process groups of the ranks to the loopback interface.
+    """Return the variables that bind the process groups of the ranks to the loopback interface.
 
-    Raises UsageError where ``given``, the caller's variables, say something else.
+    Raises UsageError if ``given``, the caller's variables, contradict them.
     """
     bound = {**_BOUND, **_BOUND_NCCL} if with_nccl else _BOUND
     for name, value in bound.items():
@@ -89,12 +90,12 @@ def environment(with_nccl: bool, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the processes of a group inherit of the caller's environment."""
+    """Return the part of the caller's environment that the processes of a group inherit."""
     return {name: value for name, value in environment.items() if name not in _NOT_INHERITED}
 
 
 def uses_nccl(options: Mapping[str, Any]) -> bool:
-    """Whether a rank group with these options has a process group that speaks NCCL (or RCCL)."""
+    """Return whether a rank group with these options has a process group that uses NCCL (or RCCL)."""
     return "nccl" in str(options.get("backend", "gloo"))
 
 
@@ -106,13 +107,13 @@ _CAP_SYS_ADMIN = 21
 
 
 def enter() -> str:
-    """Move this process, and all that it starts from now on, to a new network namespace with a loopback interface.
+    """Move this process and its later children to a new network namespace with a loopback interface.
 
-    Returns "" or, where that is not possible, the reason; nothing has changed then. The process must have one thread.
+    Returns "", or the reason why that is not possible; nothing has changed then. The process must have one thread.
 
-    An ordinary user needs a user namespace for it. That one maps the user and the group to themselves, and this
-    process gives up the capabilities that it gets with it: files are created and refused as before. Root without
-    CAP_SYS_ADMIN, as in many containers, gets no user namespace: it would lose its power over files of other users.
+    An ordinary user needs a user namespace for it. That namespace maps the user and the group to themselves, and this
+    process drops the capabilities that come with it, so access to files stays as before. Root without CAP_SYS_ADMIN, as
+    in many containers, gets no user namespace: in one, root would lose its access to files of other users.
     """
     # A kernel may refuse half-way, so a child tries first.
     read, write = os.pipe()
@@ -124,7 +125,7 @@ def enter() -> str:
         reason = pipe.read()
     os.waitpid(child, 0)
     if reason == "":
-        raise RuntimeError("the process that tried to create a network namespace ended without a word")
+        raise RuntimeError("the process that tried to create a network namespace ended without an answer")
     if reason != _ENTERED:
         return reason
     _enter()
@@ -200,7 +201,7 @@ def _raise_loopback() -> None:
 
 
 def _drop_capabilities() -> None:
-    """Without this a process could write to read-only folders of its user, which it cannot outside."""
+    """Drop all capabilities: with them a process could write to read-only folders of its user."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
     if libc.capset(header, bytes(24)) != 0:

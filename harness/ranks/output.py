@@ -1,4 +1,4 @@
-"""What processes write to stdout and stderr: memory files that a thread of the controller keeps short."""
+"""Output of the ranks' processes (stdout and stderr), in memory files that a thread of the controller keeps short."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import threading
 
 OUTPUT_LIMIT = 1 << 24
-"""Bytes that a memory file may hold. A longer one is emptied; its beginning and what is written later are kept."""
+"""Bytes that a memory file may hold. A longer one is emptied; its beginning and all later output are kept."""
 
 _LOOK = 0.05
-"""Seconds between two looks at the files: a process that writes as fast as it can adds some ten MB in that time."""
+"""Seconds between two checks of the files: a process that writes as fast as it can adds about ten MB in that time."""
 _HEAD, _TAIL = 1 << 12, 1 << 14
 
 
@@ -24,11 +24,11 @@ class Output:
 
     @property
     def lost(self) -> int:
-        """Bytes since ``mark`` that were thrown away. A little more may be lost while the file is emptied."""
+        """Bytes discarded since ``mark``. Slightly more may be lost while the file is emptied."""
         return self._lost
 
     def mark(self) -> None:
-        """Have ``text`` and ``lost`` begin here; what was written before is gone."""
+        """Discard all earlier output: ``text`` and ``lost`` start here."""
         with self._lock:
             if os.fstat(self._descriptor).st_size:
                 os.ftruncate(self._descriptor, 0)  # opened for appending: the process goes on at the new end
@@ -48,7 +48,7 @@ class Output:
             os.ftruncate(self._descriptor, 0)
 
     def text(self) -> str:
-        """The output since ``mark``: all of it where it is short, else its beginning, what was cut, and its end."""
+        """Return the output since ``mark``: all of it if it is short, else its beginning, a note, and its end."""
         with self._lock:
             size = os.fstat(self._descriptor).st_size
             head = self._head or os.pread(self._descriptor, _HEAD, 0)
@@ -76,7 +76,7 @@ class Watch:
         with self._lock:
             self._outputs.append(output)
         if self._thread is None:
-            # It must not keep this object, nor what holds it, from being collected.
+            # The thread gets no reference to this object, so that it and its owner can be collected.
             arguments = (self._outputs, self._lock, self._stopped)
             self._thread = threading.Thread(target=_keep_short, args=arguments, name="output-watch", daemon=True)
             self._thread.start()

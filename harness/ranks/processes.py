@@ -1,12 +1,11 @@
-"""Linux process facts that the rank group stands on: who dies with whom, how a process ended, that it is gone.
+"""Linux process control for rank groups: death with the parent, exit statuses, and the certain end of descendants.
 
-Everything here works on process ids that the caller started itself (or their descendants), never on names.
+Everything here works on ids of processes that the caller started (or their descendants), never on names.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import resource
 import select
@@ -21,9 +20,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel SIGKILL this process when its parent thread ends; ``parent`` is the pid it was started by.
+    """Have the kernel SIGKILL this process when its parent thread ends. ``parent``: the pid of the expected parent.
 
-    Ends the process at once when that parent is gone already, which closes the race with its death.
+    Ends this process at once if that parent has ended already.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -31,7 +30,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
-    """Those of the descriptors that are readable or at their end, waiting at most ``seconds`` for the first."""
+    """Return the descriptors that are readable or at their end; waits at most ``seconds`` for the first."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -39,30 +38,24 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
 
 
 def adopt_orphans() -> None:
-    """Make orphaned descendants children of this process, so that none can leave its sight."""
+    """Make orphaned descendants children of this process, so that none can escape it."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def leave_no_core() -> None:
-    """Have this process and its children leave no core file when they crash."""
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-
-
-def memory_file(name: str) -> int:
-    """A file in memory only, opened for appending, so that writers in several processes do not overwrite each other."""
-    descriptor = os.memfd_create(f"iris-harness-{name}")
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
-    return descriptor
+    """Disable core files of this process and its children."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when process ``pid`` ends; immune to the reuse of process ids."""
+    """Return a descriptor that becomes readable when process ``pid`` ends; immune to the reuse of process ids."""
     return os.pidfd_open(pid)
 
 
 def exit_status(pid: int) -> int | None:
-    """The wait status of a process that ended and is not reaped yet (a zombie); None where it is reaped or alive."""
+    """Return the wait status of a process that ended and is not reaped yet (a zombie); None if it is reaped or
+    alive."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -73,7 +66,8 @@ def exit_status(pid: int) -> int | None:
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """Clock ticks of CPU that ``pid`` and its descendants used so far; None while its main thread wants to run."""
+    """Return the clock ticks of CPU that ``pid`` and its descendants used so far; None while its main thread is
+    runnable."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -86,30 +80,15 @@ def cpu_ticks(pid: int) -> int | None:
     return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * per_second for times in below))
 
 
-def describe_exit(status: int) -> str:
-    """A wait status in words: ``signal 6 (SIGABRT)``, ``exit status 3``."""
-    if os.WIFSIGNALED(status):
-        return describe_signal(os.WTERMSIG(status))
-    return f"exit status {os.WEXITSTATUS(status)}"
-
-
-def describe_signal(number: int) -> str:
-    """A signal in words: ``signal 11 (SIGSEGV)``."""
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:  # a real-time signal has no name of its own
-        return f"signal {number}"
-
-
 def descendants() -> set[int]:
-    """The process ids of everything below this process."""
+    """Return the process ids of all descendants of this process."""
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def end_descendants(gentle: Iterable[int] = (), grace: float = 0.0, limit: float = 30.0) -> list[str]:
-    """End every descendant of this process and reap them all; returns what could not be ended (empty: all gone).
+    """End and reap every descendant of this process; returns those that could not be ended (empty: all are gone).
 
-    ``gentle`` pids get SIGINT and then SIGTERM first, with ``grace`` seconds for each; everything left gets SIGKILL.
+    ``gentle`` pids get SIGINT and then SIGTERM first, with ``grace`` seconds for each; all that are left get SIGKILL.
     The caller must have called ``adopt_orphans``, otherwise a grandchild could escape.
     """
     myself = psutil.Process()
@@ -142,7 +121,10 @@ def _send(process: psutil.Process, number: int) -> None:
 
 
 def _wait_gone(processes: list[psutil.Process], seconds: float) -> tuple[list[psutil.Process], list[psutil.Process]]:
-    """Bounded wait until the processes ended; a zombie counts as ended, its parent reaps it."""
+    """Wait until the processes have ended, at most ``seconds``; returns those that have and those that have not.
+
+    A zombie counts as ended: its parent reaps it.
+    """
     end = time.monotonic() + seconds
     gone: list[psutil.Process] = []
     left = processes
@@ -162,7 +144,7 @@ def _ended(process: psutil.Process) -> bool:
 
 
 def _reap_children() -> int:
-    """Reap every child that ended; returns how many children are left (0 or 1: some)."""
+    """Reap every child that has ended; returns 0 if no child is left, else 1."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

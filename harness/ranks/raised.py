@@ -1,7 +1,7 @@
 """Exceptions of the compiler as plain data: from the process that compiles to its rank, and to the group's other ranks.
 
-Text and names only, as JSON. An exception comes back with the type that it had, so that callers catch it as they would
-have, and evidence names it; that type must be loaded already, nothing is imported for it.
+The data is text and names only, as JSON. An exception is restored with its own type, so that callers can catch it and
+evidence names it; that type must be loaded already, since nothing is imported for it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 from harness.errors import KernelFault
 
-MOST = 1 << 16
+TEXT_LIMIT = 1 << 16
 """Characters of a message or a traceback that are kept."""
 
 
 class CompilerError(KernelFault):
-    """The compiler raised an exception whose type is not known in this process; the text says which."""
+    """Stand-in for an exception of the compiler whose type is not loaded in this process; the text names the type."""
 
 
 class CompilerTraceback(Exception):  # noqa: N818 (it is never raised, only a cause)
-    """The traceback of an exception that was raised in the compiler's process, as its cause."""
+    """Traceback of an exception that was raised in the compiler's process; the exception's cause."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def packed(error: Exception) -> str:
-    """The exception with its traceback, as ``restored`` takes it."""
+    """Return the exception with its traceback, as text for ``restored``."""
     kind = type(error)
     try:
         message = str(error)
@@ -41,13 +41,12 @@ def packed(error: Exception) -> str:
 
 
 def restored(data: str) -> Exception:
-    """An exception of the type, message and traceback (as its cause) that were packed. Raises ValueError for others'
-    data."""
-    found = json.loads(data)
+    """Return the exception that was packed: type, message, and traceback as its cause. ValueError for other data."""
+    packed_error = json.loads(data)
     names = ("module", "name", "message", "traceback")
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+    if not isinstance(packed_error, dict) or not all(isinstance(packed_error.get(name), str) for name in names):
         raise ValueError(f"expected an object with the texts {', '.join(names)}, got {data[:100]!r}")
-    module, name, message, text = (found[key] for key in names)
+    module, name, message, text = (packed_error[key] for key in names)
     kind = _loaded(module, name)
     error = CompilerError(f"{module}.{name}: {message}") if kind is None else _of_type(kind, message)
     error.__cause__ = CompilerTraceback(text)
@@ -55,14 +54,14 @@ def restored(data: str) -> Exception:
 
 
 def _loaded(module: str, name: str) -> type[Exception] | None:
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) and issubclass(value, Exception) else None
 
 
 def _of_type(kind: type[Exception], message: str) -> Exception:
-    """An exception of that type without a call of its constructor, whose arguments only the type itself knows."""
+    """Return an exception of that type without calling its constructor, whose arguments are unknown here."""
     of_text = type(
         kind.__name__,
         (kind,),
@@ -78,7 +77,7 @@ def _of_type(kind: type[Exception], message: str) -> Exception:
 
 
 def _cut(text: str) -> str:
-    if len(text) <= MOST:
+    if len(text) <= TEXT_LIMIT:
         return text
-    half = MOST // 2
-    return f"{text[:half]}\n... {len(text) - MOST:,} characters left out ...\n{text[-half:]}"
+    half = TEXT_LIMIT // 2
+    return f"{text[:half]}\n... {len(text) - TEXT_LIMIT:,} characters left out ...\n{text[-half:]}"

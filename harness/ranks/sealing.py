@@ -1,11 +1,11 @@
-"""Seals the TCP sockets that this process listens on, for ranks whose network is not private.
+"""Sealing of the TCP sockets on which this process listens, for ranks whose network is not private.
 
 gloo listens on the loopback interface, publishes its ports to the other ranks through the store, and has connected all
-of them when the process group is made. It authenticates no peer, and listens for as long as the process group lives.
+ranks when the process group is ready. It authenticates no peer, and listens as long as the process group lives.
 So each rank seals its listening sockets as soon as they are not needed any more: it binds them to a network interface
 that does not exist, so the kernel refuses every connection to them. They stay open, because gloo ends the process when
-a socket that it listens on is shut down.
-Connections that came in before are checked: each must come from a socket of the same user.
+one of its listening sockets is shut down.
+Earlier connections are checked: each must come from a socket of the same user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import TracebackType
 from harness.errors import HarnessError
 
 _SO_BINDTOIFINDEX = 62
-_NO_INTERFACE = 0x7FFFFFFF  # the highest index; the kernel counts interfaces up from 1, and takes one that is not there
+_NO_INTERFACE = 0x7FFFFFFF  # the highest index: the kernel counts up from 1, and accepts an unused index
 _ESTABLISHED = "01"
 _MAPPED = "0000000000000000FFFF0000"
 # The kernel's table is not read in one instant: a connection counts as foreign only if it stays so.
@@ -29,9 +29,9 @@ Table = dict[tuple[str, str], int]
 
 
 class Seal:
-    """As a context manager: seals what this process listens on when the block ends, however it ends.
+    """Context manager that seals the listening sockets of this process when the block ends, in whatever way.
 
-    Raises HarnessError when another user's process is connected to it. ``uid``: the user of this process.
+    Raises HarnessError if another user's process is connected to one. ``uid``: the user of this process.
     """
 
     def __init__(self, uid: int | None = None) -> None:
@@ -47,7 +47,7 @@ class Seal:
         self.apply()
 
     def apply(self) -> None:
-        """Seal what is not sealed yet, and check its connections."""
+        """Seal the listening sockets that are not sealed yet, and check their connections."""
         ports = set()
         for name in os.listdir("/proc/self/fd"):
             try:
@@ -79,17 +79,17 @@ class Seal:
 
 
 def strangers(table: Table, ports: set[int], uid: int) -> dict[str, str]:
-    """Peers of connections to local ``ports`` that are not sockets of user ``uid``: address -> whose they are."""
-    found = {}
+    """Return the peers of connections to local ``ports`` that are not sockets of user ``uid``: address -> owner."""
+    peers = {}
     for local, remote in table:
         if _port(local) not in ports:
             continue
         owner = table.get((remote, local))
         if owner is None:
-            found[_readable(remote)] = "not a socket of this machine and network namespace"
+            peers[_readable(remote)] = "not a socket of this machine and network namespace"
         elif owner != uid:
-            found[_readable(remote)] = f"uid {owner}"
-    return found
+            peers[_readable(remote)] = f"uid {owner}"
+    return peers
 
 
 def _listens(candidate: socket.socket) -> bool:
@@ -99,7 +99,7 @@ def _listens(candidate: socket.socket) -> bool:
 
 
 def _unbind(listener: socket.socket) -> None:
-    """Listen on an interface that does not exist; allowed to every user, once for each socket."""
+    """Bind ``listener`` to an interface that does not exist; every user may do that, once for each socket."""
     try:
         listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NO_INTERFACE)
     except OSError as error:
@@ -124,7 +124,7 @@ def _connections() -> Table:
 
 
 def _plain(address: str) -> str:
-    """An IPv4 address that an IPv6 socket uses, as an IPv4 socket has it."""
+    """Return an IPv4-mapped IPv6 address as the IPv4 address; other addresses unchanged."""
     return address.removeprefix(_MAPPED)
 
 

@@ -1,8 +1,8 @@
-"""What every rank is doing, for the report of a hang.
+"""Stacks and states of all ranks, for the report of a hang.
 
-Three witnesses, from the surest to the most talkative: faulthandler's C handler for SIGUSR1 (works while the GIL is
-held), what the rank's environment says of its device, written by the rank's watch thread (needs the GIL), and py-spy
-from outside (needs ptrace).
+Three sources, the most robust first: faulthandler's C handler for SIGUSR1 (works while the GIL is held); the state of
+the device as the rank's environment describes it, written by the rank's watch thread (needs the GIL); and py-spy from
+outside (needs ptrace; the most detailed).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PY_SPY_HEADER = ("Process ", "Python v")
 
 
 def register(dump: int) -> None:
-    """On a rank: dump all threads into the descriptor ``dump`` at SIGUSR1, then wake the watch thread."""
-    # The Python-level handler does nothing; that there is one makes CPython write to the wake-up descriptor.
+    """Register, on a rank, a handler for SIGUSR1 that dumps all threads to ``dump`` and wakes the watch thread."""
+    # The Python-level handler does nothing, but its presence makes CPython write to the wake-up descriptor.
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
     faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True, chain=True)
 
@@ -41,19 +41,19 @@ _environment: Any = None
 
 
 def describe_by(environment: Any) -> None:
-    """On a rank: what describes its state from now on, by a method ``describe() -> str`` if it has one.
+    """Set the object that describes this rank's state, by a method ``describe() -> str`` if it has one.
 
-    It is called on a thread of its own while the main thread hangs, so it must not wait for what the main thread waits
-    for; it has 2 s.
+    The method is called on a separate thread while the main thread hangs, so it must not wait for anything that the
+    main thread waits for. It has 2 s.
     """
     global _environment
     _environment = environment
 
 
 def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
-    """Body of a rank's watch thread: exit with the controller, write into ``state`` when woken; never returns.
+    """Run a rank's watch thread: exit when the controller ends, write to ``state`` on SIGUSR1; never returns.
 
-    ``connection`` and ``controller`` (a pidfd) tell the end of the controller; both must stay open.
+    ``connection`` and ``controller`` (a pidfd) show the end of the controller; both must stay open.
     """
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
@@ -68,9 +68,10 @@ def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
 
 
 def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _DESCRIBE_LIMIT + 0.5) -> dict[int, str]:
-    """What each rank is doing. ``ranks``: rank -> (pid, pidfd, dump descriptor, state descriptor).
+    """Return the stacks and state of each rank as text.
 
-    ``patience`` bounds the wait for the ranks' own answers; a rank without any is itself a finding and is said.
+    ``ranks``: rank -> (pid, pidfd, dump descriptor, state descriptor). ``patience``: seconds to wait for the ranks'
+    own answers; the text of a rank that gives none states that.
     """
     dump_starts = {rank: os.fstat(member[2]).st_size for rank, member in ranks.items()}
     state_starts = {rank: os.fstat(member[3]).st_size for rank, member in ranks.items()}
@@ -78,7 +79,7 @@ def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _D
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
         except ProcessLookupError:
-            continue  # it ended meanwhile; its dump will say that there is none
+            continue  # it has ended; its text will state that it has no dump
     states = _await_states(ranks, state_starts, patience)
     spied = _py_spy({rank: member[0] for rank, member in ranks.items()})
     texts = {}
@@ -98,7 +99,8 @@ def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _D
 
 
 def trim(text: str, noise: tuple[str, ...] = ("Extension modules:",)) -> str:
-    """A dump of faulthandler or py-spy without frames below a rank's loop, the watch thread, and ``noise`` lines."""
+    """Return a dump of faulthandler or py-spy without the frames below a rank's call loop, the watch thread, and lines
+    that start with ``noise``."""
     lines: list[str] = []
     below = False
     for line in text.splitlines():
@@ -112,22 +114,25 @@ def trim(text: str, noise: tuple[str, ...] = ("Extension modules:",)) -> str:
     return "\n".join(block for block in blocks if not _WATCH_THREAD.search(block))
 
 
-def read_from(descriptor: int, start: int, most: int = 1 << 16) -> str:
-    """The text of a memory file from ``start`` on, at most its last ``most`` bytes; moves no file position.
+def read_from(descriptor: int, start: int, limit: int = 1 << 16) -> str:
+    """Return the text of a memory file from ``start`` on, at most its last ``limit`` bytes; moves no file position.
 
-    The rank writes the file and may write what it likes: the text is data, and short.
+    A rank writes the file, so its content is untrusted: it is only bounded and shown.
     """
     size = os.fstat(descriptor).st_size
-    start = max(start, size - most) if size >= start else 0
+    start = max(start, size - limit) if size >= start else 0
     return os.pread(descriptor, size - start, start).decode(errors="replace")
 
 
-def within(seconds: float, asked: Mapping[str, Callable[[], str]]) -> dict[str, str]:
-    """What each of ``asked`` returns, all asked at once on threads of their own; a text in brackets for one that
-    raised or had not answered after ``seconds``: its thread is left behind."""
+def within(seconds: float, functions: Mapping[str, Callable[[], str]]) -> dict[str, str]:
+    """Call all ``functions`` at once, each on its own thread, and return their results by name.
+
+    A function that raised, or did not return within ``seconds``, has a text in brackets instead; the thread of one
+    that did not return goes on.
+    """
     answers: dict[str, str] = {}
 
-    def ask(name: str, function: Callable[[], str]) -> None:
+    def call(name: str, function: Callable[[], str]) -> None:
         try:
             answers[name] = function()
         except BaseException as error:  # noqa: BLE001 (a report of a hang must not raise)
@@ -135,13 +140,13 @@ def within(seconds: float, asked: Mapping[str, Callable[[], str]]) -> dict[str, 
 
     end = time.monotonic() + seconds
     threads = [
-        threading.Thread(target=ask, args=each, name=f"describe-{each[0]}", daemon=True) for each in asked.items()
+        threading.Thread(target=call, args=each, name=f"describe-{each[0]}", daemon=True) for each in functions.items()
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return {name: answers.get(name, f"({name} gave no answer within {seconds:g} s)") for name in asked}
+    return {name: answers.get(name, f"({name} gave no answer within {seconds:g} s)") for name in functions}
 
 
 def _describe() -> str:
@@ -172,7 +177,7 @@ def _await_states(
 
 
 def _py_spy(pids: Mapping[int, int]) -> dict[int, str]:
-    """What py-spy says about each process, all asked at once."""
+    """Return py-spy's dump of each process; all dumps are made at once."""
     places = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
     command = shutil.which("py-spy", path=os.pathsep.join(places))
     if command is None:

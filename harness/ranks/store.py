@@ -1,4 +1,4 @@
-"""The file behind a torch.distributed.FileStore: only this user can open it, and nothing of it outlives the group."""
+"""The file of a torch.distributed.FileStore: only this user can open it, and it is removed with the group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 def path(name: str, run_id: str) -> str:
-    """The path of a new, empty file, for this process and those that it starts.
+    """Create an empty file for this process and its children, and return its path.
 
-    It is a file in memory that this process keeps open, and that goes with it; the kernel lets only the same user
-    through /proc to it. Where /proc does not allow that, it is a file in shared memory that only this user can open,
-    with ``run_id`` in its name: the keeper removes those.
+    It is a file in memory that this process keeps open, and that disappears with this process; its path is in /proc,
+    where the kernel allows access only to the same user. If /proc cannot be used for that, it is a file in shared
+    memory that only this user can open, with ``run_id`` in its name: the keeper removes those.
     """
     descriptor = os.memfd_create(f"iris-harness-{name}")
     os.fchmod(descriptor, 0o600)

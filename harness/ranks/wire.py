@@ -1,12 +1,12 @@
 """The wire between controller and ranks: length-prefixed data over pairs of Unix sockets, see ``joining``.
 
-Nothing of it has an address. The library under test runs in the ranks' processes, so the controller trusts nothing that
+The sockets have no address. The library under test runs in the ranks' processes, so the controller does not trust what
 they send: a frame is plain data, decoding it runs no code of the sender, and its size is checked before it is read.
 
-A frame is 8 bytes of length (little endian) and msgpack. Each end has one request under way at most. These travel, and
+A frame is 8 bytes of length (little endian) and msgpack. Each end has at most one request in progress. These types
 arrive as they were sent: None, bool, int (up to 8,192 bits), float, str (lone surrogates too), bytes, list, tuple, and
-dict whose keys are None, bool, int of 64 bits, float, str or bytes. Instances of subclasses arrive as their base type.
-Whatever else a caller has to send (a tensor, a dataclass, a set), the caller converts.
+dict with keys of type None, bool, int of 64 bits, float, str or bytes. Instances of subclasses arrive as their base
+type. The caller has to convert other values (a tensor, a dataclass, a set).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MESSAGE_LIMIT = 1 << 20
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 16
 
-# Bounds on what a frame may become in memory: objects take up to a hundred times the bytes of the frame.
+# Bounds on the memory that a decoded frame takes: objects take up to a hundred times the bytes of the frame.
 _ELEMENT_LIMIT = 1 << 20
 _DEPTH_LIMIT = 64
-# Longer ones cannot be printed: Python refuses more than 4,300 digits.
+# Bytes of an int. Python refuses to print an int of more than 4,300 digits.
 _INT_LIMIT = 1 << 10
 
 _BIG_INT, _TUPLE = 1, 2
@@ -42,35 +42,35 @@ _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 _ONLY_TEXT = frozenset((str,))
 _TYPES = _SCALARS | {list, tuple, dict}
 _OWN_TYPES = frozenset((msgpack.ExtType, msgpack.Timestamp))
-"""What msgpack would send without asking, and the other end does not take."""
+"""Types that msgpack would encode by itself and that ``decode`` refuses."""
 
 
 class WireClosedError(Exception):
-    """The other end is gone."""
+    """The other end closed the connection."""
 
 
 class FrameError(ValueError):
-    """A frame that is not sent, or not read: too long, too deep, or not what the wire carries. The text says which."""
+    """A frame that is not sent or not read: too long, nested too deeply, or invalid. The text states the reason."""
 
 
-def encode(message: Any, most: int = FRAME_LIMIT) -> bytes:
+def encode(message: Any, limit: int = FRAME_LIMIT) -> bytes:
     """Return the frame of ``message``.
 
-    Raises TypeError, naming the type, for what is not plain data, and FrameError for a message that the other end would
-    not read: longer than ``most`` bytes, or nested too deeply.
+    Raises TypeError, naming the type, for a value that is not plain data, and FrameError for a message that the other
+    end would not read: longer than ``limit`` bytes, or nested too deeply.
     """
     for kind in _types_in(message, check_keys=True) & _OWN_TYPES:
         raise _unsendable(kind)
     body: bytes = msgpack.packb(
         message, default=_converted, strict_types=True, unicode_errors="surrogatepass", buf_size=_CHUNK
     )
-    if len(body) > most:
-        raise FrameError(f"a message of {len(body):,} bytes: at most {most:,} can be sent")
+    if len(body) > limit:
+        raise FrameError(f"a message of {len(body):,} bytes: at most {limit:,} can be sent")
     return _LENGTH.pack(len(body)) + body
 
 
 def decode(body: bytes) -> Any:
-    """Return the message of a frame's ``body``. Raises FrameError for whatever ``encode`` would not have sent."""
+    """Return the message in a frame's ``body``. Raises FrameError for data that ``encode`` would not have sent."""
     elements = 0
 
     def count(more: int) -> None:
@@ -117,7 +117,7 @@ def send(connection: socket.socket, message: Any) -> None:
 
 
 def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
-    """Send a frame over a non-blocking socket until ``limit`` (monotonic); whether all of it went."""
+    """Send a frame over a non-blocking socket until the time ``limit`` (monotonic); return whether all was sent."""
     view = memoryview(frame)
     while view:
         try:
@@ -130,35 +130,38 @@ def send_within(connection: socket.socket, frame: bytes, limit: float) -> bool:
     return True
 
 
-def receive_bytes(connection: socket.socket, most: int = FRAME_LIMIT) -> bytes:
-    """The body of the next frame, not decoded yet; blocks.
+def receive_bytes(connection: socket.socket, limit: int = FRAME_LIMIT) -> bytes:
+    """Return the body of the next frame, not decoded; blocks.
 
-    Raises WireClosedError at the end of the stream, FrameError for a frame that is longer than ``most`` bytes, of which
-    nothing is read.
+    Raises WireClosedError at the end of the stream, and FrameError for a frame longer than ``limit`` bytes, of which
+    only the length is read.
     """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    _check_length(length, most)
+    _check_length(length, limit)
     return _exactly(connection, length)
 
 
-def receive(connection: socket.socket, most: int = FRAME_LIMIT) -> Any:
-    """The next message; blocks. Raises WireClosedError at the end of the stream, FrameError for what is no frame."""
-    return decode(receive_bytes(connection, most))
+def receive(connection: socket.socket, limit: int = FRAME_LIMIT) -> Any:
+    """Return the next message; blocks.
+
+    Raises WireClosedError at the end of the stream, FrameError for an invalid frame.
+    """
+    return decode(receive_bytes(connection, limit))
 
 
 class Inbox:
-    """Collects frames from a non-blocking socket, for use behind a poll. Holds little more than one frame."""
+    """Collects frames from a non-blocking socket that a poll reported as readable. Holds little more than one frame."""
 
-    def __init__(self, connection: socket.socket, most: int = FRAME_LIMIT) -> None:
+    def __init__(self, connection: socket.socket, limit: int = FRAME_LIMIT) -> None:
         self._connection = connection
-        self._most = most
+        self._limit = limit
         self._data = bytearray()
 
     def take(self) -> list[Any]:
-        """The messages that are complete by now.
+        """Return the messages that are complete by now.
 
-        Raises WireClosedError at the end of the stream, with none left, and FrameError for bytes that are no frame, or
-        begin one that is too long: nothing after them can be read.
+        Raises WireClosedError at the end of the stream when no message is left, and FrameError for an invalid frame or
+        one that is too long: the rest of the stream can then not be read.
         """
         messages: list[Any] = []
         ended = False
@@ -184,7 +187,7 @@ class Inbox:
         messages = []
         while len(self._data) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._data)
-            _check_length(length, self._most)
+            _check_length(length, self._limit)
             end = _LENGTH.size + length
             if len(self._data) < end:
                 break
@@ -194,12 +197,12 @@ class Inbox:
 
 
 def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:
-    """Hand open descriptors to the other end; exactly one ``receive_descriptors`` must take them."""
+    """Send open descriptors to the other end; exactly one ``receive_descriptors`` must receive them."""
     socket.send_fds(connection, [b"d"], descriptors)
 
 
 def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
-    """Take the descriptors that the other end sent. Raises WireClosedError if it is gone."""
+    """Receive the descriptors that the other end sent. Raises WireClosedError if it has closed the connection."""
     data, descriptors, _, _ = socket.recv_fds(connection, 1, count)
     if not data:
         raise WireClosedError("the stream ended before the descriptors came")
@@ -219,13 +222,13 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(parts)
 
 
-def _check_length(length: int, most: int) -> None:
-    if length > most:
-        raise FrameError(f"a frame of {length:,} bytes; at most {most:,} are read")
+def _check_length(length: int, limit: int) -> None:
+    if length > limit:
+        raise FrameError(f"a frame of {length:,} bytes; at most {limit:,} are read")
 
 
 def _converted(value: Any) -> Any:
-    """What msgpack is to write for a value that it does not know."""
+    """Return a value that msgpack can write in place of ``value``, whose type it does not support."""
     if isinstance(value, tuple):
         return [_TUPLE_MARK, *value]
     if type(value) is int:
@@ -238,7 +241,7 @@ def _converted(value: Any) -> Any:
         if isinstance(value, base):
             return base(value)
     if isinstance(value, str):
-        return str.__str__(value)  # an enumeration's own __str__ says something else
+        return str.__str__(value)  # an enumeration's own __str__ returns other text
     raise _unsendable(type(value))
 
 
@@ -258,27 +261,27 @@ def _extension(code: int, data: bytes) -> Any:
 
 
 def _check_keys(keys: Iterable[Any]) -> None:
-    """Refuse keys that a sender can choose so that a dict of them takes quadratic time."""
+    """Raise FrameError for keys that a sender could choose so that a dict of them takes quadratic time."""
     kinds = set(map(type, keys))
     if kinds == _ONLY_TEXT:
         return
     for kind in kinds - _SCALARS:
         raise FrameError(
-            f"a dict with a key of type {kind.__name__}, where None, bool, int, float, str and bytes can be"
+            f"a dict with a key of type {kind.__name__}; keys can be None, bool, int, float, str and bytes"
         )
     if int in kinds and any(type(key) is int and key.bit_length() > 64 for key in keys):
         raise FrameError("a dict with an int of more than 64 bits as a key")
 
 
 def _types_in(message: Any, check_keys: bool) -> set[type]:
-    """The types in ``message``, keys left out. Raises FrameError for too many levels or elements."""
-    found: set[type] = set()
+    """Return the types in ``message``, without those of keys. Raises FrameError for too many levels or elements."""
+    types: set[type] = set()
     level, count = [message], 1
     for _ in range(_DEPTH_LIMIT):
         kinds = set(map(type, level))
-        found |= kinds
+        types |= kinds
         if kinds <= _SCALARS:
-            return found
+            return types
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""What runs in each rank: join torch.distributed, set up, then execute one call after the other.
+"""Main program of each rank: join torch.distributed, set up, then execute one call after the other.
 
-The main thread executes; a daemon thread watches for the end of the controller and answers requests for the rank's
-state. Calls come in over the wire, see ``wire``; a call is ["call", "module:function", payload]. The answer is
-["result", value], ["error", error], or ["poisoned", error] of a rank that ends because its device was lost, with
-``error`` a RankError in plain form. A result that the wire does not carry is an error of the call.
+The main thread executes calls; a daemon thread watches for the end of the controller and answers requests for the
+rank's state. A call arrives over the wire (see ``wire``) as ["call", "module:function", payload]. The answer is
+["result", value], ["error", error], or ["poisoned", error] from a rank that exits because its device was lost, with
+``error`` a RankError in plain form. A result that the wire cannot carry is an error of the call.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from typing import Any
 
 from harness import compiling
 from harness.errors import KernelFault
-from harness.ranks import agent, joining, network, processes, sealing, stacks, wire
+from harness.ranks import joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
+from harness.ranks.spec import AGENT_VARIABLE, NO_TCP_STORE, SPEC_VARIABLE, Spec
 
 _INTERRUPTED = 128 + signal.SIGINT
 _POISONED = 3
 
 
-def main(spec: agent.Spec) -> None:
-    """The entry point in a rank that the agent forked; never returns."""
+def main(spec: Spec) -> None:
+    """Run a rank that the agent forked; never returns."""
     rank = int(os.environ["RANK"])
     try:
         _prepare_process()
         connection = joining.join(spec.channel, rank)
-        # Those after the fourth are to be held open, whatever they are; ranks that are fresh interpreters inherit none.
+        # Those after the fourth only have to be held open; ranks that are fresh interpreters do not inherit them.
         output, dump, state, compiles, *_ = wire.receive_descriptors(connection, 4 + spec.held)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -46,24 +47,24 @@ def main(spec: agent.Spec) -> None:
         _watch(connection, spec.controller, state)
         _serve(connection, rank, spec)
     except KeyboardInterrupt:
-        os._exit(_INTERRUPTED)  # how the keeper asks first
+        os._exit(_INTERRUPTED)  # the keeper sends SIGINT first
     except (wire.WireClosedError, ConnectionError):
-        os._exit(1)  # the controller is gone
-    except BaseException as error:  # noqa: BLE001 (it ends the process, and the controller reads why)
+        os._exit(1)  # the controller has ended
+    except BaseException as error:  # noqa: BLE001 (it ends the process, and the controller reads the reason)
         print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(1)
     os._exit(0)
 
 
 def main_of_interpreter() -> None:
-    """The entry point of a rank that is a fresh interpreter: the spec is in the environment."""
-    fields = json.loads(os.environ.pop(agent.SPEC_VARIABLE))["spec"]
-    main(agent.Spec(**fields))
+    """Run a rank that is a fresh interpreter: its spec is in the environment."""
+    fields = json.loads(os.environ.pop(SPEC_VARIABLE))["spec"]
+    main(Spec(**fields))
 
 
 def _prepare_process() -> None:
-    os.environ.pop(agent.NO_TCP_STORE, None)
-    processes.die_with_parent(int(os.environ[agent.AGENT_VARIABLE]))
+    os.environ.pop(NO_TCP_STORE, None)
+    processes.die_with_parent(int(os.environ[AGENT_VARIABLE]))
     processes.leave_no_core()
     # The agent's handlers were inherited with the fork.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -72,7 +73,7 @@ def _prepare_process() -> None:
 
 
 def _watch(connection: socket.socket, controller: int, state: int) -> None:
-    """Start the thread that ends this process with its controller, and that answers for its state."""
+    """Start the thread that ends this process with its controller, and that reports its state on request."""
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
@@ -80,7 +81,7 @@ def _watch(connection: socket.socket, controller: int, state: int) -> None:
     threading.Thread(target=stacks.watch, args=arguments, name="rank-watch", daemon=True).start()
 
 
-def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
+def _serve(connection: socket.socket, rank: int, spec: Spec) -> None:
     setup, options = wire.receive(connection)
     seal: AbstractContextManager[None] = nullcontext() if spec.network == network.PRIVATE else sealing.Seal()
     # NCCL connects through its listening sockets at any later collective, so they must stay usable.
@@ -92,7 +93,7 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
         wire.send(connection, ["failed", RankError.of(rank, error).to_plain()])
-        # Stay until the controller ends the group: to leave now would look like a crash beside the failure.
+        # Wait until the controller ends the group: an exit now would look like a crash in addition to the failure.
         wire.receive_bytes(connection)
         return
     stacks.describe_by(environment)
@@ -102,7 +103,8 @@ def _serve(connection: socket.socket, rank: int, spec: agent.Spec) -> None:
 
 
 def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal: AbstractContextManager[None]) -> None:
-    """The loop of a rank. Reports of stacks leave out this frame and what is below it, by its name."""
+    """Execute calls until the controller sends "quit". Stack reports leave out this frame (by its name) and those
+    below."""
     while True:
         body = wire.receive_bytes(connection)
         message: list[Any] = []
@@ -120,18 +122,18 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal:
             answer = wire.encode(["error", RankError.of(rank, error).to_plain()])
         if (fault := _poison(environment, raised)) is not None:
             wire.send(connection, ["poisoned", RankError.of(rank, fault).to_plain()])
-            os._exit(_POISONED)  # a driver that lost its context may hang in whatever an orderly end asks of it
+            os._exit(_POISONED)  # a driver that lost its context may hang in the calls of an orderly end
         connection.sendall(answer)
-        del body, message, answer, raised  # an idle rank holds on to no payload
+        del body, message, answer, raised  # so that an idle rank keeps no payload alive
 
 
 def _poison(environment: Any, raised: BaseException | None) -> BaseException | None:
-    """What this process lost its device to, as the environment's ``poisoned()`` says; None for a sound one.
+    """Return the exception with which this process lost its device, if the environment's ``poisoned()`` is true.
 
-    That is ``environment.fault`` where it is an exception, else what the call raised.
+    That is ``environment.fault`` if it is an exception, else the exception of the call. None if the device works.
     """
-    ask = getattr(environment, "poisoned", None)
-    if not callable(ask) or not ask():
+    poisoned = getattr(environment, "poisoned", None)
+    if not callable(poisoned) or not poisoned():
         return None
     fault = getattr(environment, "fault", None)
     if isinstance(fault, BaseException):
@@ -140,7 +142,7 @@ def _poison(environment: Any, raised: BaseException | None) -> BaseException | N
 
 
 def _set_up(
-    rank: int, spec: agent.Spec, setup: str | None, options: dict[str, Any], seal: AbstractContextManager[None]
+    rank: int, spec: Spec, setup: str | None, options: dict[str, Any], seal: AbstractContextManager[None]
 ) -> Any:
     import torch
     import torch.distributed as dist
@@ -148,7 +150,7 @@ def _set_up(
     torch.set_num_threads(1)
     backend = options.get("backend", "gloo")
     timeout = timedelta(seconds=options.get("collective_timeout", 1800))
-    # Not the store of MASTER_ADDR and MASTER_PORT, which would listen and authenticate no peer.
+    # Not the store of MASTER_ADDR and MASTER_PORT, which would listen without authenticating its peers.
     store = dist.FileStore(spec.store, spec.world_size)  # type: ignore[attr-defined]
     store.set_timeout(timeout)
     with seal:
@@ -167,7 +169,8 @@ def _set_up(
 
 
 def _finish(environment: Any) -> None:
-    """The orderly end: the environment's own ``close()`` first. The controller bounds it."""
+    """End in order: call the environment's ``close()``, then leave torch.distributed. The controller limits the
+    time."""
     close = getattr(environment, "close", None)
     if callable(close):
         close()
@@ -181,15 +184,16 @@ _resolved: dict[str, Callable[..., Any]] = {}
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """The function that ``"module:function"`` names. Raises ValueError, ImportError or AttributeError for none."""
-    found = _resolved.get(target)
-    if found is None:
+    """Return the function that ``"module:function"`` names. Raises ValueError, ImportError or AttributeError if there
+    is none."""
+    function = _resolved.get(target)
+    if function is None:
         module, colon, name = target.partition(":")
         if not colon:
             raise ValueError(f"expected 'module:function', got {target!r}")
-        found = importlib.import_module(module)  # type: ignore[assignment]
+        function = importlib.import_module(module)  # type: ignore[assignment]
         for part in name.split("."):
-            found = getattr(found, part)
-        assert found is not None  # sanity check
-        _resolved[target] = found
-    return found
+            function = getattr(function, part)
+        assert function is not None  # sanity check
+        _resolved[target] = function
+    return function

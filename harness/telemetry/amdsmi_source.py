@@ -1,7 +1,8 @@
-"""AMD GPUs through amdsmi, of ROCm 6.0 to 7: renamed keys and missing calls are met by looking, never by version.
+"""Telemetry source for AMD GPUs through amdsmi, of ROCm 6.0 to 7.
 
-GPUs are found by HIP's uuid, else by bus id: amdsmi's own order is not HIP's, and HIP_VISIBLE_DEVICES means nothing to
-it. ``amdsmi_values`` says what its answers mean.
+Renamed keys and missing calls are detected in the library's answers, never derived from its version.
+GPUs are found by HIP's uuid, else by bus id: amdsmi's own order is not HIP's, and amdsmi ignores HIP_VISIBLE_DEVICES.
+``amdsmi_values`` interprets its answers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.telemetry import amdsmi_values as values
 from harness.telemetry.source import Gpu, Sample, Unavailable, Value, plain_bus_id, plain_uuid
 
 _SLOW = 0.02
-"""Seconds; a call that takes longer is made so rarely that it takes no more than a tenth of the time."""
+"""Seconds. A call that takes longer is made so rarely that it takes at most a tenth of the time."""
 _SINGLE: tuple[tuple[str, str, Callable[[Any], Value]], ...] = (
     ("amdsmi_get_power_info", "power", values.power),
     ("amdsmi_get_gpu_vram_usage", "memory_used", values.memory),
@@ -31,12 +32,12 @@ _SINGLE: tuple[tuple[str, str, Callable[[Any], Value]], ...] = (
 
 
 def open_source(gpus: Sequence[Gpu]) -> AmdsmiSource:
-    """The source for ``gpus``. Unavailable, with the reason, when there is no package, library, permission or GPU."""
+    """Return the source for ``gpus``. Raises Unavailable if the package, library, permission or GPU is missing."""
     amdsmi = _import()
     try:
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
     except _failures(amdsmi) as error:
-        raise Unavailable(f"amdsmi_init: {_said(error)}") from None
+        raise Unavailable(f"amdsmi_init: {_message(error)}") from None
     source = AmdsmiSource(amdsmi)
     try:
         source.find(gpus)
@@ -47,7 +48,7 @@ def open_source(gpus: Sequence[Gpu]) -> AmdsmiSource:
 
 
 class AmdsmiSource:
-    """An initialised amdsmi, and the handles of the GPUs that were asked for."""
+    """An initialised amdsmi, and the handles of the requested GPUs."""
 
     name = "amdsmi"
     fields = (
@@ -65,8 +66,8 @@ class AmdsmiSource:
         self._due: dict[str, tuple[float, str]] = {}
 
     def find(self, gpus: Sequence[Gpu]) -> None:
-        """Find the handle of each GPU. Unavailable when amdsmi sees none at all, whatever HIP sees."""
-        handles = self._ask("amdsmi_get_processor_handles")
+        """Find the handle of each GPU. Raises Unavailable if amdsmi sees no GPU at all."""
+        handles = self._call("amdsmi_get_processor_handles")
         if not handles:
             raise Unavailable(
                 "amdsmi sees no GPU (0 handles): no permission for /dev/kfd and /dev/dri, or another libamd_smi"
@@ -74,26 +75,28 @@ class AmdsmiSource:
         known = [(handle, *self._identity(handle)) for handle in handles]
         for gpu in gpus:
             wanted, bus_id = plain_uuid(gpu.uuid), plain_bus_id(gpu.bus_id)
-            found = [handle for handle, uuid, _ in known if uuid and uuid == wanted]
-            # Partitions of a GPU share all of the bus id but its function, which HIP does not tell.
-            found = found or [
+            matches = [handle for handle, uuid, _ in known if uuid and uuid == wanted]
+            # Partitions of a GPU have the same bus id except for its function, which HIP does not report.
+            matches = matches or [
                 h for h, _, bus in known if bus is not None and bus_id is not None and bus[:3] == bus_id[:3]
             ]
-            if len(found) != 1:
-                self._missing[gpu.uuid] = f"amdsmi has {len(found) or 'no'} GPU with uuid {gpu.uuid} or at {gpu.bus_id}"
-            elif partition := self._partition(found[0]):
-                self._missing[gpu.uuid] = f"partition {partition} of a GPU: what is measured is told by its partition 0"
+            if len(matches) != 1:
+                self._missing[gpu.uuid] = (
+                    f"amdsmi has {len(matches) or 'no'} GPU with uuid {gpu.uuid} or at {gpu.bus_id}"
+                )
+            elif partition := self._partition(matches[0]):
+                self._missing[gpu.uuid] = f"partition {partition} of a GPU: partition 0 reports its measurements"
             else:
-                self._handles[gpu.uuid] = found[0]
+                self._handles[gpu.uuid] = matches[0]
 
     def hardware(self) -> Mapping[str, Any]:
-        """Library and driver version; per GPU firmware, partition modes, topology, and metrics that are not
-        understood as raw bytes."""
-        library = self._told({"amdsmi": ("amdsmi_get_lib_version",)})
+        """Return library and driver version; per GPU firmware, partition modes and topology, and the metrics table as
+        raw bytes if amdsmi cannot read it."""
+        library = self._answers({"amdsmi": ("amdsmi_get_lib_version",)})
         library["package"] = getattr(self._amdsmi, "__version__", "unknown")
         driver: dict[str, Any] = {}
         for handle in self._handles.values():  # one driver serves them all
-            driver = self._told({"driver": ("amdsmi_get_gpu_driver_info", handle)})
+            driver = self._answers({"driver": ("amdsmi_get_gpu_driver_info", handle)})
         return {
             "library": library,
             "driver": driver.get("driver", driver),
@@ -102,30 +105,30 @@ class AmdsmiSource:
         }
 
     def read(self, uuid: str) -> Sample:
-        """Every field of one GPU, or why not."""
+        """Return a sample of one GPU: for every field its value, or the reason why it has none."""
         sample = Sample()
         if uuid in self._missing:
             sample.unavailable = dict.fromkeys(self.fields, self._missing[uuid])
             return sample
-        ask = partial(self._look, sample, self._handles[uuid])
-        table = ask("amdsmi_get_gpu_metrics_info", [*values.METRICS, *values.LINKS, "throttle"])
+        query = partial(self._look, sample, self._handles[uuid])
+        table = query("amdsmi_get_gpu_metrics_info", [*values.METRICS, *values.LINKS, "throttle"])
         if table is not None:
             values.put_all(sample, values.METRICS, table)
             for name, key in values.LINKS.items():
                 values.put(sample, name, self._link_bytes, (uuid, name), table.get(key))
             values.put(sample, "throttle", values.state, [table.get("throttle_status")], "throttle_status")
-        energy = ask("amdsmi_get_energy_count", ["energy"], values.energy)
+        energy = query("amdsmi_get_energy_count", ["energy"], values.energy)
         for call, name, read in _SINGLE:
-            ask(call, [name], read)
-        ecc = ask("amdsmi_get_gpu_total_ecc_count", values.ECC)
+            query(call, [name], read)
+        ecc = query("amdsmi_get_gpu_total_ecc_count", values.ECC)
         if ecc is not None:
             values.put_all(sample, values.ECC, ecc)
-        ask("amdsmi_get_gpu_ecc_count", ["link_ecc_errors"], values.errors, self._amdsmi.AmdSmiGpuBlock.XGMI_WAFL)
+        query("amdsmi_get_gpu_ecc_count", ["link_ecc_errors"], values.errors, self._amdsmi.AmdSmiGpuBlock.XGMI_WAFL)
         clocks = self._amdsmi.AmdSmiClkType
-        ask("amdsmi_get_clock_info", ["clock_compute"], values.clock, clocks.GFX)
-        ask("amdsmi_get_clock_info", ["clock_memory"], values.clock, clocks.MEM)
-        self._read_violations(uuid, ask, sample)
-        self._read_temperatures(ask, sample)
+        query("amdsmi_get_clock_info", ["clock_compute"], values.clock, clocks.GFX)
+        query("amdsmi_get_clock_info", ["clock_memory"], values.clock, clocks.MEM)
+        self._read_violations(uuid, query, sample)
+        self._read_temperatures(query, sample)
         table, energy = table or {}, energy or {}
         sample.stamp = values.stamp(
             [(table, "firmware_timestamp"), (energy, "timestamp"), (table, "system_clock_counter")]
@@ -134,8 +137,8 @@ class AmdsmiSource:
 
     def close(self) -> None:
         """Shut amdsmi down."""
-        with contextlib.suppress(Unavailable):  # it is gone already, which is what was wanted
-            self._ask("amdsmi_shut_down")
+        with contextlib.suppress(Unavailable):  # it is shut down already
+            self._call("amdsmi_shut_down")
 
     # -- parts of a sample -------------------------------------------------------------------------------------------
 
@@ -148,12 +151,12 @@ class AmdsmiSource:
         read: Callable[[Any], Value] | None = None,
         *arguments: Any,
     ) -> Any:
-        """The answer of a call, set as the field of that name where ``read`` makes one of it.
+        """Return the answer of a call; with ``read``, also set the fields ``names`` to ``read(answer)``.
 
-        None when the call fails: its reason is then that of all ``names``.
+        If the call fails, returns None and records the reason for all ``names``.
         """
         try:
-            answer = self._ask(call, handle, *arguments)
+            answer = self._call(call, handle, *arguments)
         except Unavailable as error:
             sample.unavailable |= dict.fromkeys(names, str(error))
             return None
@@ -163,64 +166,67 @@ class AmdsmiSource:
         return answer
 
     def _link_bytes(self, key: tuple[str, str], counters: Any) -> int:
-        """The sum over the links that have a counter; always over the same links, or it would jump."""
-        found = values.links(counters)
-        first = self._links.setdefault(key, tuple(found))
-        if tuple(found) != first:
-            raise Unavailable(f"the XGMI links with a counter were {list(first)} and are {list(found)}")
-        return sum(found.values())
+        """Return the sum over the links that have a counter. Raises Unavailable if these links have changed: the sum
+        would jump."""
+        by_link = values.links(counters)
+        first = self._links.setdefault(key, tuple(by_link))
+        if tuple(by_link) != first:
+            raise Unavailable(f"the XGMI links with a counter were {list(first)} and are {list(by_link)}")
+        return sum(by_link.values())
 
-    def _read_violations(self, uuid: str, ask: Callable[..., Any], sample: Sample) -> None:
-        """MI300 and newer. amdsmi may compare two looks 100 ms apart, so a call that is slow is not made every time."""
+    def _read_violations(self, uuid: str, query: Callable[..., Any], sample: Sample) -> None:
+        """Read the violation counters of MI300 and newer. amdsmi may compare two readings 100 ms apart, so a slow call
+        is not made for every sample."""
         due, reason = self._due.get(uuid, (0.0, ""))
         if time.monotonic() < due:
             sample.unavailable |= dict.fromkeys(values.ACTIVE, reason)
             return
         missing = {name: key for name, key in values.VIOLATIONS.items() if name not in sample.values}
         began = time.monotonic()
-        status = ask("amdsmi_get_violation_status", [*missing, *values.ACTIVE])
+        status = query("amdsmi_get_violation_status", [*missing, *values.ACTIVE])
         if (took := time.monotonic() - began) > _SLOW:
             wait = 10 * took * len(self._handles)
-            self._due[uuid] = began + wait, f"{self.doing} takes {took:.2f} s and is asked every {wait:.1f} s"
+            self._due[uuid] = began + wait, f"{self.doing} takes {took:.2f} s and is made every {wait:.1f} s"
         if status is not None:
             values.put_all(sample, missing, status)
             for name, keys in values.ACTIVE.items():
                 values.put(sample, name, values.state, [status.get(key) for key in keys], keys[0])
 
-    def _read_temperatures(self, ask: Callable[..., Any], sample: Sample) -> None:
-        """Sensor by sensor where the table has none. Degrees, though amdsmi's documentation says thousandths."""
+    def _read_temperatures(self, query: Callable[..., Any], sample: Sample) -> None:
+        """Read each temperature that the table lacks from its sensor, in degrees; amdsmi's documentation claims
+        thousandths."""
         kinds, current = self._amdsmi.AmdSmiTemperatureType, self._amdsmi.AmdSmiTemperatureMetric.CURRENT
         for name, kind in (("temperature_hotspot", kinds.HOTSPOT), ("temperature_memory", kinds.VRAM)):
             if name not in sample.values:
-                ask("amdsmi_get_temp_metric", [name], values.degrees, kind, current)
+                query("amdsmi_get_temp_metric", [name], values.degrees, kind, current)
 
     # -- hardware ----------------------------------------------------------------------------------------------------
 
     def _identity(self, handle: Any) -> tuple[str, tuple[int, int, int, int] | None]:
-        """(plain HIP uuid or "", bus id or None). amdsmi_get_gpu_device_uuid is another uuid, which HIP knows not."""
+        """Return (plain HIP uuid or "", bus id or None). amdsmi_get_gpu_device_uuid is another uuid, unknown to HIP."""
         uuid, bus_id = "", None
         with contextlib.suppress(Unavailable):
-            told = str(self._ask("amdsmi_get_gpu_enumeration_info", handle)["hip_uuid"])
-            uuid = "" if told in ("", "N/A") else plain_uuid(told)
+            hip_uuid = str(self._call("amdsmi_get_gpu_enumeration_info", handle)["hip_uuid"])
+            uuid = "" if hip_uuid in ("", "N/A") else plain_uuid(hip_uuid)
         with contextlib.suppress(Unavailable):
-            bus_id = plain_bus_id(str(self._ask("amdsmi_get_gpu_device_bdf", handle)))
+            bus_id = plain_bus_id(str(self._call("amdsmi_get_gpu_device_bdf", handle)))
         return uuid, bus_id
 
     def _partition(self, handle: Any) -> int:
-        """The partition that a handle is of; 0 also where partitions are not known."""
+        """Return the number of a handle's partition; 0 also if the partition is unknown."""
         try:
-            return int(values.number(self._ask("amdsmi_get_gpu_kfd_info", handle), "current_partition_id"))
+            return int(values.number(self._call("amdsmi_get_gpu_kfd_info", handle), "current_partition_id"))
         except Unavailable:
-            pass  # before ROCm 6.4: the bus id's function tells it, where the GPU is partitioned
+            pass  # before ROCm 6.4: it is the function of the bus id, if the GPU is partitioned
         try:
-            whole = self._ask("amdsmi_get_gpu_compute_partition", handle) in ("SPX", "", "N/A")
+            whole = self._call("amdsmi_get_gpu_compute_partition", handle) in ("SPX", "", "N/A")
         except Unavailable:
             return 0
         bus_id = self._identity(handle)[1]
         return 0 if whole or bus_id is None else bus_id[3]
 
     def _describe(self, uuid: str, handle: Any) -> dict[str, Any]:
-        told = self._told(
+        facts = self._answers(
             {
                 "asic": ("amdsmi_get_gpu_asic_info", handle),
                 "vbios": ("amdsmi_get_gpu_vbios_info", handle),
@@ -233,31 +239,31 @@ class AmdsmiSource:
                 "bus_id": ("amdsmi_get_gpu_device_bdf", handle),
             }
         )
-        if isinstance(told.get("asic"), dict):
-            told["asic"].pop("asic_serial", None)  # evidence names no machine
-        told["topology"] = {
-            other: self._told({"link": ("amdsmi_topo_get_link_type", handle, peer)})
+        if isinstance(facts.get("asic"), dict):
+            facts["asic"].pop("asic_serial", None)  # evidence names no machine
+        facts["topology"] = {
+            other: self._answers({"link": ("amdsmi_topo_get_link_type", handle, peer)})
             for other, peer in self._handles.items()
             if other != uuid
         }
         try:
-            self._ask("amdsmi_get_gpu_metrics_info", handle)
+            self._call("amdsmi_get_gpu_metrics_info", handle)
         except Unavailable as error:
-            told["metrics"] = {"unavailable": str(error), **values.raw_metrics(str(told.get("bus_id", "")))}
-        return told
+            facts["metrics"] = {"unavailable": str(error), **values.raw_metrics(str(facts.get("bus_id", "")))}
+        return facts
 
-    def _told(self, questions: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        """The answers, and under ``unavailable`` the reasons where there is none."""
-        told: dict[str, Any] = {}
+    def _answers(self, questions: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        """Return the answers of the calls by name, and under ``unavailable`` the reasons of the calls that failed."""
+        answers: dict[str, Any] = {}
         for name, (call, *arguments) in questions.items():
             try:
-                told[name] = values.plain(self._ask(call, *arguments))
+                answers[name] = values.plain(self._call(call, *arguments))
             except Unavailable as error:
-                told.setdefault("unavailable", {})[name] = str(error)
-        return told
+                answers.setdefault("unavailable", {})[name] = str(error)
+        return answers
 
-    def _ask(self, call: str, *arguments: Any) -> Any:
-        """Call amdsmi; Unavailable with what it says when it fails."""
+    def _call(self, call: str, *arguments: Any) -> Any:
+        """Call amdsmi and return its answer. Raises Unavailable with amdsmi's message if the call fails."""
         self.doing = call
         function = getattr(self._amdsmi, call, None)
         if function is None:
@@ -265,26 +271,26 @@ class AmdsmiSource:
         try:
             return function(*arguments)
         except _failures(self._amdsmi) as error:
-            raise Unavailable(_said(error)) from None
+            raise Unavailable(_message(error)) from None
 
 
 # -- the package -----------------------------------------------------------------------------------------------------
 
 
 def _import() -> ModuleType:
-    """amdsmi: ROCm's own copy, which fits its library, before an installed one."""
+    """Import amdsmi: ROCm's own copy, which fits its library, in preference to an installed one."""
     official = Path(os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH") or "/opt/rocm") / "share" / "amd_smi"
     if (official / "amdsmi").is_dir():
         sys.path.insert(0, str(official))
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(printed):
             import amdsmi
     except ModuleNotFoundError as error:
         raise Unavailable(f"the package amdsmi cannot be imported: {error}") from None
     except (KeyError, OSError, AttributeError, ImportError) as error:
         # A missing library is KeyError('libamd_smi.so'), and two lines that the package prints.
-        words = " ".join(said.getvalue().split())
+        words = " ".join(printed.getvalue().split())
         raise Unavailable(
             f"import amdsmi: {type(error).__name__}: {error}" + (f" ({words})" if words else "")
         ) from None
@@ -293,12 +299,12 @@ def _import() -> ModuleType:
 
 
 def _failures(amdsmi: Any) -> tuple[type[Exception], ...]:
-    """What its calls raise: its own errors, and what its Python makes of answers that it did not expect."""
+    """Return the exceptions that amdsmi's calls raise: its own, and those of its Python code on unexpected answers."""
     return (amdsmi.amdsmi_exception.AmdSmiException, AttributeError, KeyError, TypeError, ValueError)
 
 
-def _said(error: Exception) -> str:
-    """``AMDSMI_STATUS_NO_PERM (10)`` where amdsmi names a status, else the error itself, in one line."""
+def _message(error: Exception) -> str:
+    """Return the error in one line: ``AMDSMI_STATUS_NO_PERM (10)`` if amdsmi names a status, else type and text."""
     code = getattr(error, "err_code", None)
     if code is not None:
         return f"{str(getattr(error, 'err_info', '')).partition(' - ')[0] or type(error).__name__} ({code})"

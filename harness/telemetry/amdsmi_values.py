@@ -1,18 +1,19 @@
-"""What amdsmi's answers mean: numbers and states out of tables that say "N/A", sentinels, or nothing.
+"""Interpretation of amdsmi's answers: numbers and states from tables in which values may be missing.
 
-What amdsmi cannot say is the text "N/A" (which is true, as a condition), in older versions the greatest value of the
-field's C type; both are taken for no value.
+amdsmi reports a missing value as the text "N/A" (which is true as a condition), older versions as the greatest value of
+the field's C type. Both are treated as no value.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.telemetry.source import Sample, Unavailable, Value
 
-SYS = Path("/sys")
+SYS = Path(os.environ.get("IRIS_SYSTEM_ROOT", "/")) / "sys"
 _MOST_RAW = 1 << 14
 _NONE = {0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
 
@@ -49,21 +50,21 @@ ECC = {
 
 
 def is_number(value: Any) -> bool:
-    """Not "N/A", not a bool, not the sentinel of any C type."""
+    """Return whether ``value`` is a number: not "N/A", not a bool, not the greatest value of a C type."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value not in _NONE
 
 
 def number(table: Mapping[str, Any], *keys: str) -> Any:
-    """The number under the first of ``keys`` that has one. Unavailable where there is none."""
+    """Return the number under the first of ``keys`` that has one. Raises Unavailable if none has."""
     for key in keys:
         if is_number(table.get(key)):
             return table[key]
     there = [key for key in keys if key in table]
-    raise Unavailable(f"amdsmi says N/A for {there[0]}" if there else f"this amdsmi gives no {' or '.join(keys)}")
+    raise Unavailable(f"amdsmi reports N/A for {there[0]}" if there else f"this amdsmi gives no {' or '.join(keys)}")
 
 
 def put(sample: Sample, name: str, read: Callable[..., Value], *arguments: Any) -> None:
-    """Set a field to what ``read`` gives, or note why it gives nothing."""
+    """Set a field to the result of ``read``, or record the reason if it raises Unavailable."""
     try:
         sample.values[name] = read(*arguments)
     except Unavailable as error:
@@ -79,12 +80,12 @@ def put_all(sample: Sample, keys: Mapping[str, str], table: Mapping[str, Any]) -
 
 
 def stamp(tables: Iterable[tuple[Mapping[str, Any], str]]) -> float | None:
-    """The first time stamp that there is."""
+    """Return the first time stamp that is a number; None if none is."""
     return next((float(table[key]) for table, key in tables if is_number(table.get(key))), None)
 
 
 def energy(table: Mapping[str, Any]) -> float:
-    """J. The key was renamed in ROCm 6.4; the counter counts ``counter_resolution`` uJ each."""
+    """Return the energy in J. The key was renamed in ROCm 6.4; one count is ``counter_resolution`` uJ."""
     resolution = float(number(table, "counter_resolution"))
     if resolution <= 0:
         raise Unavailable(f"the energy counter's resolution is {resolution:g} uJ")
@@ -92,36 +93,36 @@ def energy(table: Mapping[str, Any]) -> float:
 
 
 def power(table: Mapping[str, Any]) -> float:
-    """W, of the whole socket: the current one on MI300 and newer, the averaged one before."""
+    """Return the power of the whole socket in W: current on MI300 and newer, averaged before."""
     return float(number(table, "socket_power", "current_socket_power", "average_socket_power"))
 
 
 def clock(table: Mapping[str, Any]) -> int:
-    """MHz; the key was renamed in ROCm 6.1."""
+    """Return the clock in MHz; the key was renamed in ROCm 6.1."""
     return int(number(table, "clk", "cur_clk"))
 
 
 def degrees(answer: Any) -> int:
-    """A sensor's temperature."""
+    """Return a sensor's temperature."""
     return int(number({"the sensor": answer}, "the sensor"))
 
 
 def memory(table: Mapping[str, Any]) -> int:
-    """Bytes, from MiB."""
+    """Return the memory in use in bytes; amdsmi reports MiB."""
     return int(number(table, "vram_used")) << 20
 
 
 def pages(answer: Any) -> int:
-    """Retired pages: a list, or in ROCm 6.0 a sentence when there is none."""
+    """Return the number of retired pages. The answer is a list, or in ROCm 6.0 a sentence if there are none."""
     if not isinstance(answer, str):
         return len(answer)
     if answer.lower().startswith("no bad page"):
         return 0
-    raise Unavailable(f"amdsmi says {answer} for bad pages")
+    raise Unavailable(f"amdsmi reports {answer} for bad pages")
 
 
 def errors(table: Mapping[str, Any]) -> int:
-    """All errors of one block."""
+    """Return the number of all errors of one block."""
     known = [key for key in ECC.values() if key in table]
     if not known:
         raise Unavailable(f"amdsmi gives no error count of the block, only {', '.join(table) or 'nothing'}")
@@ -129,30 +130,30 @@ def errors(table: Mapping[str, Any]) -> int:
 
 
 def links(counters: Any) -> dict[int, int]:
-    """Bytes by link, from KB, of the links that have a counter."""
+    """Return the bytes by link, of the links that have a counter; amdsmi reports KB."""
     if not isinstance(counters, Sequence) or isinstance(counters, str):
         raise Unavailable("this amdsmi gives no XGMI counters")
-    found = {index: int(counter) * 1024 for index, counter in enumerate(counters) if is_number(counter)}
-    if not found:
-        raise Unavailable("amdsmi says N/A for every XGMI link")
-    return found
+    by_link = {index: int(counter) * 1024 for index, counter in enumerate(counters) if is_number(counter)}
+    if not by_link:
+        raise Unavailable("amdsmi reports N/A for every XGMI link")
+    return by_link
 
 
 def xgmi_error(answer: Any) -> bool:
-    """Whether links had errors: 0 is none."""
+    """Return whether links had errors: status 0 means none."""
     return state([answer], "the XGMI error status")
 
 
 def state(answers: Sequence[Any], key: str) -> bool:
-    """Whether one of ``answers`` is on; they may be "N/A" instead, which is true as a condition and means nothing."""
-    told = [bool(answer) for answer in answers if isinstance(answer, bool) or is_number(answer)]
-    if not told:
-        raise Unavailable(f"amdsmi says N/A for {key}")
-    return any(told)
+    """Return whether one of ``answers`` is on. Answers of "N/A", which is true as a condition, are ignored."""
+    states = [bool(answer) for answer in answers if isinstance(answer, bool) or is_number(answer)]
+    if not states:
+        raise Unavailable(f"amdsmi reports N/A for {key}")
+    return any(states)
 
 
 def raw_metrics(bus_id: str) -> dict[str, Any]:
-    """The driver's table as it is, for a library that does not know its version: no guess is made of its content."""
+    """Return the driver's table as raw bytes, for a library that does not know the table's version."""
     path = SYS / "bus" / "pci" / "devices" / bus_id / "gpu_metrics"
     try:
         with path.open("rb") as file:
@@ -165,7 +166,7 @@ def raw_metrics(bus_id: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """JSON data: enums by their name, unknown things as text."""
+    """Return ``value`` as JSON data: enums by their name, other types as text."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The emulated device's telemetry: the counters of the launches that a window saw."""
+"""Telemetry of the emulated device: the counters of the launches within a window."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Launch(Protocol):
 
 
 class EmulatedRecorder:
-    """Windows over a driver's launches. ``drain`` is the driver's ``drain_launches``.
+    """Recorder of windows over a driver's launches. ``drain`` is the driver's ``drain_launches``.
 
-    ``launches`` holds the records of the window that ended last, for whoever wants more of them than their sums.
+    ``launches`` holds the launch records of the window that ended last, for callers that need more than their sums.
     """
 
     def __init__(self, drain: Callable[[], Sequence[Launch]]) -> None:
@@ -39,14 +39,15 @@ class EmulatedRecorder:
         self.launches: Sequence[Launch] = ()
 
     def begin(self) -> None:
-        """Start a window; launches since the last one (set-up work) are dropped."""
+        """Start a window; launches since the last window (set-up work) are dropped."""
         self._drain()
         self._started = time.monotonic()
 
     def end(self) -> Window:
-        """Close the window: launches, wavefront instructions and active lanes by class, bytes by place, seconds."""
+        """End the window and return its launches, wavefront instructions and active lanes by class, bytes by memory,
+        and seconds."""
         if self._started is None:
-            raise HarnessError("telemetry: end() without begin()")
+            raise HarnessError("telemetry: end() was called without begin(): call begin() first")
         seconds, self._started = time.monotonic() - self._started, None
         self.launches = self._drain()
         instructions: Counter[str] = Counter()
@@ -59,7 +60,7 @@ class EmulatedRecorder:
                 moved[access.where] += access.bytes
         return {
             "source": "emulated",
-            "launches": len(self.launches),
+            "launches": count(self.launches),
             "instructions": dict(sorted(instructions.items())),
             "lanes": dict(sorted(lanes.items())),
             "bytes": dict(sorted(moved.items())),
@@ -67,18 +68,25 @@ class EmulatedRecorder:
         }
 
 
+def count(records: Iterable[Launch]) -> int:
+    """Return the number of launches: a record may be a sum, with their number in ``launches``; else it is one."""
+    return sum(getattr(record, "launches", 1) for record in records)
+
+
 def launches_by_kernel(launches: Iterable[Launch]) -> dict[str, dict[str, Any]]:
-    """Kernel hash -> ``{"launches": n, "accesses": Executed.to_json()}``: one rank's part of a case's ``launches``."""
+    """Return kernel hash -> ``{"launches": n, "accesses": Executed.to_json()}``: one rank's part of a case's
+    ``launches``."""
     by_hash: dict[str, list[Launch]] = {}
     for launch in launches:
         by_hash.setdefault(launch.hash, []).append(launch)
     return {
-        hash_: {"launches": len(records), "accesses": executed(records).to_json()} for hash_, records in by_hash.items()
+        hash_: {"launches": count(records), "accesses": executed(records).to_json()}
+        for hash_, records in by_hash.items()
     }
 
 
 def merge_launches(ranks: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """The sum of several ranks' ``launches_by_kernel``."""
+    """Return the sum of several ranks' ``launches_by_kernel``."""
     merged: dict[str, dict[str, Any]] = {}
     for rank in ranks:
         for hash_, entry in rank.items():

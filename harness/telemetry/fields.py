@@ -1,9 +1,9 @@
-"""What is measured, under one name on every kind of GPU.
+"""Measured quantities, under the same name on every kind of GPU.
 
-A *gauge* has a value at any time; a window tells its least and greatest. A *counter* only ever grows; a window tells
-by how much. A *state* is on or off; a window tells in how many of its samples it was on.
+A *gauge* has a value at any time; a window has its least and greatest value. A *counter* only grows; a window has the
+difference. A *state* is on or off; a window has the number of samples in which it was on.
 
-``mark``: what it means for a case when the counter grew, or the state was on, around it.
+``mark``: the remark on a case in whose window the counter grew or the state was on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Kind = Literal["gauge", "counter", "state"]
 
 @dataclass(frozen=True)
 class Field:
-    """One quantity. ``unit`` is what a source converts to; empty for plain numbers."""
+    """One quantity. ``unit``: the unit to which sources convert it; empty for plain numbers."""
 
     kind: Kind
     unit: str = ""
@@ -52,7 +52,7 @@ FIELDS: dict[str, Field] = {
     "violation_thermal_software": Field("counter", "ns", mark=_HOT),
     "violation_thermal_hardware": Field("counter", "ns", mark=_HOT),
     "violation_power_brake": Field("counter", "ns"),
-    # AMD counts violations in ticks of its accumulation counter, which is kept beside them.
+    # AMD counts violations in ticks of its accumulation counter, ``violation_ticks``.
     "violation_ticks": Field("counter", "ticks"),
     "violation_ticks_power": Field("counter", "ticks"),
     "violation_ticks_prochot": Field("counter", "ticks", mark=_HOT),
@@ -65,4 +65,4 @@ FIELDS: dict[str, Field] = {
     "throttle_hardware": Field("state"),
     "throttle_thermal": Field("state", mark=_HOT),
 }
-"""Every field that a source may give. A source says which of them its hardware has a notion of."""
+"""Every field that a source may have. ``Source.fields`` names those that exist on its hardware."""

@@ -1,8 +1,8 @@
-"""NVIDIA GPUs through NVML (package nvidia-ml-py, module pynvml).
+"""Telemetry source for NVIDIA GPUs through NVML (package nvidia-ml-py, module pynvml).
 
-Most of it comes from one ``nvmlDeviceGetFieldValues`` call per GPU, whose answer has a status per field. Drivers
-differ in which fields they have and whether NVLink counters are per link or for the GPU, so at the start each quantity
-takes the first of its *recipes* that the driver answers; ``hardware`` says which.
+Most values come from one ``nvmlDeviceGetFieldValues`` call per GPU, whose answer has a status per field. Drivers
+differ in which fields they have and whether NVLink counters are per link or for the GPU, so at the start the source
+chooses for each quantity the first of its *recipes* that the driver answers; ``hardware`` reports the choice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _GAUGES: dict[str, tuple[str, tuple[int, ...]]] = {
 
 
 def open_source(gpus: Sequence[Gpu]) -> NvmlSource:
-    """The source for ``gpus``. Unavailable, with the reason, when there is no package, library, driver or device."""
+    """Return the source for ``gpus``. Raises Unavailable if the package, library, driver or device is missing."""
     try:
         import pynvml
     except ImportError:
@@ -70,7 +70,7 @@ def open_source(gpus: Sequence[Gpu]) -> NvmlSource:
 
 
 class NvmlSource:
-    """An initialised NVML and the handles of the GPUs that were asked for."""
+    """An initialised NVML and the handles of the requested GPUs."""
 
     name = "nvml"
     fields = (*_PLAIN, *_LINKS, *_GAUGES, *_REASONS, "memory_used", "remapped_rows")
@@ -81,7 +81,7 @@ class NvmlSource:
         self._handles: dict[str, Any] = {}
         self._missing: dict[str, str] = {}
         self._recipes: dict[str, dict[str, tuple[Part, ...] | str]] = {}
-        count = self._ask("nvmlDeviceGetCount")
+        count = self._call("nvmlDeviceGetCount")
         if not count:
             self.close()
             raise Unavailable("NVML sees no device")
@@ -95,16 +95,16 @@ class NvmlSource:
                 self._missing[gpu.uuid] = str(error)
 
     def hardware(self) -> Mapping[str, Any]:
-        """Driver and NVML version; per GPU its name, VBIOS, MIG and ECC mode, limits, links and peers."""
+        """Return driver and NVML version; per GPU its name, VBIOS, MIG and ECC mode, limits, links and peers."""
         return {
-            "library": self._told({"nvml": ("nvmlSystemGetNVMLVersion",)}),
-            "driver": self._told({"version": ("nvmlSystemGetDriverVersion",)}),
+            "library": self._answers({"nvml": ("nvmlSystemGetNVMLVersion",)}),
+            "driver": self._answers({"version": ("nvmlSystemGetDriverVersion",)}),
             "gpus": {uuid: self._describe(uuid, handle) for uuid, handle in self._handles.items()}
             | {uuid: {"unavailable": {"all": reason}} for uuid, reason in self._missing.items()},
         }
 
     def read(self, uuid: str) -> Sample:
-        """Every field of one GPU, or why not."""
+        """Return a sample of one GPU: for every field its value, or the reason why it has none."""
         sample = Sample()
         if uuid in self._missing:
             sample.unavailable = dict.fromkeys(self.fields, self._missing[uuid])
@@ -112,18 +112,18 @@ class NvmlSource:
         handle = self._handles[uuid]
         self._read_fields(handle, self._recipes[uuid], sample)
         for name, (call, arguments) in _GAUGES.items():
-            self._put(sample, name, partial(self._ask, call, handle, *arguments))
-        self._put(sample, "memory_used", lambda: self._ask("nvmlDeviceGetMemoryInfo", handle).used)
-        self._put(sample, "remapped_rows", lambda: sum(self._ask("nvmlDeviceGetRemappedRows", handle)[:2]))
+            self._put(sample, name, partial(self._call, call, handle, *arguments))
+        self._put(sample, "memory_used", lambda: self._call("nvmlDeviceGetMemoryInfo", handle).used)
+        self._put(sample, "remapped_rows", lambda: sum(self._call("nvmlDeviceGetRemappedRows", handle)[:2]))
         self._read_reasons(handle, sample)
         return sample
 
     def close(self) -> None:
         """Shut NVML down."""
         try:
-            self._ask("nvmlShutdown")
+            self._call("nvmlShutdown")
         except Unavailable:
-            return  # the library is gone already, which is what was wanted
+            return  # it is shut down already
 
     # -- fields ----------------------------------------------------------------------------------------------------
 
@@ -140,19 +140,19 @@ class NvmlSource:
             if isinstance(recipe, str):
                 sample.unavailable[name] = recipe
                 continue
-            found = [answers[part][0] for part in recipe]
-            problem = next((each for each in found if isinstance(each, str)), None)
-            if problem is None and len(found) > 1 and factor != 1 and len(set(found)) == 1 and found[0]:
-                problem = "all links give one figure: it cannot be told whether it is theirs or the GPU's"
+            values = [answers[part][0] for part in recipe]
+            problem = next((each for each in values if isinstance(each, str)), None)
+            if problem is None and len(values) > 1 and factor != 1 and len(set(values)) == 1 and values[0]:
+                problem = "all links report the same value: cannot distinguish a value of each link from one of the GPU"
             if problem is None:
-                total = sum(each for each in found if not isinstance(each, str))
+                total = sum(each for each in values if not isinstance(each, str))
                 sample.values[name] = total if factor == 1 else total * factor
             else:
                 sample.unavailable[name] = problem
         sample.stamp = answers.get((_ENERGY, 0), ("", 0))[1] or None
 
     def _choose(self, handle: Any) -> dict[str, tuple[Part, ...] | str]:
-        """name -> the first recipe that the driver answers, or why it answers none."""
+        """Return name -> the first recipe that the driver answers, or the reason why it answers none."""
         candidates: dict[str, list[tuple[Part, ...]]] = {
             name: [((number, 0),) for number in numbers] for name, (_, numbers) in _PLAIN.items()
         }
@@ -172,16 +172,16 @@ class NvmlSource:
         return chosen
 
     def _field_values(self, handle: Any, parts: Sequence[Part]) -> dict[Part, tuple[Value | str, int]]:
-        """part -> (value, or why there is none; time in us of the measurement, or 0)."""
+        """Return part -> (value, or the reason why there is none; time of the measurement in us, or 0)."""
         if not parts:
             return {}
-        answers = self._ask("nvmlDeviceGetFieldValues", handle, list(parts))
+        answers = self._call("nvmlDeviceGetFieldValues", handle, list(parts))
         return {part: (self._value(answer), int(answer.timestamp)) for part, answer in zip(parts, answers, strict=True)}
 
     def _value(self, answer: Any) -> Value | str:
-        """A field's value by its own type; its own status, in words, when that is not success."""
+        """Return a field's value, of the type that the answer names; its status in words if that is not success."""
         if answer.nvmlReturn:
-            return self._said(self._nvml.NVMLError(answer.nvmlReturn))
+            return self._message(self._nvml.NVMLError(answer.nvmlReturn))
         members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
         if not 0 <= answer.valueType < len(members):
             return f"a value of unknown type {answer.valueType}"
@@ -189,11 +189,12 @@ class NvmlSource:
         return value
 
     def _read_reasons(self, handle: Any, sample: Sample) -> None:
-        """Why clocks are held down right now. The call was renamed; pynvml before 12.535 has only the old name."""
+        """Read the reasons for which clocks are limited now. The call was renamed; pynvml before 12.535 has only the
+        old name."""
         new = "nvmlDeviceGetCurrentClocksEventReasons"
         call = new if hasattr(self._nvml, new) else "nvmlDeviceGetCurrentClocksThrottleReasons"
         try:
-            active = self._ask(call, handle)
+            active = self._call(call, handle)
         except Unavailable as error:
             sample.unavailable |= dict.fromkeys(_REASONS, str(error))
         else:
@@ -202,36 +203,36 @@ class NvmlSource:
     # -- hardware --------------------------------------------------------------------------------------------------
 
     def _find(self, gpu: Gpu, known: Sequence[tuple[Any, str, tuple[int, int, int, int] | None]]) -> Any:
-        """The handle of ``gpu``: by its uuid; by its bus id where NVML tells no uuid, and for a part of a GPU (MIG),
-        whose power and links are those of the whole."""
+        """Return the handle of ``gpu``, found by its uuid; by its bus id if NVML reports no uuid, and for a part of a
+        GPU (MIG), whose power and links are those of the whole GPU."""
         wanted, bus_id = plain_uuid(gpu.uuid), plain_bus_id(gpu.bus_id)
         by_bus = wanted.startswith("mig")
-        found = [
+        matches = [
             handle
             for handle, uuid, bus in known
             if handle is not None and (uuid == wanted or ((by_bus or not uuid) and bus is not None and bus == bus_id))
         ]
-        if len(found) != 1:
-            raise Unavailable(f"NVML has {len(found) or 'no'} device with uuid {gpu.uuid} or at {gpu.bus_id}")
-        return found[0]
+        if len(matches) != 1:
+            raise Unavailable(f"NVML has {len(matches) or 'no'} device with uuid {gpu.uuid} or at {gpu.bus_id}")
+        return matches[0]
 
     def _identity(self, index: int) -> tuple[Any, str, tuple[int, int, int, int] | None]:
-        """(handle, plain uuid, plain bus id) of NVML's device ``index``; empty and None where it does not tell."""
+        """Return (handle, plain uuid, plain bus id) of NVML's device ``index``; None, "" and None for unknown ones."""
         try:
-            handle = self._ask("nvmlDeviceGetHandleByIndex", index)
-        except Unavailable:  # lost, or not ours: a GPU that was asked for is then told as missing
+            handle = self._call("nvmlDeviceGetHandleByIndex", index)
+        except Unavailable:  # lost, or not accessible: if it was requested, it is reported as missing
             return None, "", None
         try:
-            uuid = plain_uuid(_text(self._ask("nvmlDeviceGetUUID", handle)))
+            uuid = plain_uuid(_text(self._call("nvmlDeviceGetUUID", handle)))
         except Unavailable:
             uuid = ""
         try:
-            return handle, uuid, plain_bus_id(_text(self._ask("nvmlDeviceGetPciInfo", handle).busId))
+            return handle, uuid, plain_bus_id(_text(self._call("nvmlDeviceGetPciInfo", handle).busId))
         except Unavailable:
             return handle, uuid, None
 
     def _describe(self, uuid: str, handle: Any) -> dict[str, Any]:
-        told = self._told(
+        facts = self._answers(
             {
                 "name": ("nvmlDeviceGetName", handle),
                 "vbios": ("nvmlDeviceGetVbiosVersion", handle),
@@ -244,7 +245,7 @@ class NvmlSource:
             }
         )
         peers = {
-            other: self._told({"level": ("nvmlDeviceGetTopologyCommonAncestor", handle, peer)})
+            other: self._answers({"level": ("nvmlDeviceGetTopologyCommonAncestor", handle, peer)})
             for other, peer in self._handles.items()
             if other != uuid
         }
@@ -254,19 +255,19 @@ class NvmlSource:
             else "+".join(f"{number}@{'all' if scope == ALL else scope}" for number, scope in recipe)
             for name, recipe in self._recipes[uuid].items()
         }
-        return {**told, "topology": peers, "recipes": recipes}
+        return {**facts, "topology": peers, "recipes": recipes}
 
-    def _told(self, questions: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        """The answers, and under ``unavailable`` the reasons where there is none."""
-        told: dict[str, Any] = {}
+    def _answers(self, questions: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        """Return the answers of the calls by name, and under ``unavailable`` the reasons of the calls that failed."""
+        answers: dict[str, Any] = {}
         for name, (call, *arguments) in questions.items():
             try:
-                answer = self._ask(call, *arguments)
+                answer = self._call(call, *arguments)
             except Unavailable as error:
-                told.setdefault("unavailable", {})[name] = str(error)
+                answers.setdefault("unavailable", {})[name] = str(error)
             else:
-                told[name] = list(answer) if isinstance(answer, (list, tuple)) else _text(answer)
-        return told
+                answers[name] = list(answer) if isinstance(answer, (list, tuple)) else _text(answer)
+        return answers
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -276,21 +277,21 @@ class NvmlSource:
         except Unavailable as error:
             sample.unavailable[name] = str(error)
 
-    def _ask(self, call: str, *arguments: Any) -> Any:
-        """Call NVML; Unavailable with what it says when it fails."""
+    def _call(self, call: str, *arguments: Any) -> Any:
+        """Call NVML and return its answer. Raises Unavailable with NVML's message if the call fails."""
         self.doing = call
         try:
             return getattr(self._nvml, call)(*arguments)
         except self._nvml.NVMLError as error:
-            raise Unavailable(self._said(error)) from None
+            raise Unavailable(self._message(error)) from None
         except AttributeError:
             raise Unavailable(f"this pynvml has no {call}") from None
 
     @staticmethod
-    def _said(error: Exception) -> str:
+    def _message(error: Exception) -> str:
         return f"{error} (NVML error {getattr(error, 'value', '?')})"
 
 
 def _text(answer: Any) -> Any:
-    """Older pynvml gives bytes where newer gives text."""
+    """Return ``answer`` as text if it is bytes: older pynvml returns bytes where newer returns text."""
     return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer

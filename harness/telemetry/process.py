@@ -1,11 +1,11 @@
-"""The recorder process: ``python -m harness.telemetry.process --source nvml --gpus JSON ...``.
+"""The recorder process: ``python -m harness.telemetry.process --source MODULE --gpus JSON ...``.
 
-It writes JSON lines to its stdout: first ``hardware``, then a ``sample`` per period, and where it must give up
-``ended`` with the reason. It reads GPUs and sets nothing, never imports torch (whose libraries clash with
-``libamd_smi``), and ends when its stdin does: with its starter, at the latest.
+It writes JSON lines to its stdout: first ``hardware``, then a ``sample`` per period, and, if it cannot go on, ``ended``
+with the reason. It only reads GPUs and never changes their settings, never imports torch (whose libraries clash with
+``libamd_smi``), and ends when its stdin is closed: at the latest when its parent process ends.
 
-One thread samples. The main thread watches it: a library call that does not return ends the process with the name of
-the call, since nothing else can be done about it.
+One thread samples. The main thread watches it: if a library call does not return, the process reports the name of the
+call and ends, since a call cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import select
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.telemetry.source import Source, Unavailable
 
-_MOST_TALK = 1 << 20
-"""Bytes that libraries may print; what goes beyond is lost, so that a talkative one fills no memory."""
+_OUTPUT_LIMIT = 1 << 20
+"""Bytes that libraries may print. Further output is lost, so that it cannot fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,15 @@ class _Gpu:
 
 
 class Recorder:
-    """Samples ``gpus`` from a thread of its own and writes lines to ``descriptor``.
+    """Samples ``gpus`` in its own thread and writes lines to ``descriptor``.
 
-    ``period``: seconds from sample to sample; longer where a sample takes more than half of it.
+    ``name``: the library that the source in ``module`` reads. ``period``: seconds from sample to sample; longer if a
+    sample takes more than half of it.
     """
 
-    def __init__(self, source: str, gpus: Sequence[_Gpu], period: float, descriptor: int) -> None:
-        self._name = source
+    def __init__(self, name: str, module: str, gpus: Sequence[_Gpu], period: float, descriptor: int) -> None:
+        self._name = name
+        self._module = module
         self._gpus = gpus
         self._period = period
         self._descriptor = descriptor
@@ -53,11 +56,11 @@ class Recorder:
         self._finished = threading.Event()
 
     def start(self) -> None:
-        """Begin in a thread that does not keep the process alive."""
+        """Start sampling in a daemon thread."""
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
     def watch(self, stdin: int, stuck: float, loading: float) -> None:
-        """Until stdin ends, or the sampler; or a sample takes over ``stuck`` seconds, or opening over ``loading``."""
+        """Wait until stdin or the sampler ends, a sample takes over ``stuck`` seconds, or opening over ``loading``."""
         while not self._finished.is_set():
             readable, _, _ = select.select([stdin], [], [], min(0.2, stuck / 4))
             if readable and not os.read(stdin, 4096):
@@ -67,38 +70,40 @@ class Recorder:
             entered = self._entered
             limit = stuck if self._source else loading
             if entered is not None and time.monotonic() - entered > limit:
-                what = self._source.doing if self._source else f"loading {self._name}"
-                self._tell({"kind": "ended", "reason": f"{what} did not return within {limit:g} s"})
+                call = self._source.doing if self._source else f"loading {self._name}"
+                self._write({"kind": "ended", "reason": f"{call} did not return within {limit:g} s"})
                 return
 
     def _run(self) -> None:
         try:
             self._sample()
         except Unavailable as error:
-            self._tell({"kind": "ended", "reason": str(error)})
+            self._write({"kind": "ended", "reason": str(error)})
+        except Exception:  # noqa: BLE001 - a bug: printed here, since the process ends once ``_finished`` is set
+            traceback.print_exc()
         finally:
             self._finished.set()
 
     def _sample(self) -> None:
         self._entered = time.monotonic()
-        source = self._source = _open(self._name, self._gpus)
+        source = self._source = _open(self._module, self._gpus)
         try:
             hardware = {"kind": "hardware", "source": source.name, "fields": list(source.fields), **source.hardware()}
             self._entered = None
-            self._tell(hardware)
+            self._write(hardware)
             while not self._stop.is_set():
                 began = self._entered = time.monotonic()
                 line = {"kind": "sample", "gpus": {gpu.uuid: _look(source, gpu.uuid) for gpu in self._gpus}}
                 self._entered = None
                 took = time.monotonic() - began
-                self._tell(line)
-                # Drivers answer slowly, some with a lock held: at least half of the time is left to what is tested.
+                self._write(line)
+                # Drivers answer slowly, some while they hold a lock: leave at least half of the time to the test.
                 self._stop.wait(max(began + self._period - time.monotonic(), took))
         finally:
             source.close()
 
-    def _tell(self, line: dict[str, Any]) -> None:
-        """One line, whole: a reader that is slow holds the sampler up, and nothing piles up in memory."""
+    def _write(self, line: dict[str, Any]) -> None:
+        """Write one whole line. Blocks while the reader is slow, so that nothing accumulates in memory."""
         data = memoryview(json.dumps(line, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n")
         try:
             while data:
@@ -110,26 +115,27 @@ class Recorder:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until stdin ends. Never returns."""
     parser = argparse.ArgumentParser(prog="python -m harness.telemetry.process")
-    parser.add_argument("--source", choices=("amdsmi", "nvml"), required=True)
+    parser.add_argument("--source", required=True, help="the module with open_source(gpus)")
+    parser.add_argument("--name", required=True, help="the library that it reads, for messages")
     parser.add_argument("--gpus", required=True, help='[{"uuid": ..., "bus_id": ...}, ...]')
     parser.add_argument("--rate", type=float, required=True, help="samples per second")
     parser.add_argument("--stuck", type=float, required=True, help="seconds that a sample may take")
     parser.add_argument("--loading", type=float, required=True, help="seconds that opening the library may take")
     options = parser.parse_args(arguments)
     gpus = [_Gpu(gpu["uuid"], gpu["bus_id"]) for gpu in json.loads(options.gpus)]
-    # Libraries print to stdout, amdsmi when it finds none; the lines keep a descriptor of their own.
+    # Libraries may print to stdout (amdsmi if it is missing), so the lines have their own descriptor.
     lines = os.dup(1)
     os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_TALK, _MOST_TALK))
-    recorder = Recorder(options.source, gpus, 1 / options.rate, lines)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_OUTPUT_LIMIT, _OUTPUT_LIMIT))
+    recorder = Recorder(options.name, options.source, gpus, 1 / options.rate, lines)
     recorder.start()
     recorder.watch(0, options.stuck, options.loading)
     # A call that hangs in the library would keep an orderly exit waiting.
     os._exit(0)
 
 
-def _open(name: str, gpus: Sequence[_Gpu]) -> Source:
-    opened: Source = importlib.import_module(f"harness.telemetry.{name}_source").open_source(gpus)
+def _open(module: str, gpus: Sequence[_Gpu]) -> Source:
+    opened: Source = importlib.import_module(module).open_source(gpus)
     return opened
 
 
@@ -137,7 +143,7 @@ def _look(source: Source, uuid: str) -> dict[str, Any]:
     began = time.time()
     sample = source.read(uuid)
     for name in [name for name, value in sample.values.items() if not math.isfinite(value)]:
-        sample.unavailable[name] = f"{sample.values.pop(name)} is no number"
+        sample.unavailable[name] = f"{sample.values.pop(name)} is not a finite number"
     return {
         "began": began,
         "ended": time.time(),

@@ -1,4 +1,4 @@
-"""The protocol of a telemetry source, and the sum of several ranks' windows."""
+"""Protocol of a telemetry recorder, and the sum of several ranks' windows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Recorder(Protocol):
     """Records one window at a time; used from one thread of one rank process."""
 
     def begin(self) -> None:
-        """Start a window; whatever happened before it is not in it."""
+        """Start a window; earlier launches are not part of it."""
 
     def end(self) -> Window:
-        """Close the window and give it. Raises HarnessError when none was begun."""
+        """End the window and return it. Raises HarnessError if no window was started."""
 
 
 def merge_windows(windows: Iterable[Window]) -> Window:
-    """One window for all ranks: counts are summed, ``seconds`` is the longest, ``ranks`` says how many there were."""
+    """Return one window for all ranks: counts are summed, ``seconds`` is the longest, ``ranks`` is their number."""
     merged: Window = {}
     count = 0
     for window in windows:

@@ -1,4 +1,4 @@
-"""The protocol of a source: what the recorder process asks for samples."""
+"""Protocol of a source, from which the recorder process reads samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = float | int | bool
 
 
 class Gpu(Protocol):
-    """The part of ``harness.devices.inventory.GpuInfo`` by which a source finds a GPU. Never its place in a list."""
+    """The fields of ``harness.devices.gpu_kind.GpuInfo`` by which a source finds a GPU; never its index in a list."""
 
     @property
     def uuid(self) -> str: ...
@@ -18,16 +18,27 @@ class Gpu(Protocol):
     def bus_id(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class Library:
+    """Library that reads a kind of GPU. ``source``: the module with ``open_source(gpus)``, which only the recorder
+    process imports. ``module``: the Python module that it needs, of the distribution ``package``."""
+
+    name: str
+    source: str
+    module: str
+    package: str
+
+
 class Unavailable(Exception):  # noqa: N818 - nothing is wrong with the run
-    """A source cannot be opened, or a field not be read; the message is the reason that the evidence gets."""
+    """A source that cannot be opened, or a field that cannot be read; the evidence records the message as reason."""
 
 
 @dataclass
 class Sample:
     """One reading of one GPU.
 
-    ``values``: numbers in the units of ``FIELDS``, states as bools. ``unavailable``: why a field has none. ``stamp``:
-    the device's own time of the measurement, in any unit; None where it has none.
+    ``values``: numbers in the units of ``FIELDS``, states as bools. ``unavailable``: for fields without a value, the
+    reason. ``stamp``: the device's own time of the measurement, in any unit; None if the device has none.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -36,30 +47,32 @@ class Sample:
 
 
 class Source(Protocol):
-    """Reads GPUs and never sets anything. Used from one thread of the recorder process, which imports no torch."""
+    """Reader of GPUs that never changes a setting. Used by one thread of the recorder process, which imports no
+    torch."""
 
     name: str
     doing: str
-    """The library call that was entered last, for the report of one that did not return."""
+    """The library call that was made last, for the report of a call that does not return."""
 
     @property
     def fields(self) -> Sequence[str]:
-        """The names in FIELDS that this kind of hardware has; every sample holds a value or a reason for each."""
+        """The names in FIELDS that exist on this kind of hardware; every sample has a value or a reason for each."""
 
     def hardware(self) -> Mapping[str, Any]:
-        """What does not change during a run: library, driver, and per GPU name, firmware, partitions, topology."""
+        """Return the facts that do not change during a run: library, driver, and per GPU its name, firmware, partitions
+        and topology."""
 
     def read(self, uuid: str) -> Sample:
-        """A sample of the GPU with this uuid. Raises nothing but what is a bug here."""
+        """Return a sample of the GPU with this uuid. Does not raise, except for a bug of the source."""
 
     def close(self) -> None:
-        """Let go of the library; once."""
+        """Release the library. Called once."""
 
 
 def plain_uuid(uuid: str) -> str:
-    """A GPU's uuid without the prefix, dashes and case in which libraries differ.
+    """Return a GPU's uuid without the prefix, dashes and case in which libraries differ.
 
-    torch's ROCm build shows the sixteen characters of HIP's uuid as the bytes that they are, 32 digits long.
+    torch's ROCm build shows the bytes of the sixteen characters of HIP's uuid in hexadecimal, 32 digits long.
     """
     text = uuid.lower().removeprefix("gpu-").replace("-", "")
     try:
@@ -70,7 +83,8 @@ def plain_uuid(uuid: str) -> str:
 
 
 def plain_bus_id(bus_id: str) -> tuple[int, int, int, int] | None:
-    """(domain, bus, device, function) of ``0000:c1:00.0``, in any of its spellings; None when it is none."""
+    """Return (domain, bus, device, function) of a bus id such as ``0000:c1:00.0`` in any spelling; None for other
+    text."""
     try:
         *domain, bus, last = bus_id.split(":")
         device, _, function = last.partition(".")

@@ -1,7 +1,7 @@
-"""From samples to what is said of one case: brackets, least and greatest, deltas, marks.
+"""Windows of telemetry around a case, made from samples: brackets, least and greatest values, deltas, marks.
 
-A sampler sees a case that takes 3 ms only from outside. So a window names its *bracket*: from the last sample measured
-before the case to the first one measured after it, with their real times; everything it says is about the bracket.
+A case that takes 3 ms lies between two samples. So a window states its *bracket*: from the last sample measured before
+the case to the first one measured after it, with their real times. All its values are about the bracket.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from harness.telemetry.fields import FIELDS
 from harness.telemetry.source import Value
 
 KEPT = 1800
-"""Samples kept per GPU: three minutes at 10 Hz. A longer case has a window without a beginning, and says so."""
+"""Samples kept per GPU: three minutes at 10 Hz. A longer case has no window, and the reason is recorded."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A sample that was measured between ``earliest`` and ``latest``, seconds of ``time.time()`` on this host."""
+    """A sample measured at some time between ``earliest`` and ``latest``, in seconds of ``time.time()`` on this
+    host."""
 
     earliest: float
     latest: float
@@ -31,8 +32,8 @@ class Reading:
 class Track:
     """The readings of one GPU, oldest first, and their sum since the start; ``looking``: seconds that ``looks`` took.
 
-    A sample whose own time stamp did not move repeats the one before: it is counted in ``repeated`` and dropped. With
-    a stamp, a sample may have been measured at any time since the last look that showed another stamp.
+    A sample with the same time stamp as the one before repeats it: it is counted in ``repeated`` and dropped. A sample
+    with a stamp may have been measured at any time since the last look that returned another stamp.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -54,7 +55,7 @@ class Track:
         values: Mapping[str, Value],
         unavailable: Mapping[str, str],
     ) -> None:
-        """A look at the GPU that lasted from ``began`` to ``ended``."""
+        """Add the result of a look at the GPU that lasted from ``began`` to ``ended``."""
         self.looks += 1
         self.looking += ended - began
         earliest, self._looked = began if stamp is None else self._looked, began
@@ -63,14 +64,14 @@ class Track:
             return
         self._stamp = stamp
         if earliest is None:
-            return  # stamped, and the first: how old it is cannot be told
+            return  # the first sample with a stamp: its age is unknown
         reading = Reading(earliest, ended, values, unavailable)
         self.readings.append(reading)
         self.whole.add(reading)
 
     def window(self, started: float, ended: float) -> Mapping[str, Any] | str | None:
-        """``Span.to_json`` of the samples around a case; None while the one after it is missing, text why there is
-        none."""
+        """Return ``Span.to_json`` of the samples around a case; None while the sample after it is missing; a text, the
+        reason, if there can be none."""
         after = len(self.readings)
         while after and self.readings[after - 1].earliest >= ended:
             after -= 1
@@ -92,7 +93,7 @@ class Track:
 
 @dataclass
 class Span:
-    """The sum of consecutive readings of one GPU, and what it cannot say with the reason for each field."""
+    """The sum of consecutive readings of one GPU, and the reason for each field without a value."""
 
     fields: Sequence[str]
     readings: int = 0
@@ -105,7 +106,7 @@ class Span:
     counters: dict[str, float] = field(default_factory=dict)
 
     def add(self, reading: Reading) -> None:
-        """The next reading; it is not older than those before."""
+        """Add the next reading, which must not be older than those before."""
         self.last = reading
         self.first = self.first or reading
         self.readings += 1
@@ -117,8 +118,8 @@ class Span:
                 continue
             kind = FIELDS[name].kind
             if kind == "gauge":
-                least, most = self.gauges.get(name, (value, value))
-                self.gauges[name] = min(least, value), max(most, value)
+                least, greatest = self.gauges.get(name, (value, value))
+                self.gauges[name] = min(least, value), max(greatest, value)
             elif kind == "state":
                 self.active[name] += bool(value)
             else:
@@ -131,13 +132,13 @@ class Span:
 
     @property
     def bracket(self) -> tuple[float, float]:
-        """From when to when, at most, the readings were measured."""
+        """The earliest and latest time at which the readings can have been measured."""
         if self.first is None or self.last is None:
             return 0.0, 0.0
         return self.first.earliest, self.last.latest
 
     def deltas(self) -> tuple[dict[str, float], dict[str, str]]:
-        """By how much each counter grew, and why that cannot be said of the others. Never negative, never guessed."""
+        """Return the growth of each counter, and the reason for each counter without one. Never negative or guessed."""
         grew: dict[str, float] = {}
         reasons: dict[str, str] = {}
         for name in self.fields:
@@ -156,7 +157,7 @@ class Span:
         return grew, reasons
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: bracket, samples, gauges as [least, greatest], deltas, active states, reasons, marks."""
+        """Return plain data: bracket, samples, gauges as [least, greatest], deltas, active states, reasons, marks."""
         deltas, reasons = self.deltas()
         for name, (count, reason) in self.missing.items():
             if name not in reasons and name not in deltas:
@@ -173,7 +174,7 @@ class Span:
 
 
 def marks(deltas: Mapping[str, float], active: Mapping[str, int]) -> Iterable[str]:
-    """What of it stands beside a case's verdict: ``memory error (RAS/ECC): ecc_corrected +2``."""
+    """Yield the marks that are reported with a case's verdict: ``memory error (RAS/ECC): ecc_corrected +2``."""
     for name, delta in deltas.items():
         if FIELDS[name].mark and delta > 0:
             yield f"{FIELDS[name].mark}: {name} +{delta:g}{FIELDS[name].unit and ' ' + FIELDS[name].unit}"

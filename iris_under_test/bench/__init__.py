@@ -14,11 +14,12 @@ if __name__ == "__main__":
     bench.main()
 """
 
+from iris_under_test.host.platform.timing import do_bench
+
 from .axes import linear_range, power_of_two
 from .command import main
 from .registry import axis, register
 from .results import Result
 from .state import State
-from .timing import do_bench
 
 __all__ = ["Result", "State", "axis", "do_bench", "linear_range", "main", "power_of_two", "register"]

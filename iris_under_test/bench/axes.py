@@ -86,4 +86,4 @@ def _value(text: str, like: Sequence[Any]) -> Any:
             continue
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    raise ValueError(f"{text!r} is no value beside {', '.join(map(shown, like))}")
+    raise ValueError(f"{text!r} is not a value of the kind of {', '.join(map(shown, like))}")

@@ -25,7 +25,7 @@ _AXIS_OPTION = re.compile(r"--(axis|skip)_([^=]+)(=(.*))?", re.DOTALL)
 
 
 def main(argv: Sequence[str] | None = None) -> list[Result]:
-    """Runs the registered benchmarks as the command line asks (``sys.argv`` by default) and prints their results.
+    """Run the registered benchmarks by the command line (``sys.argv`` by default) and print their results.
 
     For each world size the ranks are started once, by torch.distributed.elastic on this machine, and take all
     configurations of that size in turn, each with an ``Iris`` of its own. Times are rank 0's. Options:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         SystemExit: 1 if a configuration that was not skipped has no figures, 2 for a wrong command line.
     """
     parser = _parser()
-    arguments, asked, unwanted = _split(sys.argv[1:] if argv is None else list(argv), parser)
+    arguments, replaced, unwanted = _split(sys.argv[1:] if argv is None else list(argv), parser)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         parser.error("it starts its own ranks: run it with python, not with torchrun")
     options = Options(
@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         arguments.setup or "",
         arguments.time_limit,
     )
-    chosen = _chosen(arguments.benchmark_filter, {**asked, **unwanted}, parser)
+    chosen = _chosen(arguments.benchmark_filter, {**replaced, **unwanted}, parser)
     try:
         tasks = [
             Task(benchmark.named(values), benchmark, values)
             for benchmark in chosen
-            for values in benchmark.configurations(asked, unwanted)
+            for values in benchmark.configurations(replaced, unwanted)
         ]
-        elsewhere = DEFAULT_RANKS not in wanted(RANKS_AXIS, [DEFAULT_RANKS], asked, unwanted)
+        elsewhere = DEFAULT_RANKS not in wanted(RANKS_AXIS, [DEFAULT_RANKS], replaced, unwanted)
     except ValueError as error:
         parser.error(str(error))
     if not tasks:
@@ -104,7 +104,7 @@ def _chosen(pattern: str, names: dict[str, str], parser: argparse.ArgumentParser
     try:
         chosen = [benchmark for benchmark in registered().values() if re.search(pattern, benchmark.name)]
     except re.error as error:
-        parser.error(f"--benchmark_filter {pattern!r} is no regular expression: {error}")
+        parser.error(f"--benchmark_filter {pattern!r} is not a regular expression: {error}")
     if not chosen:
         parser.error(f"no benchmark matches {pattern!r}: there are {', '.join(registered()) or 'none'}")
     known = {RANKS_AXIS, *(name for benchmark in chosen for name in benchmark.axes)}
@@ -166,7 +166,7 @@ def _target(text: str) -> str:
 
 
 def _writable(text: str) -> Path:
-    """Told before anything is measured."""
+    """Return the path of a file that can be written: checked before anything is measured."""
     path = Path(text)
     if not path.parent.is_dir() or path.is_dir():
         raise argparse.ArgumentTypeError(f"cannot write {text}: no such folder, or a folder itself")

@@ -16,7 +16,7 @@ _START_S = 120
 
 
 def launch(num_ranks: int, tasks: Sequence[Task], options: Options) -> list[Result]:
-    """Runs the tasks on ``num_ranks`` fresh ranks, in order; one result per task. Must be called in the main thread.
+    """Run the tasks on ``num_ranks`` fresh ranks, in order; one result per task. Must be called in the main thread.
 
     If a rank ends, all end; the tasks that have no result by then are "not run", with the reason.
     """
@@ -30,7 +30,7 @@ def launch(num_ranks: int, tasks: Sequence[Task], options: Options) -> list[Resu
         nproc_per_node=num_ranks,
         run_id=f"iris-bench-{uuid.uuid4().hex}",
         rdzv_backend="c10d",
-        # Any free port: two runs on one machine do not meet.
+        # Any free port: two runs on one machine do not connect to each other.
         rdzv_endpoint="localhost:0",
         rdzv_configs={"timeout": _START_S},
         local_addr="127.0.0.1",
@@ -48,7 +48,7 @@ def launch(num_ranks: int, tasks: Sequence[Task], options: Options) -> list[Resu
             elastic_launch(config, run_rank)(list(tasks), options, f"/proc/{os.getpid()}/fd/{results}")
         except ChildFailedError as failed:
             first, _ = failed.get_first_failure()
-            reason = f"rank {first} ended before its time: its output says why"
+            reason = f"rank {first} ended early: see the error in its output"
         done = _read(results)
     finally:
         os.close(results)

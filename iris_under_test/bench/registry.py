@@ -33,16 +33,16 @@ class Benchmark:
         """Name -> values, outermost first."""
         return dict(getattr(self.function, _ATTRIBUTE, ()))
 
-    def configurations(self, asked: Mapping[str, str], unwanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    def configurations(self, chosen: Mapping[str, str], unwanted: Mapping[str, str]) -> list[dict[str, Any]]:
         """One dict of axis values per configuration, the outermost axis varying slowest.
 
-        ``asked`` replaces the values of axes, ``unwanted`` takes values out; both as text of the command line, and only
+        ``chosen`` replaces the values of axes, ``unwanted`` removes values; both as text of the command line, and only
         where the benchmark has that axis. Without a num_ranks axis it has the one value 8.
 
         Raises:
-            ValueError: the text is not understood, or a world size is no positive integer.
+            ValueError: the text is not understood, or a world size is not a positive integer.
         """
-        axes = {name: wanted(name, values, asked, unwanted) for name, values in self.axes.items()}
+        axes = {name: wanted(name, values, chosen, unwanted) for name, values in self.axes.items()}
         axes = {RANKS_AXIS: [DEFAULT_RANKS], **axes} if RANKS_AXIS not in axes else axes
         for ranks in axes[RANKS_AXIS]:
             if not isinstance(ranks, int) or ranks < 1:
@@ -63,8 +63,8 @@ def axis(name: str, values: Sequence[Any]) -> Callable[[Function], Function]:
     Raises:
         ValueError: no values, or the function has an axis of that name already.
     """
-    found = list(values)
-    if not found:
+    listed = list(values)
+    if not listed:
         raise ValueError(f"axis {name!r} has no values")
 
     def decorate(function: Function) -> Function:
@@ -72,7 +72,7 @@ def axis(name: str, values: Sequence[Any]) -> Callable[[Function], Function]:
         if name in dict(inner):
             raise ValueError(f"{function.__name__} has two axes {name!r}")
         # Decorators are applied from the innermost on. The function itself stays what it is: ranks find it by its name.
-        setattr(function, _ATTRIBUTE, ((name, found), *inner))
+        setattr(function, _ATTRIBUTE, ((name, listed), *inner))
         return function
 
     return decorate
@@ -81,8 +81,8 @@ def axis(name: str, values: Sequence[Any]) -> Callable[[Function], Function]:
 def register(function: Function) -> Function:
     """Decorator: ``function(state, ctx)`` is a benchmark that ``main`` runs, on every rank. Returns it unchanged.
 
-    It prepares its tensors with ``ctx``, an ``Iris``, tells ``state`` what it moves, and hands ``state.exec`` what is
-    to be timed. It must be importable by its name, since ranks are processes of their own.
+    It prepares its tensors with ``ctx``, an ``Iris``, reports to ``state`` what it moves, and passes ``state.exec`` the
+    function to time. It must be importable by its name, since ranks are processes of their own.
 
     Raises:
         ValueError: a benchmark of that name is registered already.
@@ -94,15 +94,15 @@ def register(function: Function) -> Function:
     return function
 
 
-def wanted(name: str, values: Sequence[Any], asked: Mapping[str, str], unwanted: Mapping[str, str]) -> list[Any]:
-    """An axis' values as the command line has them: ``asked`` in place of ``values``, and then without ``unwanted``.
+def wanted(name: str, values: Sequence[Any], chosen: Mapping[str, str], unwanted: Mapping[str, str]) -> list[Any]:
+    """An axis' values as the command line has them: ``chosen`` in place of ``values``, then without ``unwanted``.
 
     Raises:
         ValueError: the text is not understood.
     """
-    chosen = parse_values(asked[name], values) if name in asked else list(values)
-    gone = parse_values(unwanted[name], chosen) if name in unwanted else []
-    return [value for value in chosen if value not in gone]
+    kept = parse_values(chosen[name], values) if name in chosen else list(values)
+    removed = parse_values(unwanted[name], kept) if name in unwanted else []
+    return [value for value in kept if value not in removed]
 
 
 def registered() -> dict[str, Benchmark]:

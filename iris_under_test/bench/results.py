@@ -18,8 +18,8 @@ FORMATS = ("console", "json", "csv")
 
 @dataclass
 class Result:
-    """What came of one configuration. ``axes`` are texts and numbers; ``times_ms`` are rank 0's, in order of the calls;
-    ``detail`` says why there are none."""
+    """The result of one configuration. ``axes`` are texts and numbers; ``times_ms`` are rank 0's, by call;
+    ``detail`` is the reason if there are none."""
 
     name: str
     benchmark: str
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def mean_ms(self) -> float | None:
-        """Of all timed calls."""
+        """The mean of all timed calls."""
         return statistics.fmean(self.times_ms) if self.times_ms else None
 
     @property
@@ -68,8 +68,8 @@ class Result:
 def render(results: Sequence[Result], form: str, context: Mapping[str, Any]) -> str:
     """The results as text in one of ``FORMATS``, ending in a line break; ``context`` goes into the JSON."""
     if form == "json":
-        rows = [{**asdict(result), **result.summary()} for result in results]
-        return json.dumps({"context": dict(context), "benchmarks": rows}, indent=1) + "\n"
+        benchmarks = [{**asdict(result), **result.summary()} for result in results]
+        return json.dumps({"context": dict(context), "benchmarks": benchmarks}, indent=1) + "\n"
     header, rows = _table(results)
     if form == "csv":
         text = io.StringIO()
@@ -81,7 +81,7 @@ def render(results: Sequence[Result], form: str, context: Mapping[str, Any]) -> 
 
 
 def _table(results: Sequence[Result]) -> tuple[list[str], list[list[Any]]]:
-    """Columns: benchmark, the axes and counters of all of them, the figures, what is to be said."""
+    """Columns: benchmark, the axes and counters of all of them, the figures, the detail."""
     axes = list(dict.fromkeys(name for result in results for name in result.axes))
     counters = list(dict.fromkeys(name for result in results for name in result.counters))
     figures = list(Result("", "", {}, OK).summary())

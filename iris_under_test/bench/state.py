@@ -1,4 +1,4 @@
-"""``State``: what a benchmark is told, and what it tells."""
+"""``State``: the axis values that a benchmark reads, and the figures that it reports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["State", "check"]
 
 
 class State:
-    """One configuration of one benchmark, on one rank. All ranks must tell it the same. What it is told may be a number
-    of any kind, also numpy's, or a tensor of one element; TypeError or ValueError where it is none.
+    """One configuration of one benchmark, on one rank. All ranks must report the same. A figure may be a number
+    of any kind, also numpy's, or a tensor of one element; anything else is a TypeError or ValueError.
 
-    ``state[name]`` is the value of an axis (KeyError with the names that there are), ``state.get(name, default)``
+    ``state[name]`` is the value of an axis (KeyError with the available names), ``state.get(name, default)``
     likewise; ``num_ranks`` is always there.
     """
 
@@ -41,17 +41,17 @@ class State:
 
     @property
     def use_gluon(self) -> bool:
-        """Whether the command line has ``--use_gluon``. A benchmark that never looks at it refuses to run with it, so
-        that no figure carries the wrong name (in the reference the option does nothing)."""
+        """The option ``--use_gluon``. A benchmark that never reads it refuses to run with it, so that no figure carries
+        the wrong name (in upstream Iris the option does nothing)."""
         self._asked_for_gluon = True
         return self._use_gluon
 
     def set_bytes(self, count: int) -> None:
-        """How many bytes one call moves, for the bandwidth in GB/s."""
+        """Set the bytes that one call moves, for the bandwidth in GB/s."""
         self.bytes = int(count)
 
     def set_flops(self, count: float) -> None:
-        """How many floating point operations one call does, for TFLOPS."""
+        """Set the floating point operations of one call, for TFLOPS."""
         self.flops = float(count)
 
     def add_counter(self, name: str, value: float) -> None:
@@ -73,9 +73,9 @@ class State:
         preamble_fn: Callable[[], Any] | None = None,
         check_fn: Callable[[], Any] | None = None,
     ) -> None:
-        """Hands over what is timed; it runs after the benchmark has returned. ``preamble_fn`` runs, untimed, before
+        """Register the function to time; it runs once the benchmark has returned. ``preamble_fn`` runs untimed before
         each call. ``check_fn`` runs once behind the last: the figures count only where it is true on every rank (not in
-        the reference).
+        upstream Iris).
 
         Raises:
             RuntimeError: the benchmark has called it before.
@@ -87,15 +87,16 @@ class State:
         self.check_fn = check_fn
 
     def skip(self, reason: str) -> None:
-        """This configuration is not measured, and the results say why. The benchmark should ``return`` behind it."""
+        """Skip this configuration; the results show the reason. The benchmark should ``return`` after it."""
         self.skipped = str(reason)
 
 
 def check(state: State) -> None:
-    """Called when the benchmark has returned.
+    """Check that the benchmark, which has returned, used its state as it must.
 
     Raises:
-        RuntimeError: it never called ``exec`` though it was not skipped, or ignored ``--use_gluon``.
+        RuntimeError: it called neither ``exec`` nor ``skip``, or ``--use_gluon`` was given and it never read
+            ``state.use_gluon``.
     """
     if state.skipped is not None:
         return

@@ -1,6 +1,6 @@
-"""What one rank does: each configuration in turn, in step with the other ranks. Results are rank 0's.
+"""One rank of a benchmark run: each configuration in turn, in step with the other ranks. Results are rank 0's.
 
-Ranks tell each other through a store, not by collectives, how far they came: a rank that failed may have left the
+Ranks report their progress through a store, not by collectives: a rank that failed may have left the
 others in a collective of the benchmark's. Such ranks are waited for briefly; then this one ends, and the launcher ends
 the rest. A rank that comes no further at all ends itself, with its stacks, when the time limit of a configuration is
 over.
@@ -19,17 +19,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from iris_under_test.host.iris import Iris, iris
 from iris_under_test.host.logging import INFO, log
+from iris_under_test.host.platform import current
+from iris_under_test.host.platform.timing import do_bench
+from iris_under_test.host.streams import api_of
 
 from .axes import shown
 from .registry import Benchmark
 from .results import FAILED, OK, SKIPPED, Result
 from .state import State, check
-from .timing import do_bench
 
 __all__ = ["Options", "Task", "run_rank"]
 
@@ -64,8 +66,8 @@ class Options:
 
 
 def run_rank(tasks: Sequence[Task], options: Options, output: str) -> None:
-    """Entry point of a rank; torch.distributed.elastic's environment tells which. Rank 0 appends one line of JSON per
-    result to the file ``output``."""
+    """Entry point of a rank, whose number torch.distributed.elastic's environment has. Rank 0 appends one line of JSON
+    per result to the file ``output``."""
     try:
         faulthandler.dump_traceback_later(options.time_limit, exit=True)
         ranks = _Ranks(options.time_limit)
@@ -74,35 +76,35 @@ def run_rank(tasks: Sequence[Task], options: Options, output: str) -> None:
             faulthandler.dump_traceback_later(options.time_limit, exit=True)
             result = _measure(task, options, ranks)
             if ranks.rank == 0:
-                log(INFO, _told(result), 0, ranks.world_size, module="bench")
+                log(INFO, _report(result), 0, ranks.world_size, module="bench")
                 with open(output, "a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(result)) + "\n")
         dist.destroy_process_group()
         faulthandler.cancel_dump_traceback_later()
     except BaseException:
-        # The launcher tells only that this rank ended.
+        # The launcher reports only that this rank ended.
         traceback.print_exc()
         sys.stderr.flush()
         raise
 
 
 class _Ranks:
-    """What this rank knows of the others, before and beside torch.distributed."""
+    """The ranks' exchange of texts through a store, which needs no process group."""
 
     def __init__(self, time_limit: float) -> None:
         self.rank = int(os.environ["RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self.limit = datetime.timedelta(seconds=time_limit)
-        store = dist.TCPStore(address, port, is_master=False, timeout=self.limit)
-        self.store = dist.PrefixStore("iris.bench", store)
+        store = TCPStore(address, port, is_master=False, timeout=self.limit)
+        self.store = PrefixStore("iris.bench", store)
         self._turn = 0
 
-    def tell(self, text: str, limit_s: float | None = None) -> list[str]:
-        """Every rank's text, in order of rank; waits for all of them.
+    def publish(self, text: str, limit_s: float | None = None) -> list[str]:
+        """Publish a text; wait for every rank's and return them in order of rank.
 
         Raises:
-            RuntimeError: some did not come.
+            RuntimeError: a rank timed out.
         """
         self._turn += 1
         keys = [f"{self._turn}/{rank}" for rank in range(self.world_size)]
@@ -111,17 +113,17 @@ class _Ranks:
         return [self.store.get(key).decode() for key in keys]
 
     def errors(self, error: str) -> str:
-        """What went wrong on any rank, by rank, or nothing. ``error`` is this rank's own.
+        """Return the errors of all ranks, by rank, or an empty text. ``error`` is this rank's own.
 
         A rank with an error does not wait long for the others: they may be waiting for it.
         """
         try:
-            told = self.tell(error, _GRACE_S if error else None)
+            texts = self.publish(error, _GRACE_S if error else None)
         except RuntimeError:
             raise RuntimeError(f"rank {self.rank} failed, others wait for it or are stuck:\n{error}") from None
-        if len(set(told)) == 1:
-            return told[0]
-        return "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(told) if text)
+        if len(set(texts)) == 1:
+            return texts[0]
+        return "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts) if text)
 
 
 def _set_up(setup: str, ranks: _Ranks) -> None:
@@ -131,16 +133,17 @@ def _set_up(setup: str, ranks: _Ranks) -> None:
     from triton.runtime import driver
 
     local_rank, local_ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    on_gpus = driver.active.get_active_torch_device().type == "cuda"
-    if on_gpus:
-        if local_ranks > torch.cuda.device_count():
-            raise RuntimeError(f"{local_ranks} ranks need as many GPUs, {torch.cuda.device_count()} are visible")
-        torch.cuda.set_device(local_rank)
+    device = driver.active.get_active_torch_device()
+    api = api_of(device)
+    if api is not None:
+        if local_ranks > api.device_count():
+            raise RuntimeError(f"{local_ranks} ranks need as many GPUs, {api.device_count()} are visible")
+        api.set_device(local_rank)
     dist.init_process_group(
-        "nccl" if on_gpus else "gloo",
+        dist.get_default_backend_for_device(device),
         rank=ranks.rank,
         world_size=ranks.world_size,
-        store=dist.PrefixStore("group", ranks.store),
+        store=PrefixStore("group", ranks.store),
         timeout=ranks.limit,
     )
 
@@ -166,7 +169,7 @@ def _measure(task: Task, options: Options, ranks: _Ranks) -> Result:
         if detail:
             return task.result(FAILED, detail)
     finally:
-        # Everybody is past the last ``errors``, so nobody reaches into this heap any more.
+        # Every rank is past the last ``errors``, so no rank accesses this heap any more.
         for ctx in made:
             ctx.close()
     result = task.result(OK)
@@ -187,23 +190,23 @@ def _time(state: State, ctx: Any) -> list[float]:
     )
     ctx.barrier()
     if state.check_fn is not None and not state.check_fn():
-        raise RuntimeError("the result is wrong: check_fn says so")
+        raise RuntimeError("the result is wrong: check_fn returned False")
     return times
 
 
 def _disagreement(ranks: _Ranks, state: State) -> str:
     """Ranks that are about to call different numbers of times would wait for ever."""
     mine = f"skip {state.skipped!r}, warm-up {state.n_warmup}, repeat {state.n_repeat}"
-    told = ranks.tell(mine)
-    if len(set(told)) == 1:
+    texts = ranks.publish(mine)
+    if len(set(texts)) == 1:
         return ""
-    return "ranks differ: " + "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(told))
+    return "ranks differ: " + "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(texts))
 
 
 def _error_of(call: Callable[[], None]) -> str:
     try:
         call()
-    except Exception as error:  # noqa: BLE001 - told to every rank and recorded as the result
+    except Exception as error:  # noqa: BLE001 - reported to every rank and recorded as the result
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""
@@ -211,20 +214,16 @@ def _error_of(call: Callable[[], None]) -> str:
 
 def _device_name() -> str:
     """``NVIDIA H200``, or ``emulated gfx942``."""
-    from triton.runtime import driver
-
-    if driver.active.get_active_torch_device().type == "cuda":
-        return torch.cuda.get_device_name()
-    return f"emulated {driver.active.get_current_target().arch}"
+    return current().name()
 
 
 def _named(target: str) -> Callable[[], Any]:
     module, _, name = target.partition(":")
-    found: Callable[[], Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
-def _told(result: Result) -> str:
+def _report(result: Result) -> str:
     if result.mean_ms is None:
         return f"{result.name}: {result.status}, {result.detail}"
     rate = "" if result.bandwidth_gb_s is None else f", {result.bandwidth_gb_s:.4g} GB/s"

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from iris_under_test.host.groups import Members
+from iris_under_test.host.instance import Instance
+
+from .call import run
 from .config import ALL_GATHER_VARIANTS, Config
-from .launch import run
 from .plans import PLANS, Plan, prepare_move
-
-if TYPE_CHECKING:
-    from iris_under_test.host.groups import Members
-    from iris_under_test.host.iris import Iris
-
-    from .work import Work
+from .work import Work
 
 __all__ = ["GLUON_AVAILABLE", "all_gather"]
 
 GLUON_AVAILABLE = True
-"""Triton 3.6 and later, which this library needs, have Gluon. Some of the reference's users ask."""
+"""Always True: this library needs Triton 3.6 or later, which has Gluon. Programs for upstream Iris read this name."""
 
 
 def all_gather(
     output_tensor: torch.Tensor,
     input_tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Gathers ``input_tensor`` (M, N) of W members into ``output_tensor`` (W*M, N) on each, as all_gather_into_tensor.
+    """Gather ``input_tensor`` (M, N) of W members into ``output_tensor`` (W*M, N) on each, as all_gather_into_tensor
+    does.
 
-    Any strides and dtypes; the output on the heap. Bitwise: elements are only moved. The input may be the member's own
-    rows of the output. Remote stores are 16 bytes wide where both tensors are contiguous and aligned to 16 bytes, or
-    along N with row strides of multiples of 16 elements.
+    Any strides and dtypes; the output must be on the heap. Elements are moved bit for bit. The input may be the
+    member's own rows of the output. Remote stores are 16 bytes wide if both tensors are contiguous and aligned to 16
+    bytes, or along N if row strides are multiples of 16 elements.
 
-    ``all_gather_variant`` "persistent": each program pushes its tiles to every member; "partitioned": to one, and
+    ``all_gather_variant`` "persistent": each program sends its tiles to every member; "partitioned": to one member, and
     ``comm_sms`` must be a multiple of W (Triton only). For groups, ``async_op``, order and errors see ``ccl``.
 
     Raises:
-        ValueError: shapes, dtypes or tile do not fit, the output is off the heap, or ``use_gluon`` is asked for with
+        ValueError: shapes, dtypes or tile do not fit, the output is not on the heap, or ``use_gluon`` is set with
             another variant than "persistent".
     """
 

@@ -1,10 +1,10 @@
-"""``Config``: how a collective's kernel is shaped."""
+"""``Config``: options of a collective's kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iris_under_test.host.platform.base import xcd_count
+from iris_under_test.host.platform.kinds import xcd_count
 
 __all__ = ["Config"]
 
@@ -13,29 +13,30 @@ ALL_REDUCE_VARIANTS = ("atomic", "ring", "two_shot", "one_shot", "spinlock", "tw
 REDUCE_SCATTER_VARIANTS = ("two_shot",)
 PROTOCOLS = ("simple", "ll")
 LL_ALGORITHMS = ("all_gather", "all_to_all", "reduce_scatter", "all_reduce one_shot", "broadcast")
-"""What the "ll" protocol is for."""
+"""Algorithms that the "ll" protocol supports."""
 
 
 @dataclass
 class Config:
-    """Checked at construction only; fields may be assigned later.
+    """Options of a collective's kernel. Checked at construction only; fields may be assigned later.
 
     Attributes:
         block_size_m, block_size_n: tile, in elements.
-        swizzle_size: tiles per group of the tile order.
-        comm_sms: programs that are launched at most.
-        num_xcds: compute dies of the device; None means detected (8 on MI300 and MI350, else 1).
+        swizzle_size: rows of tiles in a group, within which tiles are numbered column by column.
+        comm_sms: largest number of programs.
+        num_xcds: compute dies of the device; None detects them (8 on MI300 and MI350, else 1).
         chunk_size: consecutive programs per die; None means min(swizzle_size**2, comm_sms // num_xcds), at least 1.
-        use_gluon: Gluon kernel instead of Triton's.
+        use_gluon: use the Gluon kernel instead of the Triton kernel.
         all_gather_variant, all_reduce_variant, reduce_scatter_variant: algorithm.
         all_reduce_distribution: 0 striding, 1 block.
         all_reduce_num_rings: rings of the ring variant.
         all_reduce_ring_slice_n: columns per ring step; None means block_size_n.
         num_stages, num_warps, waves_per_eu: compiler options of the kernel; num_warps is a power of two, waves_per_eu
             an AMD occupancy hint, 0 for none.
-        protocol: how members' programs find each other's data: "simple", they meet; "ll", for small sizes, each 4 bytes
-            come beside a number that says so. Not in the reference.
-        threads_per_warp: 32 or 64; kernels take the lane count of the device they run on.
+        threads_per_warp: lanes of a warp, 32 or 64. The default, 64, stands for the lane count of the device that the
+            kernel runs on; a collective refuses another value that is not this count.
+        protocol: how programs of different members synchronise: "simple", by barriers; "ll", for small sizes, by a
+            sequence number next to each 4 bytes of data. Not in upstream Iris.
 
     Raises:
         ValueError: a field breaks its rule; the message has the field and the value.
@@ -87,7 +88,8 @@ class Config:
         self._require_one_of("threads_per_warp", (32, 64))
         self._require_one_of("protocol", PROTOCOLS)
         self._check_ring_slice(self.all_reduce_ring_slice_n)
-        # Here, since Triton asserts the one and LLVM complains of the other and goes on.
+        # Checked here, because Triton only asserts the first, and LLVM prints a complaint about the second and
+        # continues.
         if self.num_warps & (self.num_warps - 1):
             raise ValueError(f"num_warps must be a power of two, got {self.num_warps}")
         if self.waves_per_eu < 0:

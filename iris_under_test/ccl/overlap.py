@@ -1,4 +1,4 @@
-"""Whether tensors share elements, which collectives that run on many programs cannot have of their outputs."""
+"""Checks whether tensors share elements, which the outputs of collectives with many programs must not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["lies_on_itself", "same_memory", "shares_memory"]
 
 
 def lies_on_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements of a tensor of one or two dimensions are the same memory.
+    """Return whether two elements of a tensor of one or two dimensions are the same memory.
 
     Example: (2, 4) with strides (2, 1) does, since element (1, 0) is element (0, 2).
     """
@@ -20,12 +20,14 @@ def lies_on_itself(tensor: torch.Tensor) -> bool:
     # i * down == j * right for the least i and j.
     common = math.gcd(down, right)
     if common == 0:
-        return tensor.numel() > 1
-    return right // common < rows and down // common < columns
+        return bool(tensor.numel() > 1)
+    return bool(right // common < rows and down // common < columns)
 
 
 def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same elements at the same places. The stride along one row (column) says nothing."""
+    """Return whether two tensors have the same elements at the same addresses. The stride of a dimension of size 1 is
+    ignored.
+    """
     if one.data_ptr() != other.data_ptr() or one.shape != other.shape:
         return False
     strides = zip(one.shape, one.stride(), other.stride(), strict=True)
@@ -33,9 +35,10 @@ def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two 2-D tensors have a byte in common, neither of which lies on itself. Waits for no device.
+    """Return whether two 2-D tensors, neither of which overlaps itself, have a byte in common. Does not wait for a
+    device.
 
-    Example: the left and the right half of a matrix have none, although each begins before the other one ends.
+    Example: the left and the right half of a matrix have none, although each starts before the other one ends.
     """
     if not one.numel() or not other.numel() or _first(one) >= _end(other) or _first(other) >= _end(one):
         return False
@@ -48,7 +51,7 @@ def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _runs(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """(how many, bytes from one to the next, bytes) of the runs of memory between whose elements nothing else lies."""
+    """Return (count, bytes from one to the next, bytes) of the contiguous runs of memory."""
     size = tensor.element_size()
     (near, few), (far, many) = sorted(zip(tensor.stride(), tensor.shape, strict=True), key=lambda pair: pair[0])
     if few == 1:
@@ -66,6 +69,6 @@ def _first(tensor: torch.Tensor) -> int:
 
 
 def _end(tensor: torch.Tensor) -> int:
-    """The address behind the last element."""
+    """Return the address after the last element."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr() + (last + 1) * tensor.element_size()

@@ -1,4 +1,4 @@
-"""How reductions combine elements."""
+"""``ReduceOp``: operations that combine elements in a reduction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["ReduceOp"]
 
 
 class ReduceOp(IntEnum):
-    """What ``all_reduce``, ``reduce`` and ``reduce_scatter`` do; the values are the codes that kernels receive.
+    """Operation of ``all_reduce``, ``reduce`` and ``reduce_scatter``; the values are the codes that kernels receive.
 
-    They are not those of ``torch.distributed.ReduceOp``, which is refused. The bitwise ones are for integers and bool;
-    of bool, SUM is "or" and PRODUCT is "and". Of floats, MIN and MAX ignore a NaN where another member has a number,
-    not so ``all_reduce``'s "atomic".
+    They differ from ``torch.distributed.ReduceOp``, which is refused. The bitwise ones are for integers and bool; for
+    bool, SUM is "or" and PRODUCT is "and". For floats, MIN and MAX ignore a NaN if another member has a number, except
+    in ``all_reduce`` with "atomic".
     """
 
     SUM = 0

@@ -1,22 +1,20 @@
-"""Reduce-scatter: the members share the tiles of the reduced tensor."""
+"""Reduce-scatter: each member receives some tiles of the reduced tensor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from iris_under_test.host.groups import Members
+from iris_under_test.host.instance import Instance
+
+from .call import run
 from .config import REDUCE_SCATTER_VARIANTS, Config
-from .launch import run
 from .plans import PLANS, prepare_move
 from .reduce_op import ReduceOp
-
-if TYPE_CHECKING:
-    from iris_under_test.host.groups import Members
-    from iris_under_test.host.iris import Iris
-
-    from .work import Work
+from .work import Work
 
 __all__ = ["reduce_scatter"]
 
@@ -24,26 +22,27 @@ __all__ = ["reduce_scatter"]
 def reduce_scatter(
     output_tensor: torch.Tensor,
     input_tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     op: ReduceOp = ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Both (M, N), unlike torch's: a member writes the tiles of the reduced tensor that it owns, and no others.
+    """Reduce the members' inputs (M, N); each member writes only the tiles that it owns. Unlike torch's, the output is
+    (M, N) too.
 
     Tiles of block_size_m x block_size_n (32 x 64 without a config) are numbered in the grouped order of
     ``swizzle_size``; of T tiles, S = ceil(T / W), member r owns r*S to r*S + S - 1 (``all_reduce_distribution`` 1, the
     default) or those whose number is r modulo W (0).
 
-    Any strides; the input on the heap; ``output_tensor`` may be ``input_tensor``. All ``ReduceOp``s, bitwise ones for
-    integers; float16 and bfloat16 are summed in float32, others in their own type, in the members' order: the same
-    inputs always give the same bits. For groups, ``async_op``, order and errors see ``ccl``.
+    Any strides; the input must be on the heap; ``output_tensor`` may be ``input_tensor``. All ``ReduceOp``s, bitwise
+    ones for integers; float16 and bfloat16 are summed in float32, others in their own type, in the members' order:
+    equal inputs always give the same bits. For groups, ``async_op``, order and errors see ``ccl``.
 
     Example: W = 2, (2, 64) with tiles 1 x 64: member 0 writes row 0, member 1 row 1.
 
     Raises:
-        ValueError: shapes, dtypes, ``op``, variant or tile do not fit, or the input is off the heap.
+        ValueError: shapes, dtypes, ``op``, variant or tile do not fit, or the input is not on the heap.
     """
 
     def prepare(members: Members) -> Any:

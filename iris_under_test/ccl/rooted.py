@@ -5,39 +5,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from .launch import run
+from iris_under_test.host.groups import Members
+from iris_under_test.host.instance import Instance
+
+from .call import run
+from .config import Config
 from .plans import PLANS, prepare_move
 from .reduce_op import ReduceOp
-
-if TYPE_CHECKING:
-    from iris_under_test.host.groups import Members
-    from iris_under_test.host.iris import Iris
-
-    from .config import Config
-    from .work import Work
+from .work import Work
 
 __all__ = ["barrier", "broadcast", "gather", "reduce", "scatter"]
 
 
 def broadcast(
     tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     src: int = 0,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """``tensor`` (M, N) of rank ``src`` to all members, each of which reads a share of it and passes that on.
+    """Send ``tensor`` (M, N) of rank ``src`` to all members; each member reads a part of it and passes that on.
 
-    On the heap, any strides and dtypes. Bitwise: elements are only moved.
+    The tensor must be on the heap; any strides and dtypes. Elements are moved bit for bit.
 
     Raises:
-        ValueError: ``src`` is no member; the tensor is not 2-D, or off the heap; or the tile does not fit.
+        ValueError: ``src`` is not a member; the tensor is not 2-D or not on the heap; or the tile does not fit.
     """
 
     def prepare(members: Members) -> Any:
@@ -50,20 +48,21 @@ def broadcast(
 def reduce(
     output_tensor: torch.Tensor,
     input_tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     dst: int = 0,
     op: ReduceOp = ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Both (M, N): the members' inputs, reduced, in ``output_tensor`` of rank ``dst``; other outputs stay as they are.
+    """Reduce the members' inputs (M, N) into ``output_tensor`` of rank ``dst``; other outputs stay unchanged.
 
-    Both on the heap, on every member: each reduces a share of the tensor, as ``reduce_scatter`` does, and writes it to
-    ``dst``. ``output_tensor`` may be ``input_tensor``. The same inputs always give the same bits.
+    Both tensors must be on the heap, on every member: each member reduces a part of the tensor, as in
+    ``reduce_scatter``, and writes it to ``dst``. ``output_tensor`` may be ``input_tensor``. Equal inputs always give
+    the same bits.
 
     Raises:
-        ValueError: ``dst`` is no member; shapes, dtypes, ``op`` or tile do not fit; or a tensor is off the heap.
+        ValueError: ``dst`` is not a member; shapes, dtypes, ``op`` or tile do not fit; or a tensor is not on the heap.
     """
 
     def prepare(members: Members) -> Any:
@@ -76,26 +75,27 @@ def reduce(
 def scatter(
     output_tensor: torch.Tensor,
     input_tensor: torch.Tensor | None,
-    ctx: Iris,
+    ctx: Instance,
     src: int = 0,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Row block j of ``input_tensor`` (W*M, N) of rank ``src`` to ``output_tensor`` (M, N) of member j.
+    """Send row block j of ``input_tensor`` (W*M, N) of rank ``src`` to ``output_tensor`` (M, N) of member j.
 
-    The output on the heap; the input is needed on ``src`` only, elsewhere it is None. Any strides and dtypes. Bitwise.
+    The output must be on the heap; only ``src`` needs the input, elsewhere it is None. Any strides and dtypes. Elements
+    are moved bit for bit.
 
     Raises:
-        ValueError: ``src`` is no member, or has no input; shapes, dtypes or tile do not fit; the output is off the
-            heap.
+        ValueError: ``src`` is not a member, or has no input; shapes, dtypes or tile do not fit; the output is not on
+            the heap.
     """
 
     def prepare(members: Members) -> Any:
         root = members.place_of(src, "src")
         given = input_tensor if members.rank == root else None
         if given is None and members.rank == root:
-            raise ValueError(f"scatter: rank {src} is the source, and its input is None")
+            raise ValueError(f"scatter: input_tensor must be a tensor on the source rank {src}, got None")
         return prepare_move(PLANS["scatter"], output_tensor, given, ctx, members, config, root=root)
 
     return run("scatter", ctx, group, async_op, prepare)
@@ -104,31 +104,32 @@ def scatter(
 def gather(
     output_tensor: torch.Tensor | None,
     input_tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     dst: int = 0,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """``input_tensor`` (M, N) of member j becomes row block j of ``output_tensor`` (W*M, N) of rank ``dst``.
+    """Gather ``input_tensor`` (M, N) of member j as row block j of ``output_tensor`` (W*M, N) of rank ``dst``.
 
-    The input on the heap; the output is needed on ``dst`` only, elsewhere it is None. Any strides and dtypes. Bitwise.
+    The input must be on the heap; only ``dst`` needs the output, elsewhere it is None. Any strides and dtypes. Elements
+    are moved bit for bit.
 
     Raises:
-        ValueError: ``dst`` is no member, or has no output; shapes, dtypes or tile do not fit; the input is off the
-            heap.
+        ValueError: ``dst`` is not a member, or has no output; shapes, dtypes or tile do not fit; the input is not on
+            the heap.
     """
 
     def prepare(members: Members) -> Any:
         root = members.place_of(dst, "dst")
         given = output_tensor if members.rank == root else None
         if given is None and members.rank == root:
-            raise ValueError(f"gather: rank {dst} is the destination, and its output is None")
+            raise ValueError(f"gather: output_tensor must be a tensor on the destination rank {dst}, got None")
         return prepare_move(PLANS["gather"], given, input_tensor, ctx, members, config, root=root)
 
     return run("gather", ctx, group, async_op, prepare)
 
 
-def barrier(ctx: Iris, group: dist.ProcessGroup | None = None) -> None:
-    """Waits on the host for this rank's device, then for every member: ``Iris.barrier``."""
+def barrier(ctx: Instance, group: dist.ProcessGroup | None = None) -> None:
+    """Wait on the host for this rank's device, then for every member: ``Iris.barrier``."""
     ctx.barrier(group=group)

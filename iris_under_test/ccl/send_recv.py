@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from iris_under_test.device.mailboxes import MOST_TAGS
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.mailboxes import MAX_TAGS
+from iris_under_test.device.signals import MAX_PROGRAMS
+from iris_under_test.host.distributed.helpers import is_outside
 from iris_under_test.host.platform.base import warp_size
+from iris_under_test.host.streams import is_capturing
 from iris_under_test.host.tracing.kernel_artifacts import iris_launch
+from iris_under_test.kernels.messages import exchange_gluon, exchange_triton
 
+from .call import symmetric_offset
 from .config import Config
-from .launch import compiler_options, symmetric_offset
+from .kernel_launch import compiler_options
 from .overlap import shares_memory
-from .plans import check_device, check_output
+from .plans import check_device, check_lanes, check_output
 from .tuning import tuned_config
 from .work import Work
 
 if TYPE_CHECKING:
-    from iris_under_test.host.iris import Iris
+    from iris_under_test.host.instance import Instance
 
 __all__ = ["recv", "send", "sendrecv"]
 
@@ -34,34 +38,36 @@ _REFUSED = -1
 
 def send(
     tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     dst: int,
     tag: int = 0,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Pushes ``tensor`` into the one that rank ``dst`` receives it in. 1-D or 2-D, any strides and dtype, anywhere.
+    """Send ``tensor`` into the tensor in which rank ``dst`` receives it. 1-D or 2-D, any strides and dtype, in any
+    memory.
 
-    A rendezvous: on the devices, nothing moves and the stream does not go on before ``dst`` has come to its ``recv`` or
-    ``sendrecv``, and its stream not before all is there. Messages between two ranks with one tag are matched in order,
-    and their calls on each side must be ordered, by one stream or by events; others may be under way at the same time
-    on other streams, on one stream they wait for each other. Only the two ranks take part, and nothing is said on the
-    host; the group says who may, it does not keep messages apart. Bitwise: elements are only moved, 16 bytes at a time
-    where both tensors are contiguous, or have rows that begin at multiples of 16 bytes. May be captured in a graph with
-    ``async_op=True``.
+    A rendezvous: nothing moves before ``dst`` has reached its ``recv`` or ``sendrecv`` on the device, and neither
+    stream continues before all data have arrived. Messages between two ranks with one tag are matched in order, and on
+    each side their calls must be ordered, by one stream or by events. Other messages may be in progress at the same
+    time on other streams; on one stream they wait for each other. Only the two ranks take part, and there is no message
+    between hosts. The group restricts the ranks; it does not separate messages. Elements are moved bit for bit, 16
+    bytes at a time if both tensors are contiguous, or have rows that start at multiples of 16 bytes. May be captured in
+    a graph with ``async_op=True``.
 
-    If the two sides differ in shape or dtype nothing is moved, and each side that waits on the host gets a ValueError:
-    here without ``async_op``, else from ``synchronize`` of the handle, if it is called. Who is refused for another
-    reason tells the other side, which gets a RuntimeError likewise; with ``async_op`` it does not take part.
+    If the two sides differ in shape or dtype, nothing is moved, and each side that waits on the host raises ValueError:
+    in this call without ``async_op``, else in ``synchronize`` of the handle. If a side is refused for another reason,
+    it notifies the other side, which raises RuntimeError in the same way; with ``async_op`` it does not take part.
 
     Args:
-        dst: a global rank, another one.
+        dst: a global rank, not this one.
         tag: 0 to 63.
-        config: tile, ``comm_sms``, ``num_warps`` and ``use_gluon`` are what counts here.
+        config: only tile, ``comm_sms``, ``num_warps``, ``threads_per_warp`` and ``use_gluon`` have an effect.
 
     Raises:
-        ValueError: ``dst`` is no other member, no such tag, the tensor is not 1-D or 2-D, or the other side's differs.
+        ValueError: ``dst`` is not another member, an unknown tag, the tensor is not 1-D or 2-D, or the other side's
+            differs.
         RuntimeError: this rank is not in the group; the other side was refused; a graph is being captured, without
             ``async_op``.
     """
@@ -70,17 +76,17 @@ def send(
 
 def recv(
     tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     src: int,
     tag: int = 0,
     group: dist.ProcessGroup | None = None,
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """Receives what rank ``src`` sends in ``tensor``, which is on the heap, at a place of its own. See ``send``.
+    """Receive the message of rank ``src`` in ``tensor``, which must be on the heap, at any offset. See ``send``.
 
     Raises:
-        ValueError: as ``send``; or the tensor is off the heap, or has elements that lie on each other.
+        ValueError: as ``send``; or the tensor is not on the heap, or elements of it share memory with each other.
         RuntimeError: as ``send``.
     """
     return _exchanged("recv", ctx, group, async_op, config, tag, target=tensor, src=src)
@@ -89,7 +95,7 @@ def recv(
 def sendrecv(
     send_tensor: torch.Tensor,
     recv_tensor: torch.Tensor,
-    ctx: Iris,
+    ctx: Instance,
     dst: int,
     src: int,
     tag: int = 0,
@@ -97,9 +103,10 @@ def sendrecv(
     async_op: bool = False,
     config: Config | None = None,
 ) -> Work | None:
-    """``send`` to ``dst`` and ``recv`` from ``src`` in one kernel, which does not wait for the one before it is ready
-    for the other: so all members may send to the right and receive from the left. The other sides may be ``send``,
-    ``recv`` or ``sendrecv``; ``dst`` and ``src`` may be this rank itself, both.
+    """Send to ``dst`` and receive from ``src`` in one kernel, in which neither waits for the other.
+
+    So all members may send to the right and receive from the left. The other sides may be ``send``, ``recv`` or
+    ``sendrecv``; ``dst`` and ``src`` may both be this rank itself.
 
     Raises:
         ValueError, RuntimeError: as ``send`` and ``recv``; ValueError if only one of ``dst`` and ``src`` is this rank,
@@ -112,7 +119,9 @@ def sendrecv(
 
 @dataclass(frozen=True)
 class _Side:
-    """What one side of a message has: (rows, columns) and a number for the dtype, as the kernels compare them."""
+    """Shape and dtype of one side of a message: (rows, columns) and a number for the dtype, as the kernels compare
+    them.
+    """
 
     rows: int
     columns: int
@@ -123,27 +132,30 @@ class _Side:
 
 
 class _Delivery(Work):
-    """The handle of a message. ``synchronize`` raises if the two sides differed."""
+    """Handle of a message. ``synchronize`` raises if the two sides differed."""
 
-    def __init__(self, device: torch.device, report: torch.Tensor, told: list[tuple[str, int, _Side]]) -> None:
+    def __init__(self, device: torch.device, report: torch.Tensor, messages: list[tuple[str, int, _Side]]) -> None:
         super().__init__(device)
         self._report = report
-        self._told = told
+        self._messages = messages
 
     def synchronize(self) -> None:
         super().synchronize()
-        found = self._report.tolist()
-        for what, at, mine in self._told:
-            theirs = _Side(*found[at : at + 3])
+        report = self._report.tolist()
+        for message, at, mine in self._messages:
+            theirs = _Side(*report[at : at + 3])
             if theirs.kind == _REFUSED:
-                raise RuntimeError(f"{what}: the call there was refused, nothing was moved")
+                raise RuntimeError(f"{message}: the call on that rank was refused; nothing was moved")
             if theirs != mine:
-                raise ValueError(f"{what}: nothing was moved, since this rank has {mine} and that one {theirs}")
+                raise ValueError(
+                    f"{message}: both sides must pass the same shape and dtype, got {mine} here and {theirs} there; "
+                    "nothing was moved"
+                )
 
 
 def _exchanged(
     op: str,
-    ctx: Iris,
+    ctx: Instance,
     group: dist.ProcessGroup | None,
     async_op: bool,
     config: Config | None,
@@ -156,7 +168,7 @@ def _exchanged(
 ) -> Work | None:
     _check_places(op, ctx, group, tag, dst, src)
     device = ctx.get_device()
-    if not async_op and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if not async_op and is_capturing(device):
         raise RuntimeError(f"{op} waits on the host without async_op=True, which a graph cannot capture")
     launch = functools.partial(_launch, op, ctx, tag, dst, src)
     try:
@@ -164,7 +176,7 @@ def _exchanged(
         chosen, tile = _tile(config, source if source is not None else target, ctx)
     except Exception:
         if not async_op:
-            # The other side is on its way to this one, and would wait.
+            # The other side would wait for this one.
             launch(None, None, *_tile(Config(), None, ctx))
         raise
     work = launch(source, target, chosen, tile)
@@ -175,44 +187,45 @@ def _exchanged(
 
 
 def _check_places(
-    op: str, ctx: Iris, group: dist.ProcessGroup | None, tag: int, dst: int | None, src: int | None
+    op: str, ctx: Instance, group: dist.ProcessGroup | None, tag: object, dst: int | None, src: int | None
 ) -> None:
     rank = ctx.cur_rank
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
+    if is_outside(group):
         raise RuntimeError(f"rank {rank} is not part of the group")
     ranks = list(range(ctx.num_ranks)) if group is None else dist.get_process_group_ranks(group)
     if rank not in ranks:
         raise RuntimeError(f"rank {rank} is not part of the group {ranks}")
-    for what, peer in (("dst", dst), ("src", src)):
+    for name, peer in (("dst", dst), ("src", src)):
         if peer is not None and peer not in ranks:
-            raise ValueError(f"{op}: {what} must be one of the group's ranks {ranks}, got {peer!r}")
+            raise ValueError(f"{op}: {name} must be one of the group's ranks {ranks}, got {peer!r}")
     if rank in (dst, src) and dst != src:
         raise ValueError(f"{op}: rank {rank} cannot exchange with itself alone, got dst {dst} and src {src}")
-    if not isinstance(tag, int) or not 0 <= tag < MOST_TAGS.value:
-        raise ValueError(f"{op}: tag must be between 0 and {MOST_TAGS.value - 1}, got {tag!r}")
+    if not isinstance(tag, int) or not 0 <= tag < MAX_TAGS.value:
+        raise ValueError(f"{op}: tag must be between 0 and {MAX_TAGS.value - 1}, got {tag!r}")
 
 
-def _check_tensors(op: str, ctx: Iris, source: torch.Tensor | None, target: torch.Tensor | None) -> None:
-    for what, tensor in (("sends", source), ("receives", target)):
+def _check_tensors(op: str, ctx: Instance, source: torch.Tensor | None, target: torch.Tensor | None) -> None:
+    for verb, tensor in (("sends", source), ("receives", target)):
         if tensor is None:
             continue
         if tensor.dim() not in (1, 2) or tensor.dtype.itemsize not in _WORDS:
-            raise ValueError(f"{op} {what} 1-D or 2-D tensors, got {tuple(tensor.shape)} {tensor.dtype}")
+            raise ValueError(f"{op} {verb} 1-D or 2-D tensors, got {tuple(tensor.shape)} {tensor.dtype}")
     check_device(op, ctx, source, target)
     if target is not None:
         symmetric_offset(target, f"{op}: the tensor to receive in", ctx)
         check_output(op, target)
     if source is not None and target is not None and shares_memory(_rows(source), _rows(target)):
-        raise ValueError(f"{op}: the tensors overlap, and a peer writes the one while the other is read")
+        raise ValueError(f"{op}: send_tensor and recv_tensor overlap; a peer writes one while the other is read")
 
 
-def _tile(config: Config | None, tensor: torch.Tensor | None, ctx: Iris) -> tuple[Config, tuple[int, int]]:
-    """The config, and a tile of whole vectors of 16 bytes in each row."""
+def _tile(config: Config | None, tensor: torch.Tensor | None, ctx: Instance) -> tuple[Config, tuple[int, int]]:
+    """Return the config, and a tile of whole vectors of 16 bytes in each row."""
     if config is None:
         assert tensor is not None  # sanity check: every call has one
         config = tuned_config(
             "send", element_size=tensor.element_size(), world_size=ctx.num_ranks, nbytes=tensor.nbytes
         )
+    check_lanes(config)
     if config.protocol != "simple":
         raise ValueError(f"a message's protocol must be simple, got {config.protocol!r}")
     elements = config.block_size_m * config.block_size_n
@@ -226,7 +239,7 @@ def _tile(config: Config | None, tensor: torch.Tensor | None, ctx: Iris) -> tupl
 
 def _launch(
     op: str,
-    ctx: Iris,
+    ctx: Instance,
     tag: int,
     dst: int | None,
     src: int | None,
@@ -235,35 +248,32 @@ def _launch(
     config: Config,
     tile: tuple[int, int],
 ) -> _Delivery:
-    """Enqueues the kernel on the current stream. No tensors: to say that the call was refused."""
-    # Not at import: the one needs Gluon, and only its callers should.
-    if config.use_gluon:
-        from .gluon.send_recv import exchange_kernel
-    else:
-        from .triton.send_recv import exchange_kernel  # type: ignore[assignment]
+    """Enqueue the kernel on the current stream. Without tensors it reports to the other side that the call was
+    refused.
+    """
     report = torch.full((6,), _REFUSED, dtype=torch.int64, device=ctx.get_device())
     given, taken = _described(source), _described(target)
     tensor = source if source is not None else target if target is not None else report
     words = tensor.view(_WORDS[tensor.element_size()])
     tiles = -(-given[0][0] // tile[0]) * -(-given[0][1] // tile[1]) if dst is not None else 1
-    programs = max(1, min(config.comm_sms, tiles, MOST_PROGRAMS.value))
+    programs = max(1, min(config.comm_sms, tiles, MAX_PROGRAMS.value))
     extra: tuple[Any, ...] = ()
     if config.use_gluon:
         lanes = warp_size() * config.num_warps
         extra = (min(max(tile[0] * tile[1] // lanes, 1), 16 // words.element_size()), warp_size(), config.num_warps)
     iris_launch(
-        exchange_kernel, (programs,),
+        exchange_gluon if config.use_gluon else exchange_triton, (programs,),
         ctx.get_device_context(), ctx.mailboxes(), words, target if target is not None else report, report,
         *given[0], *taken[0], dst if dst is not None else 0, src if src is not None else 0, tag, given[1], taken[1],
         dst is not None, src is not None, *tile, *extra,
         algorithm=op, rank=ctx.cur_rank, dtype=tensor.dtype, **compiler_options(config),
     )  # fmt: skip
-    told = []
+    messages = []
     if dst is not None:
-        told.append((f"{op} to rank {dst}, tag {tag}", 0, _Side(*given[0][:2], given[1])))
+        messages.append((f"{op} to rank {dst}, tag {tag}", 0, _Side(*given[0][:2], given[1])))
     if src is not None:
-        told.append((f"{op} from rank {src}, tag {tag}", 3, _Side(*taken[0][:2], taken[1])))
-    return _Delivery(ctx.get_device(), report, told)
+        messages.append((f"{op} from rank {src}, tag {tag}", 3, _Side(*taken[0][:2], taken[1])))
+    return _Delivery(ctx.get_device(), report, messages)
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -271,8 +281,10 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _described(tensor: torch.Tensor | None) -> tuple[tuple[int, int, int, int], int]:
-    """((rows, columns, stride along M, stride along N), kind). Where there is one row or column the stride is that of a
-    contiguous tensor, so that more of them are seen to be contiguous."""
+    """Return ((rows, columns, stride along M, stride along N), kind).
+
+    For one row or column the stride is that of a contiguous tensor, so that more tensors are recognised as contiguous.
+    """
     if tensor is None:
         return (0, 0, 0, 1), _REFUSED
     rows, columns = (1, *tensor.shape) if tensor.dim() == 1 else tensor.shape
@@ -282,7 +294,7 @@ def _described(tensor: torch.Tensor | None) -> tuple[tuple[int, int, int, int], 
 
 
 def _kind(dtype: torch.dtype) -> int:
-    """A number for a dtype, the same on every rank and of 31 bits."""
+    """Return a number for a dtype, the same on every rank, of 31 bits."""
     return zlib.crc32(str(dtype).encode()) & 0x7FFFFFFF
 
 

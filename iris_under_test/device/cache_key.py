@@ -1,4 +1,4 @@
-"""What Triton's disk cache must know of an aggregate class that a kernel receives as a constexpr parameter."""
+"""Cache key of an aggregate class that a kernel receives as a constexpr parameter."""
 
 import hashlib
 import inspect
@@ -9,10 +9,10 @@ __all__ = ["SourceHash"]
 
 
 class SourceHash:
-    """Class attribute ``cache_key``: a hash of the aggregate's source and of all that it calls.
+    """Class attribute ``cache_key``: a hash of the aggregate's source and of all functions that it calls.
 
-    Triton's disk cache keys a constexpr by its ``cache_key``, else by ``str()``, which for a class is only its name: an
-    edited method would run from a stale binary. Computed on first use.
+    Triton's disk cache identifies a constexpr by its ``cache_key``, or else by ``str()``, which for a class is only its
+    name: after an edit of a method, a stale binary would run. Computed on first use.
     """
 
     def __get__(self, instance, owner):

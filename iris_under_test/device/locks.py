@@ -1,40 +1,41 @@
-"""Locks in device memory: one int32 word each, 0 while it is free, of any device of the group.
+"""Locks in device memory: one int32 word each, 0 if free, shared by the devices of a group.
 
-    take(lock)
-    ...                # what the lock guards, by all wavefronts (warps) of the program
-    give_back(lock)
+    acquire(lock)
+    ...                # accesses that the lock protects, by all wavefronts (warps) of the program
+    release(lock)
 
-Who takes one must not wait for anything else before giving it back. Nobody is first in turn: whoever asks at the right
-moment gets it. For Triton and Gluon kernels alike.
+A program that holds a lock must not wait for anything else before it releases it. Locks are not fair: any waiting
+program may get a free lock first. For Triton and Gluon kernels alike.
 """
 
 import triton
 import triton.language as tl
 
-from .fences import POLL_LIMIT, observe, pause, poke, publish
+from .bounds import bound
+from .fences import observe, pause, poke, publish
 
-__all__ = ["give_back", "take"]
+__all__ = ["acquire", "release"]
 
 
 @triton.jit
-def take(lock):
-    """Returns when ``lock`` was 0 and is now 1; what its last holder did is seen by the whole program then.
+def acquire(lock):
+    """Wait until ``lock`` is 0 and set it to 1; the whole program then sees the accesses of the last holder.
 
-    No compare-and-swap: Triton 3.6 compiles every one for AMD GPUs at the scope of one device. And one exchange, at the
-    head of the loop: around one before the loop and one at its end LLVM builds, where a program is a single wavefront,
-    a loop of each lane's own in Triton 3.6's code, which the lanes without the atomic never leave.
+    No compare-and-swap: Triton 3.6 compiles every one for AMD GPUs at the scope of one device. And only one exchange,
+    at the head of the loop: with one before the loop and one at its end, and a program of a single wavefront, LLVM
+    builds from Triton 3.6's code a loop per lane, which the lanes without the atomic never leave.
     """
     polls = 0
-    while tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys") != 0:  # remote
+    while tl.atomic_xchg(lock, 1, sem="relaxed", scope="sys") != 0:
         pause()
         polls += 1
-        tl.device_assert(polls < POLL_LIMIT, "a lock has not been given back")
+        bound(polls, "a lock has not been released")
     observe()
     tl.debug_barrier()  # NVIDIA: what counts is the fence of the thread that has the atomic
 
 
 @triton.jit
-def give_back(lock):
-    """Frees ``lock``: all that the program has read and written while it held it is done."""
+def release(lock):
+    """Release ``lock``, after all reads and writes that the program made while it held the lock have completed."""
     publish()
     poke(lock, 0)

@@ -1,19 +1,20 @@
-"""Where two devices meet to exchange a message, without a host: who receives says where, who sends says when.
+"""Mailboxes in which two devices exchange a message without a host: the receiver announces the place, the sender
+reports completion.
 
 Each rank has a box per peer and tag, BOX_WORDS int64 words in memory that every rank maps:
 
     word 0      1 when the peer is ready to receive from this rank (a flag: its low half, int32)
-    words 1..6  where, as the peer has it: address in its heap (bytes from the heap's start), rows, columns, elements
-                from row to row and from column to column, kind of elements
-    word 7      this rank's programs that have sent what they had to, while it is sending
+    words 1..6  the place, as the peer announced it: address in its heap (bytes from the heap's start), rows, columns,
+                elements from row to row and from column to column, kind of elements
+    word 7      while this rank sends: how many of its programs have sent their part
     word 8      1 when the peer has sent (a flag)
-    words 9..11 what: rows, columns, kind of elements
+    words 9..11 the message: rows, columns, kind of elements
 
-Whoever waits for a flag clears it, the sender before it tells the receiver; so between two messages all is as before
-the first, and the next one with that peer and tag may follow at once.
+The side that waits for a flag clears it, and the sender does so before it notifies the receiver. So between two
+messages the box is in its initial state, and the next message with that peer and tag may follow at once.
 
-All functions are for Triton and Gluon kernels alike. ``boxes``: pointer to int64, where each rank's boxes are mapped
-here. ``kind``: an integer that stands for an element type; -1 for a side that takes no message after all.
+All functions are for Triton and Gluon kernels alike. ``boxes``: pointer to int64, where each rank's boxes are mapped in
+this process. ``kind``: an integer that identifies an element type; -1 for a side that refuses the message.
 """
 
 import triton
@@ -21,43 +22,45 @@ import triton.language as tl
 
 from .fences import await_count, observe, poke, publish
 
-__all__ = ["BOX_WORDS", "MOST_TAGS", "announce", "await_receiver", "await_sender", "last_to_send", "tell_receiver"]
+__all__ = ["BOX_WORDS", "MAX_TAGS", "announce", "await_receiver", "await_sender", "is_last_sender", "notify_receiver"]
 
-MOST_TAGS = tl.constexpr(64)
-"""Tags are 0 to MOST_TAGS - 1."""
+MAX_TAGS = tl.constexpr(64)
+"""Number of tags: they are 0 to MAX_TAGS - 1."""
 
 BOX_WORDS = tl.constexpr(16)
 _SENT = tl.constexpr(7)
-_TOLD = tl.constexpr(8)
+_DELIVERED = tl.constexpr(8)
 
 
 @triton.jit
 def announce(boxes, rank, src, tag, place, rows, columns, step_m, step_n, kind):
-    """Tells rank ``src`` where a message to ``rank`` goes, and that what lies there may be overwritten."""
+    """Announce to rank ``src`` where a message to ``rank`` goes, and that this memory may be overwritten."""
     box = _box(boxes, src, rank, tag)
-    tl.store(box + 1, place)  # remote
-    tl.store(box + 2, rows)  # remote
-    tl.store(box + 3, columns)  # remote
-    tl.store(box + 4, step_m)  # remote
-    tl.store(box + 5, step_n)  # remote
-    tl.store(box + 6, kind)  # remote
+    tl.store(box + 1, place)
+    tl.store(box + 2, rows)
+    tl.store(box + 3, columns)
+    tl.store(box + 4, step_m)
+    tl.store(box + 5, step_n)
+    tl.store(box + 6, kind)
     publish()
     poke(_flag(box, 0), 1)
 
 
 @triton.jit
 def await_receiver(boxes, rank, dst, tag):
-    """What ``dst`` has announced, once it has: (place, rows, columns, step_m, step_n, kind), all int64."""
+    """Wait for the announcement of ``dst``; return (place, rows, columns, step_m, step_n, kind), all int64."""
     box = _box(boxes, rank, dst, tag)
-    await_count(_flag(box, 0), 1)
+    await_count(_flag(box, 0), 1, "the receiver has not announced where its message goes")
     return (
         tl.load(box + 1), tl.load(box + 2), tl.load(box + 3), tl.load(box + 4), tl.load(box + 5), tl.load(box + 6)
     )  # fmt: skip
 
 
 @triton.jit
-def last_to_send(boxes, rank, dst, tag):
-    """Whether all other programs of the kernel have called this before; what they sent is visible to all, then."""
+def is_last_sender(boxes, rank, dst, tag):
+    """Return whether all other programs of the kernel have called this before; if so, everything that they sent is
+    visible.
+    """
     publish()
     box = _box(boxes, rank, dst, tag)
     others = tl.atomic_add(_flag(box, _SENT), 1, sem="relaxed", scope="sys")
@@ -66,32 +69,34 @@ def last_to_send(boxes, rank, dst, tag):
 
 
 @triton.jit
-def tell_receiver(boxes, rank, dst, tag, rows, columns, kind):
-    """Ends a message, and says what it was. For the program that was ``last_to_send``."""
+def notify_receiver(boxes, rank, dst, tag, rows, columns, kind):
+    """Complete a message and describe it to the receiver. Only the program for which ``is_last_sender`` is true calls
+    this.
+    """
     box = _box(boxes, rank, dst, tag)
     poke(_flag(box, _SENT), 0)
     poke(_flag(box, 0), 0)
     box = _box(boxes, dst, rank, tag)
-    tl.store(box + 9, rows)  # remote
-    tl.store(box + 10, columns)  # remote
-    tl.store(box + 11, kind)  # remote
+    tl.store(box + 9, rows)
+    tl.store(box + 10, columns)
+    tl.store(box + 11, kind)
     publish()
-    poke(_flag(box, _TOLD), 1)
+    poke(_flag(box, _DELIVERED), 1)
 
 
 @triton.jit
 def await_sender(boxes, rank, src, tag):
-    """What ``src`` has sent, once it is there: (rows, columns, kind), all int64."""
+    """Wait until the message of ``src`` is complete; return its (rows, columns, kind), all int64."""
     box = _box(boxes, rank, src, tag)
-    await_count(_flag(box, _TOLD), 1)
-    told = (tl.load(box + 9), tl.load(box + 10), tl.load(box + 11))
-    poke(_flag(box, _TOLD), 0)
-    return told
+    await_count(_flag(box, _DELIVERED), 1, "the sender has not sent its message")
+    message = (tl.load(box + 9), tl.load(box + 10), tl.load(box + 11))
+    poke(_flag(box, _DELIVERED), 0)
+    return message
 
 
 @triton.jit
 def _box(boxes, owner, peer, tag):
-    return tl.load(boxes + owner).to(tl.pointer_type(tl.int64)) + (peer * MOST_TAGS + tag) * BOX_WORDS
+    return tl.load(boxes + owner).to(tl.pointer_type(tl.int64)) + (peer * MAX_TAGS + tag) * BOX_WORDS
 
 
 @triton.jit

@@ -1,22 +1,19 @@
-"""How kernels record events, in the form that Triton and Gluon share: see ``GluonDeviceTracing``, ``DeviceTracing``.
-
-The functions use only builtins that both languages have under the same name; ``triton_*`` are for Triton kernels.
-"""
+"""Functions by which kernels write event records; see ``GluonDeviceTracing`` and ``DeviceTracing``."""
 
 import triton
 import triton.language as tl
-from triton.experimental import gluon
 
 from .utils import get_cu_id, get_xcc_id, read_realtime
 
-__all__ = ["close_record", "open_record", "read_entries", "triton_close_record", "triton_open_record",
-           "triton_read_entries"]  # fmt: skip
+__all__ = ["close_record", "open_record", "read_entries"]
 
 
-def _read_entries(context_tensor, num_ranks):
-    """The tracing entries of the context tensor behind its first, which kernels do not need: a tuple of 16.
+@triton.jit
+def read_entries(context_tensor, num_ranks):
+    """Return the tracing entries of the context tensor as a tuple of 16; the first entry, which kernels do not need, is
+    left out.
 
-    Maximum events (int32); pointers to two counters and to the table's 13 columns.
+    Maximum number of events (int32); pointers to two counters and to the table's 13 columns.
     """
     entries = context_tensor + 2 + num_ranks
     words: tl.constexpr = tl.pointer_type(tl.int32)
@@ -41,8 +38,11 @@ def _read_entries(context_tensor, num_ranks):
     )
 
 
-def _open_record(tracing, event_id: tl.constexpr, target_rank, address, pid_m, pid_n, payload):
-    """Takes a slot and an operation's number, fills the slot if there is room, and returns its number (int32)."""
+@triton.jit
+def open_record(tracing, event_id: tl.constexpr, target_rank, address, pid_m, pid_n, payload):
+    """Reserve a slot and an operation number, fill the slot if it is within the table, and return its number
+    (int32).
+    """
     handle = tl.atomic_add(tracing.counter, 1, sem="relaxed", scope="gpu")
     op_index = tl.atomic_add(tracing.op_index_counter, 1, sem="relaxed", scope="gpu")
     # A count beyond 2^31 is negative.
@@ -58,19 +58,17 @@ def _open_record(tracing, event_id: tl.constexpr, target_rank, address, pid_m, p
     tl.store(tracing.address + handle, address, mask=room)
     tl.store(tracing.op_index + handle, op_index, mask=room)
     tl.store(tracing.payload_size + handle, payload, mask=room)
-    # Until the event ends, whatever an earlier use of the slot left.
+    # Without this, the slot would keep an old value until the event ends.
     tl.store(tracing.duration_cycles + handle, 0, mask=room)
-    # Last: what recording costs comes before the event.
+    # Last, so that the cost of recording lies before the event.
     tl.store(tracing.timestamp + handle, read_realtime(), mask=room)
     return handle
 
 
-def _close_record(tracing, handle):
-    """Stores the time into the slot, if it is one. It lies where durations are looked for: the host subtracts."""
+@triton.jit
+def close_record(tracing, handle):
+    """Store the end time into the slot, if it is within the table. It goes to the column of durations; the host
+    subtracts.
+    """
     now = read_realtime()
     tl.store(tracing.duration_cycles + handle, now, mask=(handle >= 0) & (handle < tracing.max_events))
-
-
-read_entries, open_record, close_record = gluon.jit(_read_entries), gluon.jit(_open_record), gluon.jit(_close_record)
-triton_read_entries, triton_open_record = triton.jit(_read_entries), triton.jit(_open_record)
-triton_close_record = triton.jit(_close_record)

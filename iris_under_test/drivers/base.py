@@ -1,4 +1,4 @@
-"""What a driver is: memory that can be exported to other ranks as a handle, and theirs, imported and mapped here."""
+"""The interface of fabric drivers: export memory to other ranks as a handle, import and map theirs."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class BaseFabricDriver(ABC):
 
     @abstractmethod
     def initialize(self, ordinal: int) -> None:
-        """Takes device ``ordinal``. Idempotent for the same one; DriverNotSupported where it has no fabric."""
+        """Select device ``ordinal``. Idempotent for the same one; DriverNotSupported where it has no fabric."""
 
     @abstractmethod
     def allocate_exportable(self, size: int) -> LocalAllocation:
-        """At least ``size`` bytes, mapped for the device to read and write. ValueError unless ``size`` is positive."""
+        """Allocate at least ``size`` bytes, mapped for the device to read and write. ValueError unless positive."""
 
     @abstractmethod
     def export_handle(self, allocation: LocalAllocation) -> bytes:
@@ -74,15 +74,15 @@ class BaseFabricDriver(ABC):
 
     @abstractmethod
     def import_and_map(self, peer: int, handle_bytes: bytes, size: int) -> PeerMapping:
-        """Maps the peer's allocation of ``size`` bytes (as its ``LocalAllocation`` says) for this device.
+        """Map the peer's allocation of ``size`` bytes (the size in its ``LocalAllocation``) for this device.
 
         ValueError for a handle of another length, or a size that is not positive.
         """
 
     @abstractmethod
     def cleanup_import(self, mapping: PeerMapping) -> None:
-        """Unmaps it. DriverError if that has happened before."""
+        """Unmap it. DriverError if it was unmapped before."""
 
     @abstractmethod
     def cleanup_local(self, allocation: LocalAllocation) -> None:
-        """Unmaps the allocation and gives it back; who has imported it may go on using it. DriverError the 2nd time."""
+        """Unmap and free the allocation; ranks that imported it may still use it. DriverError the second time."""

@@ -1,4 +1,4 @@
-"""Old import paths, kept so that published programs run unchanged."""
+"""Old import paths, so that published programs run unchanged."""
 
 from iris_under_test.device.gluon import GluonDeviceTracing, IrisDeviceCtx
 

@@ -1,6 +1,6 @@
-"""``import iris_under_test.experimental.iris_gluon as iris_gl``: the names that published Gluon programs use.
+"""Names that published Gluon programs import: ``import iris_under_test.experimental.iris_gluon as iris_gl``.
 
-Each is the object that has another name now; docs/names.md is the table of them.
+Each is the same object as one with a current name; docs/names.md lists them.
 """
 
 from iris_under_test.device.gluon import GluonDeviceTracing, IrisDeviceCtx
@@ -9,5 +9,5 @@ from iris_under_test.host.tracing import TraceEvent
 
 __all__ = ["GluonDeviceTracing", "Iris", "IrisDeviceCtx", "IrisGluon", "TraceEvent", "iris"]
 
-# When each language had a host class of its own, this was Gluon's.
+# The host class for Gluon, from the time when each language had its own.
 IrisGluon = Iris

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import triton
 import triton.language as tl
 
-from iris_under_test.device.signals import MOST_PROGRAMS, first_turn, signal, wait
+from iris_under_test.device.signals import MAX_PROGRAMS, first_turn, signal, wait
 
+from .groups import Members
 from .tracing.kernel_artifacts import iris_launch
-
-if TYPE_CHECKING:
-    from .groups import Members
 
 __all__ = ["barrier_kernel", "enqueue_barrier"]
 
@@ -20,7 +16,7 @@ __all__ = ["barrier_kernel", "enqueue_barrier"]
 @triton.jit(do_not_specialize=["member"])
 def barrier_kernel(pads, member, SIZE: tl.constexpr):
     """One program, with a row of signal words of its own. See ``device.signals``."""
-    row: tl.constexpr = MOST_PROGRAMS
+    row: tl.constexpr = MAX_PROGRAMS
     turn = first_turn(pads, member, SIZE, row)
     signal(pads, member, SIZE, row, turn)
     wait(pads, member, SIZE, row, turn)

@@ -1,4 +1,4 @@
-"""The groups that an instance's collectives run on: who is a member, and where members meet.
+"""The groups that an instance's collectives run on: their members, and the memory that members share.
 
 Kernels count a group's members from 0 and never see a global rank: a group has a context tensor of its own, in the
 format of the world's, whose rank, size and heap bases are the group's. Hence any list of ranks is a group.
@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from iris_under_test.device.flagged import MOST_GIVERS, slot_bytes
-from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
-from iris_under_test.device.signals import MOST_MEMBERS, MOST_PROGRAMS
+from iris_under_test.device.flagged import MAX_SENDERS, slot_bytes
+from iris_under_test.device.mailboxes import BOX_WORDS, MAX_TAGS
+from iris_under_test.device.signals import MAX_MEMBERS, MAX_PROGRAMS
+from iris_under_test.host.streams import is_capturing
 
 from .distributed import host_barrier
-from .distributed.helpers import exchange
-
-if TYPE_CHECKING:
-    from .platform import Platform, SymmetricMemory
+from .distributed.helpers import exchange, is_outside
+from .platform import Platform, SymmetricMemory
 
 __all__ = ["MOST_GROUPS", "Groups", "Members", "Scratch"]
 
 MOST_GROUPS = 64
 """Groups, the world among them, that one instance can have."""
 
-_ROWS = MOST_PROGRAMS.value + 1
+_ROWS = MAX_PROGRAMS.value + 1
 _PAGE = 4096
 
 
@@ -41,8 +39,8 @@ class Members:
         rank: the place of this rank among them.
         context: int64, as ``Iris.get_device_context()``, with the group's rank, size and heap bases, and tracing off.
         pads: int64 (size,): where each member's signal words for this group are mapped here; see ``device.signals``.
-        words: int32 (MOST_PROGRAMS + 1, size): this rank's own.
-        slots: for words that say themselves that they have come; see ``device.flagged``. None if they are too many.
+        words: int32 (MAX_PROGRAMS + 1, size): this rank's own.
+        slots: for words that carry their own arrival flag; see ``device.flagged``. None for too many members.
         group: the handle; None for the world.
     """
 
@@ -56,19 +54,19 @@ class Members:
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of members."""
         return len(self.ranks)
 
-    def place_of(self, rank: int, what: str) -> int:
-        """The place of a global rank. ValueError, which names ``what``, if it is no member."""
+    def place_of(self, rank: int, name: str) -> int:
+        """The place of a global rank. ValueError, which contains ``name``, if it is not a member."""
         if rank not in self.ranks:
-            raise ValueError(f"{what} must be one of the group's ranks {list(self.ranks)}, got {rank!r}")
+            raise ValueError(f"{name} must be one of the group's ranks {list(self.ranks)}, got {rank!r}")
         return self.ranks.index(rank)
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory of a group beside the heap, which each member has some of and every member reaches.
+    """Memory of a group outside the heap, which each member has some of and every member reaches.
 
     Attributes:
         own: uint8, this rank's.
@@ -92,11 +90,11 @@ class Groups:
         self._num_ranks = num_ranks
         self._context_of = context_of
         self._closed = False
-        # Per group: a table of addresses, and directly behind it the own words (``device.signals`` relies on that).
+        # Per group: a table of addresses, and directly behind it this rank's words (``device.signals`` relies on that).
         slot = -(-(2 + _ROWS) * num_ranks // 4) * 4
         words = MOST_GROUPS * slot
         boxes = -(-words * 4 // _PAGE) * _PAGE
-        size = boxes + num_ranks * MOST_TAGS.value * BOX_WORDS.value * 8
+        size = boxes + num_ranks * MAX_TAGS.value * BOX_WORDS.value * 8
         self._memory = platform.map_symmetric_memory(size, rank, num_ranks)
         self._memory.pool[:size].zero_()
         self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, slot)
@@ -113,27 +111,28 @@ class Groups:
         self._enter(tuple(range(num_ranks)), None, 0)
 
     def members(self, group: dist.ProcessGroup | None) -> Members:
-        """The group's members. The first use of a group asks them on the host: collective over the group, then.
+        """The group's members. The first use of a group exchanges them on the host, collectively over the group.
 
         Raises:
-            ValueError: more than ``device.signals.MOST_MEMBERS`` ranks.
+            ValueError: more than ``device.signals.MAX_MEMBERS`` ranks.
             RuntimeError: this rank is not in the group; the instance is closed; the first use of a group while a graph
                 is captured; more than ``MOST_GROUPS`` groups.
         """
         if self._closed:
             raise RuntimeError("the instance is closed")
-        if group is dist.GroupMember.NON_GROUP_MEMBER:
+        if is_outside(group):
             raise RuntimeError(f"rank {self._rank} is not part of the group")
         # A group of all ranks in their order is the world, by whatever handle.
         ranks = tuple(range(self._num_ranks) if group is None else dist.get_process_group_ranks(group))
         if ranks not in self._members:
             if self._rank not in ranks:
                 raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
-            if len(ranks) > MOST_MEMBERS.value:
-                raise ValueError(f"a group has at most {MOST_MEMBERS.value} members, got {len(ranks)}: {list(ranks)}")
-            if self._words.is_cuda and torch.cuda.is_current_stream_capturing():
+            if len(ranks) > MAX_MEMBERS.value:
+                raise ValueError(f"a group has at most {MAX_MEMBERS.value} members, got {len(ranks)}: {list(ranks)}")
+            if is_capturing(self._words.device):
                 raise RuntimeError(
-                    f"the first use of the group {list(ranks)} asks its members: use it once before capturing a graph"
+                    f"the first use of the group {list(ranks)} exchanges data with its members: "
+                    "use it once before capturing a graph"
                 )
             self._enter(ranks, group, self._free_slot(group))
         known = self._members[ranks]
@@ -149,7 +148,7 @@ class Groups:
         return self._boxes
 
     def scratch(self, members: Members, use: str, num_bytes: int) -> Scratch:
-        """At least ``num_bytes`` of scratch memory for ``use``, zero at first: the same with each call while it is
+        """Return at least ``num_bytes`` of scratch memory for ``use``, zero at first: the same memory while it is
         large enough. Collective over the group on the host if it is not, else no member waits.
 
         Outgrown memory, and the table of its places, stay until the instance is closed, since a device graph may refer
@@ -162,7 +161,7 @@ class Groups:
         kept = self._scratch.get((members.ranks, use))
         if kept is not None and kept.own.numel() >= num_bytes:
             return kept
-        if self._words.is_cuda and torch.cuda.is_current_stream_capturing():
+        if is_capturing(self._words.device):
             raise RuntimeError(
                 f"{use} needs {num_bytes} bytes that every member maps: prepare them before capturing a graph"
             )
@@ -171,7 +170,7 @@ class Groups:
         return kept
 
     def close(self) -> None:
-        """Gives the memory back. Idempotent, not collective."""
+        """Free the memory. Idempotent, not collective."""
         self._closed = True
         self._scratch.clear()
         while self._scratch_memory:
@@ -185,7 +184,7 @@ class Groups:
     def _enter(self, ranks: tuple[int, ...], group: dist.ProcessGroup | None, slot: int) -> None:
         size, table_words = len(ranks), 2 * len(ranks)
         # Now, when all members are here: later calls may not wait for anybody.
-        slots = self._mapped(slot_bytes(size), ranks, group) if size <= MOST_GIVERS.value else None
+        slots = self._mapped(slot_bytes(size), ranks, group) if size <= MAX_SENDERS.value else None
         start = (slot * self._words.stride(0) + table_words) * 4
         pads = self._words[slot, :table_words].view(torch.int64)
         pads.copy_(torch.tensor([self._memory.bases[rank] + start for rank in ranks]))

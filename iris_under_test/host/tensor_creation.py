@@ -4,26 +4,25 @@ Common rules. All are collective in effect: every rank calls the same functions 
 (``SymmetricHeap.allocate`` checks it), except with ``out``, which allocates nothing and concerns only the rank that
 calls. Sizes are varargs, one tuple or list, or a tuple or list nested once; no size gives a 0-d tensor. ``dtype=None``
 is torch's default dtype unless another is named. Values are those that torch gives for the same arguments on the same
-device, computed in place, so that nothing is allocated beside the heap. Random values come from this rank's own
+device, computed in place, so that nothing is allocated outside the heap. Random values come from this rank's own
 ``generator`` (default: the device's), so ranks draw the same numbers where they use the same seed. A simulation
-(``IRIS_SIMULATION``) changes none of this; in the reference it leaves zeros unfilled and draws ones for ``randn``.
+(``IRIS_SIMULATION``) changes none of this; in upstream Iris it leaves zeros unfilled and draws ones for ``randn``.
 
-``out`` must have exactly as many elements, the dtype and a place on the heap; the result is a view of it in the asked
-shape, at the same address.
+``out`` must have exactly as many elements, the dtype and a place on the heap; the result is a view of it in the
+requested shape, at the same address.
 
-Raises, all of them. What one rank does wrong is told to the others: they get a ValueError or RuntimeError that names
+Raises, all of them. An error of one rank reaches the others: they get a ValueError or RuntimeError that names
 the rank, none waits for it, and nothing is allocated anywhere.
     RuntimeError: ``device`` is not the instance's; ``out`` has another element count or dtype or lies off the heap;
         ``requires_grad`` of an integer tensor; ranks disagree on the size; torch refuses the values for the dtype (its
         own message).
     ValueError: ``layout`` is not ``torch.strided``; a size is negative.
-    TypeError: a size is no int, a dtype no ``torch.dtype``, ``out`` no tensor; an argument that there is not.
+    TypeError: a size is not an int, a dtype not a ``torch.dtype``, ``out`` not a tensor; an unknown argument.
     MemoryError: the heap is full.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
@@ -34,6 +33,7 @@ from typing import Any, TypeVar
 import torch
 
 from .memory import SymmetricHeap
+from .memory.refusal import refuse
 
 __all__ = [
     "arange", "empty", "full", "is_valid_device", "linspace", "ones", "rand", "randint", "randn", "uniform", "zeros",
@@ -46,27 +46,27 @@ Filler = Callable[[torch.Tensor], object]
 Factory = TypeVar("Factory", bound=Callable[..., torch.Tensor])
 
 
-def _told_to_all(function: Factory) -> Factory:
-    """Decorator of a factory: an error of this rank alone is told to the others, who would wait for its allocation."""
+def _raised_on_all(function: Factory) -> Factory:
+    """Decorator of a factory: an error of this rank alone is raised on the other ranks too, which would wait."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def told(heap: SymmetricHeap, *arguments: Any, **options: Any) -> torch.Tensor:
+    def reporting(heap: SymmetricHeap, *arguments: Any, **options: Any) -> torch.Tensor:
         out = options.get("out")
         try:
             out = signature.bind(heap, *arguments, **options).arguments.get("out")
             return function(heap, *arguments, **options)
-        except _AlreadyTold as known:
+        except _AlreadyRaised as known:
             raise known.error from None
         except Exception:
             if out is None:
-                _refuse(heap)
+                refuse(heap)
             raise
 
-    return told  # type: ignore[return-value]
+    return reporting  # type: ignore[return-value]
 
 
-@_told_to_all
+@_raised_on_all
 def zeros(
     heap: SymmetricHeap,
     device: torch.device,
@@ -81,7 +81,7 @@ def zeros(
     return _create(heap, device, _shape(size), dtype, _filler(0), out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def ones(
     heap: SymmetricHeap,
     device: torch.device,
@@ -96,7 +96,7 @@ def ones(
     return _create(heap, device, _shape(size), dtype, _filler(1), out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def full(
     heap: SymmetricHeap,
     device: torch.device,
@@ -120,7 +120,7 @@ def full(
     return _create(heap, device, shape, dtype, _filler(fill_value), out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def empty(
     heap: SymmetricHeap,
     device: torch.device,
@@ -144,7 +144,7 @@ def empty(
     return _create(heap, device, shape, dtype, None, out, layout, requested_device, requires_grad, strides)
 
 
-@_told_to_all
+@_raised_on_all
 def zeros_like(
     heap: SymmetricHeap,
     device: torch.device,
@@ -171,7 +171,7 @@ def zeros_like(
     )
 
 
-@_told_to_all
+@_raised_on_all
 def arange(
     heap: SymmetricHeap,
     device: torch.device,
@@ -193,19 +193,21 @@ def arange(
     Raises:
         ValueError: ``step`` is 0, or the range is empty or runs the other way (torch would return an empty tensor).
     """
-    if end is None:
-        start, end = 0, start
-    if step == 0:
+    # Any: torch's stubs know numbers only, but 0-d tensors compare and count as numbers do.
+    bounds: tuple[Any, Any] = (0, start) if end is None else (start, end)
+    first, last = bounds
+    stride: Any = step
+    if stride == 0:
         raise ValueError("step must be non-zero")
-    if (start >= end) if step > 0 else (start <= end):
-        raise ValueError(f"empty range: start {start}, end {end}, step {step}")
+    if (first >= last) if stride > 0 else (first <= last):
+        raise ValueError(f"empty range: start {first}, end {last}, step {stride}")
     if dtype is None:
-        whole = all(_is_whole(value) for value in (start, end, step))
+        whole = all(_is_whole(value) for value in (first, last, stride))
         dtype = torch.int64 if whole else torch.get_default_dtype()
-    shape = tuple(torch.arange(start, end, step, dtype=dtype, device="meta").shape)
+    shape = tuple(torch.arange(first, last, stride, dtype=dtype, device="meta").shape)
 
     def fill(tensor: torch.Tensor) -> None:
-        torch.arange(start, end, step, out=tensor)
+        torch.arange(first, last, stride, out=tensor)
 
     made = _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
     if out is None:
@@ -213,7 +215,7 @@ def arange(
     return out.requires_grad_() if requires_grad else out
 
 
-@_told_to_all
+@_raised_on_all
 def linspace(
     heap: SymmetricHeap,
     device: torch.device,
@@ -241,7 +243,7 @@ def linspace(
     return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def rand(
     heap: SymmetricHeap,
     device: torch.device,
@@ -266,7 +268,7 @@ def rand(
     return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def randn(
     heap: SymmetricHeap,
     device: torch.device,
@@ -288,7 +290,7 @@ def randn(
     return _create(heap, device, shape, dtype, fill, out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def randint(
     heap: SymmetricHeap,
     device: torch.device,
@@ -311,15 +313,16 @@ def randint(
     if len(bounds_and_size) not in (2, 3):
         raise ValueError(f"randint takes (high, size) or (low, high, size), got {len(bounds_and_size)} arguments")
     *bounds, size = bounds_and_size
+    low, high = bounds if len(bounds) == 2 else (0, *bounds)
     shape = _shape_of_one("randint", size)
 
     def fill(tensor: torch.Tensor) -> None:
-        torch.randint(*bounds, shape, generator=generator, out=tensor)
+        torch.randint(low, high, shape, generator=generator, out=tensor)
 
     return _create(heap, device, shape, dtype or torch.int64, fill, out, layout, requested_device, requires_grad)
 
 
-@_told_to_all
+@_raised_on_all
 def uniform(
     heap: SymmetricHeap,
     device: torch.device,
@@ -338,14 +341,14 @@ def uniform(
 
 
 def is_valid_device(requested: Device, iris_device: torch.device) -> bool:
-    """Whether a ``device`` argument names the instance's device: None, the same, or its type without an index."""
+    """Return True if ``requested`` names the instance's device: None, the same, or its type without an index."""
     if requested is None:
         return True
     wanted = torch.device(requested)
     return wanted.type == iris_device.type and wanted.index in (None, iris_device.index)
 
 
-class _AlreadyTold(Exception):  # noqa: N818 - carries an error
+class _AlreadyRaised(Exception):  # noqa: N818 - carries an error
     """``error`` is one that the heap has raised on every rank."""
 
     def __init__(self, error: Exception) -> None:
@@ -399,13 +402,7 @@ def _allocate(
     try:
         return shaped(heap.allocate(math.prod(shape), dtype, initialise=initialise))
     except Exception as error:
-        raise _AlreadyTold(error) from error
-
-
-def _refuse(heap: SymmetricHeap) -> None:
-    """Takes this rank's place in the allocation that the other ranks make: a negative count is refused on all."""
-    with contextlib.suppress(ValueError, RuntimeError):
-        heap.allocate(-1, torch.uint8)
+        raise _AlreadyRaised(error) from error
 
 
 def _check_out(heap: SymmetricHeap, out: torch.Tensor, count: int, dtype: torch.dtype) -> None:
@@ -437,10 +434,10 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
         raise TypeError(f"sizes must be ints, or one tuple or list of ints, got {size!r}") from None
 
 
-def _shape_of_one(what: str, size: Any) -> tuple[int, ...]:
+def _shape_of_one(function: str, size: Any) -> tuple[int, ...]:
     """The shape where the size is one argument, a tuple or list."""
     if not isinstance(size, (tuple, list)):
-        raise TypeError(f"{what}: size must be a tuple or list, got {size!r}")
+        raise TypeError(f"{function}: size must be a tuple or list, got {size!r}")
     return _shape((size,))
 
 
@@ -457,7 +454,7 @@ def _strides(like: torch.Tensor, memory_format: torch.memory_format) -> tuple[in
     return tuple(torch.empty_like(like, device="meta", memory_format=memory_format).stride())
 
 
-def _inferred_dtype(value: Number) -> torch.dtype:
+def _inferred_dtype(value: object) -> torch.dtype:
     if isinstance(value, numbers.Real):
         return torch.int64 if isinstance(value, numbers.Integral) else torch.get_default_dtype()
     if isinstance(value, numbers.Complex):

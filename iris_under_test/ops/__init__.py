@@ -1,12 +1,12 @@
 """Fused matrix products and collectives: ``ctx.ops.matmul_all_reduce(...)`` or ``ops.matmul_all_reduce(ctx, ...)``.
 
-What holds for every op. All ranks of the world take part. Calls are ordered by the stream, as NCCL's are: when a call's
-kernel has ended on a rank, the op is complete there; inputs may then be changed, and outputs read, by whatever is
-enqueued behind it, and the next call needs nothing in between. ``async_op=False`` lets the ranks agree on the host
-before they launch, so that what one passes wrongly is an error on all, and waits for the stream. ``async_op=True`` does
-neither; the workspace that an op returns has ``wait``, ``synchronize`` and ``is_completed`` of the call. It can be
-captured in a graph once its workspace is prepared: by the op's ``*_preamble``, or by a call before. Without a workspace
-argument a call uses one of the instance's, made by the first such call and kept.
+Rules for all of them. All ranks of the world take part. Calls are ordered by the stream, as NCCL's are: when a call's
+kernel has ended on a rank, the op is complete there. Work enqueued afterwards may change inputs and read outputs, and
+the next call needs no synchronisation in between. ``async_op=False`` compares the arguments of the ranks on the host
+before the launch, so that a wrong argument of one rank raises on all, and waits for the stream. ``async_op=True`` does
+neither; the workspace that the op returns has ``wait``, ``synchronize`` and ``is_completed`` of the call. Such a call
+can be captured in a graph once its workspace is prepared: by the op's ``*_preamble``, or by an earlier call. A call
+without a workspace argument uses one of the instance's, which the first such call allocates.
 
 On each rank the calls, and other collectives of the world, must be ordered by one stream or by events.
 """

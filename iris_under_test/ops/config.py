@@ -1,4 +1,4 @@
-"""``FusedConfig``: how a fused matmul and collective is shaped."""
+"""``FusedConfig``: options of a fused matmul and collective."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ LOAD_MODIFIERS = (None, "", ".ca", ".cg", ".cv")
 
 @dataclass
 class FusedConfig:
-    """Fields may be assigned at any time; every op checks them by ``validate``, so construction does not.
+    """Options of a fused op. Fields may be assigned at any time. Ops call ``validate``; the constructor does not.
 
     Attributes:
         block_size_m, block_size_n, block_size_k: tile of the result, and of the inner dimension, in elements: powers
-            of two, at least 16, which is what ``tl.dot`` takes (the ops tell; ``validate`` asks for positive numbers).
-            Blocks may be larger than the problem; in the reference that is an AssertionError.
-        group_size_m: tiles are numbered down columns of this many tile rows; 1 is row by row.
-        num_sms: programs that are launched at most; None means one per compute unit.
-        num_xcds, chunk_size: order of programs over compute dies; see ``ccl.tiles``.
-        cache_modifier_a, cache_modifier_b: of the loads of both inputs.
-        allow_tf32: float32 inputs may be multiplied with 10 bits of mantissa, where the device can (NVIDIA, gfx942).
-        all_reduce_variant: how ``matmul_all_reduce`` sums; see there.
+            of two, at least 16, as ``tl.dot`` requires (the ops check this; ``validate`` requires positive numbers).
+            Blocks may be larger than the problem; in upstream Iris that is an AssertionError.
+        group_size_m: tile rows in a group, within which tiles are numbered column by column; 1 is row by row.
+        num_sms: largest number of programs; None means one per compute unit.
+        num_xcds, chunk_size: order of programs over compute dies; see ``kernels.tiles``.
+        cache_modifier_a, cache_modifier_b: cache modifiers of the loads of the two inputs.
+        allow_tf32: float32 inputs may be multiplied with 10 bits of mantissa, if the device can (NVIDIA, gfx942).
+        all_reduce_variant: algorithm of ``matmul_all_reduce``; see there.
         all_reduce_num_rings: rings of the ring variant.
     """
 
@@ -41,7 +41,7 @@ class FusedConfig:
     all_reduce_num_rings: int = 1
 
     def validate(self, world_size: int | None = None) -> None:
-        """Raises ValueError, with the field and its value, where one breaks its rule.
+        """Raise ValueError, with the field and its value, if a field breaks its rule.
 
         ``world_size``: the columns of a tile of the ring variant must be a multiple of it.
         """

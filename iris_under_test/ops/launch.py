@@ -1,4 +1,4 @@
-"""What the fused ops have in common on the host: blocks that fit, options of the compiler, workspaces, the call."""
+"""Host side that the fused ops share: blocks that fit, compiler options, workspaces, the call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 
-from iris_under_test.ccl.launch import run, symmetric_offset
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.ccl.call import run, symmetric_offset
+from iris_under_test.device.signals import MAX_PROGRAMS
+from iris_under_test.host.streams import is_capturing
 from iris_under_test.host.tracing.kernel_artifacts import iris_launch
 
 from .config import FusedConfig
@@ -22,39 +23,39 @@ from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
-    from iris_under_test.host.iris import Iris
+    from iris_under_test.host.instance import Instance
 
 __all__ = ["FusedOp", "Plan", "call", "enqueue", "plan_of", "preamble"]
 
 _NVIDIA_TILES = ((128, 256), (128, 128), (64, 128), (64, 64))
-_workspaces: weakref.WeakKeyDictionary[Iris, dict[tuple[Any, ...], FusedWorkspace]] = weakref.WeakKeyDictionary()
-"""What calls without a workspace use, by what it is for."""
+_workspaces: weakref.WeakKeyDictionary[Instance, dict[tuple[Any, ...], FusedWorkspace]] = weakref.WeakKeyDictionary()
+"""Workspaces of calls that pass none, by operation, shape, dtype, variant and layout."""
 
 
 @dataclass(frozen=True)
 class FusedOp:
-    """An op: ``plan`` checks the operands of a call, and says what it needs; ``launch`` enqueues its kernel."""
+    """One op: ``plan`` checks the operands of a call and returns its needs; ``launch`` enqueues its kernel."""
 
     name: str
-    plan: Callable[[Iris, Members, Operands, FusedConfig | None], Plan]
-    launch: Callable[[Iris, Plan, Operands, FusedWorkspace], None]
+    plan: Callable[[Instance, Members, Operands, FusedConfig | None], Plan]
+    launch: Callable[[Instance, Plan, Operands, FusedWorkspace], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One op on one shape: what its workspace is for, and how its kernel is launched.
+    """One op on one shape: needs of its workspace, and launch of its kernel.
 
     Attributes:
         operation, shape, dtype, variant: see ``FusedWorkspace``.
         members: of the world.
         config: with blocks that fit the device.
-        tiles, programs: of what one rank computes, and of the launch.
-        reached: name of the operand that members reach; "" for none.
+        tiles, programs: tiles that one rank computes, and programs of the launch.
+        reached: name of the operand that other members access; "" for none.
         buffers: elements of aux_buffer and of locks; 0 for none.
         aux_dtype: of aux_buffer.
-        symmetric: whether they are on the heap.
+        symmetric: whether the buffers are on the heap.
         locks_start: first values of locks; the others are zero.
-        alike: what all ranks must pass alike, beside what follows from all that.
+        alike: further arguments that all ranks must pass alike.
     """
 
     operation: str
@@ -74,12 +75,14 @@ class Plan:
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """Two calls with one layout can share a workspace."""
+        """Return the layout: two calls with equal layouts can share a workspace."""
         config = self.config
         return (config.block_size_m, config.block_size_n, config.group_size_m, self.programs, *self.buffers)
 
-    def told(self, ctx: Iris, given: Operands) -> str:
-        """What all ranks must pass alike. ValueError if what members reach is off the heap."""
+    def arguments(self, ctx: Instance, given: Operands) -> str:
+        """Return the arguments that all ranks must pass alike, as text. ValueError if memory that members access is not
+        on the heap.
+        """
         m, n, k = self.shape
         alike = {"config": self.config, "programs": self.programs, **self.alike}
         if self.reached:
@@ -89,7 +92,7 @@ class Plan:
         return f"({m}, {k}) @ ({k}, {n}) of {self.dtype}, " + ", ".join(f"{name} {one}" for name, one in alike.items())
 
     def blocks(self, inner: int) -> dict[str, Any]:
-        """The kernel's constants that follow from the configuration, and the compiler's options."""
+        """Return the kernel's constants that follow from the configuration, and the compiler's options."""
         config = self.config
         return {
             "SIZE": self.members.size,
@@ -107,7 +110,7 @@ class Plan:
 
 def plan_of(
     operation: str,
-    ctx: Iris,
+    ctx: Instance,
     members: Members,
     given: Operands,
     config: FusedConfig | None,
@@ -117,14 +120,15 @@ def plan_of(
     reached: str = "",
     tuned: bool = True,
 ) -> Plan:
-    """A plan without buffers. ``shards``, ``stacked``: see ``Operands.checked``. ``tuned``: without a configuration
-    tiles are of a size that suits the device; else they are ``FusedConfig``'s.
+    """Return a plan without buffers.
 
-    ``block_size_k`` is halved while both inputs' blocks do not fit the memory of a work-group.
+    ``shards``, ``stacked``: see ``Operands.checked``. ``tuned``: without a configuration, choose tiles that suit the
+    device; else they are ``FusedConfig``'s. ``block_size_k`` is halved until both inputs' blocks fit the memory of a
+    work-group.
 
     Raises:
-        ValueError: the operands do not fit each other, the configuration breaks its rules, or blocks are no powers of
-            two of at least 16, or too large.
+        ValueError: the operands do not fit each other, a field of the configuration is invalid, or blocks are not
+            powers of two of at least 16, or are too large.
     """
     shape, rows = given.checked(operation, ctx.get_device(), shards=shards, stacked=stacked), given.A.shape[0]
     if config is None:
@@ -136,24 +140,24 @@ def plan_of(
             raise ValueError(f"{operation}: {name} must be a power of two, at least 16, got {size}")
     config = _fitting(operation, ctx, config, given.A.dtype)
     tiles = triton.cdiv(rows, config.block_size_m) * triton.cdiv(shape[1], config.block_size_n)
-    most = min(config.num_sms or _device(ctx)["multiprocessor_count"], MOST_PROGRAMS.value)
-    return Plan(operation, shape, given.A.dtype, members, config, tiles, max(1, min(most, tiles)), reached)
+    programs = min(config.num_sms or _device(ctx)["multiprocessor_count"], MAX_PROGRAMS.value)
+    return Plan(operation, shape, given.A.dtype, members, config, tiles, max(1, min(programs, tiles)), reached)
 
 
 def call(
     op: FusedOp,
-    ctx: Iris,
+    ctx: Instance,
     given: Operands,
     async_op: bool,
     config: FusedConfig | None,
     workspace: FusedWorkspace | None,
 ) -> FusedWorkspace:
-    """One call of an op. See ``ccl.launch.run`` for what happens beside plan, workspace and launch."""
+    """Run one call of an op. ``ccl.call.run`` describes the steps other than plan, workspace and launch."""
     used: list[FusedWorkspace] = []
 
     def checked(members: Members) -> tuple[str, Callable[[], None]]:
         plan = op.plan(ctx, members, given, config)
-        told = plan.told(ctx, given)
+        arguments = plan.arguments(ctx, given)
         ready = _is_ready(ctx, _chosen(ctx, plan, workspace), plan)
         _refuse_in_a_capture(op.name, ctx, ready)
 
@@ -162,30 +166,29 @@ def call(
             if plan.shape[0] and plan.shape[1]:
                 op.launch(ctx, plan, given, used[0])
 
-        return f"{told}, ready {ready}", launched
+        return f"{arguments}, ready {ready}", launched
 
     work = run(op.name, ctx, None, async_op, checked)
     return used[0].finished_by(work)
 
 
 def preamble(
-    op: FusedOp, ctx: Iris, given: Operands, config: FusedConfig | None, workspace: FusedWorkspace | None
+    op: FusedOp, ctx: Instance, given: Operands, config: FusedConfig | None, workspace: FusedWorkspace | None
 ) -> FusedWorkspace:
-    """A workspace that is ready for such calls. Collective: one rank's error is one on all."""
+    """Return a prepared workspace for such calls. Collective: an error of one rank is raised on all."""
     made: list[FusedWorkspace] = []
 
     def checked(members: Members) -> tuple[str, Callable[[], None]]:
         plan = op.plan(ctx, members, given, config)
         ready = _is_ready(ctx, _chosen(ctx, plan, workspace), plan)
-        return f"{plan.told(ctx, given)}, ready {ready}", lambda: made.append(_prepared(ctx, plan, workspace))
+        return f"{plan.arguments(ctx, given)}, ready {ready}", lambda: made.append(_prepared(ctx, plan, workspace))
 
     run(f"{op.name}_preamble", ctx, None, False, checked)
     return made[0]
 
 
-def enqueue(kernel: Any, ctx: Iris, plan: Plan, given: Operands, *arguments: object, **constants: object) -> None:
-    """Launches ``kernel``, whose ``arguments`` follow those of the group, and whose ``constants`` stand beside those
-    that all of them have."""
+def enqueue(kernel: Any, ctx: Instance, plan: Plan, given: Operands, *arguments: object, **constants: object) -> None:
+    """Launch ``kernel``: ``arguments`` follow those of the group, ``constants`` are added to those of every kernel."""
     members = plan.members
     iris_launch(
         kernel, (plan.programs,), members.context, members.pads, members.rank, *arguments,
@@ -195,8 +198,8 @@ def enqueue(kernel: Any, ctx: Iris, plan: Plan, given: Operands, *arguments: obj
     )  # fmt: skip
 
 
-def _prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
-    """The workspace, ready for the plan. Collective, on the host, unless it is ready already."""
+def _prepared(ctx: Instance, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
+    """Return the workspace, prepared for the plan. Collective on the host, unless it is prepared already."""
     workspace = _chosen(ctx, plan, workspace)
     if _is_ready(ctx, workspace, plan):
         return workspace
@@ -213,36 +216,38 @@ def _prepared(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedW
     if workspace.locks is not None and plan.locks_start:
         workspace.locks[: len(plan.locks_start)] = torch.tensor(plan.locks_start, dtype=torch.int32)
     if plan.symmetric and any(plan.buffers):
-        ctx.barrier()  # no peer may write before it is zero
+        ctx.barrier()  # peers may write only after it is zero
     workspace.operation, workspace.shape, workspace.dtype = plan.operation, plan.shape, plan.dtype
     workspace.world_size, workspace.variant, workspace.layout = plan.members.size, plan.variant, plan.layout
     workspace.prepared = True
     return workspace
 
 
-def _chosen(ctx: Iris, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
+def _chosen(ctx: Instance, plan: Plan, workspace: FusedWorkspace | None) -> FusedWorkspace:
     if workspace is not None:
         return workspace
     key = (plan.operation, plan.shape, plan.dtype, plan.variant, plan.layout)
     return _workspaces.setdefault(ctx, {}).setdefault(key, FusedWorkspace())
 
 
-def _fits(ctx: Iris, workspace: FusedWorkspace, plan: Plan) -> bool:
+def _fits(ctx: Instance, workspace: FusedWorkspace, plan: Plan) -> bool:
     made_here = workspace._heap_of is not None and workspace._heap_of() is ctx
     wanted = (plan.operation, plan.shape, plan.dtype, plan.members.size, plan.variant, plan.layout)
     return made_here and workspace.matches(*wanted)
 
 
-def _is_ready(ctx: Iris, workspace: FusedWorkspace, plan: Plan) -> bool:
+def _is_ready(ctx: Instance, workspace: FusedWorkspace, plan: Plan) -> bool:
     return workspace.prepared and _fits(ctx, workspace, plan)
 
 
-def _refuse_in_a_capture(operation: str, ctx: Iris, ready: bool) -> None:
-    if not ready and ctx.get_device().type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(f"{operation}: prepare the workspace before a graph is captured, by {operation}_preamble")
+def _refuse_in_a_capture(operation: str, ctx: Instance, ready: bool) -> None:
+    if not ready and is_capturing(ctx.get_device()):
+        raise RuntimeError(
+            f"{operation}: the workspace is not prepared; call {operation}_preamble before the graph capture"
+        )
 
 
-def _memory(ctx: Iris, elements: int, dtype: torch.dtype, symmetric: bool) -> torch.Tensor | None:
+def _memory(ctx: Instance, elements: int, dtype: torch.dtype, symmetric: bool) -> torch.Tensor | None:
     if not elements:
         return None
     return (
@@ -250,8 +255,10 @@ def _memory(ctx: Iris, elements: int, dtype: torch.dtype, symmetric: bool) -> to
     )
 
 
-def _suited(ctx: Iris, rows: int, columns: int) -> FusedConfig:
-    """Tiles for a device: on NVIDIA GPUs the largest ones of which there is one for each multiprocessor."""
+def _suited(ctx: Instance, rows: int, columns: int) -> FusedConfig:
+    """Return tiles for the device: on NVIDIA GPUs the largest ones that give at least one tile to each
+    multiprocessor.
+    """
     if not _is_nvidia():
         return FusedConfig()
     for block_m, block_n in _NVIDIA_TILES:
@@ -260,19 +267,22 @@ def _suited(ctx: Iris, rows: int, columns: int) -> FusedConfig:
     return FusedConfig(block_m, block_n, group_size_m=8, cache_modifier_a="", cache_modifier_b="")
 
 
-def _fitting(operation: str, ctx: Iris, config: FusedConfig, dtype: torch.dtype) -> FusedConfig:
+def _fitting(operation: str, ctx: Instance, config: FusedConfig, dtype: torch.dtype) -> FusedConfig:
     room = _device(ctx)["max_shared_mem"]
     block_k = config.block_size_k
     while _stage_bytes(config, block_k, dtype) > room and block_k > 16:
         block_k //= 2
     if (needed := _stage_bytes(config, block_k, dtype)) > room:
         tile = (config.block_size_m, config.block_size_n)
-        raise ValueError(f"{operation}: tiles of {tile} {dtype} need {needed} bytes of {room} in a work-group")
+        raise ValueError(
+            f"{operation}: tiles of {tile} {dtype} need {needed} bytes of shared memory, a work-group has {room}; use "
+            "smaller blocks"
+        )
     return replace(config, block_size_k=block_k)
 
 
-def _device(ctx: Iris) -> Mapping[str, int]:
-    """Triton's properties of this rank's device."""
+def _device(ctx: Instance) -> Mapping[str, int]:
+    """Return Triton's properties of this rank's device."""
     from triton.runtime import driver
 
     return _properties(driver.active.utils, ctx.gpu_id)
@@ -289,10 +299,11 @@ def _stage_bytes(config: FusedConfig, block_k: int, dtype: torch.dtype) -> int:
 
 
 def _compiler_options(config: FusedConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """Wavefronts for a tile, and how many loads of blocks run ahead: on AMD GPUs one, in registers.
+    """Return the number of wavefronts for a tile, and how many loads of blocks run ahead: on AMD GPUs one, in
+    registers.
 
-    Two wavefronts at least: where there is but one Triton 3.6 leaves out the barrier behind a scalar atomic, without
-    which LLVM may let the other lanes go round a loop on their own.
+    At least two wavefronts: for a single one Triton 3.6 leaves out the barrier after a scalar atomic, without which
+    LLVM may let the other lanes continue a loop on their own.
     """
     elements = config.block_size_m * config.block_size_n
     if not _is_nvidia():

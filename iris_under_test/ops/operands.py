@@ -1,4 +1,4 @@
-"""The tensors of a fused op, and what is asked of them."""
+"""Tensors of a fused op, and their checks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class FusedShapeError(ValueError, AssertionError):
-    """Shapes or dtypes that do not fit. The reference asserts some of them; this is a ValueError in any case."""
+    """Shapes or dtypes that do not fit. Upstream Iris asserts some of them; this is always a ValueError."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What is multiplied, ``A`` @ ``B`` plus ``bias``, and where the result goes: each op says what of the whole
-    product these are. ``bias``: one value for each row of ``A``.
+    """Operands of ``A`` @ ``B`` plus ``bias``, and the tensor for the result; each op defines their part of the whole
+    product.
+
+    ``bias``: one value for each row of ``A``.
     """
 
     output: torch.Tensor
@@ -30,30 +32,31 @@ class Operands:
 
     @property
     def addend(self) -> torch.Tensor:
-        """The bias, or where there is none a tensor that kernels get in its place and do not read."""
+        """Return the bias, or without one a tensor that kernels receive in its place and do not read."""
         return self.A if self.bias is None else self.bias
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Two of A, two of B, two of the output, and one of the bias, as most kernels take them."""
+        """Return two strides of A, two of B, two of the output, and one of the bias, as most kernels take them."""
         step = 0 if self.bias is None else self.bias.stride(0)
         return (*self.A.stride(), *self.B.stride(), *self.output.stride(), step)
 
     def checked(self, op: str, device: torch.device, *, shards: int, stacked: int) -> tuple[int, int, int]:
-        """(M, N, K) of the whole product, of which A has one of ``shards`` of the columns, and the rows of one of
-        ``stacked`` parts of the output.
+        """Return (M, N, K) of the whole product.
+
+        A has one of ``shards`` parts of its columns, and the rows of one of ``stacked`` parts of the output.
 
         Raises:
-            FusedShapeError: a tensor that must have two dimensions has not, or one has another shape; dtypes differ, or
-                are none of ``DTYPES``; a tensor is on another device; elements of the output lie on each other, or on
-                those of an input.
+            FusedShapeError: a tensor does not have two dimensions, or has another shape; dtypes differ, or are not in
+                ``DTYPES``; a tensor is on another device; elements of the output share memory with each other, or with
+                an input.
         """
         for name, tensor in (("output", self.output), ("A", self.A), ("B", self.B)):
             if tensor.dim() != 2:
                 raise FusedShapeError(f"{op}: {name} must have two dimensions, got {tuple(tensor.shape)}")
         (rows, columns), n = self.A.shape, self.B.shape[1]
         m, k = rows * stacked, columns * shards
-        wanted = {"output": (m, n), "A": (rows, columns), "B": (k, n), "bias": (rows,)}
+        expected = {"output": (m, n), "A": (rows, columns), "B": (k, n), "bias": (rows,)}
         dtype = self.A.dtype
         if dtype not in DTYPES:
             raise FusedShapeError(f"{op}: A must be one of {DTYPES}, got {dtype}")
@@ -61,14 +64,16 @@ class Operands:
             name, tensor = field.name, getattr(self, field.name)
             if tensor is None:
                 continue
-            if tuple(tensor.shape) != wanted[name]:
-                raise FusedShapeError(f"{op}: {name} must have the shape {wanted[name]}, got {tuple(tensor.shape)}")
+            if tuple(tensor.shape) != expected[name]:
+                raise FusedShapeError(f"{op}: {name} must have the shape {expected[name]}, got {tuple(tensor.shape)}")
             if tensor.dtype != dtype:
-                raise FusedShapeError(f"{op}: A is {dtype}, but {name} is {tensor.dtype}")
+                raise FusedShapeError(f"{op}: {name} must have the dtype {dtype} of A, got {tensor.dtype}")
             if tensor.device != device:
-                raise FusedShapeError(f"{op}: {name} is on {tensor.device}, the heap on {device}")
+                raise FusedShapeError(f"{op}: {name} must be on the heap's device {device}, got {tensor.device}")
             if name != "output" and shares_memory(self.output, tensor if name != "bias" else tensor[:, None]):
-                raise FusedShapeError(f"{op}: elements of the output lie on those of {name}")
+                raise FusedShapeError(f"{op}: the output must not share memory with {name}")
         if lies_on_itself(self.output):
-            raise FusedShapeError(f"{op}: elements of the output lie on each other: strides {self.output.stride()}")
+            raise FusedShapeError(
+                f"{op}: elements of the output share memory with each other, got strides {self.output.stride()}"
+            )
         return m, n, k

@@ -1,4 +1,4 @@
-"""What matmul_all_reduce and matmul_reduce_scatter share: one kernel, told who sums which tile and who gets it."""
+"""matmul_all_reduce and matmul_reduce_scatter: one kernel, with options for which rank sums and receives each tile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from iris_under_test.kernels.matmul_reduce import matmul_and_reduce
+
 from .config import FusedConfig
 from .launch import FusedOp, Plan, enqueue, plan_of
 from .operands import Operands
@@ -16,16 +18,16 @@ from .workspace import FusedWorkspace
 
 if TYPE_CHECKING:
     from iris_under_test.host.groups import Members
-    from iris_under_test.host.iris import Iris
+    from iris_under_test.host.instance import Instance
 
 __all__ = ["MATMUL_ALL_REDUCE", "MATMUL_REDUCE_SCATTER", "Reduction"]
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """How tiles are summed; see ``triton.reduce`` for the first three.
+    """Method of summing tiles; see ``kernels.matmul_reduce`` for the first three fields.
 
-    ``even``: the share of a rank is rounded up, else down, and the last rank takes the rest.
+    ``even``: the number of tiles of a rank is rounded up, else down, and the last rank takes the rest.
     """
 
     how: str
@@ -34,11 +36,11 @@ class Reduction:
     even: bool = True
 
     def share(self, tiles: int, size: int) -> int:
-        """Tiles that a rank sums, the last one aside."""
+        """Return the number of tiles that a rank sums; the last rank may differ."""
         return -(-tiles // size) if self.even else tiles // size
 
     def slots(self, tiles: int, size: int) -> int:
-        """Tiles that a rank sums at most."""
+        """Return the largest number of tiles that a rank sums."""
         if not self.owned:
             return tiles
         share = self.share(tiles, size)
@@ -46,26 +48,26 @@ class Reduction:
 
 
 def _op(name: str, variants: Mapping[str, Reduction]) -> FusedOp:
-    """``variants`` by name; "" if there is but one."""
+    """Return the op with these ``variants`` by name; "" if there is only one."""
     return FusedOp(name, partial(_plan, name, variants), partial(_launch, variants))
 
 
 def _plan(
     name: str,
     variants: Mapping[str, Reduction],
-    ctx: Iris,
+    ctx: Instance,
     members: Members,
     given: Operands,
     config: FusedConfig | None,
 ) -> Plan:
-    wanted = (config or FusedConfig()).all_reduce_variant
-    variant = wanted if wanted in variants else ""
+    requested = (config or FusedConfig()).all_reduce_variant
+    variant = requested if requested in variants else ""
     if variant not in variants:
-        raise ValueError(f"{name}: the variant must be one of {tuple(variants)}, got {wanted!r}")
+        raise ValueError(f"{name}: the variant must be one of {tuple(variants)}, got {requested!r}")
     reduction = variants[variant]
     plan = plan_of(
         name, ctx, members, given, config, reached="output" if reduction.pushed else "",
-        # Which tiles are whose is part of what a reduce-scatter means, so it must not hang on the device.
+        # The assignment of tiles to ranks is part of a reduce-scatter's meaning, so it must not depend on the device.
         tuned=reduction.pushed or not reduction.owned,
     )  # fmt: skip
     size, block = members.size, plan.config.block_size_m * plan.config.block_size_n
@@ -80,10 +82,8 @@ def _plan(
 
 
 def _launch(
-    variants: Mapping[str, Reduction], ctx: Iris, plan: Plan, given: Operands, workspace: FusedWorkspace
+    variants: Mapping[str, Reduction], ctx: Instance, plan: Plan, given: Operands, workspace: FusedWorkspace
 ) -> None:
-    from .triton.reduce import matmul_and_reduce
-
     reduction, size = variants[plan.variant], plan.members.size
     enqueue(
         matmul_and_reduce, ctx, plan, given,

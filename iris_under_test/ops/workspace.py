@@ -1,37 +1,36 @@
-"""``FusedWorkspace``: the memory that a fused op needs beside its tensors, kept from call to call."""
+"""``FusedWorkspace``: the memory that a fused op needs besides its tensors, kept from call to call."""
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
 from iris_under_test.ccl.work import Work
-
-if TYPE_CHECKING:
-    from iris_under_test.host.iris import Iris
+from iris_under_test.host.instance import Instance
 
 __all__ = ["FusedWorkspace"]
 
 
 @dataclass
 class FusedWorkspace:
-    """Made by a preamble, or by an op that is given none; returned by every op; used again by passing it.
+    """Workspace of a fused op, created by a preamble or by a call without one; every op returns it, and accepts it
+    again.
 
-    It serves any number of calls of its op and shape, one behind the other in stream order, also in a captured graph:
-    nothing has to happen between them, since a call's kernel leaves the memory as it found it. On each rank the calls
-    that share one must be ordered, by one stream or by events. A workspace that does not fit a call is made to fit,
-    which is collective on the host, and waits for the devices; so every rank must pass one that fits, or none.
+    It serves any number of calls of its op and shape, one after the other in stream order, also in a captured graph. No
+    step is needed between them, because a call's kernel leaves the memory as it was before. On each rank the calls that
+    share a workspace must be ordered, by one stream or by events. A workspace that does not fit a call is changed to
+    fit, which is collective on the host and waits for the devices; so every rank must pass one that fits, or none must.
 
     Attributes:
         operation: name of the op.
         shape: (M, N, K) of the whole product.
-        dtype, world_size, variant: what it was made for; the variant is "" but for matmul_all_reduce.
-        layout: blocks and programs, and how much of each buffer; two configurations with one layout can share.
-        aux_buffer: parts of tiles (on the heap), or the gathered shards (local); None where the op needs none.
-        locks: int32; locks of tiles (on the heap), or tickets and flags (local); None where the op needs none.
+        dtype, world_size, variant: properties of the calls that it serves; the variant is "" except for
+            matmul_all_reduce.
+        layout: blocks, programs and buffer sizes; configurations with equal layouts can share a workspace.
+        aux_buffer: parts of tiles (on the heap), or the gathered shards (local); None if the op needs none.
+        locks: int32; locks of tiles (on the heap), or tickets and flags (local); None if the op needs none.
         prepared: whether the next call can use it as it is.
     """
 
@@ -46,7 +45,7 @@ class FusedWorkspace:
     layout: tuple[int, ...] = ()
     symmetric: bool = False
     _work: Work | None = field(default=None, repr=False)
-    _heap_of: weakref.ref[Iris] | None = field(default=None, repr=False)
+    _heap_of: weakref.ref[Instance] | None = field(default=None, repr=False)
 
     def matches(
         self,
@@ -57,20 +56,20 @@ class FusedWorkspace:
         variant: str = "",
         layout: tuple[int, ...] | None = None,
     ) -> bool:
-        """Whether it was made for such a call. ``layout``: None means any."""
-        made_for = (self.operation, tuple(self.shape), self.dtype, self.world_size, self.variant)
-        wanted = (operation, tuple(shape), dtype, world_size, variant)
-        return made_for == wanted and layout in (None, self.layout)
+        """Return whether it was created for such a call. ``layout``: None means any."""
+        own = (self.operation, tuple(self.shape), self.dtype, self.world_size, self.variant)
+        requested = (operation, tuple(shape), dtype, world_size, variant)
+        return own == requested and layout in (None, self.layout)
 
     def reset(self) -> None:
-        """The next call puts the memory into its first state again: after a kernel that did not run to its end.
+        """Make the next call initialise the memory again: needed after a kernel that was aborted.
 
-        Not collective itself, but then the next call is, on the host: every rank resets its own.
+        Not collective itself, but the next call then is, on the host: every rank resets its own.
         """
         self.prepared = False
 
     def clear(self) -> None:
-        """Gives the memory back. Collective where it lies on the heap; every rank clears its own."""
+        """Free the memory. Collective if it is on the heap; every rank clears its own."""
         for buffer in (self.aux_buffer, self.locks):
             instance = self._heap_of() if self._heap_of is not None else None
             if buffer is not None and self.symmetric and instance is not None:
@@ -81,22 +80,24 @@ class FusedWorkspace:
     # The last call that used it
 
     def wait(self) -> None:
-        """What is enqueued on the current stream from now on runs behind the last call. The host does not wait."""
+        """Make work that is enqueued on the current stream from now on wait for the last call. The host does not
+        wait.
+        """
         if self._work is not None:
             self._work.wait()
 
     def synchronize(self) -> None:
-        """Waits on the host until the last call is complete on this rank. Not while a graph is captured."""
+        """Wait on the host until the last call is complete on this rank. Not while a graph is being captured."""
         if self._work is not None:
             self._work.synchronize()
 
     def is_completed(self) -> bool:
-        """Whether the last call is complete on this rank. Not while a graph is captured."""
+        """Return whether the last call is complete on this rank. Not while a graph is being captured."""
         return self._work is None or self._work.is_completed()
 
     # For the ops
 
     def finished_by(self, work: Work | None) -> FusedWorkspace:
-        """Remembers the handle of a call; None for one that is complete. Returns itself."""
+        """Store the handle of a call (None for one that is complete); return the workspace itself."""
         self._work = work
         return self

@@ -1,7 +1,8 @@
-"""Ranks that answer as told, without processes: what the controller makes of it is tested in milliseconds."""
+"""Ranks with planted answers, without processes: they test the controller in milliseconds."""
 
-from harness.bench.plan import Request
-from harness.bench.results import Results
+from command_line.bench.plan import Request
+from command_line.bench.results import Results
+from command_line.bench.run import RANKS_MODULE
 from harness.ranks import RankCrash
 
 ENVIRONMENT = {"python": "3.11.0", "packages": {"torch": "2.11.0"}}
@@ -10,8 +11,8 @@ GPU = {"device": "cuda", "arch": "sm_90", "ranks": 8, "sizes": (2 << 20, 4 << 20
 
 
 def request(**changes):
-    asked = {"op": "all_gather", "backends": ("nccl", "gluon"), "repeat": 5, **GPU, **changes}
-    return Request(**asked)
+    requested = {"op": "all_gather", "backends": ("nccl", "gluon"), "repeat": 5, **GPU, **changes}
+    return Request(**requested)
 
 
 def results(**changes):
@@ -36,7 +37,7 @@ class Ranks:
 
     def call(self, target, payload=None, deadline=30.0):
         module, _, name = target.partition(":")
-        assert module == "fixtures.bench"
+        assert module == RANKS_MODULE
         assert deadline > 0
         self.calls.append((name, payload))
         if "cell" in payload:

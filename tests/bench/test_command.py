@@ -15,13 +15,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from fixtures import bench as rank_side
+from command_line.bench import candidates
+from command_line.bench import run as loop
+from command_line.bench import worker as rank_side
+from command_line.bench.ops import OPS
+from command_line.bench.plan import Request
+from command_line.commands import bench as bench_command
 from fixtures import implementation
-from harness.bench import candidates
-from harness.bench import run as loop
-from harness.bench.ops import OPS
-from harness.bench.plan import Request
-from harness.commands import bench as bench_command
 from iris_under_test import ccl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ EMULATED = ("--device", "emulated", "--backends", "triton", "--repeat", "1")
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "harness", "bench", *arguments]
+    return [sys.executable, "-m", "command_line", "bench", *arguments]
 
 
 def environment(fault=""):
@@ -59,12 +59,13 @@ def statuses(plain):
     return {(cell["backend"], cell["cus"]): cell["status"] for size in plain["sizes"] for cell in size["cells"]}
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_everything(tmp_path):
     """Of a library, for once, whose ops return no handle: they are complete behind its device_barrier."""
     from matplotlib import image
 
-    asked = ("--sizes", "4KiB:16KiB:x4", "--repeat", "2", "--dtype", "bf16", "--seed", "5")
-    done = run(tmp_path, *PLANTED, *asked, fault="bare")
+    requested = ("--sizes", "4KiB:16KiB:x4", "--repeat", "2", "--dtype", "bf16", "--seed", "5")
+    done = run(tmp_path, *PLANTED, *requested, fault="bare")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not a bandwidth of any GPU" in done.stdout
     folder = tmp_path / "out" / "bench"
@@ -92,6 +93,7 @@ def test_a_run_leaves_everything(tmp_path):
             assert all(time > 0 for ranks in cell["times_us"] for time in ranks)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["element", "late"])
 def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
     """``late`` is right a moment after the calls: the check comes before that moment."""
@@ -104,6 +106,7 @@ def test_a_wrong_output_turns_its_cell_red(tmp_path, fault):
     assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "wrong"}
 
 
+@pytest.mark.nightly
 def test_work_on_old_inputs_is_seen(tmp_path):
     done = run(tmp_path, *PLANTED, "--repeat", "1", fault="stale")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -111,18 +114,20 @@ def test_work_on_old_inputs_is_seen(tmp_path):
     assert statuses(read(tmp_path))["gluon", 4] == "wrong"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("fault", "what"), [("raise", "planted: no all_gather on rank 1"), ("exit", "rank 1 ended: exit status 7")]
+    ("fault", "case"), [("raise", "planted: no all_gather on rank 1"), ("exit", "rank 1 ended: exit status 7")]
 )
-def test_ranks_that_fail_cost_one_cell(tmp_path, fault, what):
+def test_ranks_that_fail_cost_one_cell(tmp_path, fault, case):
     done = run(tmp_path, *PLANTED, "--repeat", "2", fault=fault)
     assert done.returncode == 1, done.stdout + done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("failed: ")]
     assert line.startswith("failed: gluon with 4 CUs at 16 KiB: ")
-    assert what in line
+    assert case in line
     assert statuses(read(tmp_path)) == {("nccl", None): "ok", ("gluon", 2): "ok", ("gluon", 4): "failed"}
 
 
+@pytest.mark.nightly
 def test_a_hang_costs_its_deadline_and_one_cell(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
     monkeypatch.setenv("PLANTED", "sleep")
@@ -138,13 +143,14 @@ def test_a_hang_costs_its_deadline_and_one_cell(tmp_path, monkeypatch):
         repeat=1,
         implementation="planted_iris",
     )
-    [found] = bench_command.run([request], tmp_path, Console(quiet=True))
-    hung, fine = found.sizes[0].cells
+    [results] = bench_command.run([request], tmp_path, Console(quiet=True))
+    hung, fine = results.sizes[0].cells
     assert (hung.status, fine.status) == ("failed", "ok")
     assert hung.detail.startswith("no answer from ranks")
-    assert "planted_iris/__init__.py" in hung.detail, "where rank 1 sleeps is told"
+    assert "planted_iris/__init__.py" in hung.detail, "the report names the place where rank 1 sleeps"
 
 
+@pytest.mark.slow
 def test_a_library_that_cannot_be_set_up(tmp_path):
     done = run(tmp_path, *PLANTED, fault="setup")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -153,12 +159,14 @@ def test_a_library_that_cannot_be_set_up(tmp_path):
     assert set(statuses(read(tmp_path)).values()) == {"not run"}
 
 
+@pytest.mark.nightly
 def test_a_library_whose_ops_never_say_that_they_are_complete(tmp_path):
     done = run(tmp_path, *PLANTED, "--cus", "2", "--repeat", "1", fault="barrier")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "all_gather returned no handle, and there is no device_barrier" in done.stdout
 
 
+@pytest.mark.nightly
 def test_several_ops_in_one_run_and_what_they_must_not_do(tmp_path):
     """reduce_scatter's output has elements that are another rank's; broadcast's input is its output."""
     ops = ("reduce_scatter,broadcast", "--sizes", "4KiB", "--implementation", "planted_iris")
@@ -178,6 +186,7 @@ def test_several_ops_in_one_run_and_what_they_must_not_do(tmp_path):
         assert [cell["status"] for cell in size["cells"]] == ["wrong"]
 
 
+@pytest.mark.nightly
 def test_every_op_on_both_sides(tmp_path):
     backends = ("--backends", "nccl,triton,gluon")
     done = run(tmp_path, "all", *EMULATED, "--sizes", "4KiB", "--dtype", "bf16", *backends)
@@ -189,19 +198,20 @@ def test_every_op_on_both_sides(tmp_path):
         )
 
 
+@pytest.mark.nightly
 def test_a_table_is_tuned_and_used(tmp_path, monkeypatch):
     """Two candidates, of which one is the library's own choice from then on."""
     monkeypatch.setattr(candidates, "SHAPES", ((1 << 60, ((2048, 4, 16),)),))
     monkeypatch.setattr(candidates, "LL", ((1 << 60, ((4096, 4, 32),)),))
-    asked = {"device": "emulated", "arch": None, "ranks": 2, "sizes": "4KiB", "cus": None, "backends": "triton"}
+    requested = {"device": "emulated", "arch": None, "ranks": 2, "sizes": "4KiB", "cus": None, "backends": "triton"}
     rest = {"dtype": "fp16", "repeat": 1, "seed": 0, "eager": False, "implementation": "iris_under_test"}
     table = tmp_path / "tables" / "mine.json"
-    requests = bench_command.check_requests("all_gather", tune=table, **asked, **rest)
-    found = bench_command.run(requests, tmp_path, Console(quiet=True), table)
-    assert bench_command.conclude(found, tmp_path, Console(quiet=True), table) == 0
+    requests = bench_command.check_requests("all_gather", tune=table, **requested, **rest)
+    results = bench_command.run(requests, tmp_path, Console(quiet=True), table)
+    assert bench_command.conclude(results, tmp_path, Console(quiet=True), table) == 0
     [entry] = json.loads(table.read_text())["entries"]
     assert entry["config"]["comm_sms"] == (32 if "protocol" in entry["config"] else 16)
-    assert "whose times say nothing" in entry["measured"]
+    assert "whose times are not those of a GPU" in entry["measured"]
     done = subprocess.run(
         command("all_gather", "--sizes", "4KiB", *EMULATED),
         cwd=tmp_path, env={**environment(), "IRIS_CCL_TUNING": str(table)}, capture_output=True, text=True, timeout=300,
@@ -218,6 +228,7 @@ def test_a_table_is_tuned_and_used(tmp_path, monkeypatch):
     assert "mine.json cannot be read as a table of configurations" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
     long = command(*PLANTED, "--sizes", "4KiB:8KiB", "--repeat", "100")
@@ -238,13 +249,13 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
                 break
         below = psutil.Process(controller.pid).children(recursive=True)
         controller.send_signal(number)
-        said, _ = controller.communicate(timeout=60)
+        message, _ = controller.communicate(timeout=60)
     finally:
         guard.cancel()
         controller.kill()
         controller.wait()
-    assert controller.returncode == status, said
-    assert "Stopped before the end" in said
+    assert controller.returncode == status, message
+    assert "Stopped before the end" in message
     assert len(below) >= 3
     assert not psutil.wait_procs(below, timeout=30)[1]
     plain = read(tmp_path)
@@ -256,11 +267,11 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what", "remedy"),
+    ("arguments", "case", "remedy"),
     [
         (["all_shuffle"], "'all_shuffle'", "all_gather"),
-        (["all_gather,broadcast,all_gather"], "op twice", "all_gather"),
-        (["all", "--dtype", "fp16,fp16"], "dtype twice", "fp16"),
+        (["all_gather,broadcast,all_gather"], "different names", "all_gather,broadcast"),
+        (["all", "--dtype", "fp16,fp16"], "different names", "fp16,fp16"),
         (["all_gather", "--tune", "a-file"], "a-file", "another file"),
         (["all_gather", "--tune", "t.json", "--cus", "4"], "--tune", "leave --cus out"),
         (["all_gather", "--tune", "folder/t.json", "--dtype", "fp8"], "'fp8'", "fp16"),
@@ -272,7 +283,7 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
         (["all_gather", "--device", "emulated", "--sizes", "2MiB:512MiB"], "512 MiB", "--sizes"),
         (["all_gather", "--cus", "many"], "'many'", "4:128"),
         (["all_gather", "--ranks", "0"], "0", "1 to 32"),
-        (["all_gather", "--ranks", "two"], "'two'", "--help"),
+        (["all_gather", "--ranks", "two"], "'two'", "1 to 32"),
         (["all_gather", "--dtype", "fp8"], "'fp8'", "fp16"),
         (["all_gather", "--repeat", "0"], "0", "rounds"),
         (["all_gather", "--device", "tpu"], "'tpu'", "emulated"),
@@ -283,7 +294,7 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):
         ([], "OP", "--help"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, arguments, what, remedy):
+def test_bad_input_is_one_line(tmp_path, arguments, case, remedy):
     (tmp_path / "a-file").touch()
     device = [] if "--device" in arguments else ["--device", "emulated"]
     done = run(tmp_path, *arguments, *device)
@@ -291,7 +302,7 @@ def test_bad_input_is_one_line(tmp_path, arguments, what, remedy):
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
     assert line.startswith("iris-harness: ")
-    assert what in line
+    assert case in line
     assert remedy in line
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
@@ -304,7 +315,7 @@ def test_help_says_what_a_size_and_a_bandwidth_are():
     assert "1e9 bytes" in text
 
 
-# What a rank says of a wrong output
+# A rank's report of a wrong output
 
 
 def difference(output, expected):
@@ -316,8 +327,8 @@ def test_the_first_difference_is_named_with_its_values():
     output = expected.clone()
     output[5, 2] = -2
     output[7, 3] = 0
-    said = difference(output, expected)
-    assert said == ("2 of 32 elements are wrong; the first (row 5 of 8, column 2) holds 0xfffe instead of 0x16")
+    message = difference(output, expected)
+    assert message == ("2 of 32 elements are wrong; the first (row 5 of 8, column 2) holds 0xfffe instead of 0x16")
 
 
 def test_poison_that_is_still_there_is_told():
@@ -387,8 +398,8 @@ def test_both_sides_work_on_all_of_a_size(op, theirs):
 
 
 def default_config(**changes):
-    asked = {"element_size": 2, "world_size": 4, "nbytes": 1 << 20, "use_gluon": False, "comm_sms": None, **changes}
-    return implementation.load("iris_under_test").default_config("all_gather", **asked)
+    requested = {"element_size": 2, "world_size": 4, "nbytes": 1 << 20, "use_gluon": False, "comm_sms": None, **changes}
+    return implementation.load("iris_under_test").default_config("all_gather", **requested)
 
 
 def test_a_library_that_is_asked_for_nothing_chooses_by_itself():
@@ -396,11 +407,11 @@ def test_a_library_that_is_asked_for_nothing_chooses_by_itself():
 
 
 def test_a_library_tells_what_it_uses_without_a_config(monkeypatch):
-    def told(op, *, element_size, world_size, nbytes, use_gluon):
+    def reported(op, *, element_size, world_size, nbytes, use_gluon):
         assert (op, element_size, world_size, nbytes) == ("all_gather", 2, 4, 1 << 20)
         return ccl.Config(comm_sms=100, num_warps=8, use_gluon=use_gluon)
 
-    monkeypatch.setattr(ccl, "tuned_config", told)
+    monkeypatch.setattr(ccl, "tuned_config", reported)
     assert default_config(use_gluon=True) == ccl.Config(comm_sms=100, num_warps=8, use_gluon=True)
     assert default_config(comm_sms=8) == ccl.Config(comm_sms=8, num_warps=8)
 

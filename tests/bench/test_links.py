@@ -15,6 +15,7 @@ from harness.oracles import reference
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.nightly
 def test_it_runs(tmp_path):
     command = [sys.executable, "-m", "benchmarks.links", "--ranks", "3", "--repeat", "1", "--json", tmp_path / "f.json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -43,7 +44,7 @@ def test_parts_are_whole_on_gpus(ranks):
     ],
 )
 def test_what_comes_from_elsewhere_is_wrong(monkeypatch, name, parts, fine):
-    monkeypatch.setattr(reference, "meet", lambda: None)
+    monkeypatch.setattr(reference, "barrier", lambda: None)
     target = torch.tensor(parts, dtype=torch.int32).repeat_interleave(4)
     rank = types.SimpleNamespace(rank=0, ranks=3, target=target, device=types.SimpleNamespace(synchronize=lambda: None))
     assert Links.right(rank, name) == fine

@@ -1,10 +1,10 @@
-"""What goes into each op and must come out of it, against references of their own: no library, no ranks."""
+"""Inputs and expected outputs of each op, against independent calculations: no library, no ranks."""
 
 import pytest
 import torch
 
-from harness.bench import payload, plan
-from harness.bench.ops import MOST_CALLS, OPS, Turn, addend_bits
+from command_line.bench import payload, plan
+from command_line.bench.ops import MOST_CALLS, OPS, Turn, addend_bits
 from harness.cases import dtypes
 
 W, SIZE = 4, 1 << 17
@@ -15,7 +15,7 @@ REDUCTIONS = ("reduce_scatter", "all_reduce")
 def tensors(op, backend, generation=1, dtype="fp16", calls=1, size=SIZE, ranks=W):
     """(input, output) of each rank; in place there is one tensor, and the input is empty but for the root."""
     layout = op.layout(size, ranks, plan.ITEM_SIZES[dtype])
-    found = []
+    actual = []
     for rank in range(ranks):
         turn = Turn(rank, ranks, generation, backend, dtype, calls)
         output, source = (torch.zeros(shape, dtype=dtypes.of_name(dtype)) for shape in layout.shapes(turn.theirs))
@@ -23,8 +23,8 @@ def tensors(op, backend, generation=1, dtype="fp16", calls=1, size=SIZE, ranks=W
             source = torch.zeros_like(output)
         op.reference(output, turn)
         op.fill(source, turn)
-        found.append((source, output))
-    return found
+        actual.append((source, output))
+    return actual
 
 
 def words(tensor):
@@ -34,19 +34,19 @@ def words(tensor):
 @pytest.mark.parametrize("backend", ["triton", "nccl"])
 @pytest.mark.parametrize("dtype", ["int8", "fp16", "fp64"])
 def test_what_must_come_out_is_what_goes_in(backend, dtype):
-    found = tensors(OPS["all_gather"], backend, dtype=dtype)
-    for _, output in found:
-        assert torch.equal(words(output), words(torch.cat([source for source, _ in found])))
+    actual = tensors(OPS["all_gather"], backend, dtype=dtype)
+    for _, output in actual:
+        assert torch.equal(words(output), words(torch.cat([source for source, _ in actual])))
 
-    found = tensors(OPS["all_to_all"], backend, dtype=dtype)
+    actual = tensors(OPS["all_to_all"], backend, dtype=dtype)
     across = 0 if backend == "nccl" else 1
-    for rank, (_, output) in enumerate(found):
-        blocks = [source.chunk(W, dim=across)[rank] for source, _ in found]
+    for rank, (_, output) in enumerate(actual):
+        blocks = [source.chunk(W, dim=across)[rank] for source, _ in actual]
         assert torch.equal(words(output), words(torch.cat(blocks, dim=across)))
 
-    found = tensors(OPS["broadcast"], backend, dtype=dtype)
-    for rank, (source, output) in enumerate(found):
-        assert torch.equal(words(output), words(found[0][0]))
+    actual = tensors(OPS["broadcast"], backend, dtype=dtype)
+    for rank, (source, output) in enumerate(actual):
+        assert torch.equal(words(output), words(actual[0][0]))
         assert rank == 0 or not words(source).any(), "the others' tensor stays as it was"
 
 
@@ -78,15 +78,15 @@ def test_moved_words_differ_everywhere(name, dtype):
 def test_sums_are_exact_in_any_order(name, dtype, ranks):
     """Each partial sum is a number of the dtype, so that none is rounded or wraps."""
     kind = dtypes.of_name(dtype)
-    found = tensors(OPS[name], "triton", dtype=dtype, size=1 << 15, ranks=ranks)
+    actual = tensors(OPS[name], "triton", dtype=dtype, size=1 << 15, ranks=ranks)
     exact = torch.float64 if kind.is_floating_point else torch.int64
     for order in (range(ranks), reversed(range(ranks))):
-        total, rounded = torch.zeros(found[0][0].shape, dtype=exact), torch.zeros(found[0][0].shape, dtype=kind)
+        total, rounded = torch.zeros(actual[0][0].shape, dtype=exact), torch.zeros(actual[0][0].shape, dtype=kind)
         for rank in order:
-            total += found[rank][0].to(exact)
-            rounded += found[rank][0]
+            total += actual[rank][0].to(exact)
+            rounded += actual[rank][0]
             assert torch.equal(rounded.to(exact), total)
-        for _, output in found:
+        for _, output in actual:
             assert torch.equal(words(output), words(rounded))
 
 
@@ -108,8 +108,8 @@ def test_sums_of_sums_are_exact_for_as_many_calls_as_there_may_be(dtype, ranks):
     op = OPS["all_reduce"]
     calls = op.most_calls(ranks, dtype)
     assert 1 <= calls <= MOST_CALLS
-    found = tensors(op, "nccl", dtype=dtype, calls=calls, size=1 << 13, ranks=ranks)
-    held = [source for source, _ in found]
+    actual = tensors(op, "nccl", dtype=dtype, calls=calls, size=1 << 13, ranks=ranks)
+    held = [source for source, _ in actual]
     for _ in range(calls):
         total = held[0].clone()
         for other in held[1:]:
@@ -117,7 +117,7 @@ def test_sums_of_sums_are_exact_for_as_many_calls_as_there_may_be(dtype, ranks):
         held = [total] * ranks
     assert torch.isfinite(held[0].to(torch.float64)).all()
     assert len(held[0].unique()) > 1
-    for _, output in found:
+    for _, output in actual:
         assert torch.equal(words(output), words(held[0]))
 
 

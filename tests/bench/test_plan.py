@@ -1,12 +1,12 @@
-"""What the command line's words mean, and what is refused before anything starts."""
+"""Options of the command line, and those that are refused before anything starts."""
 
 import pytest
 
-from harness.bench import plan
-from harness.bench.ops import OPS, op_named
-from harness.bench.plan import CellKey, parse_cus, parse_sizes, size_text
+from command_line.bench import plan
+from command_line.bench.ops import OPS, op_named
+from command_line.bench.plan import CellKey, parse_cus, parse_sizes, size_text
+from command_line.commands.bench import check_memory
 from harness.cases import dtypes
-from harness.commands.bench import check_memory
 from harness.errors import UsageError
 from iris_under_test.ccl import Config
 from tests.bench.planted import request
@@ -60,44 +60,44 @@ def test_bad_cus(text):
 
 
 def test_auto_once():
-    with pytest.raises(UsageError, match="auto twice"):
+    with pytest.raises(UsageError, match="auto at most once"):
         parse_cus("auto,4,auto")
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("changes", "case"),
     [
         ({"backends": ("nccl", "mpi")}, "'mpi'"),
         ({"backends": ("nccl", "nccl")}, "at most once"),
         ({"backends": ()}, "at most once"),
         ({"dtype": "fp8"}, "'fp8'"),
-        ({"repeat": 0}, "--repeat 0"),
+        ({"repeat": 0}, "--repeat: expected 1 to 10000 rounds, got 0"),
         (
             {"op": "all_shuffle"},
-            "choose among all_gather, reduce_scatter, all_to_all, all_reduce, broadcast, or just all",
+            "OP: expected all_gather, reduce_scatter, all_to_all, all_reduce, broadcast or all, got 'all_shuffle'",
         ),
-        ({"backends": ("nccl-ctas",), "device": "emulated", "sizes": (4096,)}, "the emulated device has not"),
-        ({"backends": ("nccl-ctas",), "cus": (None,)}, "needs CU counts"),
-        ({"backends": ("nccl-ctas",), "tune": True}, "needs CU counts"),
+        ({"backends": ("nccl-ctas",), "device": "emulated", "sizes": (4096,)}, "the emulated device does not use"),
+        ({"backends": ("nccl-ctas",), "cus": (None,)}, "also needs --cus"),
+        ({"backends": ("nccl-ctas",), "tune": True}, "also needs --cus"),
         ({"sizes": (64,)}, "8 ranks need 128"),
         ({"sizes": (128, 200)}, "128 B and 200 B are both 128 B once rounded down for all_gather on 8 ranks"),
         (
             {"op": "reduce_scatter", "sizes": (2048, 3000)},
             "2 KiB and 3,000 B are both 2 KiB once rounded down for reduce_scatter",
         ),
-        ({"tune": True, "backends": ("nccl",)}, "--tune is for gluon and triton: name one"),
-        ({"backends": ("nccl",)}, "--cus is for nccl-ctas, gluon, triton: name one"),
+        ({"tune": True, "backends": ("nccl",)}, "--tune applies to gluon and triton only: name one"),
+        ({"backends": ("nccl",)}, "--cus applies to nccl-ctas, gluon and triton only: name one"),
         ({"device": "emulated", "sizes": (512 * MIB,)}, "far too long"),
     ],
 )
-def test_bad_requests(changes, what):
-    with pytest.raises(UsageError, match=what):
+def test_bad_requests(changes, case):
+    with pytest.raises(UsageError, match=case):
         request(**changes)
 
 
 def test_cells_are_those_of_the_backends():
-    asked = request(backends=("nccl", "gluon", "triton", "nccl-ctas"), cus=(None, 4))
-    cells = asked.cells(MIB)
+    requested = request(backends=("nccl", "gluon", "triton", "nccl-ctas"), cus=(None, 4))
+    cells = requested.cells(MIB)
     assert cells == (
         CellKey("nccl"), CellKey("nccl queued"), CellKey("gluon"), CellKey("gluon", 4), CellKey("triton"),
         CellKey("triton", 4), CellKey("nccl-ctas", 4),
@@ -110,8 +110,8 @@ def test_cells_are_those_of_the_backends():
 @pytest.mark.parametrize("dtype", ["fp16", "int8", "fp64"])
 def test_candidates_are_few_different_and_possible(op, size, dtype):
     """A tile has work for every lane of 32 or 64, in Gluon too; more than 1024 programs cannot signal."""
-    asked = request(op=op, sizes=(size,), tune=True, backends=("nccl", "gluon"), dtype=dtype)
-    cells = [cell for cell in asked.cells(size) if cell.backend == "gluon"]
+    requested = request(op=op, sizes=(size,), tune=True, backends=("nccl", "gluon"), dtype=dtype)
+    cells = [cell for cell in requested.cells(size) if cell.backend == "gluon"]
     assert 2 <= len(cells) <= 12
     assert len(set(cells)) == len(cells)
     for cell in cells:
@@ -120,7 +120,9 @@ def test_candidates_are_few_different_and_possible(op, size, dtype):
         flagged = fields.get("protocol") == "ll"
         assert not flagged or (size <= 4 * MIB and dtype != "fp64")
         if op == "reduce_scatter":
-            assert set(fields) == {"num_warps", "protocol"} if flagged else {"num_warps"}, "the tile says who owns what"
+            assert set(fields) == {"num_warps", "protocol"} if flagged else {"num_warps"}, (
+                "the tile decides which rank owns which elements"
+            )
         else:
             elements = fields["block_size_m"] * fields["block_size_n"]
             assert elements % (32 * fields["num_warps"]) == 0
@@ -153,7 +155,7 @@ def test_a_size_is_the_larger_of_input_and_output():
 @pytest.mark.parametrize(("ranks", "size"), [(3, 1000), (6, 2 * MIB), (7, 999_999), (1, 16), (64, 1024), (5, 5 * 48)])
 @pytest.mark.parametrize("dtype", plan.ITEM_SIZES)
 def test_sizes_are_rounded_down(op, ranks, size, dtype):
-    """To 16 bytes per rank; reduce_scatter's to a row of 64 elements."""
+    """Sizes are rounded to 16 bytes per rank; reduce_scatter's to a row of 64 elements."""
     itemsize = plan.ITEM_SIZES[dtype]
     step = ranks * (64 * itemsize if op.name == "reduce_scatter" else 16)
     if size < step:
@@ -181,13 +183,13 @@ def test_dtypes_are_those_of_the_cases():
 
 
 def test_memory_is_known_before_anything_starts():
-    asked = request(sizes=(8 * GIB,))
+    requested = request(sizes=(8 * GIB,))
     heap = 8 * GIB + GIB + plan.HEAP_SLACK
-    assert asked.heap_bytes() == heap
-    assert asked.memory_bytes() > 2 * heap + 8 * GIB
-    check_memory([asked], 141 * GIB)
+    assert requested.heap_bytes() == heap
+    assert requested.memory_bytes() > 2 * heap + 8 * GIB
+    check_memory([requested], 141 * GIB)
     with pytest.raises(UsageError, match=r"8 GiB needs .* per rank \(heap 9 GiB.*the GPU's memory is 24 GiB") as caught:
-        check_memory([request(), asked], 24 * GIB)
+        check_memory([request(), requested], 24 * GIB)
     assert "\n" not in str(caught.value)
 
 

@@ -32,12 +32,12 @@ class Ranks:
 
 
 def test_cells_are_prepared_and_take_turns_and_each_step_is_told():
-    ranks, told = Ranks(), []
-    figures = rounds.measured("benchmarks.any", ranks, 3, told.append)
+    ranks, reported = Ranks(), []
+    figures = rounds.measured("benchmarks.any", ranks, 3, reported.append)
     assert ranks.calls == [
         ("cells", None), ("prepare", "one"), ("prepare", "two"), *[("measure", "one"), ("measure", "two")] * 3,
     ]  # fmt: skip
-    assert told == [
+    assert reported == [
         "preparing 1 of 2: one", "preparing 2 of 2: two", "round 1 of 3", "round 2 of 3", "round 3 of 3",
     ]  # fmt: skip
     assert figures["one"] == pytest.approx({"median": 6, "p10": 5.2, "p90": 6.8}), "us of the slowest rank"
@@ -49,7 +49,7 @@ def test_the_spread_is_in_microseconds():
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "case"),
     [
         (["--ranks", "0"], "--ranks 0: use 1, 2, 4"),
         (["--ranks", "two"], "'two'"),
@@ -59,11 +59,11 @@ def test_the_spread_is_in_microseconds():
         (["--device", "tpu"], "'tpu'"),
     ],
 )
-def test_bad_options_are_told_before_anything_starts(words, what, capsys):
+def test_bad_options_are_told_before_anything_starts(words, case, capsys):
     with pytest.raises(SystemExit) as caught:
         rounds.options("", (1, 2, 4), words)
     assert caught.value.code == 2
-    assert what in capsys.readouterr().err.splitlines()[-1]
+    assert case in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_range_of_ranks_is_told_as_one(capsys):
@@ -83,8 +83,8 @@ class Device:
 
 @pytest.fixture
 def alone(monkeypatch):
-    """One rank, whose clock says that whatever it runs took 8 ms."""
-    monkeypatch.setattr(reference, "meet", lambda: None)
+    """One rank, whose clock reports 8 ms for everything that it runs."""
+    monkeypatch.setattr(reference, "barrier", lambda: None)
 
     def time(run, check):
         run()

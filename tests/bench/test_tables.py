@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.bench import candidates, tables
+from command_line.bench import candidates, tables
 from harness.errors import UsageError
 from iris_under_test.ccl import Config, tuned_config, tuning
 from tests.bench.planted import Ranks, results
@@ -20,17 +20,17 @@ def three_candidates(monkeypatch):
 
 
 def tuned(seconds, **changes):
-    found = measured(Ranks(seconds=seconds), **{"tune": True, "sizes": (8 * KIB,), **changes})
-    return found, tables.found(found, found.sizes[0])
+    results_of_run = measured(Ranks(seconds=seconds), **{"tune": True, "sizes": (8 * KIB,), **changes})
+    return results_of_run, tables.entries_of(results_of_run, results_of_run.sizes[0])
 
 
 def fast(rows):
-    """Of each language the candidate with so many rows per tile is the fastest."""
+    """Plant the fastest candidate of each language by its rows per tile."""
     return lambda cell: 1e-5 if ("block_size_m", rows) in cell else 2e-5
 
 
 def test_the_fastest_of_each_language_is_an_entry():
-    found, entries = tuned(fast(2), backends=("nccl", "gluon", "triton"))
+    actual, entries = tuned(fast(2), backends=("nccl", "gluon", "triton"))
     assert [entry["use_gluon"] for entry in entries] == [True, False]
     for entry in entries:
         assert {name: entry[name] for name in tables.KEYS if name != "use_gluon"} == {
@@ -39,7 +39,7 @@ def test_the_fastest_of_each_language_is_an_entry():
         assert entry["config"] == {"comm_sms": 64, "block_size_m": 2, "block_size_n": 256, "num_warps": 2}
         assert entry["measured"].startswith("8 x NVIDIA H200, fp16, 2")
         assert entry["measured"].endswith("10.7 us, torch.distributed (NCCL 2.28) 21.4 us")
-    assert found.good
+    assert actual.good
 
 
 def test_an_entry_has_the_bytes_that_were_moved():
@@ -48,9 +48,9 @@ def test_an_entry_has_the_bytes_that_were_moved():
 
 
 def test_what_was_not_right_is_no_entry():
-    found = results(tune=True, sizes=(8 * KIB,))
-    assert tables.found(found, found.sizes[0]) == []
-    assert tables.found(measured(Ranks()), measured(Ranks()).sizes[0]) == [], "nor what was not tuned"
+    results_of_run = results(tune=True, sizes=(8 * KIB,))
+    assert tables.entries_of(results_of_run, results_of_run.sizes[0]) == []
+    assert tables.entries_of(measured(Ranks()), measured(Ranks()).sizes[0]) == [], "nor what was not tuned"
 
 
 def test_an_entry_replaces_the_one_for_the_same_purpose(tmp_path):
@@ -91,7 +91,7 @@ def test_the_library_reads_it(tmp_path, monkeypatch):
 def test_a_file_that_is_something_else_is_left_alone(tmp_path, text):
     path = tmp_path / "mine.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"--tune .*mine\.json: it exists, and is no table"):
+    with pytest.raises(UsageError, match=r"--tune .*mine\.json: the file exists and is not a table"):
         tables.check(path)
     assert path.read_text() == text
 
@@ -103,7 +103,7 @@ def test_an_entry_that_cannot_stand_beside_others_is_told_before_anything_is_mea
     path = tmp_path / "mine.json"
     _, (entry,) = tuned(fast(2))
     path.write_text(json.dumps({"schema": 1, "entries": [entry, {**entry, name: value}]}))
-    with pytest.raises(UsageError, match=rf"entry 1 has no, or a wrong, {name}\): name another file"):
+    with pytest.raises(UsageError, match=rf"'{name}' of entry 1 is missing or wrong\): name another file"):
         tables.check(path)
 
 

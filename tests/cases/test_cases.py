@@ -10,24 +10,22 @@ import torch
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
+from conformance.atomics.strategies import atomics, contributions_per_cell
+from conformance.host.cases import TensorCase
+from conformance.host.strategies import tensors
 from conformance.host.test_drawn_tensors import FACTORIES, HEAP
 from conformance.host.test_drawn_tensors import wanted as torch_s_tensor
+from conformance.memory.cases import HeapCase
+from conformance.ordering.strategies import messages
+from conformance.rma.cases import REGION, TransferCase
+from conformance.rma.strategies import transfers
 from conformance.rma.transfer import SLOT_STRIDE
-from harness.cases import (
-    ALL,
-    TensorCase,
-    TransferCase,
-    from_json,
-    kept_lanes,
-    payload,
-    rounds_needed,
-    size_of,
-    to_json,
-)
-from harness.cases.strategies import atomics, contributions_per_cell, messages, rank_patterns, transfers
-from harness.cases.tensor_strategies import tensors
-from harness.cases.transfer import REGION
+from conformance.support.cases import HostCase
+from conformance.support.masks import kept_lanes
+from harness.cases import ALL, from_json, payload, rounds_needed, size_of, to_json
+from harness.cases.strategies import rank_patterns
 from harness.errors import HarnessError, UsageError
+from tests.ranks.hostile import PlainCase
 
 SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -43,7 +41,7 @@ SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=T
     )
 )
 def test_json_round_trip(case: object) -> None:
-    assert from_json(json.loads(json.dumps(to_json(case)))) == case, "a case is what its JSON says"
+    assert from_json(json.loads(json.dumps(to_json(case)))) == case, "the JSON form loses part of the case"
 
 
 @pytest.mark.parametrize(
@@ -51,8 +49,8 @@ def test_json_round_trip(case: object) -> None:
     [
         {},
         {"type": "NoSuchCase", "fields": {}},
-        {"type": "TransferCase", "fields": {"colour": 1}},
-        {"type": "IsaCase", "fields": {}},
+        {"type": TransferCase.__name__, "fields": {"colour": 1}},
+        {"type": PlainCase.__name__, "fields": {}},
     ],
 )
 def test_bad_json_is_a_usage_error(plain: dict) -> None:
@@ -61,29 +59,29 @@ def test_bad_json_is_a_usage_error(plain: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "says"),
+    ("kind", "fields", "reason"),
     [
-        ("TransferCase", {"n": "x"}, "'n' of a TransferCase must be a whole number of 64 bits, not 'x'"),
-        ("TransferCase", {"n": True}, "'n' .* not True"),
-        ("TransferCase", {"n": 2**63}, "'n' .* 64 bits"),
-        ("TransferCase", {"n": 1.0}, "'n' .* not 1.0"),
-        ("TransferCase", {"other": 1}, "'other' .* true or false, not 1"),
-        ("TransferCase", {"dtype": "int33"}, "'dtype' .* one of .*'int32'.* not 'int33'"),
-        ("TransferCase", {"dtype": None}, "'dtype' .* not None"),
-        ("TransferCase", {"mask": "odder"}, "'mask' .* one of 'none', 'range'"),
-        ("TransferCase", {"targets": [1]}, r"'targets' .* a list of \(a list of"),
-        ("TransferCase", {"targets": [["1"]]}, "'targets'"),
-        ("TransferCase", {"targets": "1"}, "'targets'"),
-        ("TransferCase", {"load_modifier": 1}, "'load_modifier' .* text or null, not 1"),
-        ("HeapCase", {"steps": [["free", 1, 2]]}, r"'steps' .*a list \[text, a whole number of 64 bits\]"),
-        ("HeapCase", {"steps": [[1, "free"]]}, "'steps'"),
-        ("TensorCase", {"values": [1e999]}, "'values' .* a finite number"),
-        ("HostCase", {"arguments": []}, "needs a field 'what'"),
+        (TransferCase, {"n": "x"}, "'n' of a TransferCase must be a whole number of 64 bits, not 'x'"),
+        (TransferCase, {"n": True}, "'n' .* not True"),
+        (TransferCase, {"n": 2**63}, "'n' .* 64 bits"),
+        (TransferCase, {"n": 1.0}, "'n' .* not 1.0"),
+        (TransferCase, {"other": 1}, "'other' .* true or false, not 1"),
+        (TransferCase, {"dtype": "int33"}, "'dtype' .* one of .*'int32'.* not 'int33'"),
+        (TransferCase, {"dtype": None}, "'dtype' .* not None"),
+        (TransferCase, {"mask": "odder"}, "'mask' .* one of 'none', 'range'"),
+        (TransferCase, {"targets": [1]}, r"'targets' .* a list of \(a list of"),
+        (TransferCase, {"targets": [["1"]]}, "'targets'"),
+        (TransferCase, {"targets": "1"}, "'targets'"),
+        (TransferCase, {"load_modifier": 1}, "'load_modifier' .* text or null, not 1"),
+        (HeapCase, {"steps": [["free", 1, 2]]}, r"'steps' .*a list \[text, a whole number of 64 bits\]"),
+        (HeapCase, {"steps": [[1, "free"]]}, "'steps'"),
+        (TensorCase, {"values": [1e999]}, "'values' .* a finite number"),
+        (HostCase, {"arguments": []}, "needs a field 'what'"),
     ],
 )
-def test_a_value_of_another_type_is_named(kind: str, fields: dict, says: str) -> None:
-    with pytest.raises(UsageError, match=says) as caught:
-        from_json({"type": kind, "fields": fields})
+def test_a_value_of_another_type_is_named(kind: type, fields: dict, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as caught:
+        from_json({"type": kind.__name__, "fields": fields})
     assert "\n" not in str(caught.value)
 
 
@@ -158,7 +156,7 @@ def test_torch_makes_every_drawn_tensor(factory: str) -> None:
 
     makes()
     wanted = {"one"} if factory == "arange" else {"zero", "one"} if factory == "linspace" else {"dimensions", "zero"}
-    assert wanted <= {name for name, met in seen if met}, f"{factory}: met only {seen}"
+    assert wanted <= {name for name, occurred in seen if occurred}, f"{factory}: drew only {seen}"
 
 
 @pytest.mark.parametrize("op", ["add", "and", "cas", "xchg"])
@@ -180,7 +178,7 @@ def test_patterns_cover_what_users_do() -> None:
         "itself": lambda t: all(peers == (rank,) for rank, peers in enumerate(t)),
         "all to one": lambda t: len(set(t)) == 1 and len(t[0]) == 1,
         "one to all": lambda t: sorted(map(len, t)) == [0, 0, 0, 4],
-        "a permutation that is no rotation": lambda t: (
+        "a permutation other than a rotation": lambda t: (
             sorted(p[0] for p in t if p) == [0, 1, 2, 3] and len({(p[0] - r) % 4 for r, p in enumerate(t)}) > 1
         ),
     }.items():

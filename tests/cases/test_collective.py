@@ -12,13 +12,15 @@ import torch
 from hypothesis import find, given, settings
 
 from conformance.collectives.calls import _counts
+from conformance.collectives.cases import CollectiveCase
+from conformance.collectives.operations import COLLECTIVES
+from conformance.collectives.strategies import collectives
 from fixtures.worker import arena_bytes
 from harness.cases import (
     ALL,
-    COLLECTIVES,
     FLOATS,
+    GROUPS,
     REDUCE_OPS,
-    CollectiveCase,
     chunks_of,
     contribution,
     from_json,
@@ -26,11 +28,8 @@ from harness.cases import (
     of_name,
     reduce_ops,
     rough,
-    shapes_of,
     to_json,
 )
-from harness.cases.collective import GROUPS
-from harness.cases.collective_strategies import collectives
 from harness.oracles.heap import starts
 
 SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -46,9 +45,9 @@ def test_cases_fit_the_heap_and_survive_json(op: str, ranks: int) -> None:
     @SETTINGS
     @given(collectives(ranks, op, "fp64"))
     def fits(case: CollectiveCase) -> None:
-        assert from_json(json.loads(json.dumps(to_json(case)))) == case, "a case is what its JSON says"
-        most = max(map(len, chunks_of(case.group, ranks)))
-        sizes = [8 * count for count in _counts(case, most)] * (1 if case.reuse else case.calls)
+        assert from_json(json.loads(json.dumps(to_json(case)))) == case, "the JSON form loses part of the case"
+        largest = max(map(len, chunks_of(case.group, ranks)))
+        sizes = [8 * count for count in _counts(case, largest)] * (1 if case.reuse else case.calls)
         assert starts(1024, [*sizes, 0])[-1] + 8 * case.shift < arena_bytes(ranks) - 1024, f"{case} needs {sizes}"
 
     fits()
@@ -76,7 +75,7 @@ def test_cases_vary() -> None:
         drawn.append(case)
 
     draw()
-    missing = [what for what, condition in wanted.items() if not any(map(condition, drawn))]
+    missing = [name for name, condition in wanted.items() if not any(map(condition, drawn))]
     assert not missing, f"none of {len(drawn)} cases has {missing}"
 
 
@@ -116,7 +115,7 @@ def test_reductions_are_exact_in_any_order(dtype: str, op: str) -> None:
         if members > 1:
             for left_out in range(members):
                 rest = functools.reduce(fold, parts[:left_out] + parts[left_out + 1 :])
-                assert not torch.equal(rest, results[0]), f"nobody would miss member {left_out} in {op}"
+                assert not torch.equal(rest, results[0]), f"{op} has the same result without member {left_out}"
 
 
 def _in_pairs(fold, parts):  # type: ignore[no-untyped-def]
@@ -146,10 +145,11 @@ def test_rough_values_depend_on_the_order(dtype: str) -> None:
 
 
 def test_shapes() -> None:
-    assert shapes_of("all_gather", 2, 3, 4) == ((2, 3), (8, 3))
-    assert shapes_of("gather", 2, 3, 4) == ((2, 3), (8, 3))
-    assert shapes_of("scatter", 2, 3, 4) == ((8, 3), (2, 3))
-    assert shapes_of("all_to_all", 2, 3, 4) == ((2, 12), (2, 12))
-    assert {shapes_of(op, 2, 3, 4) for op in ("all_reduce", "reduce", "reduce_scatter", "broadcast")} == {
-        ((2, 3), (2, 3))
+    same = dict.fromkeys(("all_reduce", "reduce", "reduce_scatter", "broadcast"), ((2, 3), (2, 3)))
+    assert {name: op.shapes(2, 3, 4) for name, op in COLLECTIVES.items()} == {
+        "all_gather": ((2, 3), (8, 3)),
+        "gather": ((2, 3), (8, 3)),
+        "scatter": ((8, 3), (2, 3)),
+        "all_to_all": ((2, 12), (2, 12)),
+        **same,
     }

@@ -1,8 +1,8 @@
-"""A suite of a few groups that behaves as told, run by the real command line through the real pytest.
+"""A fake suite of a few groups with selectable behaviour, run by the real command line through the real pytest.
 
-``make_suite`` writes a folder with packages ``conformance`` and ``fixtures`` of its own: the plugin there writes
-evidence as the contract of fixtures.plugin says, so that commands are tested without an emulator. What it does is
-chosen by the environment variable FAKE.
+``make_suite`` writes a folder with its own packages ``conformance`` and ``fixtures``. The plugin there writes evidence
+according to the contract of fixtures.plugin, so that commands are tested without an emulator. The environment variable
+FAKE selects the behaviour.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = """
 import dataclasses, json, os, pathlib, shutil, signal, subprocess, sys, time
 import pytest
+from fixtures.options import make_latest
 from harness.evidence import Case, Difference, End, Group, Store, Verdict, read
 from tests.evidence import samples
 
@@ -27,7 +28,9 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 
 
 def pytest_addoption(parser):
-    for name in ("device", "arch", "ranks", "profile", "implementation", "evidence", "seed", "replay", "deadline"):
+    for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "profile", "implementation"):
+        parser.addoption("--" + name)
+    for name in ("evidence", "seed", "replay", "deadline", "level"):
         parser.addoption("--" + name)
 
 
@@ -35,6 +38,8 @@ def pytest_configure(config):
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
     config.store = Store(config.getoption("--evidence"), samples.RUN)
+    if not config.getoption("--replay"):
+        make_latest(pathlib.Path(config.getoption("--evidence")))
     pathlib.Path("arguments").write_text(" ".join(sys.argv))
     if os.environ.get("EXPECT_CLEAN"):
         assert not [name for name in os.environ if name.startswith("PYTEST_") and name not in CLEAN], os.environ
@@ -66,8 +71,11 @@ def pytest_collection_finish(session):
     )
     changes = {"left_out": LEFT_OUT} if "partial" in FAKE else {}
     changes |= {"not_applicable": {"GPU-1": "needs a GPU"}} if FAKE == "not-applicable" else {}
-    reasons = {name for given in changes.values() for name in given}
-    table = (*plan.requirements, *(samples.Requirement(name, "It does.") for name in sorted(reasons)))
+    if FAKE == "unsupported":
+        changes |= {"unsupported": {"FREE-1": "needs Iris.free"}, "capabilities": {"Iris.free": "missing"}}
+    reasons = {name for kind, given in changes.items() if kind != "capabilities" for name in given}
+    further = (samples.Requirement(name, "It does.", needs=("Iris.free",)) for name in sorted(reasons))
+    table = (*plan.requirements, *further)
     session.config.store.append(dataclasses.replace(plan, requirements=table, **changes))
     session.config.store.append(samples.kernel())
 
@@ -131,14 +139,14 @@ def pytest_collection_modifyitems(config, items):
 TABLE = """
 [[requirement]]
 id = "RMA-PUT-001"
-statement = ""
-source = ""
+statement = "put puts."
+source = "here"
 covers = ["IrisDeviceCtx.put"]
 
 [[requirement]]
 id = "ATOMIC-ADD-001"
-statement = ""
-source = ""
+statement = "atomic_add adds."
+source = "here"
 covers = ["atomic_add", "IrisDeviceCtx.put"]
 """
 
@@ -155,7 +163,11 @@ def make_suite(folder: Path) -> Path:
     """Write the packages into ``folder``."""
     for name in ("conformance", "fixtures"):
         (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").touch()
+    (folder / "conformance" / "__init__.py").touch()
+    # Only plugin and selection are fake; the other modules, which the command line uses, are those of the real package.
+    real = ROOT / "fixtures"
+    both = f"__path__ = [*__path__, {str(real)!r}]\n"
+    (folder / "fixtures" / "__init__.py").write_text((real / "__init__.py").read_text() + both)
     for kind, op, dtype in (("rma", "put", "fp16"), ("atomics", "add", "int32")):  # the node ids of samples.plan()
         (folder / "conformance" / kind).mkdir()
         (folder / "conformance" / kind / f"test_{op}.py").write_text(TESTS.format(op=op, dtype=dtype))
@@ -167,13 +179,13 @@ def make_suite(folder: Path) -> Path:
 
 
 def environment(suite: Path, fake: str = "pass", **extra: str) -> dict[str, str]:
-    """The environment in which ``python -m harness`` finds this suite, whatever the current folder."""
+    """Return the environment in which ``python -m command_line`` uses this suite from any current folder."""
     paths = os.pathsep.join([str(suite), str(ROOT)])
     return {**os.environ, "PYTHONPATH": paths, "FAKE": fake, "COLUMNS": "120", **extra}
 
 
 def command(*arguments: Any) -> list[str]:
-    return [sys.executable, "-m", "harness", *map(str, arguments)]
+    return [sys.executable, "-m", "command_line", *map(str, arguments)]
 
 
 def run(suite: Path, cwd: Path, *arguments: Any, fake: str = "pass", **extra: str) -> subprocess.CompletedProcess[str]:

@@ -1,11 +1,12 @@
-"""Bad input: one line on stderr that says what and what to do, status 2, no traceback, nothing started."""
+"""Wrong input gives one line on stderr that names the value and the remedy, and status 2; nothing is started."""
 
 import subprocess
 import sys
 
 import pytest
 
-from harness.commands import preflight
+from command_line import preflight
+from fixtures.options import Options
 from harness.errors import UsageError
 from tests.cli import fake_suite
 from tests.evidence import samples
@@ -23,8 +24,8 @@ def refused(done):
 
 
 def harness(tmp_path, *arguments, setup=""):
-    """The command in a process in which ``setup`` was run first."""
-    code = f"import sys; {setup}\nfrom harness.cli import main; main(sys.argv[1:])"
+    """Run the command in a process that executes ``setup`` first."""
+    code = f"import sys; {setup}\nfrom command_line.main import main; main(sys.argv[1:])"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tmp_path,
@@ -37,7 +38,7 @@ def harness(tmp_path, *arguments, setup=""):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what", "remedy"),
+    ("arguments", "value", "remedy"),
     [
         (["--device", "tpu"], "'tpu'", "emulated, rocm, cuda"),
         (["--arch", "gfx90a"], "'gfx90a'", "gfx942"),
@@ -48,23 +49,23 @@ def harness(tmp_path, *arguments, setup=""):
         (["--ranks", "four"], "'four'", "1 to 32"),
         (["--ranks", "2,2"], "'2,2'", "1 to 32"),
         (["--ranks-per-gpu", "2"], "emulated has no GPUs that 2 ranks", "share"),
-        (["--device", "cuda", "--ranks-per-gpu", "0"], "--ranks-per-gpu 0", "1 to 32"),
+        (["--device", "cuda", "--ranks-per-gpu", "0"], "--ranks-per-gpu: expected a whole number", "1 to 32, got '0'"),
         (["--profile", "weekly"], "'weekly'", "gate"),
         (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
         (["--implementation", "os; print"], "'os; print'", "--implementation"),
         (["--output", "/proc/nowhere"], "/proc/nowhere", "--output"),
         (["--output", "a-file"], "a-file", "--output"),
-        (["--seed", "x"], "'x'", "--help"),
-        (["--seed", "-1"], "--seed -1", "from 0 and below 2**63"),
-        (["--seed", "9" * 400], "--seed 999", "below 2**63"),
+        (["--seed", "x"], "'x'", "--seed: expected a whole number"),
+        (["--seed", "-1"], "'-1'", "from 0 and below 2**63"),
+        (["--seed", "9" * 400], "--seed: expected", "below 2**63, got '999"),
         (["--emulator-mode", "weak:" + "9" * 5000], "'weak:999", "below 2**63"),
         (["--nonsense"], "--nonsense", "--help"),
     ],
 )
-def test_certify(tmp_path, arguments, what, remedy):
+def test_certify(tmp_path, arguments, value, remedy):
     (tmp_path / "a-file").touch()
     line = refused(harness(tmp_path, "certify", *arguments))
-    assert what in line
+    assert value in line
     assert remedy in line
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
@@ -99,7 +100,7 @@ def test_a_triton_inside_the_range(monkeypatch, version):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "part"),
     [
         (["replay", "0123456789abcdef"], "--evidence"),
         (["replay", "0123456789abcdef", "--evidence", "evidence.jsonl"], "there is no case '0123456789abcdef'"),
@@ -115,37 +116,55 @@ def test_a_triton_inside_the_range(monkeypatch, version):
         (["replay"], "CASE"),
     ],
 )
-def test_other_commands(tmp_path, arguments, what):
+def test_other_commands(tmp_path, arguments, part):
     samples.write(tmp_path / "evidence.jsonl", samples.green())
     samples.write(tmp_path / "end.json", [samples.end()])
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "old.jsonl").write_text('{"schema": 0, "record": "run"}\n')
-    assert what in refused(harness(tmp_path, *arguments))
+    assert part in refused(harness(tmp_path, *arguments))
 
 
-def test_no_command_shows_what_there_is(tmp_path):
+def test_no_command_lists_the_commands(tmp_path):
     done = harness(tmp_path)
     assert done.returncode == 2
     assert "certify" in done.stdout
 
 
-def test_profiles_and_rank_counts_are_those_of_the_plugin():
-    from fixtures import options
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("device", "tpu"),
+        ("arch", "gfx90a"),
+        ("mode", "weak:x"),
+        ("ranks", "0"),
+        ("ranks", "4,4"),
+        ("ranks_per_gpu", "33"),
+        ("profile", "weekly"),
+        ("implementation", "no_such_iris"),
+        ("seed", "-1"),
+    ],
+)
+def test_a_wrong_value_has_the_message_of_the_plugin(option, value):
+    good = {"device": "emulated", "arch": None, "ranks": None, "profile": "gate", "implementation": "iris_under_test"}
+    rest = {"seed": None, "mode": "fast", "evidence": None, "replay": None, "deadline": None}
+    with pytest.raises(UsageError) as by_command:
+        preflight.check_request(**{**good, option: value})
+    options = {**good, **rest, option: value}
+    with pytest.raises(UsageError) as by_plugin:
+        Options.checked(implementation_name=options.pop("implementation"), **options)
+    assert str(by_command.value) == str(by_plugin.value)
 
-    assert tuple(options.PROFILES) == preflight.PROFILES
-    assert options.MOST_RANKS == preflight.MOST_RANKS
 
-
-def test_a_run_on_shared_gpus_is_asked_for_and_repeated_as_such(tmp_path):
-    from harness.commands.replay import find_case
+def test_a_run_on_shared_gpus_is_requested_and_repeated_as_such(tmp_path):
+    from command_line.commands.replay import find_case
 
     request = preflight.check_request("cuda", None, "4", "gate", "iris_under_test", ranks_per_gpu=2)
     assert request.options()[-2:] == ["--ranks-per-gpu", "2"]
-    given = samples.run(device="cuda", arch="sm_90", ranks_per_gpu=2)
+    recorded = samples.run(device="cuda", arch="sm_90", ranks_per_gpu=2)
     case = samples.case(nodeid=NODE)
-    samples.write(tmp_path / "evidence.jsonl", [given, samples.plan(), samples.kernel(), case, samples.end()])
-    found = find_case(case.id, tmp_path / "evidence.jsonl").request
-    assert (found.device, found.ranks_per_gpu) == ("cuda", 2)
+    samples.write(tmp_path / "evidence.jsonl", [recorded, samples.plan(), samples.kernel(), case, samples.end()])
+    repeated = find_case(case.id, tmp_path / "evidence.jsonl").request
+    assert (repeated.device, repeated.ranks_per_gpu) == ("cuda", 2)
 
 
 def test_errors_carry_the_value():

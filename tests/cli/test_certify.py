@@ -1,4 +1,4 @@
-"""The whole command against a suite that behaves as told: exit status, files, words, and nothing left behind."""
+"""The command certify with the fake suite: exit status, files, printed words, and no process left behind."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_a_run_that_is_not_green(suite, tmp_path, fake, words):
     assert "Traceback" not in done.stderr
 
 
-def test_what_the_plugin_refuses_is_one_line_and_status_2(suite, tmp_path):
+def test_options_that_the_plugin_refuses_give_one_line_and_status_2(suite, tmp_path):
     done = fake_suite.run(suite, tmp_path, "certify", fake="usage")
     assert (done.returncode, done.stderr) == (2, "iris-harness: the plugin does not like this\n")
 
@@ -74,7 +74,8 @@ def test_earlier_evidence_is_kept_apart(suite, tmp_path):
 
 
 def start(suite, tmp_path, fake):
-    """A certify that has reached its hanging test, and the process that this test started apart from its group."""
+    """Start certify, wait until it is in its hanging test, and return its process and the pid of a child that the test
+    started in another process group."""
     process = subprocess.Popen(
         fake_suite.command("certify", "--output", "here"),
         cwd=tmp_path,
@@ -94,7 +95,7 @@ def start(suite, tmp_path, fake):
 
 
 def gone(pid, seconds=20):
-    """Wait until a process has ended (a zombie that its parent has yet to collect has)."""
+    """Wait until a process has ended, and return True if it has; a zombie counts as ended."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -128,7 +129,7 @@ def test_a_suite_that_does_not_listen_is_killed_by_a_second_interrupt(suite, tmp
     process, straggler = start(suite, tmp_path, "deaf")
     process.send_signal(signal.SIGINT)
     time.sleep(1)
-    assert process.poll() is None, "it is being patient"
+    assert process.poll() is None, "the command still waits for the suite"
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=15)[0]
     assert process.returncode == 130, output
@@ -143,7 +144,7 @@ def test_the_suite_ends_when_the_command_is_killed(suite, tmp_path):
     try:
         assert gone(child.pid)
     finally:
-        psutil.Process(straggler).kill()  # the fake suite does not look after its ranks; fixtures.plugin does
+        psutil.Process(straggler).kill()  # the fake suite does not end its children, as fixtures.plugin does
 
 
 def test_plain_progress_lines_without_a_terminal(suite, tmp_path):
@@ -151,7 +152,8 @@ def test_plain_progress_lines_without_a_terminal(suite, tmp_path):
     assert "\x1b" not in done.stdout
 
 
-def test_replay_by_id_by_its_beginning_and_by_file(suite, tmp_path):
+@pytest.mark.slow
+def test_replay_by_id_by_prefix_and_by_file(suite, tmp_path):
     assert fake_suite.run(suite, tmp_path, "certify", fake="fail").returncode == 1
     bad = samples.failing_case()
     by_id = fake_suite.run(suite, tmp_path, "replay", bad.id)

@@ -1,4 +1,4 @@
-"""What the doctor finds here, and what it says where something is missing."""
+"""The findings of ``iris-harness doctor`` on this machine and on machines where something is missing."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import secrets
 import pytest
 from rich.console import Console
 
-from harness import doctor
+from command_line.commands import doctor
 from harness.devices import inventory
 from harness.ranks import leases
 from tests.cli import fake_suite
@@ -21,6 +21,7 @@ def printed(findings):
     return console.file.getvalue()
 
 
+@pytest.mark.slow
 def test_this_machine(tmp_path):
     done = fake_suite.run(fake_suite.ROOT, tmp_path, "doctor", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,7 +36,7 @@ def test_this_machine(tmp_path):
 
 @pytest.fixture
 def examined(monkeypatch):
-    """Examine with a given probe result and given installed versions."""
+    """Return a function that examines the machine with a given probe result and given installed versions."""
 
     def examine(torch=None, triton=None, versions=None):
         probe = {
@@ -57,19 +58,19 @@ def test_a_package_out_of_range_is_named_with_its_remedy(examined):
     assert "pip install 'triton<3.10,>=3.6'" in printed(findings)
 
 
-def test_a_torch_that_does_not_import_is_told(examined):
+def test_a_torch_that_does_not_import_is_reported(examined):
     findings = examined(torch={"error": "OSError: libtorch.so is damaged"})
     assert not findings.can_run("emulated")
     assert "libtorch.so is damaged" in printed(findings)
 
 
-def test_a_triton_without_the_amd_backend_is_told(examined):
+def test_a_triton_without_the_amd_backend_is_reported(examined):
     findings = examined(triton={"version": "3.9.0", "backends": ["nvidia"]})
     assert not findings.can_run("emulated")
     assert "no AMD backend" in findings.devices[0].reason
 
 
-def test_gpus_are_told_with_peer_access_holder_and_telemetry(examined, monkeypatch):
+def test_gpus_are_reported_with_peer_access_holder_and_telemetry(examined, monkeypatch):
     gpus = fakes.gpus(3, tag=secrets.token_hex(4))
     gpus[2]["peers"] = [0]
     monkeypatch.setattr(inventory, "_facts", lambda: fakes.facts(gpus))
@@ -86,15 +87,16 @@ def test_gpus_are_told_with_peer_access_holder_and_telemetry(examined, monkeypat
     assert "GPU 1 NVIDIA H200, sm_90, 141 GiB, 0000:1c:00.0, peer access to all others GPU" in text
     assert "GPU 2 NVIDIA H200, sm_90, 141 GiB, 0000:1d:00.0, no peer access to 1" in text
     assert "telemetry nvidia-ml-py is" in text
-    as_told = json.loads(doctor.as_json(findings))
-    assert as_told["gpus"][2]["peers"] == [0] and as_told["checks"][-1]["name"] == "telemetry"
+    as_json = json.loads(doctor.as_json(findings))
+    assert as_json["gpus"][2]["peers"] == [0] and as_json["checks"][-1]["name"] == "telemetry"
 
 
-def test_a_probe_that_dies_is_an_answer(monkeypatch):
+def test_a_probe_that_crashes_is_reported(monkeypatch):
     monkeypatch.setattr(doctor, "_PROBE", "import os; os.abort()")
     assert "status -6" in doctor._probe()["torch"]["error"]
 
 
+@pytest.mark.slow
 def test_status_is_1_when_not_even_the_emulated_device_runs(tmp_path):
     blocker = tmp_path / "triton"
     blocker.mkdir()

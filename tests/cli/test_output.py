@@ -1,4 +1,4 @@
-"""Where writing fails: a closed pipe, an ASCII stdout, a full disk, a folder that is gone, or that another run uses."""
+"""Failures of writing: a closed pipe, an ASCII stdout, a full disk, a removed folder, or a folder of another run."""
 
 import io
 import os
@@ -9,9 +9,10 @@ import sys
 import psutil
 import pytest
 
-from harness import cli, runs
-from harness.commands import output
-from harness.commands import suite as suite_of_commands
+from command_line import main as cli
+from command_line import output
+from command_line.suite import process as suite_of_commands
+from harness import runs
 from harness.errors import UsageError
 from tests.cli import fake_suite
 from tests.cli.test_certify import start
@@ -27,12 +28,12 @@ def suite(tmp_path_factory):
 
 @pytest.fixture
 def evidence(tmp_path):
-    """Evidence of a green run whose table needs characters beyond ASCII."""
+    """Write evidence of a green run whose table needs characters beyond ASCII; return its path."""
     return samples.write(tmp_path / "evidence.jsonl", samples.green())
 
 
 def shell(suite, tmp_path, line, **variables):
-    """A shell line in which $HARNESS is the command."""
+    """Run a shell line in which $HARNESS is the command."""
     harness = " ".join(fake_suite.command())
     return subprocess.run(
         ["bash", "-c", line],
@@ -52,7 +53,7 @@ def test_a_reader_that_goes_away_changes_neither_status_nor_files(suite, tmp_pat
     assert shell(suite, tmp_path, "$HARNESS certify | true; exit ${PIPESTATUS[0]}", FAKE="fail").returncode == 1
 
 
-def test_a_full_stdout_is_one_line_and_no_pass(suite, tmp_path, evidence):
+def test_a_full_stdout_gives_one_line_and_status_1(suite, tmp_path, evidence):
     done = shell(suite, tmp_path, "$HARNESS report evidence.jsonl > /dev/full")
     assert (done.returncode, done.stderr) == (
         1, "iris-harness: stdout could not be written: No space left on device\n"
@@ -79,7 +80,7 @@ def test_characters_that_stdout_cannot_show_are_escaped(suite, tmp_path, evidenc
 
 
 def test_reports_that_cannot_be_written_are_named_and_the_table_is_printed(suite, tmp_path, evidence):
-    """A limit on the size of files, which is above what the temporary files of ``check_output`` need."""
+    """Limit the size of files. The limit is above the size of the temporary files of ``output_folder``."""
     done = subprocess.run(
         fake_suite.command("report", "evidence.jsonl"),
         cwd=tmp_path,
@@ -98,7 +99,7 @@ def test_reports_that_cannot_be_written_are_named_and_the_table_is_printed(suite
 
 
 def test_files_are_written_before_the_table(tmp_path, evidence, monkeypatch):
-    """And whatever the table does, they stay."""
+    """Check that the report files are complete before the table is printed, and stay if printing fails."""
     import reports
 
     def stops(*_):
@@ -106,11 +107,11 @@ def test_files_are_written_before_the_table(tmp_path, evidence, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(reports, "print_table", stops)
-    assert cli._status(["report", str(evidence)]) == 1
+    assert cli.run(["report", str(evidence)]) == 1
 
 
 def test_a_log_on_a_full_disk_does_not_stop_the_suite(tmp_path, monkeypatch):
-    """The suite writes more than a pipe holds: a reader that gave up would block it for ever."""
+    """Let the suite write more than a pipe holds: it would block for ever if the reader stopped at the error."""
     monkeypatch.setattr(suite_of_commands, "_fresh", lambda log: io.FileIO("/dev/full", "w"))
     code = "import sys; sys.stdout.write('line\\n' * 100_000)"
     with suite_of_commands.Suite([sys.executable, "-c", code], tmp_path / "log", dict(os.environ)) as running:
@@ -120,7 +121,7 @@ def test_a_log_on_a_full_disk_does_not_stop_the_suite(tmp_path, monkeypatch):
     assert running.tail[-1] == "line"
 
 
-def test_a_current_folder_that_is_gone(suite, tmp_path):
+def test_a_removed_current_folder(suite, tmp_path):
     done = shell(suite, tmp_path, "mkdir gone; cd gone; rmdir ../gone; $HARNESS certify")
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if not line.startswith("shell-init")]
@@ -171,7 +172,7 @@ def test_a_second_run_in_the_folder_is_refused_with_the_first_ones_process(suite
     assert fake_suite.run(suite, tmp_path, "certify", "--output", "here").returncode == 0
 
 
-def test_a_claim_is_of_one_process_and_follows_no_link(tmp_path):
+def test_a_folder_is_claimed_by_one_process_and_links_are_not_followed(tmp_path):
     with runs.claimed(tmp_path):
         assert (tmp_path / runs.LOCK).read_text() == f"{os.getpid()}\n"
         with pytest.raises(UsageError, match=f"process {os.getpid()}"), runs.claimed(tmp_path):
@@ -186,5 +187,5 @@ def test_a_claim_is_of_one_process_and_follows_no_link(tmp_path):
     assert not (tmp_path / "target").exists()
 
 
-def test_what_is_printed_of_evidence_has_no_control_characters():
+def test_printed_evidence_has_no_control_characters():
     assert output.printable("a\x1b[31m\x9b\r\nü\u2028") == "a\\x1b[31m\\x9b\\r\\nü\\u2028"

@@ -1,10 +1,10 @@
-"""A part never passes for the whole, and nothing outside the suite makes it a part."""
+"""A partial run is never reported as a pass, and settings outside the suite cannot make a run partial."""
 
 from pathlib import Path
 
 import pytest
 
-from harness.commands import suite as child
+from command_line.suite import process as child
 from tests.cli import fake_suite
 from tests.evidence import samples
 from tests.package.test_pyproject import PROJECT
@@ -14,7 +14,7 @@ EVIL = "import pathlib; pathlib.Path({!r}).touch()\n"
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """A suite in a folder whose own configuration would spoil it."""
+    """Make a suite in folders with configuration files and plugins that would change it if they were read."""
     around = tmp_path_factory.mktemp("around")
     suite = fake_suite.make_suite(around / "suite")
     loaded = str(around / "loaded")
@@ -39,7 +39,8 @@ def test_neither_variables_nor_files_nor_plugins_change_certify(suite, tmp_path,
 
 
 def test_certify_is_configured_as_the_checkout_is():
-    """certify.ini holds what pyproject.toml says of pytest: an installed suite is as strict as the checkout's."""
+    """Check that certify.ini has the pytest options of pyproject.toml: an installed suite is as strict as the
+    checkout."""
     import configparser
 
     ini = configparser.ConfigParser()
@@ -50,14 +51,14 @@ def test_certify_is_configured_as_the_checkout_is():
         name: value if isinstance(value, list) else [str(value).lower() if value is True else str(value)]
         for name, value in options.items()
     }
-    found = {
+    configured = {
         name: value.split() if name == "addopts" else [line for line in value.splitlines() if line]
         for name, value in ini["pytest"].items()
     }
-    assert found == plain
+    assert configured == plain
 
 
-def test_the_child_finds_the_implementation_that_was_found_here(tmp_path, monkeypatch):
+def test_the_child_imports_the_same_implementation(tmp_path, monkeypatch):
     (tmp_path / "some_iris").mkdir()
     (tmp_path / "some_iris" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -66,8 +67,10 @@ def test_the_child_finds_the_implementation_that_was_found_here(tmp_path, monkey
     assert Path(environment["PYTHONPATH"].split(":")[0]) == child.conformance_folder().parent
 
 
-@pytest.mark.parametrize(("fake", "status"), [("partial", 3), ("partial-fail", 1), ("not-applicable", 0)])
-def test_a_partial_run_has_a_status_of_its_own_and_says_what_is_missing(suite, tmp_path, fake, status):
+@pytest.mark.parametrize(
+    ("fake", "status"), [("partial", 3), ("partial-fail", 1), ("not-applicable", 0), ("unsupported", 4)]
+)
+def test_a_partial_run_has_its_own_status_and_names_what_is_missing(suite, tmp_path, fake, status):
     done = fake_suite.run(suite, tmp_path, "certify", fake=fake)
     assert done.returncode == status, done.stdout + done.stderr
     again = fake_suite.run(suite, tmp_path, "report", "out/certify/evidence.jsonl")
@@ -86,7 +89,7 @@ def test_fail_fast_stops_at_the_first_failure(suite, tmp_path):
     assert "-x" in (tmp_path / "arguments").read_text().split()
 
 
-def test_check_runs_what_is_named_and_says_that_it_certifies_nothing(suite, tmp_path):
+def test_check_runs_the_named_requirements_and_reports_that_it_certifies_nothing(suite, tmp_path):
     done = fake_suite.run(suite, tmp_path, "check", "rma")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"pass     {samples.PUT_GROUP}  1 cases" in done.stdout
@@ -104,6 +107,6 @@ def test_check_runs_what_is_named_and_says_that_it_certifies_nothing(suite, tmp_
     unknown = fake_suite.run(suite, tmp_path, "check", "atomic_ad")
     assert unknown.returncode == 2
     assert unknown.stderr.startswith(
-        "iris-harness: no requirement, public name or test is called 'atomic_ad': near are"
+        "iris-harness: no requirement, public name or test is called 'atomic_ad': similar names are"
     )
     assert "atomic_add" in unknown.stderr

@@ -1,11 +1,11 @@
-"""Following a growing file: whole lines only, each counted once."""
+"""Progress from a growing evidence file: only complete lines are read, and each is counted once."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from harness.commands.progress import Display, Follower
+from command_line.suite.progress import Display, Follower
 from harness.evidence import Group, Store, Verdict, worker_path
 from tests.evidence import samples
 
@@ -23,7 +23,7 @@ def test_figures_grow_with_the_file(tmp_path):
     assert not follower.look()
 
 
-def test_a_line_is_read_when_it_is_whole(tmp_path):
+def test_a_line_is_read_when_it_is_complete(tmp_path):
     path = samples.write(tmp_path / "evidence.jsonl", samples.green()[:4])
     content = path.read_bytes()
     path.write_bytes(content[:-10])
@@ -58,7 +58,7 @@ def shown(tmp_path, console, ticks, records=()):
     return console.file.getvalue()
 
 
-def test_plain_lines_now_and_then(tmp_path):
+def test_a_plain_line_per_interval(tmp_path):
     console = Console(file=io.StringIO(), width=200)
     text = shown(tmp_path, console, [0, 12, 12, 12])
     assert text == f"12 s: 2/2 groups, 3 cases, 1 not passed  {samples.ADD_GROUP}\n"
@@ -69,7 +69,7 @@ def test_nothing_before_the_interval(tmp_path):
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_group_name_gives_no_order_to_the_terminal(tmp_path, is_terminal):
+def test_control_characters_in_a_group_name_do_not_reach_the_terminal(tmp_path, is_terminal):
     console = Console(file=io.StringIO(), width=300, force_terminal=is_terminal)
     text = shown(tmp_path, console, [0, *[12] * 8], [Group("\x1b]0;owned\x07\u202e", samples.PUT, Verdict.PASS, 0)])
     assert "\\x1b]0;owned\\x07\\u202e" in text

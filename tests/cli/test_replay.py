@@ -1,15 +1,19 @@
-"""Replay: only tests of the suite, only where the id says; found wherever the run's output went."""
+"""Replay runs only tests of the suite, writes only into the folder of the case, and finds a run wherever its output
+is."""
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
+from command_line import preflight
+from command_line.commands.replay import find_case
+from command_line.suite.process import conformance_folder
 from fixtures.options import read_replay
+from fixtures.repeat import repeat_command
 from harness import casefile, runs
-from harness.commands import preflight
-from harness.commands.replay import find_case
-from harness.commands.suite import conformance_folder
 from harness.errors import UsageError
 from harness.evidence import case_id
 from harness.evidence.records import to_json
@@ -40,18 +44,18 @@ def written(tmp_path, record):
     return str(path)
 
 
-def test_the_file_alone_says_how_the_case_is_run(tmp_path):
-    found = find_case(written(tmp_path, RECORD), None)
-    assert (found.nodeid, found.record["id"]) == (NODE, RECORD["id"])
+def test_a_case_file_alone_determines_how_the_case_is_run(tmp_path):
+    replay = find_case(written(tmp_path, RECORD), None)
+    assert (replay.nodeid, replay.record["id"]) == (NODE, RECORD["id"])
     expected = preflight.Request("emulated", "gfx942", (4,), "ci", "iris_under_test", 5, "weak:3", 1, 90.0)
-    assert found.request == expected
+    assert replay.request == expected
     assert expected.options()[-4:] == ["--deadline", "90", "--seed", "5"]
     by_hand = find_case(written(tmp_path, {"nodeid": NODE, "case": CASE}), None)
     assert casefile.ID.fullmatch(by_hand.record["id"])
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"id": "../../../elsewhere"}, "16 lower-case hexadecimal digits"),
         ({"id": "0" * 16}, "is not that of its case"),
@@ -59,7 +63,7 @@ def test_the_file_alone_says_how_the_case_is_run(tmp_path):
         ({"case": {**CASE, "type": "TileCase"}}, "is not that of its case"),
         ({"case": {"type": "HostCase"}}, "'type' and 'fields'"),
         ({"case": {"type": 1, "fields": {}}}, "'type' must be text"),
-        ({"case": {"type": "HostCase", "fields": {"what": {"a": 1}}}}, "never an object"),
+        ({"case": {"type": "HostCase", "fields": {"what": {"a": 1}}}}, "not an object"),
         ({"nodeid": "/tmp/evil.py::test_evil"}, "not a test of the suite"),
         ({"nodeid": "evil.py::test_evil"}, "not a test of the suite"),
         ({"nodeid": "conformance/../evil.py::test_evil"}, "not a test of the suite"),
@@ -79,14 +83,14 @@ def test_the_file_alone_says_how_the_case_is_run(tmp_path):
         ({"request": {**REQUEST, "implementation": "../evil"}}, "--implementation"),
     ],
 )
-def test_a_record_that_the_suite_did_not_write_is_refused(tmp_path, changes, says):
-    with pytest.raises(UsageError, match=says) as caught:
+def test_a_record_that_the_suite_did_not_write_is_refused(tmp_path, changes, message):
+    with pytest.raises(UsageError, match=message) as caught:
         find_case(written(tmp_path, {**RECORD, **changes}), None)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("[" * 20_000 + "]" * 20_000, "nested too deeply"),
         (
@@ -100,11 +104,11 @@ def test_a_record_that_the_suite_did_not_write_is_refused(tmp_path, changes, say
         ("[1]", "JSON list"),
     ],
 )
-def test_a_file_that_is_no_record_is_one_line_for_the_command_and_for_the_plugin(tmp_path, content, says):
+def test_a_file_without_a_record_gives_one_line_from_the_command_and_from_the_plugin(tmp_path, content, message):
     path = tmp_path / "case.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     for reading in (lambda: find_case(str(path), None), lambda: read_replay(str(path))):
-        with pytest.raises(UsageError, match=says) as caught:
+        with pytest.raises(UsageError, match=message) as caught:
             reading()
         assert "\n" not in str(caught.value)
 
@@ -118,14 +122,28 @@ def test_a_pipe_does_not_make_the_command_wait(tmp_path):
             read_replay(name)
 
 
-def test_the_plugin_refuses_a_case_of_no_known_type_before_anything_runs(tmp_path):
+@pytest.mark.nightly
+def test_the_plugin_refuses_a_case_of_an_unknown_type_before_anything_runs(tmp_path):
+    """Check replay files of unknown and known case types. A case type is known once its tests are collected."""
     assert read_replay(written(tmp_path, RECORD)) == CASE
-    with pytest.raises(UsageError, match="unknown case type 'Nonsense'"):
-        read_replay(written(tmp_path, {"type": "Nonsense", "fields": {}}))
+    for case, status, says in (
+        ({"type": "Nonsense", "fields": {}}, 4, "unknown case type 'Nonsense'"),
+        ({"type": "TileCase", "fields": {"m": "7"}}, 4, "the field 'm' of a TileCase must be a whole number"),
+        ({"type": "TileCase", "fields": {"m": 7}}, 0, "test_moving_tiles"),
+    ):
+        path = written(tmp_path, case)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "--collect-only", "conformance/x/test_moving.py", "--replay", path],
+            cwd=conformance_folder().parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, says in done.stdout + done.stderr) == (status, True), done.stdout + done.stderr
 
 
 def test_code_that_a_file_names_is_not_run_and_nothing_is_replaced(suite, tmp_path):
-    """From the command line, in a folder with a module that leaves a trace."""
+    """Replay hostile files in a folder with a module that would create the file ``ran`` if it were imported."""
     (tmp_path / "conformance").mkdir()
     (tmp_path / "conformance" / "test_fake.py").write_text("open('ran', 'w').close()\n\ndef test_put():\n    pass\n")
     (tmp_path / "precious").mkdir()
@@ -142,6 +160,7 @@ def test_code_that_a_file_names_is_not_run_and_nothing_is_replaced(suite, tmp_pa
     assert (tmp_path / "precious" / "evidence.jsonl").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_an_id_is_found_after_certify_with_an_output_of_its_own_and_from_another_folder(suite, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
@@ -158,7 +177,7 @@ def test_an_id_is_found_after_certify_with_an_output_of_its_own_and_from_another
     missing = fake_suite.run(suite, there, "replay", "0" * 16, **state)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "there is no case '0000000000000000' in the 2 newest runs" in missing.stderr
-    unwritable = {"XDG_STATE_HOME": "/proc/nowhere"}  # a convenience: what cannot be kept changes no run
+    unwritable = {"XDG_STATE_HOME": "/proc/nowhere"}  # the register of runs is optional: a run works without it
     assert fake_suite.run(suite, there, "certify", **unwritable).returncode == 0
 
 
@@ -176,7 +195,7 @@ def test_the_newest_runs_of_any_kind_are_known_in_one_way(tmp_path, monkeypatch)
     assert runs.recent() == places[::-1]
     assert os.readlink("out/latest") == "20261122-1"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    assert runs.recent() == places[1::-1], "what lies in out/ is known without the register"
+    assert runs.recent() == places[1::-1], "runs in out/ are found without the register"
     places[0].unlink()
     assert runs.recent() == [places[1]]
 
@@ -184,15 +203,15 @@ def test_the_newest_runs_of_any_kind_are_known_in_one_way(tmp_path, monkeypatch)
 def test_a_repeat_command_of_a_case_that_passed_finds_it_in_the_evidence(tmp_path):
     case = samples.case(nodeid=NODE)
     samples.write(tmp_path / "evidence.20261122T000000.jsonl", [samples.run(), samples.plan(), samples.kernel(), case])
-    found = find_case(str(tmp_path / "cases" / f"{case.id}.json"), None)
-    assert (found.record["id"], found.request.seed) == (case.id, 20)
+    replay = find_case(str(tmp_path / "cases" / f"{case.id}.json"), None)
+    assert (replay.record["id"], replay.request.seed) == (case.id, 20)
 
 
-def test_a_repeat_command_names_what_is_not_installed(tmp_path, monkeypatch):
+def test_a_repeat_command_sets_the_path_of_packages_that_are_not_installed(tmp_path, monkeypatch):
     (tmp_path / "some iris" / "other_iris").mkdir(parents=True)
     (tmp_path / "some iris" / "other_iris" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path / "some iris"))
-    command = casefile.repeat_command(tmp_path / "a b.json", "other_iris")
+    command = repeat_command(tmp_path / "a b.json", "other_iris")
     assert f":{tmp_path}/some iris'" in command
     assert str(conformance_folder().parent) in command
-    assert command.endswith(f" -m harness replay '{tmp_path}/a b.json' --implementation other_iris")
+    assert command.endswith(f" -m command_line replay '{tmp_path}/a b.json' --implementation other_iris")

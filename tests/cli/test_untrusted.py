@@ -1,4 +1,4 @@
-"""What comes from elsewhere decides neither which code runs nor what the terminal does."""
+"""Files from elsewhere can neither choose the code that runs nor control the terminal."""
 
 import io
 import json
@@ -10,9 +10,10 @@ import sys
 import pytest
 from rich.console import Console
 
-from harness import casefile, runs
-from harness.commands.check import Verdicts
-from harness.commands.replay import _Shown, find_case
+from command_line.commands.check import Verdicts
+from command_line.commands.replay import _Shown, find_case
+from fixtures.repeat import repeat_command
+from harness import runs
 from harness.errors import UsageError
 from harness.evidence import Group, Store, Verdict, case_id
 from tests.cli import fake_suite
@@ -28,7 +29,7 @@ REQUEST = {
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """A folder with an importable package that leaves a trace, and a case that names it."""
+    """Make a folder with a package that creates the file ``ran`` when it is imported, and a case that names it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted" / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
@@ -63,7 +64,7 @@ def test_the_recorded_package_of_an_own_run_is_used_and_that_of_other_evidence_i
     run = samples.run(implementation={"name": "planted", "version": "1", "commit": None})
     samples.write(evidence, [run, samples.plan(), samples.kernel(), case])
     monkeypatch.chdir(planted)
-    for place in (None, evidence):  # what lies in out/ may have been unpacked there
+    for place in (None, evidence):  # a file in out/ may have been unpacked from elsewhere
         with pytest.raises(UsageError, match="--implementation planted"):
             find_case(case.id, place)
     assert find_case(case.id, evidence, "planted").request.implementation == "planted"
@@ -72,21 +73,22 @@ def test_the_recorded_package_of_an_own_run_is_used_and_that_of_other_evidence_i
 
 
 def test_the_repeat_command_names_the_package(planted):
-    words = shlex.split(casefile.repeat_command(planted / "case.json", "planted"))
+    words = shlex.split(repeat_command(planted / "case.json", "planted"))
     assert words[-4:] == ["replay", str(planted / "case.json"), "--implementation", "planted"]
-    assert "--implementation" not in casefile.repeat_command(planted / "case.json", "iris_under_test")
+    assert "--implementation" not in repeat_command(planted / "case.json", "iris_under_test")
 
 
 @pytest.mark.parametrize("checkout", [False, True])
-def test_a_module_in_the_current_folder_is_imported_only_beside_the_package(tmp_path, checkout):
+def test_a_module_in_the_current_folder_is_imported_only_in_a_checkout(tmp_path, checkout):
     (tmp_path / "click.py").write_text("open('ran', 'w').close()\nraise SystemExit(7)\n")
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONSAFEPATH", "PYTHONPATH")}
     if checkout:
-        (tmp_path / "harness").symlink_to(fake_suite.ROOT / "harness")
+        for package in ("command_line", "harness"):
+            (tmp_path / package).symlink_to(fake_suite.ROOT / package)
     else:
         environment["PYTHONPATH"] = str(fake_suite.ROOT)
     done = subprocess.run(
-        [sys.executable, "-m", "harness", "--help"],
+        [sys.executable, "-m", "command_line", "--help"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -118,7 +120,7 @@ def test_control_characters_of_the_log_do_not_reach_the_terminal(planted, capsys
         b'"group"',
     ],
 )
-def test_check_passes_over_a_line_that_is_no_record(tmp_path, line):
+def test_check_skips_a_line_without_a_valid_record(tmp_path, line):
     console = Console(file=io.StringIO(), width=200)
     path = tmp_path / "evidence.jsonl"
     verdicts = Verdicts(path, console)

@@ -59,7 +59,7 @@ def atomic_slots(draw, op, dtype):
 
 @triton.jit
 def last_one_sums(x, parts, counter, out, n, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
-    """Every program leaves a partial sum; who counts last adds them up."""
+    """Every program stores a partial sum; the program that increments the counter last adds them up."""
     pid = tl.program_id(0)
     i = pid * BLOCK + tl.arange(0, BLOCK)
     tl.store(parts + pid, tl.sum(tl.load(x + i, mask=i < n, other=0), axis=0))

@@ -1,4 +1,4 @@
-"""What a corpus case is: a real kernel with its inputs, its torch reference, and how close the two must be.
+"""Corpus case: a real kernel with its inputs, the function of torch with its expected result, and their tolerance.
 
     @case({"dtype": torch.float32}, {"dtype": torch.float16}, within=EXACT)
     def vector_add(draw, dtype):
@@ -38,7 +38,7 @@ FP32 = Within("a few fp32 roundings, and hardware functions good to 1 ulp", 4e-6
 
 
 def half_of(ulp: torch.dtype, absolute: float = 0.0) -> Within:
-    """The reference rounded to a narrow dtype may land on the neighbour: one unit in its last place."""
+    """Tolerance for a narrow dtype: rounding may yield the neighbouring value, one unit in the last place."""
     return Within(f"the last rounding, to {ulp}, may go the other way", torch.finfo(ulp).eps, absolute)
 
 
@@ -54,7 +54,7 @@ class Case:
     archs: tuple[str, ...] = ARCHS
 
     def check(self) -> None:
-        """Launch on the active device and compare; ``AssertionError`` says which elements differ."""
+        """Launch on the active device and compare; ``AssertionError`` names the elements that differ."""
         pairs = self.run(Draw(), **self.variant)
         for got, wanted in pairs if isinstance(pairs, list) else [pairs]:
             compare(got, wanted, self.within)
@@ -64,7 +64,7 @@ CASES: list[Case] = []
 
 
 def case(*variants: dict[str, Any], within: Within = EXACT, archs: tuple[str, ...] = ARCHS) -> Callable:
-    """Add a function to the table, once per variant. A variant may have a tolerance of its own under ``within``."""
+    """Add a function to the table, once per variant. A variant may have its own tolerance under ``within``."""
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
         for variant in variants or ({},):

@@ -66,7 +66,7 @@ def argmax_argmin(draw, largest, n, warps):
 
 @triton.jit
 def reductions(x, out, n, AXIS: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    """Six reductions of a tile, and their results one behind the other."""
+    """Six reductions of a tile, and their results one after the other."""
     v = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
     length: tl.constexpr = N if AXIS == 0 else M
     at = out + tl.arange(0, length)

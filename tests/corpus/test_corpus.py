@@ -7,7 +7,7 @@ import pytest
 
 import tests.corpus
 from harness import emulator
-from harness.emulator.coverage import executed, implemented
+from harness.emulator.driver.coverage import executed, implemented
 from tests.corpus.case import CASES
 from tests.emulator.covering import edge_tested
 
@@ -21,24 +21,25 @@ def tested():
     return {name.partition("@")[0] for name in edge_tested()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("case", "arch"),
     [pytest.param(case, arch, id=f"{case.family}-{case.name}-{arch}") for case in CASES for arch in case.archs],
 )
 def test_kernel(case, arch, tested, monkeypatch, record_property):
     driver = emulator.activate(arch)
-    met = set()
+    opcodes = set()
     run = driver.run
 
     def recording(streams, closed=False):
         run(streams, closed)
-        met.update(*(executed(launch) for stream in streams for launch in stream))
+        opcodes.update(*(executed(launch) for stream in streams for launch in stream))
 
     monkeypatch.setattr(driver, "run", recording)
     try:
         case.check()
     finally:
         emulator.deactivate()
-    record_property(f"opcodes of {arch}", " ".join(sorted(met)))
-    assert met <= implemented(arch)
-    assert met <= tested, f"no edge test: {sorted(met - tested)}"
+    record_property(f"opcodes of {arch}", " ".join(sorted(opcodes)))
+    assert opcodes <= implemented(arch)
+    assert opcodes <= tested, f"no edge test: {sorted(opcodes - tested)}"

@@ -1,4 +1,5 @@
-"""Parts of a transformer beside matmul, attention and norms: cross entropy, rotary embedding, quantisation, experts."""
+"""Parts of a transformer other than matmul, attention and norms: cross entropy, rotary embedding, quantisation,
+experts."""
 
 import torch
 import triton
@@ -94,7 +95,7 @@ def dequantise(q, scales, out, n, BLOCK: tl.constexpr):
     tl.store(out + row * n + j, v.to(out.dtype.element_ty), mask=j < n)
 
 
-@case({"dtype": torch.int8, "top": 127, "within": Within("a quotient beside .5 may go either way", 0.0, 1.0)})
+@case({"dtype": torch.int8, "top": 127, "within": Within("a quotient close to .5 may be rounded either way", 0.0, 1.0)})
 @case({"dtype": torch.float8_e5m2, "top": 57344.0, "within": Within("e5m2 has 2 mantissa bits", 0.25, 1e-4)})
 def quantise_rows(draw, dtype, top):
     x = draw.normal(4, 100)
@@ -108,7 +109,7 @@ _CODES = (torch.int8, torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3f
 
 
 def _every_code(draw, dtype):
-    """All 256 bytes, and as floats without the codes that are no number, which conversions may treat apart."""
+    """All 256 bytes; as floats without the codes for NaN, which conversions may treat differently."""
     codes = torch.arange(-128, 128).to(torch.int8).view(dtype)
     finite = codes[codes.float().isfinite()]
     return finite[draw.integers(0, len(finite), 256, dtype=torch.int64)].view(1, 256)

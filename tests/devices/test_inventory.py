@@ -1,4 +1,4 @@
-"""The inventory on machines of every kind, by what its child process would answer there; and the child itself, here."""
+"""Inventory on every kind of machine, with the answers of its child process there, and the child on this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from harness import devices
 from harness.devices import inventory, launches, probe
+from harness.devices.gpu_kind import GpuInfo
 from harness.errors import HarnessError, UsageError
 from tests.devices import fakes
 
@@ -21,7 +22,7 @@ def _no_masks(monkeypatch):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Makes this process believe that the child answered so."""
+    """Set the answer of the inventory's child process."""
 
     def become(facts):
         monkeypatch.setattr(inventory, "_facts", lambda: facts)
@@ -39,7 +40,7 @@ def refusal(call, *arguments, **keywords) -> str:
 def test_gpus_as_the_child_tells_them(machine):
     machine(fakes.facts(fakes.gpus(2)))
     first, second = inventory.visible("cuda")
-    assert first == inventory.GpuInfo(0, "NVIDIA H200", "sm_90", 141 << 30, "GPU-fake-0", "0000:1b:00.0", (1,))
+    assert first == GpuInfo(0, "NVIDIA H200", "sm_90", 141 << 30, "GPU-fake-0", "0000:1b:00.0", (1,), "cuda")
     assert (second.index, second.peers) == (1, (0,))
     assert devices.get("cuda", ranks=2).arch == "sm_90"
 
@@ -66,9 +67,9 @@ CUDA = [
     ({"driver": False}, "libcuda.so.1 is there but no NVIDIA driver: start the container with --gpus all"),
     (
         {"error": "RuntimeError: driver too old"},
-        "no NVIDIA GPU is visible (RuntimeError: driver too old): see wha",
+        "no NVIDIA GPU is visible (RuntimeError: driver too old): see the",
     ),
-    ({}, "no NVIDIA GPU is visible: see what nvidia-smi says"),
+    ({}, "no NVIDIA GPU is visible: see the output of nvidia-smi"),
 ]
 AMD = [
     ({"torch": None}, "the package torch is not installed: install its ROCm build"),
@@ -90,14 +91,14 @@ AMD = [
 
 
 @pytest.mark.parametrize(
-    ("device", "facts", "says"),
-    [("cuda", fakes.facts(**changes), says) for changes, says in CUDA]
-    + [("rocm", fakes.facts(**{**fakes.ROCM, **fakes.KFD, **changes}), says) for changes, says in AMD],
+    ("device", "facts", "reason"),
+    [("cuda", fakes.facts(**changes), reason) for changes, reason in CUDA]
+    + [("rocm", fakes.facts(**{**fakes.ROCM, **fakes.KFD, **changes}), reason) for changes, reason in AMD],
 )
-def test_what_is_missing_is_named_with_its_remedy(machine, device, facts, says):
+def test_what_is_missing_is_named_with_its_remedy(machine, device, facts, reason):
     machine(facts)
-    assert refusal(inventory.visible, device).startswith(says)
-    assert refusal(devices.get, device).startswith(f"device {device} cannot be used here: {says}")
+    assert refusal(inventory.visible, device).startswith(reason)
+    assert refusal(devices.get, device).startswith(f"device {device} cannot be used here: {reason}")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_what_is_missing_is_named_with_its_remedy(machine, device, facts, says):
 def test_a_mask_that_hides_everything_is_named(machine, monkeypatch, device, variable, facts):
     machine(facts)
     monkeypatch.setenv(variable, "99")
-    assert f"GPU is visible with {variable}='99': name GPUs that are there" in refusal(inventory.visible, device)
+    assert f"GPU is visible with {variable}='99': name GPUs that exist" in refusal(inventory.visible, device)
 
 
 def test_gpus_of_another_arch(machine):
@@ -125,28 +126,31 @@ def test_gpus_of_another_arch(machine):
 def test_more_ranks_than_gpus(machine):
     machine(fakes.facts(fakes.gpus(2)))
     assert refusal(devices.get, "cuda", ranks=3) == (
-        "3 ranks need as many GPUs and 2 can be seen: use fewer --ranks, or widen CUDA_VISIBLE_DEVICES"
+        "3 ranks need as many GPUs and 2 are visible: use fewer --ranks, or name more GPUs in CUDA_VISIBLE_DEVICES"
         " (certify and pytest can let ranks share a GPU: --ranks-per-gpu 2)"
     )
 
 
 def test_ranks_that_share_gpus(machine):
-    """GPUs for 5 ranks, 2 on each: 3. Ranks on one GPU alone need no peer. nccl refuses them, so gloo is asked."""
+    """5 ranks, 2 on each GPU, need 3 GPUs. Ranks on one GPU need no peer access, and use gloo: nccl refuses them."""
     machine(fakes.facts(fakes.gpus(2)))
     shared = devices.get("cuda", ranks=4, ranks_per_gpu=2)
     assert shared.backend == "cpu:gloo,cuda:gloo" and devices.get("cuda", ranks=2).backend == "cpu:gloo,cuda:nccl"
     assert refusal(devices.get, "cuda", ranks=5, ranks_per_gpu=2) == (
-        "5 ranks need 3 GPUs with 2 on each and 2 can be seen: use fewer --ranks, or widen CUDA_VISIBLE_DEVICES"
-        ", or use --ranks-per-gpu 3"
+        "5 ranks need 3 GPUs with 2 on each and 2 are visible: use fewer --ranks, or name more GPUs in"
+        " CUDA_VISIBLE_DEVICES, or use --ranks-per-gpu 3"
     )
-    assert refusal(devices.get, "emulated", ranks_per_gpu=2) == "device emulated has no GPUs that 2 ranks could share"
+    assert (
+        refusal(devices.get, "emulated", ranks_per_gpu=2)
+        == "device emulated has no GPUs that 2 ranks could share: use 1 rank per GPU"
+    )
     machine(fakes.facts([{**gpu, "peers": []} for gpu in fakes.gpus(2)]))
     assert devices.get("cuda", ranks=8, ranks_per_gpu=8).arch == "sm_90"
     assert "no peer access" in refusal(devices.get, "cuda", ranks=9, ranks_per_gpu=8)
 
 
 def test_a_rank_takes_its_gpu_in_turn(monkeypatch):
-    """5 ranks on 2 GPUs, 3 on each: 0, 1, 0, 1, 0, as the library under test has it; there is no place for a 7th."""
+    """5 ranks on 2 GPUs, 3 on each: 0, 1, 0, 1, 0, as the library under test has it; a 7th rank does not fit."""
     taken = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
@@ -170,7 +174,7 @@ def test_mixed_architectures(machine):
 
 
 def test_no_peer_access(machine):
-    apart = fakes.gpus(3, arch="gfx942", name="AMD Instinct MI300X")
+    apart = fakes.gpus(3, arch="gfx942", name="AMD Instinct MI300X", device="rocm")
     apart[2]["peers"] = [0]
     machine(fakes.facts(apart, **fakes.ROCM, **fakes.KFD))
     assert refusal(devices.get, "rocm", ranks=2) == (
@@ -195,25 +199,25 @@ def test_noise_on_stdout_is_no_answer():
 
 
 @pytest.mark.parametrize(
-    ("stderr", "status", "says"),
-    [(b"first\nlast words\n", 1, "status 1: last words"), (b"", -11, "signal 11: it said nothing")],
+    ("stderr", "status", "reason"),
+    [(b"first\nlast words\n", 1, "status 1: last words"), (b"", -11, "signal 11: without output")],
 )
-def test_a_child_that_dies_is_an_answer(machine, stderr, status, says):
+def test_a_child_that_dies_is_an_answer(machine, stderr, status, reason):
     machine(inventory.read_answer(b"some noise\n", stderr, status))
-    assert refusal(inventory.visible, "cuda") == f"asking torch for GPUs ended a process with {says}"
+    assert refusal(inventory.visible, "cuda") == f"torch's query for GPUs ended its process with {reason}"
 
 
 def test_a_child_that_hangs_is_an_answer(machine, monkeypatch):
     monkeypatch.setattr(inventory, "LIMIT", 0.01)
     assert inventory._facts.__wrapped__() == {
-        "broken": "asking torch for GPUs took longer than 0.01 s: check the driver"
+        "broken": "torch's query for GPUs took longer than 0.01 s: check the driver"
     }
 
 
 def test_the_real_child_answers_and_nothing_is_started_here():
     """Also on machines with GPUs: this process has imported no torch for it, or at least not started its CUDA."""
-    found = inventory._facts.__wrapped__()
-    assert set(found) == set(fakes.facts()) and found["torch"], found
+    facts = inventory._facts.__wrapped__()
+    assert set(facts) == set(fakes.facts()) and facts["torch"], facts
     assert "torch" not in sys.modules or not sys.modules["torch"].cuda.is_initialized()
 
 
@@ -230,5 +234,5 @@ def test_the_child_keeps_its_answer_apart_from_what_libraries_print(capfd, monke
     finally:
         probe.os.dup2(saved, 1)
         probe.os.close(saved)
-    said = capfd.readouterr()
-    assert said.out == f'\n{probe.MARK}{{"gpus": []}}\n' and "printed by a library" in said.err
+    output = capfd.readouterr()
+    assert output.out == f'\n{probe.MARK}{{"gpus": []}}\n' and "printed by a library" in output.err

@@ -8,16 +8,16 @@ from triton import knobs
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from harness.devices import launches
+from harness.devices import cuda, launches
 from harness.errors import HarnessError
 from harness.isa import codes_of, executed, of_launch
+from harness.isa.compile_only import target
 from harness.telemetry import launches_by_kernel
-from tests.isa.compile_only import target
 
 
 @pytest.fixture
 def recorder(monkeypatch):
-    """A recorder of its own, and Triton's hooks as they were afterwards."""
+    """Yield a new recorder, and restore Triton's hooks afterwards."""
     monkeypatch.setattr(launches, "_installed", None)
     for name in ("launch_enter_hook", "kernel_load_end_hook", "kernel_unload_hook"):
         if hasattr(knobs.runtime, name):
@@ -28,7 +28,7 @@ def recorder(monkeypatch):
 
 
 def kernels():
-    """Fresh functions, so that Triton loads them anew."""
+    """Return new functions, so that Triton loads their kernels again."""
 
     @gluon.jit
     def double(pointer, SPT: gl.constexpr):
@@ -53,12 +53,12 @@ def test_a_launch_leaves_its_kernel_grid_and_code(recorder):
     assert (launch.kernel, launch.grid, launch.stream) == ("double", (3, 2), 0)
     assert len(launch.hash) == 64
     assert ".target sm_90a" in launch.listing
-    found = of_launch(launch)
-    assert found.widths("local", "store") == {16: 1}
+    code = of_launch(launch)
+    assert code.widths("local", "store") == {16: 1}
     assert recorder.drain() == []
 
 
-@pytest.mark.skipif(not launches.tool("nvdisasm"), reason="needs nvdisasm, of Triton's package or the PATH")
+@pytest.mark.skipif(not cuda.tool("nvdisasm"), reason="needs nvdisasm, of Triton's package or the PATH")
 def test_machine_code_is_disassembled_when_somebody_asks(recorder):
     double, _ = kernels()
     double[(1,)](memory(), 4, num_warps=1)
@@ -71,12 +71,12 @@ def test_machine_code_is_disassembled_when_somebody_asks(recorder):
 
 
 def test_without_a_disassembler_there_is_a_reason(recorder, monkeypatch):
-    monkeypatch.setattr(launches, "tool", lambda name: None)
+    monkeypatch.setattr(cuda, "tool", lambda name: None)
     double, _ = kernels()
     double[(1,)](memory(), 4, num_warps=1)
     [launch] = recorder.drain()
     assert (launch.sass, launch.usage) == (None, "")
-    assert "no nvdisasm" in launch.code.without_sass
+    assert "nvdisasm is neither" in launch.code.without_sass
     assert [code.language for code in codes_of(launch)] == ["ptx"]
     assert of_launch(launch).registers is None
 
@@ -85,7 +85,7 @@ def test_what_a_program_of_nvidias_complains_of_is_raised(tmp_path):
     broken = tmp_path / "kernel.cubin"
     broken.write_bytes(b"no cubin")
     code = launches.GpuCode("0" * 64, "kernel", {"kernel.cubin": str(broken)})
-    if launches.tool("nvdisasm"):
+    if cuda.tool("nvdisasm"):
         with pytest.raises(HarnessError, match="ended with status"):
             _ = code.sass
     with pytest.raises(HarnessError, match=r"no \.amdgcn or \.ptx"):
@@ -117,7 +117,7 @@ def test_other_hooks_and_listeners_stay(monkeypatch):
             monkeypatch.setattr(knobs.runtime, name, knobs.HookChain())
     called = []
     knobs.runtime.launch_enter_hook.add(lambda metadata: called.append("enter"))
-    monkeypatch.setattr(knobs.compilation, "listener", lambda **told: called.append("compiled"))
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **event: called.append("compiled"))
     with target("cuda", 90):
         first = launches.install()
         assert launches.install() is first
@@ -139,12 +139,12 @@ def test_recent_is_text_of_the_last_launches_in_order(recorder):
     double, _ = kernels()
     for blocks in range(1, 21):
         double[(blocks,)](memory(), 4, num_warps=1)
-    told = recorder.recent()
-    assert len(told) == launches.RECENT
-    assert told[-1].startswith("launch 20: double[(20,)] ")
-    assert told[0].startswith("launch 5: double[(5,)] ")
+    lines = recorder.recent()
+    assert len(lines) == launches.RECENT
+    assert lines[-1].startswith("launch 20: double[(20,)] ")
+    assert lines[0].startswith("launch 5: double[(5,)] ")
     recorder.drain()
-    assert recorder.recent() == told, "what was drained was still launched"
+    assert recorder.recent() == lines, "what was drained was still launched"
 
 
 def test_what_is_kept_is_bounded():
@@ -195,6 +195,6 @@ def test_launches_are_summed_like_those_of_the_emulated_device(recorder):
     double, _ = kernels()
     double[(1,)](memory(), 4, num_warps=1)
     double[(2,)](memory(), 4, num_warps=1)
-    found = recorder.drain()
-    assert executed(found).accesses == ()
-    assert launches_by_kernel(found) == {found[0].hash: {"launches": 2, "accesses": []}}
+    launched = recorder.drain()
+    assert executed(launched).accesses == ()
+    assert launches_by_kernel(launched) == {launched[0].hash: {"launches": 2, "accesses": []}}

@@ -1,17 +1,19 @@
-"""Which opcodes have a test of their own: ``@covers("ds_read_b32")`` marks those that no table of semantics
-describes."""
+"""Records which opcodes have a test of their own.
+
+``@covers("ds_read_b32")`` marks opcodes that no table of semantics describes.
+"""
 
 import importlib
 import pkgutil
 
 import tests.emulator
-from harness.emulator.coverage import implemented
+from harness.emulator.driver.coverage import implemented
 
 COVERED: set[str] = set()
 
 
 def covers(*names: str):
-    """The decorated test checks these opcodes; blank-separated names may stand in one string."""
+    """Mark the decorated test as checking these opcodes; a string may hold several names, separated by blanks."""
 
     def mark(test):
         for text in names:
@@ -22,7 +24,7 @@ def covers(*names: str):
 
 
 def edge_tested() -> set[str]:
-    """The names in the table of instructions that some test checks at their edges."""
+    """Return the names in the table of instructions whose edge values are tested."""
     from tests.emulator.semantics import SEMANTICS
 
     for module in pkgutil.iter_modules(tests.emulator.__path__, "tests.emulator."):
@@ -31,12 +33,12 @@ def edge_tested() -> set[str]:
     return set(SEMANTICS) | COVERED
 
 
-def counts(arch: str, met: set[str]) -> str:
-    """The three counts of coverage, for the opcodes that were executed on an arch."""
+def counts(arch: str, executed: set[str]) -> str:
+    """Return the three counts of coverage in words, for the opcodes that were executed on an arch."""
     known = implemented(arch)
     tested = {name.partition("@")[0] for name in edge_tested() if name.partition("@")[2] in ("", arch)} & known
-    line = f"{arch}: {len(known)} opcodes implemented, {len(tested)} tested at their edges, {len(met)} met"
-    for what, names in (("not implemented", met - known), ("not tested at their edges", met & known - tested)):
+    line = f"{arch}: {len(known)} opcodes implemented, {len(tested)} tested at their edges, {len(executed)} executed"
+    for gap, names in (("not implemented", executed - known), ("not tested at their edges", executed & known - tested)):
         if names:
-            line += f"; met and {what}: {', '.join(sorted(names))}"
+            line += f"; executed and {gap}: {', '.join(sorted(names))}"
     return line

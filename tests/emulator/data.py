@@ -16,12 +16,12 @@ _WORD = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers: equal bits, not equal values."""
+    """Return the same memory as integers, to compare bits instead of values."""
     return tensor.view(_WORD[tensor.element_size()])
 
 
 def random_bits(n: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Every bit pattern is possible, NaN and infinities too: for moves, which must not look at values."""
+    """Return any bit patterns, including NaN and infinities: for moves, which must not depend on values."""
     generator = torch.Generator().manual_seed(seed)
     size = torch.empty(0, dtype=dtype).element_size()
     return torch.randint(0, 256, (n * size,), dtype=torch.uint8, generator=generator).view(dtype)

@@ -83,18 +83,20 @@ def of(kind: str) -> list:
     return floats(kind) if kind in FORMATS else integers(16 if kind == "imm" else int(kind[1:]))
 
 
-def combinations(kinds: list[str], seed: str, most: int = 512) -> list[tuple]:
-    """Every combination of edge values, or ``most`` of them drawn at random, with equal operands and some random words
-    among them."""
+def combinations(kinds: list[str], seed: str, limit: int = 512) -> list[tuple]:
+    """Return every combination of edge values, or ``limit`` of them drawn at random.
+
+    The random ones include equal operands and some random words.
+    """
     sets = [of(k) for k in kinds]
     some = random.Random(seed)
     count = 1
     for values in sets:
         count *= len(values)
-    if count <= most:
+    if count <= limit:
         chosen = list(itertools.product(*sets))
     else:
-        chosen = [tuple(some.choice(values) for values in sets) for _ in range(most - 64)]
+        chosen = [tuple(some.choice(values) for values in sets) for _ in range(limit - 64)]
     if len(set(kinds)) == 1:
         chosen += [(v,) * len(kinds) for v in sets[0]]
     words = [k for k in kinds if k not in ("mask", "vcc", "scc", "imm")]

@@ -1,5 +1,7 @@
-"""IEEE binary formats in exact arithmetic: bit patterns to fractions and back, rounded once to nearest even. The
-reference of float tests."""
+"""IEEE binary formats in exact arithmetic, the expected values of float tests.
+
+Bit patterns are converted to fractions and back, rounded once to nearest even.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,14 @@ class Format:
         return self.exponent(word) == 0 and not self.is_zero(word)
 
     def value(self, word: int) -> Fraction:
-        """The exact value of a finite pattern."""
+        """Return the exact value of a finite pattern."""
         fraction, exponent = word & ((1 << self.mantissa) - 1), self.exponent(word)
         scale = max(exponent, 1) - self.bias - self.mantissa
         magnitude = (fraction | (1 << self.mantissa if exponent else 0)) * Fraction(2) ** scale
         return -magnitude if self.negative(word) else magnitude
 
     def round(self, value: Fraction, zero: int = 0, toward_zero: bool = False) -> int:
-        """The pattern nearest to ``value``, ties to even; ``zero`` is the pattern of an exact 0."""
+        """Return the pattern nearest to ``value``, ties to even; ``zero`` is the pattern of an exact 0."""
         if value == 0:
             return zero
         sign, value = (self.sign, -value) if value < 0 else (0, value)
@@ -87,9 +89,9 @@ class Format:
         return sign | word
 
     def sqrt(self, word: int) -> int:
-        """The square root of a positive finite pattern, rounded to nearest even."""
+        """Return the square root of a positive finite pattern, rounded to nearest even."""
         value = self.value(word)
-        # Enough bits that what is cut off is only a sticky bit.
+        # Enough bits that the remainder only matters as a sticky bit.
         shift = 4 * self.mantissa + self.bits * 8
         numerator = (value.numerator << 2 * shift) // value.denominator
         root = math.isqrt(numerator)
@@ -97,11 +99,11 @@ class Format:
         return self.round(Fraction(2 * root + (0 if exact else 1), 2 << shift))
 
     def ulps(self, a: int, b: int) -> int:
-        """How many patterns apart two numbers of one sign are."""
+        """Return the number of patterns between two numbers of the same sign."""
         return abs(self.order(a) - self.order(b))
 
     def order(self, word: int) -> int:
-        """An integer that sorts as the values do."""
+        """Return an integer that sorts as the values do."""
         return -(word & ~self.sign) if self.negative(word) else word
 
 
@@ -123,7 +125,7 @@ def mul(f: Format, a: int, b: int) -> int:
 
 
 def fma(f: Format, a: int, b: int, c: int, into: Format | None = None) -> int:
-    """a * b + c with one rounding, into the format itself or a narrower one."""
+    """Return a * b + c with one rounding, into the format itself or a narrower one."""
     g = into or f
     if f.is_nan(a) or f.is_nan(b) or f.is_nan(c):
         return g.nan

@@ -8,8 +8,10 @@ from triton.experimental.gluon import language as gl
 
 @gluon.jit
 def moved(pointer, delta):
-    """``pointer`` plus ``delta`` bytes, the way a symmetric heap translates addresses: it defeats buffer
-    instructions."""
+    """Return ``pointer`` plus ``delta`` bytes, computed as a symmetric heap translates addresses.
+
+    This prevents buffer instructions.
+    """
     return (pointer.to(gl.int64, bitcast=True) + delta).to(pointer.dtype, bitcast=True)
 
 
@@ -28,7 +30,7 @@ def copy(
     SIZE: gl.constexpr,
     WARPS: gl.constexpr,
 ):
-    """dst[i] = src[i] for i < n, and where masked only for i % 3 != 1: elsewhere ``other``, or 0.
+    """dst[i] = src[i] for i < n, if masked only for i % 3 != 1; other elements of dst become ``other``, or 0.
 
     Example: n 4, src [1, 2, 3, 4], other 9: dst [1, 9, 3, 4].
     """
@@ -67,7 +69,7 @@ def atomic(
     SIZE: gl.constexpr,
     WARPS: gl.constexpr,
 ):
-    """Element i of ``values`` goes to dst[i % slots] by an atomic; out[i] is the old value.
+    """Apply element i of ``values`` to dst[i % slots] by an atomic; out[i] is the old value.
 
     Example: OP add, slots 1, dst [10], values [1, 2]: dst [13], out [10, 11] or [12, 10].
     """
@@ -98,7 +100,7 @@ def atomic(
 def compare_and_swap(
     dst, expected, values, out, delta, SEM: gl.constexpr, SCOPE: gl.constexpr, SIZE: gl.constexpr, WARPS: gl.constexpr
 ):
-    """dst[i] becomes values[i] where it equals expected[i]; out[i] is the old value."""
+    """Set dst[i] to values[i] where it equals expected[i]; out[i] is the old value."""
     BLOCK: gl.constexpr = 64 * WARPS * SIZE
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SIZE], [64], [WARPS], [0]))
     old = gl.atomic_cas(
@@ -144,7 +146,7 @@ def plain_vector_copy(src, dst, BLOCK: tl.constexpr):
 
 @triton.jit
 def plain_atomic(dst, values, out, n, slots, BLOCK: tl.constexpr, OP: tl.constexpr, RETURN: tl.constexpr):
-    """As ``atomic``, on plain pointers at gpu scope, relaxed."""
+    """Do the same as ``atomic``, on plain pointers at gpu scope, relaxed."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     target = dst + offsets % slots
@@ -176,7 +178,7 @@ def plain_cas(dst, expected, values, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def divide(a, b, quotient, remainder, n, BLOCK: tl.constexpr):
-    """quotient = a // b and remainder = a % b, C's way: truncated."""
+    """quotient = a // b and remainder = a % b, truncated as in C."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(a + offsets, mask=mask, other=1)

@@ -24,7 +24,7 @@ def matmul(
     PRECISION: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """c[m, n] = a[m, k] @ b[k, n], the sides any size; ACC is the type of the sums and of c."""
+    """c[m, n] = a[m, k] @ b[k, n], with sides of any size; ACC is the type of the sums and of c."""
     rows = tl.program_id(0) * M + tl.arange(0, M)
     columns = tl.program_id(1) * N + tl.arange(0, N)
     inner = tl.arange(0, K)
@@ -46,7 +46,7 @@ def matmul(
 
 @gluon.jit
 def indices(SIDE: gl.constexpr, K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Rows as [SIDE, 1] and columns as [1, K], in a layout of two dimensions."""
+    """Return rows as [SIDE, 1] and columns as [1, K], in a layout of two dimensions."""
     i = gl.arange(0, SIDE, layout=gl.SliceLayout(1, LAYOUT))
     k = gl.arange(0, K, layout=gl.SliceLayout(0, LAYOUT))
     return i[:, None], k[None, :]
@@ -56,8 +56,10 @@ def indices(SIDE: gl.constexpr, K: gl.constexpr, LAYOUT: gl.constexpr):
 def gluon_mfma(
     a, b, c, d, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, LAYOUT: gl.constexpr, WIDTH: gl.constexpr
 ):
-    """d[M, N] = a[M, K] @ b[K, N] + c[M, N] by the MFMA that LAYOUT names, each lane loading what it holds: WIDTH
-    successive k."""
+    """d[M, N] = a[M, K] @ b[K, N] + c[M, N] by the MFMA that LAYOUT names.
+
+    Each lane loads the elements that it holds: WIDTH successive k.
+    """
     i, k = indices(M, K, gl.DotOperandLayout(0, LAYOUT, WIDTH))
     x = gl.load(a + i * K + k)
     k, j = indices(K, N, gl.DotOperandLayout(1, LAYOUT, WIDTH))
@@ -82,7 +84,7 @@ def gluon_mfma_scaled(
     A_PACK: gl.constexpr,
     B_PACK: gl.constexpr,
 ):
-    """As ``scaled_matmul``, each lane loading the elements and the scales that it holds."""
+    """Compute ``scaled_matmul``; each lane loads the elements and the scales that it holds."""
     LEFT: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 16)
     RIGHT: gl.constexpr = gl.DotOperandLayout(1, LAYOUT, 16)
     i, k = indices(M, K // A_PACK, LEFT)
@@ -115,7 +117,7 @@ def scaled_matmul(
     SCALE_A: tl.constexpr,
     SCALE_B: tl.constexpr,
 ):
-    """c[M, N] = (a * 2**(a_scale - 127)) @ (b * 2**(b_scale - 127)), one scale for 32 k; two e2m1 share a byte."""
+    """c[M, N] = (a * 2**(a_scale - 127)) @ (b * 2**(b_scale - 127)), one scale per 32 k; two e2m1 share a byte."""
     i, j = tl.arange(0, M), tl.arange(0, N)
     ka, kb, s = tl.arange(0, K // A_PACK), tl.arange(0, K // B_PACK), tl.arange(0, K // 32)
     x = tl.load(a + i[:, None] * (K // A_PACK) + ka[None, :])

@@ -1,7 +1,7 @@
-"""What an MFMA computes, on Python integers: where elements lie, read from a lane's side, and how products are added.
+"""Model of an MFMA on Python integers: positions of elements, per lane, and the addition of products.
 
 Written from AMD's "CDNA3 ISA" and "CDNA4 ISA" (matrix chapters), the formulas of AMD's matrix instruction calculator
-and the models of arXiv:2511.10909, apart from ``harness.emulator``.
+and the models of arXiv:2511.10909, independently of ``harness.emulator``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CANONICAL_NAN = 0x7FC00000
 
 @dataclass(frozen=True)
 class Element:
-    """A format: widths of exponent and mantissa, bias, and what its largest patterns mean."""
+    """A format: widths of exponent and mantissa, bias, and the meaning of its largest patterns."""
 
     exponent: int
     mantissa: int
@@ -33,7 +33,7 @@ class Element:
         return 1 + self.exponent + self.mantissa
 
     def decode(self, word: int):
-        """NAN, an infinity as (sign, None, None), or (sign, integer mantissa, exponent): mantissa * 2**exponent."""
+        """Return NAN, infinity as (sign, None, None), or (sign, integer mantissa, exponent): mantissa * 2**exponent."""
         fraction = word & ((1 << self.mantissa) - 1)
         exponent = word >> self.mantissa & ((1 << self.exponent) - 1)
         sign = -1 if word >> (self.exponent + self.mantissa) & 1 else 1
@@ -68,7 +68,7 @@ def element(kind: str, arch: str) -> Element:
 
 
 def width(kind: str, arch: str) -> int:
-    """Bits of an element in its register."""
+    """Return the bits of an element in its register."""
     return {"f32": 32, "f64": 64, "i8": 8, "i32": 32, "xf32": 32}.get(kind) or element(kind, arch).bits
 
 
@@ -77,7 +77,7 @@ def width(kind: str, arch: str) -> int:
 
 @dataclass(frozen=True)
 class Mfma:
-    """An instruction taken apart: ``blocks`` products of M x K by K x N."""
+    """The parts of a mnemonic: ``blocks`` products of M x K by K x N."""
 
     d: str
     m: int
@@ -93,7 +93,7 @@ class Mfma:
 
 
 def parse(mnemonic: str, a: str = "", b: str = "") -> Mfma:
-    """``a`` and ``b`` are the formats of an f8f6f4 instruction."""
+    """Parse a mnemonic; ``a`` and ``b`` are the formats of an f8f6f4 instruction."""
     match = re.fullmatch(r"v_mfma_(scale_)?([fi]\d+)_(\d+)x(\d+)x(\d+)_(?:(\d+)b_)?(\w+)", mnemonic)
     assert match is not None
     scale, d, m, n, k, blocks, types = match.groups()
@@ -103,7 +103,7 @@ def parse(mnemonic: str, a: str = "", b: str = "") -> Mfma:
 
 
 def input_of(op: Mfma, side: str, lane: int, n: int, bits: int):
-    """(block, row or column, k) of the n-th element of a lane of A or B."""
+    """Return (block, row or column, k) of the n-th element of a lane of A or B."""
     rows = op.m if side == "a" else op.n
     per_lane = rows * op.k * op.blocks // 64
     group = lane // (rows * op.blocks)
@@ -116,7 +116,7 @@ def input_of(op: Mfma, side: str, lane: int, n: int, bits: int):
 
 
 def output_of(op: Mfma, lane: int, n: int):
-    """(block, row, column) of the n-th element of a lane of C and D."""
+    """Return (block, row, column) of the n-th element of a lane of C and D."""
     if op.d == "f64":
         return (0, 4 * n + lane // 16, lane % 16) if op.m == 16 else (lane // 4 % 4, lane // 16, lane % 4)
     if op.m == 32:
@@ -127,7 +127,7 @@ def output_of(op: Mfma, lane: int, n: int):
 
 
 def b_lane(lane: int, blgp: int) -> int:
-    """The lane whose B stands for that of ``lane``."""
+    """Return the lane whose B is used for ``lane``."""
     quarter = lane // 16
     table = {
         0: [0, 1, 2, 3], 1: [0, 1, 0, 1], 2: [2, 3, 2, 3], 3: [1, 2, 3, 0],
@@ -137,7 +137,7 @@ def b_lane(lane: int, blgp: int) -> int:
 
 
 def a_block(block: int, cbsz: int, abid: int) -> int:
-    """The block of A that stands for ``block``."""
+    """Return the block of A that is used for ``block``."""
     size = 2**cbsz
     return block // size * size + abid
 
@@ -146,7 +146,7 @@ def a_block(block: int, cbsz: int, abid: int) -> int:
 
 
 def dot(op: Mfma, arch: str, a: list[int], b: list[int], c: int, scales: list[int | None] | None = None) -> int:
-    """The bits of c + sum of a * b, for the patterns of one row of A and one column of B.
+    """Return the bits of c + sum of a * b, for the patterns of one row of A and one column of B.
 
     ``scales``: the sum of the two exponents for each 32 k, None for a NaN.
     """
@@ -171,7 +171,7 @@ def dot(op: Mfma, arch: str, a: list[int], b: list[int], c: int, scales: list[in
 
 
 def add_group(pairs: list, fractions: int, c: int, eight: bool, scale: int = 0) -> int:
-    """One group of products and C. ``fractions`` are the mantissa bits of both elements; see ``mfma``'s description."""
+    """Add one group of products and C. ``fractions`` are the mantissa bits of both elements; see ``native.mfma``."""
     if any(NAN in pair for pair in pairs) or F32.is_nan(c):
         return CANONICAL_NAN
     infinities = {1 if c < 1 << 31 else -1} if F32.is_inf(c) else set()

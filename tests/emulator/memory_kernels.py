@@ -1,4 +1,4 @@
-"""Kernels that provoke what ordinary ones avoid: spills, 3-D grids, large work-groups, asynchronous copies."""
+"""Kernels with features that ordinary ones lack: spills, 3-D grids, large work-groups, asynchronous copies."""
 
 import triton
 import triton.language as tl

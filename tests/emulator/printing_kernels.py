@@ -25,7 +25,7 @@ def print_scalars(n):
 def assert_below(x, limit, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     v = tl.load(x + i)
-    tl.device_assert(v < limit, "a value is too large, and this is said in more words than one packet can carry")
+    tl.device_assert(v < limit, "a value is too large, and this text has more words than one packet can carry")
     tl.store(x + i, v + 1)
 
 

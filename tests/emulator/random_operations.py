@@ -1,9 +1,9 @@
-"""The operations that random programs are made of: how Triton writes them, and what they mean in NumPy.
+"""Operations of random programs: their Triton text, and their meaning in NumPy.
 
-Every meaning is exact: integers wrap, floats are rounded once to nearest even with denormals kept, a NaN loses against
-a number in minimum and maximum, where -0 is less than +0. bf16 values are float32 arrays that hold only bf16 numbers.
-Where a result would be undefined (a division by zero, a conversion out of range) the Triton text avoids it, and the
-meaning with it.
+Every meaning is exact: integers wrap, floats are rounded once to nearest even with denormals kept, a number wins over a
+NaN in minimum and maximum, where -0 is less than +0. bf16 values are float32 arrays that hold only bf16 numbers. Where
+a result would be undefined (a division by zero, a conversion out of range), the Triton text and the meaning both avoid
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTEGERS = SIGNED + UNSIGNED
 FLOATS = ("f16", "bf16", "f32", "f64")
 NUMBERS = INTEGERS + FLOATS
 MASK = "i1"
-# Of the blocks that a program computes on.
+# Of the blocks on which a program computes.
 SHAPES = ((64,), (256,), (1024,), (16, 16), (4, 64), (128, 2))
 
 _PREFIXES = {"i": "int", "u": "uint", "f": "float"}
@@ -41,8 +41,8 @@ def bits(dtype: str) -> int:
 @dataclass(frozen=True, eq=False)
 class Operation:
     """``text`` is a template of the operands {0}, {1}, .., the result's type {t}, the block's shape {shape}, the axis
-    {p} and its length {length}; ``meaning(result dtype, axis, *arrays)``. ``arguments`` says which dtypes
-    the operands have: T the result's, X any of ``others`` (one for all X), or the dtype itself.
+    {p} and its length {length}; ``meaning(result dtype, axis, *arrays)``. ``arguments`` defines the dtypes of the
+    operands: T the result's, X any of ``others`` (one for all X), or the dtype itself.
     """
 
     name: str
@@ -53,19 +53,19 @@ class Operation:
     others: tuple[str, ...] = ()
     axis: bool = False
     shapes: tuple[tuple[int, ...], ...] = SHAPES
-    # Units in the last place by which the result may be off; what is inexact is only ever the end of a program.
+    # Units in the last place by which the result may be off; an inexact operation is always the last of a program.
     ulps: int = 0
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """float32 values rounded to bf16, nearest even."""
+    """Return float32 values rounded to bf16, nearest even."""
     words = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (words + (words >> 16 & 1) + 0x7FFF) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))
 
 
 def convert(values: np.ndarray, target: str) -> np.ndarray:
-    """A conversion as Triton performs it: to bf16, all but float32 goes through float32."""
+    """Convert as Triton does: to bf16, all types but float32 are converted to float32 first."""
     if target == "bf16":
         return to_bf16(values.astype(np.float32))
     return values.astype(NUMPY[target])
@@ -80,7 +80,7 @@ def _rounded(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Integer quotient towards zero, with 3 in place of the divisors 0 and -1."""
+    """Return the integer quotient towards zero, with the divisors 0 and -1 replaced by 3."""
     b = _divisor(b)
     quotient, rest = a // b, a % b
     return quotient + ((rest != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
@@ -100,17 +100,17 @@ def _shift(function: np.ufunc) -> Callable[..., np.ndarray]:
 
 
 def extreme(a: np.ndarray, b: np.ndarray, largest: bool) -> np.ndarray:
-    """Minimum or maximum of numbers."""
+    """Return the minimum or maximum of numbers."""
     if a.dtype.kind != "f":
         return np.maximum(a, b) if largest else np.minimum(a, b)
-    # Not np.fmax: what that makes of a signalling NaN differs between NumPy's versions.
+    # Not np.fmax: its result for a signalling NaN differs between NumPy's versions.
     takes_b = np.isnan(a) | ((b > a) if largest else (b < a))
     takes_b |= (a == b) & (np.signbit(a) if largest else np.signbit(b))
     return np.where(takes_b, b, a)
 
 
 def _fold(combine: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """Reduce along an axis, and spread the result over the block again."""
+    """Return a reduction along an axis whose result is broadcast to the block again."""
 
     def meaning(dtype: str, axis: int, values: np.ndarray) -> np.ndarray:
         total = reduce(combine, np.moveaxis(values, axis, 0))
@@ -120,7 +120,7 @@ def _fold(combine: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def _running(combine: Callable[..., np.ndarray], step: int = 1) -> Callable[..., np.ndarray]:
-    """Scan along an axis, from the end where ``step`` is -1."""
+    """Return a scan along an axis, from the end if ``step`` is -1."""
 
     def meaning(dtype: str, axis: int, values: np.ndarray) -> np.ndarray:
         lanes = list(accumulate(np.moveaxis(values, axis, 0)[::step], combine))
@@ -130,7 +130,7 @@ def _running(combine: Callable[..., np.ndarray], step: int = 1) -> Callable[...,
 
 
 def _index_of(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """The first index of an extreme."""
+    """Return the function for the first index of an extreme."""
 
     def meaning(dtype: str, axis: int, values: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.expand_dims(function(values, axis), axis), values.shape).astype(NUMPY[dtype])
@@ -150,7 +150,7 @@ def _fma(dtype: str, _: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.
 
 
 def _high_product(dtype: str, _: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The upper half of the unsigned product."""
+    """Return the upper half of the unsigned product."""
     word = np.dtype(f"u{a.itemsize}")
     a, b = a.view(word).astype(object), b.view(word).astype(object)
     return (a * b >> bits(dtype)).astype(word).view(NUMPY[dtype])
@@ -167,7 +167,7 @@ def _in_range(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def limits(dtype: str) -> tuple[float, float]:
-    """The numbers between which a float converts to an integer dtype, the same for every float dtype."""
+    """Return the bounds of floats that convert to an integer dtype, the same for every float dtype."""
     high = min(
         2.0 ** (bits(dtype) - (dtype in SIGNED)) * (255 / 256), 65280.0 * (2.0**40 if bits(dtype) == 64 else 1.0)
     )
@@ -210,7 +210,7 @@ def _compare(symbol: str, function: np.ufunc) -> Operation:
 
 
 def _end(name: str, text: str, function: Callable[..., np.ndarray], domain: str, low: float, high: float) -> Operation:
-    """A function that the hardware approximates, on arguments from ``domain``, elsewhere on 1."""
+    """Return a function that the hardware approximates, on arguments from ``domain``, elsewhere on 1."""
 
     def meaning(_dtype: str, _: int, values: np.ndarray) -> np.ndarray:
         of = np.abs(values) if "abs" in domain else values
@@ -224,7 +224,7 @@ def _end(name: str, text: str, function: Callable[..., np.ndarray], domain: str,
 
 _SMALLER, _LARGER = (lambda a, b: extreme(a, b, False)), (lambda a, b: extreme(a, b, True))
 
-# Simple operations first: a failing program shrinks towards the front.
+# Simple operations first: a failing program shrinks towards the front of the list.
 OPERATIONS = [
     Operation("add", "({0} + {1})", _rounded(np.add), NUMBERS, ("T", "T")),
     Operation("sub", "({0} - {1})", _rounded(np.subtract), NUMBERS, ("T", "T")),
@@ -285,7 +285,7 @@ OPERATIONS = [
 ]  # fmt: skip
 
 ENDS = [
-    # tl.exp is v_exp_f32 of the rounded product with log2(e): what that rounding costs grows with the argument.
+    # tl.exp is v_exp_f32 of the rounded product with log2(e): the error of that rounding grows with the argument.
     _end("exp", "tl.exp", np.exp, "tl.abs({})", 0.0, 4.0),
     _end("exp2", "tl.exp2", np.exp2, "tl.abs({})", 0.0, 120.0),
     _end("log", "tl.log", np.log, "{}", 2.0, 1e30),

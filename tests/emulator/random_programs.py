@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from harness import emulator
-from harness.emulator.compiled import runs
+from harness.emulator.program.compiled import runs
 from tests.emulator.random_operations import (
     ENDS,
     INTEGERS,
@@ -43,7 +43,7 @@ from tests.emulator.random_operations import (
 
 SLOTS = 3
 MAXIMUM_DEPTH = 4
-UNTOUCHED = 0xA5  # what an output holds where nothing is stored
+UNTOUCHED = 0xA5  # the content of an output where nothing is stored
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """``outputs`` are stored, for the first ``n`` elements of a block of ``shape``."""
+    """A random program: ``outputs`` are stored, for the first ``n`` elements of a block of ``shape``."""
 
     shape: tuple[int, ...]
     warps: int
@@ -70,18 +70,18 @@ class Program:
     outputs: tuple[Node, ...]
 
     def nodes(self) -> list[Node]:
-        """Every value once, operands before what they are used in."""
-        found: dict[Node, None] = {}
+        """Return every value once, operands before the values that use them."""
+        ordered: dict[Node, None] = {}
 
         def visit(node: Node) -> None:
-            if node not in found:
+            if node not in ordered:
                 for argument in node.arguments:
                     visit(argument)
-                found[node] = None
+                ordered[node] = None
 
         for output in self.outputs:
             visit(output)
-        return list(found)
+        return list(ordered)
 
     @property
     def operations(self) -> int:
@@ -93,7 +93,7 @@ class Program:
 
 @st.composite
 def programs(draw: st.DrawFn, dtypes: Sequence[str] = NUMBERS) -> Program:
-    """Programs of one to three outputs of ``dtypes``."""
+    """Draw programs of one to three outputs of ``dtypes``."""
     shape = draw(st.sampled_from(SHAPES))
     made: dict[str, list[Node]] = {}
     outputs = []
@@ -143,7 +143,7 @@ def _leaf(draw: st.DrawFn, dtype: str) -> Node:
 
 
 def edges(dtype: str) -> np.ndarray:
-    """The edges of a dtype, simple ones first."""
+    """Return the edge values of a dtype, simple ones first."""
     if dtype in INTEGERS:
         info = np.iinfo(NUMPY[dtype])
         return np.array([0, 1, 2, 7, info.max, info.min, info.max - 1, info.max // 2 + 1, 100], NUMPY[dtype])
@@ -155,7 +155,7 @@ def edges(dtype: str) -> np.ndarray:
 
 
 def inputs(dtype: str, slot: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Random bits, every third element an edge, in the order of the slot."""
+    """Return random bits, with every third element an edge value, in an order that depends on the slot."""
     generator = np.random.default_rng([slot, NUMBERS.index(dtype)])
     size = int(np.prod(shape))
     values = _from_memory(generator.integers(0, 256, size * bits(dtype) // 8, np.uint8), dtype)
@@ -182,7 +182,7 @@ def _to_memory(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def reference(program: Program) -> list[np.ndarray]:
-    """What NumPy says that the outputs are."""
+    """Return the outputs that NumPy computes."""
     values: dict[Node, np.ndarray] = {}
     at = np.arange(np.prod(program.shape)).reshape(program.shape)
     with np.errstate(all="ignore"):
@@ -205,7 +205,7 @@ def reference(program: Program) -> list[np.ndarray]:
 
 
 def source(program: Program) -> str:
-    """The program in Triton."""
+    """Return the program's Triton source."""
     nodes = program.nodes()
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
     loads = sorted({(n.dtype, n.parameter[0]) for n in nodes if n.operation == "load"})
@@ -265,7 +265,7 @@ def _text(node: Node, names: dict[Node, str], shape: tuple[int, ...]) -> str:
         value = _to_memory(edges(node.dtype), node.dtype)[node.parameter]
         if node.dtype in INTEGERS:
             return f"tl.full({shape}, {value}, {t})"
-        # As bits: Triton turns a constant -0.0, and a denormal one of bf16, into 0.
+        # Passed as bits: Triton turns a constant -0.0, and a denormal one of bf16, into 0.
         word = int(value.view(f"u{value.itemsize}"))
         return f"tl.full({shape}, {word:#x}, tl.uint{bits(node.dtype)}).to({t}, bitcast=True)"
     return f"at.to({t})"
@@ -275,7 +275,7 @@ def _text(node: Node, names: dict[Node, str], shape: tuple[int, ...]) -> str:
 
 
 def check(program: Program, folder: Path, launches: int = 1) -> None:
-    """Run the program on the active device, and look at the last launch; ``AssertionError`` when an output is wrong."""
+    """Run the program on the active device, and check the last launch; ``AssertionError`` if an output is wrong."""
     module = _load(source(program), folder)
     wanted = reference(program)
     loads = sorted({(n.dtype, n.parameter[0]) for n in program.nodes() if n.operation == "load"})
@@ -298,7 +298,7 @@ def check(program: Program, folder: Path, launches: int = 1) -> None:
 
 
 def _equal(got: np.ndarray, wanted: np.ndarray, ulps: int) -> np.ndarray:
-    """Equal bits, where any NaN is as good as another; or within so many units in the last place."""
+    """Compare bits, with all NaN equal; or values, within that many units in the last place."""
     if got.dtype.kind != "f":
         return got == wanted
     if ulps:
@@ -316,7 +316,7 @@ def _tensor(memory: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def _load(text: str, folder: Path) -> ModuleType:
-    """Triton reads the source of a kernel from its file."""
+    """Load a kernel's source from a file, where Triton needs it."""
     name = "program_" + hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.py"
     path.write_text(text)
@@ -330,7 +330,7 @@ def _load(text: str, folder: Path) -> ModuleType:
 def failing(
     count: int, seed: int, folder: Path, dtypes: Sequence[str] = NUMBERS, launches: int = 1
 ) -> tuple[Program, Exception] | None:
-    """The simplest failing one among ``count`` programs, and how it fails; None when all pass."""
+    """Return the simplest failing one of ``count`` programs, and its error; None if all pass."""
     failures: dict[Program, Exception] = {}
 
     def fails(program: Program) -> bool:
@@ -358,7 +358,7 @@ def _settings(count: int) -> settings:
 
 
 def compile_at_once() -> None:
-    """The first launch of a program makes machine code of its ALU instructions, which the next one executes."""
+    """Make a program's first launch compile its ALU instructions, so that the next one executes machine code."""
     runs.LOOKING_UP = runs.COMPILING_RUN = runs.COMPILING_STEP = 0.0
 
 
@@ -368,7 +368,7 @@ def compile_at_once() -> None:
 @click.option("--arch", type=click.Choice(emulator.ARCHS), default=emulator.ARCHS[0], show_default=True)
 @click.option("--compiled", is_flag=True, help="Test the emulator's machine code, not its interpreter.")
 def main(count: int, seed: int, arch: str, compiled: bool) -> None:
-    """Run random programs; exit status 1 and the simplest failing one when one fails."""
+    """Run random programs; if one fails, exit with status 1 and print the simplest failing one."""
     emulator.activate(arch)
     if compiled:
         compile_at_once()

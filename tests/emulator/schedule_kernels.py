@@ -38,7 +38,7 @@ def produce_consume(data, flags, out, BLOCK: gl.constexpr, WARPS: gl.constexpr, 
 
 @gluon.jit
 def ping_pong(word, ME: gl.constexpr, ROUNDS: gl.constexpr):
-    """Two callers (ME 0 and 1) count ``word`` up in turns, ROUNDS times each, starting from 0."""
+    """Count ``word`` up from 0: two callers (ME 0 and 1) take turns, ROUNDS times each."""
     for i in range(ROUNDS):
         mine = 2 * i + ME
         while gl.atomic_cas(word, mine, mine, sem="acquire", scope="sys") != mine:

@@ -1,10 +1,9 @@
-"""What each ALU opcode means, stated on Python integers: ``SEMANTICS[mnemonic]``. Written from the ISA manual, apart
-from the tables of
-``harness.emulator.ops``; the tests compare the two.
+"""Meaning of each ALU opcode, on Python integers: ``SEMANTICS[mnemonic]``.
 
-A function gets raw bit patterns (unsigned), a mask or SCC as a bool, and returns a pattern, or a tuple of them.
-``types`` spell the operands
-as in the instruction, results first.
+Written from the ISA manual, independently of the tables of ``harness.emulator.operations``; the tests compare the two.
+
+A function takes raw bit patterns (unsigned), a mask or SCC as a bool, and returns a pattern, or a tuple of them.
+``types`` are those of the operands, as in the instruction, results first.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Semantics:
     function: Callable
     results: tuple[str, ...]
     sources: tuple[str, ...]
-    ulps: int = 0  # how far a float result may be off: 0 is exact, but for the payload of a NaN
+    ulps: int = 0  # how far a float result may be off: 0 is exact, except for the payload of a NaN
     exact_nan: bool = False
     keeps_high: bool = False
 
@@ -28,7 +27,7 @@ BITS = {"u16": 16, "i16": 16, "f16": 16, "u32": 32, "i32": 32, "f32": 32, "u64":
 
 
 def means(names: str, types: str, function: Callable | None = None, **options):
-    """Record what the blank-separated ``names`` do; as a decorator, or with the function."""
+    """Record the meaning of the blank-separated ``names``; as a decorator, or with the function as argument."""
     results, _, sources = types.partition("=")
 
     def record(function: Callable) -> Callable:

@@ -13,7 +13,7 @@ def sub(f, a, b):
 
 
 def least(f, a, b):
-    """v_min in IEEE mode, step by step as the manual has it."""
+    """v_min in IEEE mode, step by step as in the manual."""
     if f.is_signalling(a):
         return a | f.quiet
     if f.is_signalling(b):
@@ -27,7 +27,7 @@ def least(f, a, b):
     return a if f.order(a) < f.order(b) else b
 
 
-def most(f, a, b):
+def greatest(f, a, b):
     if f.is_nan(a) or f.is_nan(b):
         return least(f, a, b)
     if f.is_zero(a) and f.is_zero(b):
@@ -38,12 +38,12 @@ def most(f, a, b):
 def middle(f, a, b, c):
     if f.is_nan(a) or f.is_nan(b) or f.is_nan(c):
         return least(f, least(f, a, b), c)
-    # Zeros of both signs are equal to the selection of the largest, so the value is what counts.
+    # Zeros of both signs are equal when the largest is selected, so only values are compared.
     return sorted((a, b, c), key=f.order)[1]
 
 
 def rounded(f, a, rounding):
-    """To an integral value; the sign of a zero is the operand's."""
+    """Round to an integral value; the sign of a zero is the operand's."""
     if f.is_nan(a) or f.is_inf(a):
         return f.nan if f.is_nan(a) else a
     return f.round(Fraction(rounding(f.value(a))), zero=a & f.sign)
@@ -91,7 +91,7 @@ for kind, f in FORMATS.items():
     means(f"v_add_{kind}", two, lambda a, b, f=f: add(f, a, b))
     means(f"v_mul_{kind}", two, lambda a, b, f=f: mul(f, a, b))
     means(f"v_min_{kind}", two, lambda a, b, f=f: least(f, a, b), exact_nan=True)
-    means(f"v_max_{kind}", two, lambda a, b, f=f: most(f, a, b), exact_nan=True)
+    means(f"v_max_{kind}", two, lambda a, b, f=f: greatest(f, a, b), exact_nan=True)
     means(f"v_fma_{kind}", three, lambda a, b, c, f=f: fma(f, a, b, c), keeps_high=h)
     means(f"v_fmac_{kind}", f"{kind} = {kind} {kind} @{kind}", lambda a, b, c, f=f: fma(f, a, b, c), keeps_high=h)
     for name, rounding in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc), ("rndne", round)):
@@ -105,7 +105,7 @@ for kind, f in FORMATS.items():
         means(f"v_sub_{kind}", two, lambda a, b, f=f: sub(f, a, b))
         means(f"v_subrev_{kind}", two, lambda a, b, f=f: sub(f, b, a))
         means(f"v_min3_{kind}", three, lambda a, b, c, f=f: least(f, least(f, a, b), c))
-        means(f"v_max3_{kind}", three, lambda a, b, c, f=f: most(f, most(f, a, b), c))
+        means(f"v_max3_{kind}", three, lambda a, b, c, f=f: greatest(f, greatest(f, a, b), c))
         means(f"v_med3_{kind}", three, lambda a, b, c, f=f: middle(f, a, b, c))
 means("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32", lambda a, b, c: fma(F32, a, b, c))
 
@@ -148,7 +148,10 @@ def reciprocal_root(f, a):
 
 
 def by_math(function, flushes):
-    """A function of the math module on the value; the format's special values first. ``flushes``: float32 does."""
+    """Return a function of the math module on the value, with the format's special values first.
+
+    ``flushes``: float32 denormals become 0.
+    """
 
     def apply(f, a):
         a = flush(f, a) if flushes else a
@@ -176,7 +179,7 @@ def log2(x):
 
 
 def sine(x):
-    """Of turns: the angle is brought into the first quadrant exactly."""
+    """Return the sine of turns: the angle is reduced exactly to the first quadrant."""
     if not math.isfinite(x):
         return math.nan
     rest = Fraction(x) % 1

@@ -42,7 +42,7 @@ means("v_sat_pk_u8_i16", "u16 = u32", lambda a: clamp(signed(a, 16), 0, 255) | c
 
 
 def nearest(f, a, scale, low, high):
-    """The integer nearest to a value times ``scale``, limited to [low, high]; 0 for NaN."""
+    """Return the integer nearest to a value times ``scale``, limited to [low, high]; 0 for NaN."""
     if f.is_nan(a):
         return 0
     if f.is_inf(a):

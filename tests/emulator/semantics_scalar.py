@@ -126,7 +126,7 @@ for name, combine in (("andn1", lambda a, e: (a ^ M64) & e), ("andn2", lambda a,
 
 
 def quads(a, n):
-    """Whether any bit of each four is set, the lowest four first."""
+    """Return for each group of four bits, the lowest first, whether any bit is set."""
     return [a >> i & 15 != 0 for i in range(0, n, 4)]
 
 

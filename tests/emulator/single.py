@@ -1,4 +1,4 @@
-"""Execute single instructions, written as text, on registers of one's choice, without Triton.
+"""Execute single instructions, written as text, on chosen register values, without Triton.
 
 result = execute("v_add_u32_e32 v0, v1, v2", v={1: [1] * 64, 2: 2}) result.v(0)         # 64 values
 """
@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import Program, decode
-from harness.emulator.schedule import Scheduler
-from harness.emulator.state import LANES, MODE, Wavefronts
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import Program, decode
+from harness.emulator.wavefront.state import LANES, MODE, Wavefronts
 
 ALL = (1 << 64) - 1
 VCC, EXEC = 106, 126
@@ -41,7 +41,7 @@ amdhsa.kernels:
 
 
 def listing(*lines: str, arch: str = "gfx942", private: int = 0) -> str:
-    """A listing of a kernel ``probe`` of this code; a line that ends with a colon is a label. v0 to v63, a0 to a63."""
+    """Return a listing of a kernel ``probe``; a line that ends with a colon is a label. It has v0 to v63, a0 to a63."""
     return _LISTING.format(
         arch=arch, private=private, code="\n".join(line if line.endswith(":") else "\t" + line for line in lines)
     )
@@ -59,14 +59,14 @@ class Result:
         self.wavefronts = wavefronts
 
     def v(self, register: int) -> list[int]:
-        """A 32-bit vector register: 64 values a wavefront, one wavefront behind the other."""
+        """Return a 32-bit vector register: 64 values per wavefront, one wavefront after the other."""
         return self.wavefronts.v[register >> 1][:, :, register & 1].reshape(-1).tolist()
 
     def v64(self, register: int) -> list[int]:
         return [low | high << 32 for low, high in zip(self.v(register), self.v(register + 1), strict=True)]
 
     def s(self, register: int) -> list[int]:
-        """A scalar register: a value a wavefront."""
+        """Return a scalar register: one value per wavefront."""
         return self.wavefronts.s[:, register].tolist()
 
     def s64(self, register: int) -> list[int]:
@@ -100,7 +100,7 @@ def execute(
 ) -> Result:
     """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
 
-    ``v`` and ``s`` give registers: one value for all, or a list with a value for each lane (``v``) or wavefront
+    ``v`` and ``s`` are register values: one value for all, or a list with a value for each lane (``v``) or wavefront
     (``s``). ``exec`` and ``vcc`` are lane masks. ``lds`` is the size of the local data share; ``memory`` lists the
     known allocations as (address, size, label); ``private`` is the size of each lane's private segment.
     """
@@ -138,7 +138,7 @@ def run_kernel(*lines: str, groups: int = 1, waves: int = 1, lds: int = 0, memor
 
 
 def flat(words: list[int], kind_bits: int) -> dict[int, list[int]]:
-    """The registers (offset by 0 and 1) that hold the words."""
+    """Return the registers (offset by 0 and 1) that hold the words."""
     if kind_bits == 64:
         return {0: [w & 0xFFFFFFFF for w in words], 1: [w >> 32 for w in words]}
     return {0: words}

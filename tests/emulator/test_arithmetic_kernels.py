@@ -1,5 +1,7 @@
-"""Arithmetic of compiled kernels against NumPy and torch: integer division, IEEE division, fused multiply-add,
-conversions, reductions."""
+"""Arithmetic of compiled kernels against NumPy and torch.
+
+Integer division, IEEE division, fused multiply-add, conversions and reductions.
+"""
 
 import math
 from fractions import Fraction
@@ -25,7 +27,7 @@ def device():
 
 
 def interesting(name: str, seed: int) -> torch.Tensor:
-    """Random bits, and the edges of the type in front."""
+    """Return the edges of the type, followed by random bits."""
     dtype = DTYPES[name]
     values = random_bits(N, dtype, seed)
     if dtype.is_floating_point:
@@ -57,7 +59,7 @@ def interesting(name: str, seed: int) -> torch.Tensor:
 
 
 def same_numbers(got: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Equal bits, where any NaN is as good as another."""
+    """Check for equal bits, with all NaN equal."""
     wrong = bits(got) != bits(wanted)
     if wanted.dtype.is_floating_point:
         wrong &= ~(got.isnan() & wanted.isnan())
@@ -85,21 +87,23 @@ def test_integer_division_truncates(name):
 
 @pytest.mark.parametrize("name", ["fp32", "fp64"])
 def test_ieee_division(name):
-    """div_scale, rcp, fma steps, div_fmas and div_fixup make the correctly rounded quotient, for every operand."""
+    """div_scale, rcp, fma steps, div_fmas and div_fixup produce the correctly rounded quotient, for every operand."""
     a, b = interesting(name, 2), interesting(name, 3)
     op = "div_rn" if name == "fp32" else "div"
     with np.errstate(all="ignore"):
         same_numbers(run(op, a, b), torch.from_numpy(a.numpy() / b.numpy()))
 
 
+@pytest.mark.slow
 def test_ieee_square_root():
     a = interesting("fp32", 2)
-    # Triton 3.6 gives v_rsq_f32 denormals, which that takes for 0; 3.9 scales them first.
+    # Triton 3.6 passes denormals to v_rsq_f32, which reads them as 0; 3.9 scales them first.
     a[(a != 0) & (a.abs() < torch.finfo(torch.float32).smallest_normal)] = 2.0
     with np.errstate(all="ignore"):
         same_numbers(run("sqrt_rn", a, a), torch.from_numpy(np.sqrt(a.numpy())))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("op", ["add", "sub", "mul"])
 @pytest.mark.parametrize("name", DTYPES)
 def test_arithmetic(name, op):
@@ -116,15 +120,16 @@ def test_minimum_and_maximum(name, op):
     if not a.dtype.is_floating_point:
         assert torch.equal(out, getattr(torch, op)(a, b))
         return
-    # A NaN loses against a number.
+    # A number wins over a NaN.
     numbers = ~(a.isnan() | b.isnan())
     assert torch.equal(out[numbers], getattr(torch, op)(a, b)[numbers])
     assert torch.equal(out.isnan(), a.isnan() & b.isnan())
 
 
+@pytest.mark.slow
 def test_fused_multiply_add_rounds_once():
     a, b, c = (interesting("fp32", seed) for seed in (2, 3, 4))
-    # Products that cancel: only a fused sum keeps what rounding the product would lose.
+    # Products that cancel: only a fused sum keeps the bits that rounding the product would lose.
     a[300:400] = 1 + torch.arange(100) * 2.0**-23
     b[300:400] = 1 - torch.arange(100) * 2.0**-23
     c[300:400] = -1.0

@@ -1,6 +1,7 @@
-"""Atomics of compiled kernels against torch: every op and dtype that Triton accepts, ordering, scope, with and without
-the old value, many
-lanes on one address."""
+"""Atomics of compiled kernels against torch: every op and dtype that Triton accepts, ordering, scope.
+
+With and without the old value, and with many lanes on one address.
+"""
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def device():
 
 
 def inputs(op, name, n, slots, seed=1):
-    """Start values and operands whose every order of combination gives the same bits."""
+    """Return start values and operands whose combination gives the same bits in every order."""
     dtype = DTYPES[name]
     generator = torch.Generator().manual_seed(seed)
     if dtype.is_floating_point and op == "add":
@@ -47,7 +48,7 @@ def inputs(op, name, n, slots, seed=1):
 
 
 def combine(op, a, b):
-    """The operation on two torch scalars of one dtype."""
+    """Apply the operation to two torch scalars of one dtype."""
     return {
         "add": lambda: a + b,
         "xchg": lambda: b,
@@ -60,7 +61,7 @@ def combine(op, a, b):
 
 
 def check_final(op, start, values, after):
-    """The memory after all operations, in whatever order they were done."""
+    """Check the memory after all operations, in whatever order they were executed."""
     slots = len(start)
     for slot in range(slots):
         mine = values[slot::slots]
@@ -76,21 +77,23 @@ def check_final(op, start, values, after):
 
 
 def check_history(op, start, values, old, after):
-    """Some order of the operations explains every old value: starting from ``start``, each finds what the one before it
-    left."""
+    """Check that some order of the operations explains every old value.
+
+    Starting from ``start``, each operation returns the value that the previous one left.
+    """
     slots = len(start)
     for slot in range(slots):
         pending: dict = {}
-        for found, value in zip(old[slot::slots].tolist(), values[slot::slots], strict=True):
-            pending.setdefault(found, []).append(value)
+        for previous, value in zip(old[slot::slots].tolist(), values[slot::slots], strict=True):
+            pending.setdefault(previous, []).append(value)
         state, left = start[slot], len(values[slot::slots])
         if op == "xchg":
-            found = sorted([*old[slot::slots].tolist(), after[slot].item()])
-            assert found == sorted([start[slot].item(), *values[slot::slots].tolist()])
+            states = sorted([*old[slot::slots].tolist(), after[slot].item()])
+            assert states == sorted([start[slot].item(), *values[slot::slots].tolist()])
             continue
         while left:
             here = pending.get(state.item())
-            assert here, f"slot {slot}: nobody found {state}, {left} operations unexplained"
+            assert here, f"slot {slot}: no operation returned {state}, {left} operations unexplained"
             # Operations that change nothing can go first.
             here.sort(key=lambda value, state=state: bool(combine(op, state, value) != state))
             state = combine(op, state, here.pop(0))
@@ -106,6 +109,7 @@ def run_atomic(op, name, sem, scope, returns, n, slots, size, warps):
     return start, values, dst, out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("sem", "scope"), ORDERS)
 @pytest.mark.parametrize(("op", "name"), OPS)
 def test_one_lane_an_address_returns_what_was_there(op, name, sem, scope):
@@ -132,11 +136,10 @@ def test_without_the_old_value_and_many_lanes_an_address(op, name, sem, scope):
 @pytest.mark.parametrize("name", ["i32", "i64"])
 @pytest.mark.parametrize("op", ["min", "max"])
 def test_triton_reduces_signed_minima_as_unsigned(op, name):
-    """Without the old value, lanes that share an address are combined in the wavefront: by v_min_u32, before
-    global_atomic_smin.
+    """Without the old value, Triton combines lanes that share an address by v_min_u32, before global_atomic_smin.
 
-    A defect of the compiler that the emulated device shows; with the old value, or one lane an address, the result is
-    right.
+    A defect of the compiler, which the emulated device shows; with the old value, or with one lane per address, the
+    result is right.
     """
     dtype = DTYPES[name]
     start, values = torch.zeros(1, dtype=dtype), torch.arange(-32, 32, dtype=dtype)
@@ -145,7 +148,7 @@ def test_triton_reduces_signed_minima_as_unsigned(op, name):
     check_final(op, start, values, dst)
 
 
-# An xor of random words revisits no state, so its history is a chain like that of an addition.
+# An xor of random words never returns to an earlier state, so its history is a chain like that of an addition.
 @pytest.mark.parametrize("scope", ["gpu", "sys"])
 @pytest.mark.parametrize(("op", "name"), [(o, n) for o, n in OPS if n in ("i32", "i64")])
 def test_old_values_of_many_lanes_an_address_form_one_history(op, name, scope):
@@ -173,10 +176,10 @@ def test_scalar_atomics_run_once_a_work_group(op, sem, scope, warps):
     dst, out = torch.zeros(1, dtype=torch.int32), torch.full((groups,), -1, dtype=torch.int32)
     kernels.scalar_atomic[(groups,)](dst, out, 0, op, sem, scope, num_warps=warps)
     if op == "cas":
-        # Work-group i swaps i for i + 1: it succeeds only after its predecessor, and always finds at most its own
+        # Work-group i swaps i for i + 1: it succeeds only after its predecessor, and always reads at most its own
         # number.
-        found = out.tolist()
-        assert dst.item() == sum(found[i] == i for i in range(groups)) >= 1
+        previous = out.tolist()
+        assert dst.item() == sum(previous[i] == i for i in range(groups)) >= 1
     else:
         check_history(op, torch.zeros(1, dtype=torch.int32), torch.arange(1, groups + 1, dtype=torch.int32), out, dst)
 
@@ -187,6 +190,7 @@ PLAIN = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("returns", [True, False])
 @pytest.mark.parametrize(("op", "name"), PLAIN)
 def test_plain_pointers_of_triton_kernels(op, name, returns):

@@ -7,9 +7,10 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
 from harness import emulator
-from harness.emulator import ListingError, limits
-from harness.emulator.listing import parse
-from harness.emulator.program import decode
+from harness.emulator import ListingError
+from harness.emulator.listing import limits
+from harness.emulator.listing.parser import parse
+from harness.emulator.program.decode import decode
 from tests.emulator import kernels
 from tests.emulator.single import listing
 
@@ -40,7 +41,7 @@ def test_another_arch(arch):
 def test_another_arch_than_the_device(device):
     emulator.deactivate()
     other = emulator.activate("gfx950")
-    with pytest.raises(ListingError, match=r"for gfx942, the emulated device is a gfx950: .*activate\('gfx942'\)"):
+    with pytest.raises(ListingError, match=r"for gfx942, but the emulated device is a gfx950: .*activate\('gfx942'\)"):
         limits.check_arch(parse(CODE), other.arch)
     limits.check_arch(parse(CODE), "gfx942")
 
@@ -64,7 +65,7 @@ def test_an_unknown_directive(text):
 
 
 def test_what_triton_writes_is_known(device):
-    """Metadata lines look like directives and are none."""
+    """Metadata lines look like directives, but are not."""
     src = torch.arange(64, dtype=torch.int32)
     text = kernels.counted[(1,)](src, src.clone(), 50, num_warps=1).asm["amdgcn"]
     assert {d.removeprefix(".amdhsa_") for d in text.split() if d.startswith(".amdhsa_")} <= limits.KERNEL_DIRECTIVES
@@ -90,9 +91,9 @@ def test_a_branch_to_an_unknown_label(jump):
 def test_too_much_lds(arch, limit):
     text = listing("s_endpgm", arch=arch)
     limits.check_sizes(parse(text), 1, limit)
-    for code, asked in ((text, limit + 1), (with_directive(text, f".amdhsa_group_segment_fixed_size {limit + 1}"), 0)):
+    for code, lds in ((text, limit + 1), (with_directive(text, f".amdhsa_group_segment_fixed_size {limit + 1}"), 0)):
         with pytest.raises(ListingError, match=f"{limit + 1} bytes of LDS, a {arch} has {limit}: use smaller blocks"):
-            limits.check_sizes(parse(code), 1, asked)
+            limits.check_sizes(parse(code), 1, lds)
 
 
 def test_too_many_wavefronts():
@@ -103,14 +104,14 @@ def test_too_many_wavefronts():
     limits.check_sizes(compiled, 4, 0)
     with pytest.raises(ListingError, match="320 work-items in a work-group, but it was compiled for 256"):
         limits.check_sizes(compiled, 5, 0)
-    with pytest.raises(ListingError, match="wavefronts of 32 lanes, those of gfx942 have 64"):
+    with pytest.raises(ListingError, match="wavefronts of 32 lanes, expected 64 on gfx942"):
         limits.check_sizes(parse(with_metadata(CODE, ".wavefront_size: 32")), 1, 0)
 
 
 @pytest.mark.parametrize(("vgprs", "waves", "fits"), [(512, 4, True), (505, 4, True), (513, 1, False), (256, 8, True),
                                                       (257, 5, False), (128, 16, True), (129, 16, False)])  # fmt: skip
 def test_too_many_vector_registers(vgprs, waves, fits):
-    """Four SIMDs of 512 registers a lane share out a work-group's wavefronts; registers come by eights."""
+    """Four SIMDs of 512 registers per lane share a work-group's wavefronts; registers are allocated by eights."""
     code = parse(CODE.replace(".amdhsa_next_free_vgpr 128", f".amdhsa_next_free_vgpr {vgprs}"))
     if fits:
         limits.check_sizes(code, waves, 0)
@@ -127,7 +128,7 @@ def test_other_register_counts():
         limits.check_sizes(parse(CODE.replace("accum_offset 64", "accum_offset 66")), 1, 0)
 
 
-# -- as a user of Triton meets them ------------------------------------------------------------------------------------
+# -- as a user of Triton sees them -------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -141,6 +142,7 @@ def staged(a, b, c, K, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
     tl.store(c + i[:, None] * BLOCK + i[None, :], total)
 
 
+@pytest.mark.nightly
 def test_out_of_resources(device):
     """A pipelined product whose buffers exceed 64 KiB: Triton's own error, which autotuners catch."""
     a = torch.zeros(128, 512, dtype=torch.float16)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.emulator.banks import bank_conflicts
+from harness.emulator.native.banks import bank_conflicts
 
 LANES = np.arange(64)
 ALL = np.ones((1, 64), np.bool_)
@@ -17,9 +17,9 @@ def conflicts(addresses, size, arch="gfx942", mask=ALL, stores=False):
 @pytest.mark.parametrize("stores", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 12, 16])
 def test_lanes_side_by_side_do_not_conflict(size, stores, arch):
-    # Reads of 12 bytes: lanes 20 to 22 begin at dword 60, and come round to the banks of lanes 0 to 2.
+    # Reads of 12 bytes: lanes 20 to 22 begin at dword 60, and wrap around to the banks of lanes 0 to 2.
     assert conflicts(LANES * size, size, arch, stores=stores) == (8 if size == 12 and not stores else 0)
-    assert conflicts(LANES * 0 + 16, size, arch, stores=stores) == 0  # all want the same
+    assert conflicts(LANES * 0 + 16, size, arch, stores=stores) == 0  # all access the same
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_lanes_side_by_side_do_not_conflict(size, stores, arch):
     [(8, 2, 0), (12, 0, 0), (16, 6, 2), (128, 62, 30), (256, 62, 62), (132, 0, 0)],
 )
 def test_dwords_with_a_stride(stride, gfx942, gfx950):
-    """32 lanes a pass, two passes. Stride 8 in 32 banks: lanes 0 and 16 meet in bank 0, one cycle more a pass."""
+    """32 lanes per pass, two passes. Stride 8 in 32 banks: lanes 0 and 16 share bank 0, one more cycle per pass."""
     assert conflicts(LANES * stride, 4) == gfx942
     assert conflicts(LANES * stride, 4, "gfx950") == gfx950
     assert conflicts(LANES * stride, 4, "gfx950", stores=True) == gfx942
@@ -50,7 +50,7 @@ def test_gfx950_reads_16_lanes_of_16_bytes_from_64_banks():
     first = np.where(LANES < 4, LANES * 16, 4096 + LANES * 16)
     assert conflicts(first, 16, "gfx950") == 0
     addresses = LANES * 16
-    addresses[12] = 4096  # with lanes 0 to 3: all of them want banks 0 to 3 of lane 0
+    addresses[12] = 4096  # with lanes 0 to 3: all of them use banks 0 to 3 of lane 0
     assert conflicts(addresses, 16, "gfx950") == 1
     assert conflicts(addresses, 16) == 1  # on gfx942 with lane 24, which shares its pass there
     addresses = LANES * 16

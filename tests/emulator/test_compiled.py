@@ -1,6 +1,6 @@
-"""Compiled runs against the interpreter: the same registers, bit for bit, but for the payload of a NaN.
+"""Compiled runs against the interpreter: the same registers, bit for bit, except for the payload of a NaN.
 
-Both execute the same op functions (on symbolic and on NumPy arrays), so what is tested here is the lowering of NumPy
+Both execute the same op functions (on symbolic and on NumPy arrays), so these tests cover the lowering of NumPy
 operations to LLVM, the registers, and masks.
 """
 
@@ -13,20 +13,20 @@ import pytest
 from llvmlite import ir
 from triton import knobs
 
-from harness.emulator.allocations import Allocations
-from harness.emulator.compiled import objects, runs, ufuncs
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.launch import Launch
-from harness.emulator.ops import TABLE
-from harness.emulator.ops.table import Op
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
-from harness.emulator.state import EXEC
+from harness.emulator.operations import TABLE
+from harness.emulator.operations.table import Op
+from harness.emulator.program.compiled import objects, runs, ufuncs
+from harness.emulator.program.decode import decode
+from harness.emulator.wavefront.state import EXEC
 from tests.emulator import edges
 from tests.emulator.single import listing, program
 
 WAVES = 8
-# One wavefront with no active lane, one with all; the others with some.
+# One wavefront with no active lane, one with all lanes active; the others with some.
 MASKS = [0, (1 << 64) - 1, 0xAAAA5555F00FA5C3, 1, 1 << 63, 0xFFFF, 0x00FF00FF00FF00FF, (1 << 64) - 2]
 _names = (f"test_{n}" for n in itertools.count())
 
@@ -40,7 +40,7 @@ def code_of(op):
 
 
 def instruction(op):
-    """The instruction's text, with results in registers 50.., sources in 2, 4, 6, masks in s[42:43]."""
+    """Return the instruction's text, with results in registers 50.., sources in 2, 4, 6, masks in s[42:43]."""
     operands, sources = [], iter((2, 4, 6))
     space = "v" if op.klass == "valu" else "s"
     for position, kind in enumerate(op.results + op.sources):
@@ -67,7 +67,7 @@ def wavefronts(code, masks):
 
 
 def fill(wf, op, seed):
-    """Random registers; in those of the operands edge values, one combination a lane or, for scalars, a wavefront."""
+    """Fill registers with random values, and operands with edge values, one combination per lane (or wavefront)."""
     some = np.random.default_rng(seed)
     wf.v[:] = some.integers(0, 1 << 32, wf.v.shape, np.uint32)
     wf.s[:, :EXEC] = some.integers(0, 1 << 32, (len(wf), EXEC), np.uint32)
@@ -101,7 +101,7 @@ def interpret(steps, wf):
 
 
 def compiled(steps):
-    """The steps as machine code, and how many of them are."""
+    """Return the steps as machine code, and the number of compiled steps."""
     name, module = next(_names), ir.Module()
     pieces = runs.lower(steps, module, f"{name}_0")
     compiler = runs.Compiler(None)
@@ -112,7 +112,7 @@ def compiled(steps):
 
 
 def differences(kinds, wanted, got):
-    """Where registers differ; ``kinds`` says which vector registers hold floats, whose NaNs are all alike."""
+    """Return the registers that differ; ``kinds`` marks those that hold floats, whose NaNs are all equal."""
     where = []
     for name in ("s", "scc", "exec_mask"):
         where += [(name, *i) for i in np.argwhere(getattr(wanted, name) != getattr(got, name))]
@@ -135,7 +135,7 @@ def differences(kinds, wanted, got):
 
 
 def compare(op, masks):
-    """None when the op is not compiled, else where the two executions differ."""
+    """Return None if the op is not compiled, otherwise the differences of the two executions."""
     code = code_of(op)
     (steps,) = [segment.steps for block in code.blocks for segment in block.segments]
     wanted, got = (fill(wavefronts(code, masks), op, 7) for _ in range(2))
@@ -155,7 +155,7 @@ def test_opcode(name):
 
 
 def test_most_opcodes_have_a_compiled_form():
-    """Transcendental functions stay with the host's library, bit reversals with NumPy's unpackbits."""
+    """Transcendental functions use the host's library, bit reversals NumPy's unpackbits."""
     interpreted = []
     for name, op in ops().items():
         steps = code_of(op).blocks[0].segments[0].steps
@@ -183,8 +183,8 @@ def test_a_wrong_lowering_is_found(monkeypatch, ufunc, wrong, op):
 
 # -- many instructions in one run --------------------------------------------------------------------------------------
 
-# v: integers, f: float32, h: float16, in disjoint registers, for the payloads of NaNs are not compared. p: an aligned
-# pair of integers; s, S: a scalar and a pair; m: a lane mask.
+# v: integers, f: float32, h: float16, in disjoint registers, because the payloads of NaNs are not compared. p: an
+# aligned pair of integers; s, S: a scalar and a pair; m: a lane mask.
 TEMPLATES = """
 v_add_u32_e32 v, v, v / v_sub_u32_e32 v, s, v / v_mul_lo_u32 v, v, v / v_mad_u32_u24 v, v, s, v / v_mul_hi_i32 v, v, v
 v_lshl_add_u32 v, v, 3, v / v_and_or_b32 v, v, s, v / v_add3_u32 v, v, v, 7 / v_lshlrev_b32_e32 v, 5, v
@@ -277,7 +277,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def fresh():
-    """A program with its runs, and their compiler."""
+    """Return a program with its runs, and their compiler."""
     code = decode(listing(*CODE))
     runs.compile_runs(code)
     steps = [step for segment in code.segments for step in segment.steps]
@@ -296,7 +296,7 @@ def test_a_program_is_compiled_when_interpreting_it_has_cost_as_much(cache):
     assert all(step.compiled for step in steps)
     (file,) = cache.iterdir()
     before = file.stat()
-    # The next process takes it from the disk, and long before it would have compiled.
+    # The next process loads it from the disk, long before it would have compiled it.
     again, steps, compiler = fresh()
     compiler.spend(runs.LOOKING_UP)
     assert all(step.compiled for step in steps)

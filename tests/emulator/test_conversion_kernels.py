@@ -1,5 +1,7 @@
-"""Casts of Triton between all integer and float types, in both archs, against torch: one type to all others in one
-kernel. 8-bit floats have files of their own."""
+"""Casts of Triton between all integer and float types, on both archs, against torch: one type to all others per kernel.
+
+Casts of 8-bit floats are tested in ``test_fp8_kernels``.
+"""
 
 import math
 
@@ -20,8 +22,8 @@ INTEGERS = {
 TYPES = FLOATS | INTEGERS
 
 
-# The casts to integers have a source each: what is out of the range of an integer type is undefined there, and compiled
-# code lets it spoil its neighbours.
+# Each cast to an integer type has a source of its own: values out of the integer's range are undefined, and compiled
+# code lets them affect their neighbours.
 @triton.jit
 def to_all(
     x, fp64, fp32, fp16, bf16, x0, i8, x1, i16, x2, i32, x3, i64, x4, u8, x5, u16, x6, u32, x7, u64, B: tl.constexpr
@@ -43,13 +45,13 @@ def to_all(
 
 
 def values(name: str) -> torch.Tensor:
-    """Edges of the type, and numbers of every size."""
+    """Return edges of the type, and numbers of every size."""
     some = torch.Generator().manual_seed(7)
     if name in INTEGERS:
         info = torch.iinfo(INTEGERS[name])
         edges = [info.min, info.max, 0, 1, info.max - 1, info.max // 2 + 1, 0x7F, 100]
         if info.bits > 32:
-            # Halfway between two float32, float16, bfloat16 and float64, and beside that.
+            # Halfway between two float32, float16, bfloat16 and float64, and next to that.
             edges += [(1 << 40) + (1 << 16) + d for d in (-1, 0, 1)] + [(1 << 60) + (1 << 7) + d for d in (-1, 0, 1)]
         if info.bits > 16:
             edges += [(1 << 24) + 1, (1 << 24) + 3, 65519, 65520, 0x1010000 + (1 << 16), 2049, 2051, 257, 259]
@@ -89,7 +91,7 @@ def values(name: str) -> torch.Tensor:
 
 
 def in_range(x: torch.Tensor, to: torch.dtype) -> torch.Tensor:
-    """The numbers whose integral part the integer type holds; 0 in place of the others."""
+    """Return the numbers whose integral part fits the integer type, and 0 in place of the others."""
     if not x.dtype.is_floating_point:
         return x
     whole, info = x.double().trunc(), torch.iinfo(to)
@@ -110,7 +112,7 @@ def wanted(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def rounded_once(value: int) -> float:
-    """An integer to the nearest float32, ties to even."""
+    """Round an integer to the nearest float32, ties to even."""
     magnitude, excess = abs(value), max(abs(value).bit_length() - 24, 0)
     kept, rest = magnitude >> excess, magnitude & (1 << excess) - 1
     kept += 2 * rest > 1 << excess or (2 * rest == 1 << excess and excess > 0 and kept & 1)
@@ -123,6 +125,7 @@ def test_the_reference_rounds_once():
     assert rounded_once(-(1 << 24) - 3) == -(2.0**24) - 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("source", TYPES)
 def test_casts(source, arch):

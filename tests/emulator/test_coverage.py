@@ -1,13 +1,13 @@
-"""No opcode without a test, and what ``python -m harness.emulator coverage`` says."""
+"""Every opcode has a test, and ``python -m harness.emulator coverage`` reports the opcodes of listings."""
 
 import json
 
 from click.testing import CliRunner
 
 from harness.emulator.__main__ import cli
-from harness.emulator.coverage import implemented
-from harness.emulator.ops import TABLE
-from harness.emulator.program import ENDS
+from harness.emulator.driver.coverage import implemented
+from harness.emulator.operations import TABLE
+from harness.emulator.program.decode import ENDS
 from tests.emulator.covering import edge_tested
 from tests.emulator.semantics import SEMANTICS
 from tests.emulator.single import listing
@@ -19,7 +19,7 @@ def test_every_opcode_has_an_edge_test():
 
 
 def test_no_semantics_without_an_opcode():
-    """A name in the semantics that the table lacks tests nothing; those of packed ops stand under the plain name."""
+    """A name in the semantics without an opcode tests nothing; packed ops are listed under the plain name."""
     from tests.emulator.test_ops_packed import PLAIN
 
     assert not set(SEMANTICS) - set(TABLE) - set(PLAIN.values())
@@ -39,7 +39,7 @@ def test_the_command_passes_a_listing_that_runs(tmp_path):
 
 
 def test_the_command_names_what_is_lacking_by_arch(tmp_path):
-    """Several listings below a folder, of both archs; an opcode, and a form of an opcode, that nothing has."""
+    """Several listings below a folder, of both archs, with an unknown opcode and an unknown form of an opcode."""
     deep = tmp_path / "cache" / "ab"
     deep.mkdir(parents=True)
     (deep / "one.amdgcn").write_text(listing("v_add_u32_e32 v0, v1, v2", "v_frobnicate_b32_e32 v0, v1", "s_endpgm"))
@@ -48,7 +48,7 @@ def test_the_command_names_what_is_lacking_by_arch(tmp_path):
     result = coverage("--json", tmp_path)
     assert result.exit_code == 1, result.output
     old, new = json.loads(result.stdout)
-    assert (old["arch"], old["listings"], old["met"]) == (
+    assert (old["arch"], old["listings"], old["opcodes"]) == (
         "gfx942",
         1,
         {"s_endpgm": 1, "v_add_u32": 1, "v_frobnicate_b32": 1},

@@ -1,4 +1,4 @@
-"""What the encodings add to an op: input and output modifiers, op_sel, SDWA, DPP, constants of each operand type."""
+"""Features of the encodings: input and output modifiers, op_sel, SDWA, DPP, constants of each operand type."""
 
 import random
 import struct
@@ -45,7 +45,7 @@ def test_neg_works_on_the_sign_bit_of_a_nan_and_of_zero():
 
 @pytest.mark.parametrize(("modifier", "scale"), [("mul:2", 2.0), ("mul:4", 4.0), ("div:2", 0.5)])
 def test_output_scale_then_clamp(modifier, scale):
-    """The scale counts only where denormal results are flushed and MODE.IEEE is clear."""
+    """The scale applies only if denormal results are flushed and MODE.IEEE is clear."""
     inputs = [0.1, -3.0, 0.3, 100.0]
     v = {1: [f32(x) for x in inputs] * 16}
     flush, loose = (f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, {field}), 0" for field in ("4, 2", "9, 1"))
@@ -272,7 +272,7 @@ def test_sdwa_clamp():
 
 
 def source_lane(control, lane):
-    """Which lane a DPP control reads, or None; stated lane by lane from the manual."""
+    """Return the lane that a DPP control reads, or None; written lane by lane from the manual."""
     name, _, text = control.partition(":")
     n, row, column = int(text) if text.isdigit() else 0, lane // 16 * 16, lane % 16
     if name == "quad_perm":
@@ -328,8 +328,7 @@ CONTROLS = [
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("destination", ["v0", "v1"], ids=["apart", "aliased"])
 def test_dpp(control, bound, masks, exec_mask, destination):
-    """Rows and banks that are masked off keep their value; a missing or inactive source gives 0 with bound_ctrl, else
-    no write."""
+    """Masked rows and banks keep their value; a missing or inactive source gives 0 with bound_ctrl, else no write."""
     rows, banks = masks
     text = f"v_add_u32_dpp {destination}, v1, v2 {control} row_mask:{rows:#x} bank_mask:{banks:#x}" + (
         " bound_ctrl:1" if bound else ""

@@ -1,4 +1,4 @@
-"""What a kernel finds when it starts: SGPRs in order, work-item ids, the dispatch packet, hidden arguments."""
+"""State of a kernel at entry: SGPRs in order, work-item ids, the dispatch packet, hidden arguments."""
 
 import ctypes
 import struct
@@ -6,10 +6,10 @@ import struct
 import numpy as np
 import pytest
 
-from harness.emulator import entry
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import decode
+from harness.emulator.wavefront import entry
 from tests.emulator.single import listing
 
 USER = {"dispatch_ptr": 2, "queue_ptr": 2, "kernarg_segment_ptr": 2, "dispatch_id": 2, "private_segment_size": 1}
@@ -56,7 +56,7 @@ def test_user_registers_in_order(chosen):
             wanted = {"kernarg_segment_ptr": launch.kernarg_address, "dispatch_id": 0, "private_segment_size": 48}
             assert value == wanted[name]
         at += width
-    assert wf.s[:, at].tolist() == [0, 1, 2]  # the work-group's x comes behind them
+    assert wf.s[:, at].tolist() == [0, 1, 2]  # the work-group's x follows them
 
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 10), (3, 4), (0, 0)])

@@ -1,7 +1,7 @@
-"""Casts that Triton compiles to and from 8-bit floats: every code, and every pattern of 16 bits as a source.
+"""Casts to and from 8-bit floats that Triton compiles: every code, and every 16-bit pattern as a source.
 
 FNUZ formats on gfx942 and OCP formats on gfx950 are converted in hardware, OCP formats on gfx942 in integer arithmetic.
-FNUZ formats on gfx950 are left out: Triton 3.6 takes the instructions of the OCP formats for them.
+FNUZ formats on gfx950 are not tested: Triton 3.6 uses the instructions of the OCP formats for them.
 """
 
 import pytest
@@ -35,7 +35,7 @@ def converted(arch: str, x: torch.Tensor, dtype: torch.dtype, rounding=None, mod
 
 
 def sources(dtype: torch.dtype) -> torch.Tensor:
-    """Every pattern of 16 bits; as float32 every float16 and its neighbours, which break the ties."""
+    """Return every 16-bit pattern; as float32, every float16 and its neighbours, which break the ties."""
     patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
     if dtype is not torch.float32:
         return patterns.view(dtype)
@@ -44,13 +44,13 @@ def sources(dtype: torch.dtype) -> torch.Tensor:
 
 
 def neighbours(dtype: torch.dtype) -> torch.Tensor:
-    """The finite values of a format in order, float64."""
+    """Return the finite values of a format in order, float64."""
     values = CODES.view(dtype).double()
     return values[values.isfinite()].unique()
 
 
 def nearest(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What ``x`` is rounded to, float64: the nearest value, of two the one with an even code, at most the largest."""
+    """Return ``x`` rounded, float64: to the nearest value, on a tie the one with an even code, at most the largest."""
     values = neighbours(dtype)
     exact = x.double().clamp(values[0], values[-1])
     above = torch.searchsorted(values, exact).clamp(1, len(values) - 1)
@@ -67,6 +67,7 @@ def toward_zero(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.copysign(values[below], x.double())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("wide", WIDE, ids=str)
 @pytest.mark.parametrize(("arch", "dtype"), FORMATS, ids=str)
 def test_every_code_is_widened_exactly(arch, dtype, wide):
@@ -74,7 +75,7 @@ def test_every_code_is_widened_exactly(arch, dtype, wide):
     finite, nan = wanted.isfinite(), wanted.isnan()
     word = torch.int32 if wide is torch.float32 else torch.int16
     assert torch.equal(up.view(word)[finite], wanted.view(word)[finite])
-    # OCP formats become bfloat16 in integer arithmetic that has no case for these (3.6; 3.9 on gfx942).
+    # OCP formats become bfloat16 by integer arithmetic that does not handle these (3.6; 3.9 on gfx942).
     if not (wide is torch.bfloat16 and dtype in OCP):
         assert torch.equal(up[~finite & ~nan], wanted[~finite & ~nan])
         assert up[nan].isnan().all()
@@ -95,11 +96,11 @@ def test_narrowing_rounds_to_nearest_even(arch, dtype, wide):
 @pytest.mark.parametrize("wide", WIDE, ids=str)
 @pytest.mark.parametrize(("arch", "dtype"), HARDWARE, ids=str)
 def test_narrowing_in_hardware_saturates(arch, dtype, wide):
-    """Triton sets MODE.FP16_OVFL; by its own test_typeconvert_downcast_clamping an infinity saturates as well."""
+    """Triton sets MODE.FP16_OVFL; as in its own test_typeconvert_downcast_clamping, an infinity saturates as well."""
     x = sources(wide)
     x = x[~x.isnan()]
     if wide is torch.float16 and dtype is torch.float8_e4m3fn:
-        # Triton 3.6 does this one in integers, which compare with 480 before they round: up to there from 464 is NaN.
+        # Triton 3.6 does this cast in integers and compares with 480 before rounding: from 464 up to there it is NaN.
         x = x[(x.abs() <= 464) | (x.abs() >= 480)]
     x = torch.cat([x, x[: -len(x) % 1024]])
     assert torch.equal(converted(arch, x, dtype).double(), nearest(x, dtype))

@@ -1,6 +1,9 @@
-"""Functions of AMD's device library as Triton links them, against mpmath. They meet the division steps, the argument
-reduction of large angles, tables and branches; without fused multiply-add, which Triton's default lets LLVM put where
-the library must not have it (its double-word arithmetic then loses half of its digits)."""
+"""Functions of AMD's device library as Triton links them, against mpmath.
+
+They execute the division steps, the argument reduction of large angles, tables and branches. Fused multiply-add is
+switched off: Triton's default lets LLVM insert it where the library must not have it (its double-word arithmetic then
+loses half of its digits).
+"""
 
 import math
 
@@ -54,7 +57,7 @@ def two_arguments(x, y, out, BLOCK: tl.constexpr):
 
 
 def ulps(got: float, exact, dtype) -> float:
-    """How many units in the last place of the exact result apart; infinite when only one is a number."""
+    """Return the distance in units in the last place of the exact result; infinite if only one is a number."""
     if isinstance(exact, mpmath.mpc) or mpmath.isnan(exact):
         return 0 if math.isnan(got) else math.inf
     largest = float(torch.finfo(dtype).max)
@@ -65,7 +68,7 @@ def ulps(got: float, exact, dtype) -> float:
 
 
 def arguments(dtype, seed: int) -> torch.Tensor:
-    """Numbers of all sizes, angles of many turns, and the functions' edges."""
+    """Return numbers of all sizes, angles of many turns, and the functions' edge values."""
     some = torch.Generator().manual_seed(seed)
     edges = [
         0.0,
@@ -119,6 +122,7 @@ def test_functions_of_one_argument(dtype):
             assert wanted is None or ulps(got, wanted, dtype) <= 5, (function, value, got, wanted)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_functions_of_two_arguments(dtype):
     x, y = arguments(dtype, 2), arguments(dtype, 3).flip(0)

@@ -1,5 +1,7 @@
-"""Matrix products of compiled kernels against torch in float64. Inputs are small whole numbers: every sum is exact, in
-any order, so equality is."""
+"""Matrix products of compiled kernels against torch in float64.
+
+Inputs are small whole numbers: every sum is exact in any order, so results are compared for equality.
+"""
 
 import re
 
@@ -34,7 +36,7 @@ def opcodes(kernel) -> set[str]:
 
 
 def multiply(arch, a, b, tile, precision="ieee", sums=None, **options):
-    """The compiled kernel, after its result was found equal to the exact one."""
+    """Run the kernel, check that its result equals the exact one, and return it."""
     emulator.activate(arch)
     acc, dtype = sums or SUMS.get(a.dtype, (tl.float32, torch.float32))
     (m, k), (_, n), (M, N, K) = a.shape, b.shape, tile
@@ -52,6 +54,7 @@ def check(arch, opcode, dtype, tile, k=None, precision="ieee", **options):
     assert opcodes(multiply(arch, a, b, tile, precision, **options)) == {opcode}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("opcode", "dtype", "tile", "options"),
     [
@@ -92,13 +95,13 @@ def test_dot_on_gfx942(opcode, dtype, tile, options):
     ],
 )
 def test_dot_on_gfx950(opcode, dtype, tile, options):
-    """Tiles come by copies straight into LDS, and B by transposing reads."""
+    """Tiles are copied straight into LDS, and B is read by transposing reads."""
     check("gfx950", opcode, dtype, tile, **options)
 
 
 @pytest.mark.parametrize(("opcode", "dtype"), [("v_dot2c_f32_f16", F16), ("v_dot4c_i32_i8", I8)])
 def test_tiles_too_small_for_an_mfma(opcode, dtype):
-    """Triton multiplies them lane by lane."""
+    """Triton multiplies such tiles lane by lane."""
     kernel = multiply("gfx942", whole(8, 64, dtype, 1), whole(64, 8, dtype, 2), (8, 8, 32), num_warps=1)
     assert opcode in kernel.asm["amdgcn"]
     assert not opcodes(kernel)
@@ -140,6 +143,7 @@ def test_sums_of_random_numbers_are_as_close_as_the_arithmetic_allows():
 # -- Gluon -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("opcode", "dtype", "instr", "sides", "width", "transposed"),
     [
@@ -176,13 +180,13 @@ def test_gluon_mfma_on_gfx950(opcode, dtype, instr, sides, width, transposed):
 
 
 def test_mixed_8_bit_types():
-    """Not by tl.dot: Triton 3.6 takes each input for the type of the other one where it transposes the result."""
+    """tl.dot is not used: Triton 3.6 confuses the types of the two inputs where it transposes the result."""
     kernel = gluon("gfx942", FP8, (32, 32, 16), (32, 32, 32), 8, b_dtype=BF8)
     assert opcodes(kernel) == {"v_mfma_f32_32x32x16_fp8_bf8"}
 
 
 def test_accumulation_registers():
-    """256 accumulators in a lane leave no room among the vector registers."""
+    """256 accumulators per lane leave no room among the vector registers."""
     kernel = gluon("gfx942", F16, (16, 16, 16), (128, 128, 16), 4, transposed=True, warps=1)
     assert re.search(r"v_mfma_f32_16x16x16_f16 a\[", kernel.asm["amdgcn"])
 
@@ -216,7 +220,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=F64)
 
 
 def operand(kind, rows, columns, packed_along, seed):
-    """What the kernel gets, the values, and how many of them share a byte."""
+    """Return the kernel's input, the values, and the number of values per byte."""
     if kind != "e2m1":
         values = whole(rows, columns, FORMATS[kind], seed)
         return values.view(torch.uint8) if kind in ("e4m3", "e5m2") else values, values.double(), 1
@@ -227,7 +231,7 @@ def operand(kind, rows, columns, packed_along, seed):
 
 
 def scaled(a_kind, b_kind, sides, launch):
-    """The kernel that ``launch`` compiles and runs, after its result was found equal to the exact one."""
+    """Run the kernel that ``launch`` compiles, check that its result equals the exact one, and return it."""
     m, n, k = sides
     a, a_values, a_pack = operand(a_kind, m, k, 1, 1)
     b, b_values, b_pack = operand(b_kind, k, n, 0, 2)

@@ -19,7 +19,7 @@ def integers(*shape, dtype=torch.float32):
 
 
 def test_spilled_vector_registers(device):
-    """A block of 4096 in one wavefront, compiled for eight wavefronts a SIMD: 64 registers, the rest in scratch."""
+    """A block of 4096 in one wavefront, compiled for eight wavefronts per SIMD: 64 registers, the rest in scratch."""
     a, out = integers(4096), torch.empty(4096)
     code = kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8).asm["amdgcn"]
     assert "scratch_store_dword" in code
@@ -28,7 +28,7 @@ def test_spilled_vector_registers(device):
 
 
 def test_spilled_accumulators(device):
-    """A product whose accumulators do not fit: scratch, with several wavefronts that must not see each other's."""
+    """A product whose accumulators do not fit: scratch, with several wavefronts that must not access each other's."""
     a, b, c = integers(128, 16, dtype=torch.float16), integers(16, 128, dtype=torch.float16), torch.empty(128, 128)
     code = kernels.product[(1,)](a, b, c, 128, 128, 16, num_warps=1, waves_per_eu=4).asm["amdgcn"]
     assert device.arch == "gfx950" or "scratch_store_dwordx" in code
@@ -64,7 +64,7 @@ def test_a_grid_without_work_groups(device, grid):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, "fp8"])
 def test_copies_to_lds_and_transposing_reads(dtype, monkeypatch):
-    """A pipelined product on gfx950: tiles go to LDS without registers; 8- and 16-bit ones are read transposed."""
+    """A pipelined product on gfx950: tiles are copied to LDS directly; 8- and 16-bit ones are read transposed."""
     monkeypatch.setenv("TRITON_HIP_USE_ASYNC_COPY", "1")
     emulator.activate("gfx950")
     try:

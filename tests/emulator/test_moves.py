@@ -17,7 +17,7 @@ def device():
 
 
 def expected_copy(src, before, n, other, masked, with_other):
-    """What ``kernels.copy`` leaves in ``before``."""
+    """Return the expected content of ``before`` after ``kernels.copy``."""
     out = before.clone()
     index = torch.arange(n)
     wanted = index % 3 != 1 if masked else torch.ones(n, dtype=torch.bool)
@@ -38,6 +38,7 @@ def check_copy(dtype, n, size, warps, masked, with_other, moved, load="", store=
     assert same_bits(dst, expected), f"first wrong elements {wrong[:5]} of {len(wrong)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [True, False], ids=["global", "plain"])
 @pytest.mark.parametrize(("size", "warps"), [(1, 1), (2, 2), (8, 4), (4, 8)])
 @pytest.mark.parametrize("name", DTYPES)

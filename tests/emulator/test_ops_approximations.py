@@ -1,8 +1,9 @@
-"""The instructions that the hardware only approximates, within the bounds that the manual states, and its examples.
+"""Instructions that the hardware only approximates: within the bounds of the manual, and its examples.
 
 Source: AMD "CDNA4 ISA" (CDNA3 alike), VOP1: V_RCP, V_RSQ, V_SQRT, V_EXP, V_LOG of 16 and 32 bits have "1ULP
 accuracy", those of 64 bits "(2**29)ULP accuracy"; 32-bit ones flush denormal numbers, the others support them. V_SIN
-and V_COS take turns, support denormal numbers and the "full range", and have no bound: 1 ulp is the emulator's own.
+and V_COS take turns, support denormal numbers and the "full range", and have no stated bound: 1 ulp is the emulator's
+own.
 """
 
 import math
@@ -20,7 +21,7 @@ TINY = {kind: float(np.finfo(dtype).tiny) for kind, dtype in TYPES.items()}
 
 
 def run(name: str, words: np.ndarray) -> np.ndarray:
-    """``name`` on patterns of its type, given as uint16, uint32 or uint64; the patterns of the results."""
+    """Run ``name`` on patterns of its type, passed as uint16, uint32 or uint64; return the patterns of the results."""
     wide = words.dtype.itemsize == 8
     text = f"{name}_e32 v[2:3], v[4:5]" if wide else f"{name}_e32 v2, v4"
     lanes = words[np.arange(-(-len(words) // 64) * 64) % len(words)].astype(np.uint64)
@@ -30,7 +31,7 @@ def run(name: str, words: np.ndarray) -> np.ndarray:
 
 
 def patterns(kind: str) -> np.ndarray:
-    """Every float16; of wider types random patterns, the edges of each exponent, and the surroundings of 1."""
+    """Return every float16; of wider types random patterns, the edges of each exponent, and values around 1."""
     dtype = np.dtype(TYPES[kind])
     word = np.dtype(f"u{dtype.itemsize}")
     if kind == "f16":
@@ -44,7 +45,7 @@ def patterns(kind: str) -> np.ndarray:
 
 
 def exact(name: str, x: np.ndarray) -> np.ndarray:
-    """The function in long double, 64 bits of mantissa."""
+    """Compute the function in long double, 64 bits of mantissa."""
     x = x.astype(np.longdouble)
     with np.errstate(all="ignore"):
         return {"rcp": lambda: 1 / x, "rsq": lambda: 1 / np.sqrt(x), "sqrt": lambda: np.sqrt(x),
@@ -53,7 +54,7 @@ def exact(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def sine(turns: np.ndarray) -> np.ndarray:
-    """By the angle's distance from the nearest half turn, which is exact."""
+    """Compute the sine from the angle's distance to the nearest half turn, which is exact."""
     half = np.rint(2 * turns)
     angle = 2 * np.longdouble(math.pi) * (turns - half / 2)
     return np.sin(angle) * np.where(half % 2 == 0, 1, -1)
@@ -134,10 +135,11 @@ def test_the_manuals_examples(name):
 
 
 def div_scale_of_the_manual(f, value, denominator, numerator, apart, tiny, step):
-    """V_DIV_SCALE's pseudocode, its conditions in its order; None where the sequence of LLVM would go wrong by it.
+    """V_DIV_SCALE's pseudocode, with its conditions in order; None where LLVM's sequence would be wrong with it.
 
-    Of a denominator whose reciprocal is denormal the pseudocode asks the wrong: in 64 bits, where no reciprocal of a
-    float32 is denormal, and by a factor that overflows. The emulator takes the reciprocal of the type, and scales down.
+    For a denominator whose reciprocal is denormal, the pseudocode has two errors: it tests in 64 bits, where no
+    reciprocal of a float32 is denormal, and it scales by a factor that overflows. The emulator tests the type's own
+    reciprocal, and scales down.
     """
     if f.is_zero(numerator) or f.is_zero(denominator):
         return f.nan, 0

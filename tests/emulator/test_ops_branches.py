@@ -14,7 +14,7 @@ STORE = (f"v_mov_b32_e32 v0, {ADDRESS & 0xFFFFFFFF:#x}", f"v_mov_b32_e32 v1, {AD
 
 
 def taken(*lines: str) -> bool:
-    """Whether the last of ``lines``, a branch to ``there``, is taken: which constant reaches memory."""
+    """Return whether the last of ``lines``, a branch to ``there``, is taken, by the constant that reaches memory."""
     OUT[:] = 0
     run_kernel(
         *STORE,
@@ -27,7 +27,7 @@ def taken(*lines: str) -> bool:
         "s_mov_b64 exec, -1",
         "global_store_dword v[0:1], v2, off",
         "s_endpgm",
-        "v_mov_b32_e32 v2, 3",  # behind the end: never executed
+        "v_mov_b32_e32 v2, 3",  # after the end: never executed
         "global_store_dword v[0:1], v2, off",
         memory=MEMORY,
     )
@@ -57,7 +57,7 @@ def test_branches_on_vcc_look_at_all_64_bits(mask, half):
 @pytest.mark.parametrize("half", ["exec_lo", "exec_hi"])
 def test_branches_on_exec_look_at_all_64_bits(mask, half):
     lines = ("v_mov_b32_e32 v2, 0", "s_mov_b64 exec, 0", f"s_mov_b32 {half}, {mask}")
-    # Under EXEC 0 nothing is written: each path sets EXEC before it says that it was taken.
+    # Under EXEC 0 nothing is written: each path sets EXEC before it records that it was taken.
     OUT[:] = 0
     for branch, when in (("s_cbranch_execz", mask == "0"), ("s_cbranch_execnz", mask != "0")):
         run_kernel(
@@ -80,7 +80,7 @@ def test_branches_on_exec_look_at_all_64_bits(mask, half):
 
 @covers("s_barrier s_sleep")
 def test_a_barrier_holds_wavefronts_until_all_of_the_group_are_there():
-    """Wavefront 0 sleeps a while before it stores; each wavefront then keeps what it reads behind the barrier."""
+    """Wavefront 0 sleeps before it stores; each wavefront then keeps the value that it reads after the barrier."""
     OUT[:] = 0
     run_kernel(
         "v_readfirstlane_b32 s20, v0",  # the wavefront's first thread
@@ -91,7 +91,7 @@ def test_a_barrier_holds_wavefronts_until_all_of_the_group_are_there():
         "v_mov_b32_e32 v7, v1",
         "v_mov_b32_e32 v3, 7",
         "s_cmp_lg_u32 s20, 0",
-        "s_cbranch_scc1 meet",
+        "s_cbranch_scc1 join",
         "s_mov_b32 s20, 0",
         "wait:",
         "s_sleep 1",
@@ -100,7 +100,7 @@ def test_a_barrier_holds_wavefronts_until_all_of_the_group_are_there():
         "s_cbranch_scc1 wait",
         "global_store_dword v[0:1], v3, off",
         "s_waitcnt vmcnt(0)",
-        "meet:",
+        "join:",
         "s_barrier",
         "global_load_dword v4, v[0:1], off",
         "s_waitcnt vmcnt(0)",

@@ -9,7 +9,7 @@ from tests.emulator.test_ops_memory import LANES, MASK, OLD, Memory
 
 
 def descriptor(memory, records, stride=0, swizzle=False, element=0, group=0, add_lane=False):
-    """Registers s4 to s7. ``element``: log2 of element_size / 2; ``group``: log2 of index_stride / 8."""
+    """Return registers s4 to s7. ``element``: log2 of element_size / 2; ``group``: log2 of index_stride / 8."""
     return {
         4: memory.address & 0xFFFFFFFF,
         5: memory.address >> 32 | stride << 16 | swizzle << 31,
@@ -36,7 +36,7 @@ def test_records_are_found_by_index():
 
 
 def test_swizzled_records_lie_interleaved():
-    """``index_stride`` records side by side, ``element_size`` bytes of each in turn: as AMD's address formula says."""
+    """``index_stride`` records are interleaved, ``element_size`` bytes of each in turn, as in AMD's address formula."""
     memory, index = Memory(), [n % 20 for n in LANES]
     s = descriptor(memory, 18, stride=16, swizzle=True, element=1, group=0)  # elements of 4 bytes, groups of 8 records
     for offset in (0, 4, 12):
@@ -45,7 +45,7 @@ def test_swizzled_records_lie_interleaved():
         for n, i in enumerate(index):
             at = (i // 8 * 16 + offset // 4 * 4) * 8 + i % 8 * 4
             assert result.v(0)[n] == (dword(memory, at) if i < 18 else 0)
-    # Beyond the record; and without an index all lanes mean record 0, unless the descriptor adds the lane.
+    # Beyond the record; and without an index all lanes access record 0, unless the descriptor adds the lane.
     assert execute("buffer_load_dword v0, v1, s[4:7], 0 idxen offset:16", v={1: 0}, s=s).v(0) == [0] * 64
     result = execute("buffer_load_dword v0, off, s[4:7], 0 offset:4", s=s, memory=memory.known)
     assert result.v(0) == [dword(memory, 32)] * 64
@@ -75,7 +75,7 @@ def test_stores_and_atomics_by_index():
 
 @pytest.mark.parametrize(("records", "whole"), [(16, 4), (15, 3), (8, 2), (4, 1), (3, 0)])
 def test_dwords_are_checked_one_by_one(records, whole):
-    """Of several dwords those in range are accessed; nothing else is touched, not even to look whether it exists."""
+    """Of several dwords only those in range are accessed; the others are not even checked against the allocations."""
     memory = Memory()
     s = descriptor(memory, records)
     result = execute("buffer_load_dwordx4 v[0:3], v1, s[4:7], 0 offen", v={0: 9, 1: 0, 2: 9, 3: 9}, s=s,
@@ -112,7 +112,7 @@ def test_the_scalar_offset_counts_in_the_range_check():
      ("ubyte", 0), ("sshort", 0)],
 )  # fmt: skip
 def test_out_of_range_in_one_half(name, kept):
-    """A d16 load that is out of range gives 0 in its half, and keeps the other."""
+    """A d16 load that is out of range sets its half to 0, and keeps the other half."""
     memory = Memory()
     result = execute(f"buffer_load_{name} v0, off, s[4:7], 0 offset:64", v={0: OLD}, s=descriptor(memory, 16))
     assert result.v(0) == [OLD & kept] * 64

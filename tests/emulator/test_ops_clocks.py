@@ -1,4 +1,4 @@
-"""Clocks go on, at their rates, and can be replayed."""
+"""Clocks advance at their rates, and can be replayed."""
 
 import time
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.ops import TABLE
+from harness.emulator.operations import TABLE
 from tests.emulator import edges
 from tests.emulator.covering import covers
 from tests.emulator.ieee import F16, F32, Format, add, convert, fma, mul
@@ -27,7 +27,7 @@ def integers(name, a, b, c, saturate):
 
 
 def floats(name, a, b, c):
-    """Of float16, a denormal addend or result is 0. v_dot2_f32_bf16 begins with the products."""
+    """Compute a float dot product: for float16 a denormal addend or result is 0; v_dot2_f32_bf16 adds C last."""
     f = BF16 if name.endswith("bf16") else F16
     if name == "v_dot2_f32_bf16":
         pairs = [[convert(f, F32, word >> shift & 0xFFFF) for word in (a, b)] for shift in (0, 16)]

@@ -1,11 +1,11 @@
-"""Scratch and flat memory: spills, local arrays, and pointers that may mean global, LDS or private memory."""
+"""Scratch and flat memory: spills, local arrays, and pointers to global, LDS or private memory."""
 
 import numpy as np
 import pytest
 
 from harness.emulator import MemoryFault, UnimplementedInstruction
-from harness.emulator.entry import PRIVATE_APERTURE, SHARED_APERTURE
-from harness.emulator.ops import atomics
+from harness.emulator.operations import atomics
+from harness.emulator.wavefront.entry import PRIVATE_APERTURE, SHARED_APERTURE
 from tests.emulator.covering import covers
 from tests.emulator.semantics import signed
 from tests.emulator.single import execute
@@ -28,13 +28,14 @@ def extended(raw, size, sign, half, old=OLD):
     return value if half is None else (value & 0xFFFF) << 16 * half | old & 0xFFFF << 16 * (1 - half)
 
 
+@pytest.mark.slow
 @covers(*[f"scratch_load_{n}" for n in LOADS], *[f"scratch_store_{n}" for n in STORES])
 @pytest.mark.parametrize(
     "form", ["off, {}, s2 offset:-4", "v8, {}, off offset:8", "v8, {}, s2", "off, {}, off offset:8"]
 )
 @pytest.mark.parametrize("name", LOADS)
 def test_scratch(name, form):
-    """What a lane stored it loads again; nobody else sees it, inactive lanes neither store nor load."""
+    """A lane loads what it stored; other lanes do not see it, and inactive lanes neither store nor load."""
     size, sign, half = LOADS[name]
     spill = f"scratch_store_dwordx4 {form.format('v[12:15]')}"
     address, _, rest = form.format("").partition(", , ")
@@ -94,7 +95,7 @@ def test_beyond_the_private_segment(offset, fault):
 
 
 def places(memory, offsets):
-    """Addresses of lanes: of each three, one in global memory, one in LDS, one in the private segment."""
+    """Return addresses of lanes: of each three, one in global memory, one in LDS, one in the private segment."""
     upper = [(memory.address >> 32, SHARED_APERTURE, PRIVATE_APERTURE)[n % 3] for n in LANES]
     lower = [((memory.address + o) & 0xFFFFFFFF, o, 16)[n % 3] for n, o in enumerate(offsets)]
     assert all((memory.address + o) >> 32 == memory.address >> 32 for o in offsets)
@@ -160,7 +161,7 @@ def test_flat_store(name):
 @covers(*atomics.names("flat"))
 @pytest.mark.parametrize("name", RMW)
 def test_flat_atomic(name):
-    """On global memory it is the ``global_atomic`` of the same name."""
+    """On global memory it equals the ``global_atomic`` of the same name."""
     bits, combine = RMW[name]
     size, cases, memory = bits // 8, operands_of(name, bits), Memory()
     cells = memory.bytes[: 64 * size].view(f"u{size}")
@@ -202,7 +203,7 @@ def test_bad_flat_accesses():
         execute(text, v={8: 64, 9: SHARED_APERTURE}, lds=64)
     with pytest.raises(MemoryFault, match="4-byte access to scratch at 0x40, outside the 64 bytes"):
         execute(text, v={8: 64, 9: PRIVATE_APERTURE}, private=64)
-    with pytest.raises(UnimplementedInstruction, match="on the local data share or private segment"):
+    with pytest.raises(UnimplementedInstruction, match="on LDS or the private segment"):
         execute("flat_atomic_add v[8:9], v0", v={8: 0, 9: SHARED_APERTURE}, lds=64)
 
 

@@ -36,12 +36,12 @@ def decoded(name, arch, codes=BYTES) -> torch.Tensor:
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal bits, NaN anyhow."""
+    """Compare bits, with all NaN equal."""
     return bool((a.view(torch.int32) == b.view(torch.int32)).logical_or(a.isnan() & b.isnan()).all())
 
 
 def samples(name, arch) -> torch.Tensor:
-    """Every value of the format, the points halfway between neighbours and beside them, and what overflows."""
+    """Return every value of the format, the points halfway between neighbours and next to them, and overflows."""
     values = decoded(name, arch)
     finite = values[values.isfinite()].unique()
     halfway = (finite[1:].double() + finite[:-1].double()).div(2).float()
@@ -56,8 +56,8 @@ def samples(name, arch) -> torch.Tensor:
     return torch.cat([every, torch.zeros(-len(every) % 64)])
 
 
-# The smallest magnitude that overflows: halfway to what would be the next number, which has an even code but for fp8 of
-# gfx950, where the tie goes down.
+# The smallest magnitude that overflows: halfway to the value after the largest. That value has an even code, except for
+# fp8 of gfx950, where the tie is rounded down.
 OVERFLOWS = {
     ("fp8", "gfx942"): 248.0,
     ("bf8", "gfx942"): 61440.0,
@@ -67,7 +67,7 @@ OVERFLOWS = {
 
 
 def encoded(name, arch, x: torch.Tensor, saturate: bool) -> torch.Tensor:
-    """What a conversion gives: inside the format's range torch rounds alike; beyond it, infinity or NaN."""
+    """Return the expected codes: inside the format's range torch rounds alike; beyond it, infinity or NaN."""
     largest = decoded(name, arch)[decoded(name, arch).isfinite()].max()
     codes = x.clamp(-largest, largest).to(TORCH[name, arch]).view(torch.uint8).int()
     if saturate:
@@ -168,8 +168,8 @@ def cast(x, y, BLOCK: tl.constexpr):
     tl.store(y + offsets, tl.load(x + offsets).to(y.dtype.element_ty))
 
 
-# Triton 3.6 converts some in software, and gets infinities and NaN to bfloat16 wrong (triton #11784), and float16 just
-# above 464 to fp8.
+# Triton 3.6 converts some in software, and converts infinities and NaN to bfloat16 (triton #11784) and float16 just
+# above 464 to fp8 wrongly.
 OLD = triton.__version__ < "3.7"
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from harness.emulator import DeviceAssert, KernelTrap, ListingError, MemoryFault, UnimplementedInstruction
-from harness.emulator.allocations import Allocations
-from harness.emulator.hostcall import Hostcall, formatted
-from harness.emulator.launch import Launch
-from harness.emulator.listing import parse
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.hostcall import Hostcall, formatted
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.parser import parse
+from harness.emulator.program.decode import decode
 from tests.emulator.covering import covers
 from tests.emulator.single import execute, listing, program
 
@@ -38,7 +38,7 @@ def function(name, *lines):
 
 
 def with_functions(code, *functions, before=False):
-    """A listing of the kernel and the functions that it calls, which may stand before it or behind."""
+    """Return a listing of the kernel and the functions that it calls, which may precede or follow it."""
     text = listing(*code)
     return text.replace("\nprobe:", "\n" + "".join(functions) + "probe:") if before else text + "".join(functions)
 
@@ -68,7 +68,7 @@ def test_functions_are_called_and_return(before):
 
 
 def test_wavefronts_that_call_from_different_places_return_there():
-    """Two wavefronts meet in a function, executed as one array, and part when it returns."""
+    """Two wavefronts reconverge in a function, are executed as one array, and diverge when it returns."""
     out = np.zeros(2, np.uint32)
     address = out.ctypes.data
     code = [
@@ -151,12 +151,12 @@ def test_traps():
 @covers("s_sendmsg")
 def test_messages():
     assert execute("s_sendmsg sendmsg(MSG_INTERRUPT)", "s_mov_b32 s0, 5").s(0) == [5]
-    with pytest.raises(UnimplementedInstruction, match="MSG_INTERRUPT alone"):
+    with pytest.raises(UnimplementedInstruction, match="only MSG_INTERRUPT"):
         program("s_sendmsg sendmsg(MSG_GS, GS_OP_CUT, 0)")
 
 
 class Device:
-    """The device's side of the hostcall protocol, written from the protocol and not from the service."""
+    """Device side of the hostcall protocol, written from the protocol and independent of the service."""
 
     def __init__(self, hostcall):
         self.hostcall = hostcall
@@ -166,7 +166,7 @@ class Device:
         return (int(address) - self.hostcall.address) // 8
 
     def request(self, rows, service=2, active=None):
-        """One wavefront's packet; ``rows`` has up to 8 words for each lane. The result: word 0 of each lane."""
+        """Send one wavefront's packet (``rows``: up to 8 words per lane); return word 0 of each lane."""
         name = int(self.words[3])
         mask = int(self.words[5])
         header = self.at(self.words[0]) + 3 * (name & mask)
@@ -220,7 +220,7 @@ def test_packets_are_answered_in_the_order_they_were_sent():
     assert "".join(printed) == "0 1 2 3 4 5 6 7 "
     for packet in packets:
         device.answer(packet)
-    for _ in range(100):  # packets come back
+    for _ in range(100):  # packets are reused
         device.ask([[33, 0]])
 
 
@@ -237,7 +237,7 @@ def test_stderr_is_the_message_of_an_assert():
 
 
 def test_another_service_is_refused():
-    with pytest.raises(UnimplementedInstruction, match="service 3, which is not printf"):
+    with pytest.raises(UnimplementedInstruction, match="service 3; the emulator has only service 2"):
         Device(Hostcall(1)).ask([[0]], service=3)
 
 

@@ -1,4 +1,4 @@
-"""Opcodes that move values between lanes by patterns or swaps, bitop3, and the odd ones of gfx950, at their edges."""
+"""Edge values of opcodes that move values between lanes, of bitop3, and of other opcodes of gfx950."""
 
 import itertools
 import math

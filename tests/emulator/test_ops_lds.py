@@ -20,10 +20,10 @@ from tests.emulator.test_ops_memory import (
     dump_lds,
     fill_lds,
     float_least,
-    float_most,
+    float_maximum,
     least,
-    most,
     operands_of,
+    signed_maximum,
 )
 from tests.emulator.test_ops_memory import RMW as GLOBAL_RMW
 
@@ -41,7 +41,7 @@ for bits in (32, 64):
         f"min_u{bits}": (bits, min),
         f"max_u{bits}": (bits, max),
         f"min_i{bits}": (bits, least(bits)),
-        f"max_i{bits}": (bits, most(bits)),
+        f"max_i{bits}": (bits, signed_maximum(bits)),
         f"and_b{bits}": (bits, lambda a, b: a & b),
         f"or_b{bits}": (bits, lambda a, b: a | b),
         f"xor_b{bits}": (bits, lambda a, b: a ^ b),
@@ -51,7 +51,7 @@ for kind, f in FLOATS.items():
     RMW |= {
         f"add_{kind}": (int(kind[1:]), lambda a, b, f=f: add(f, a, b)),
         f"min_{kind}": (int(kind[1:]), float_least(f)),
-        f"max_{kind}": (int(kind[1:]), float_most(f)),
+        f"max_{kind}": (int(kind[1:]), float_maximum(f)),
     }
 RMW |= {f"pk_add_{half}": GLOBAL_RMW[f"pk_add_{half}"] for half in ("f16", "bf16")}
 
@@ -60,7 +60,7 @@ def cases_of(name, bits):
     kind = name.rsplit("_", 1)[1]
     if "pk_add" in name:
         return operands_of(name, bits)
-    cases = edges.combinations([kind if kind in FLOATS else f"u{bits}"] * 2, name, most=128)
+    cases = edges.combinations([kind if kind in FLOATS else f"u{bits}"] * 2, name, limit=128)
     if kind in FLOATS:
         f = FLOATS[kind]
         cases = [c for c in cases if not any(map(f.is_nan, c)) and not all(map(f.is_zero, c))]
@@ -72,7 +72,7 @@ def split(words, register):
 
 
 def put(cells, size, register=20):
-    """An instruction, and its registers, that writes cell n of ``cells`` at 64 + n * size."""
+    """Return an instruction, and its registers, that writes cell n of ``cells`` at 64 + n * size."""
     data = f"v{register}" if size == 4 else f"v[{register}:{register + 1}]"
     return f"ds_write_b{8 * size} v19, {data} offset:64", {19: [size * n for n in LANES], **split(cells, register)}
 
@@ -120,10 +120,10 @@ def test_atomic(name, returns):
 @pytest.mark.parametrize("returns", [True, False], ids=["returns", "no-return"])
 @pytest.mark.parametrize("kind", ["b32", "b64", "f32", "f64"])
 def test_compare_and_store(kind, returns):
-    """The expected value comes first, the new one behind it; floats compare as numbers: -0 is 0, a NaN nothing."""
+    """The expected value precedes the new one; floats compare as numbers: -0 equals 0, NaN equals nothing."""
     bits, f = int(kind[1:]), FLOATS.get(kind)
     size = bits // 8
-    words = [w for w, _ in edges.combinations([kind if f else f"u{bits}"] * 2, kind, most=64)][:62]
+    words = [w for w, _ in edges.combinations([kind if f else f"u{bits}"] * 2, kind, limit=64)][:62]
     old = [*words, 0, 1 << bits - 1, *words][:64]
     expected = [o ^ (n % 3 == 1) for n, o in enumerate(old)]
     expected[len(words)], expected[len(words) + 1] = 1 << bits - 1, 0
@@ -216,7 +216,7 @@ def test_a_bad_atomic_faults(name):
 @covers("ds_read_b64_tr_b16@gfx950 ds_read_b64_tr_b8@gfx950 ds_read_b64_tr_b4@gfx950 ds_read_b96_tr_b6@gfx950")
 @pytest.mark.parametrize(("width", "bits"), [(8, 16), (8, 8), (8, 4), (12, 6)])
 def test_transposing_read(width, bits):
-    """Of each 16 lanes, lane i receives column i of the matrix that they bring row after row."""
+    """Of each 16 lanes, lane i receives column i of the matrix that they read row after row."""
     lines, v = fill_lds()
     places = [(n * 37 % 64) * width for n in LANES]
     count = 8 * width // bits
@@ -257,7 +257,7 @@ COPIES = {
 @pytest.mark.parametrize("form", ["pair", "scalar base", "buffer"])
 @pytest.mark.parametrize("name", COPIES)
 def test_copy_to_lds(name, form):
-    """To M0 + offset + lane * size, whatever lanes are active; a lane outside its buffer writes zeros."""
+    """Copies go to M0 + offset + lane * size, whichever lanes are active; a lane outside its buffer writes zeros."""
     size, sign = COPIES[name]
     slot, memory = max(4, size), Memory()
     offsets = [(n * 37 % 64) * size for n in LANES]

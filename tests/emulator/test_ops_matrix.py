@@ -1,13 +1,13 @@
-"""Every MFMA opcode against ``matrix_reference``: where elements lie, how results are rounded, what modifiers do."""
+"""Every MFMA opcode against ``matrix_reference``: positions of elements, rounding of results, modifiers."""
 
 import random
 
 import numpy as np
 import pytest
 
-from harness.emulator import mfma
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.ops import TABLE
+from harness.emulator.native import mfma
+from harness.emulator.operations import TABLE
 from tests.emulator import matrix_reference as reference
 from tests.emulator.covering import covers
 from tests.emulator.ieee import F32, F64
@@ -33,10 +33,10 @@ def registers(first, words, file="v"):
 
 
 class Matrices:
-    """The operands of some wavefronts: patterns of A by (block, i, k), of B by (block, j, k), of C by (block, i, j)."""
+    """Operands of some wavefronts: patterns of A by (block, i, k), of B by (block, j, k), of C by (block, i, j)."""
 
     def __init__(self, op, arch, waves, draw):
-        """``draw(side, wave)`` gives a pattern for an element of side a, b or c."""
+        """Fill the operands; ``draw(side, wave)`` returns a pattern for an element of side a, b or c."""
         self.op, self.arch, self.waves = op, arch, waves
         self.bits = {side: reference.width(kind, arch) for side, kind in (("a", op.a), ("b", op.b), ("c", op.d))}
         sizes = {"a": (op.m, op.k), "b": (op.n, op.k), "c": (op.m, op.n)}
@@ -54,7 +54,7 @@ class Matrices:
         return reference.input_of(self.op, side, lane, n, self.bits[side])
 
     def packed(self, side, first):
-        """The registers of A, B or C, from ``first`` on."""
+        """Return the registers of A, B or C, from ``first`` on."""
         columns = [[] for _ in range(self.words[side])]
         for values in getattr(self, side):
             for lane in range(64):
@@ -66,17 +66,17 @@ class Matrices:
         return {first + i: column for i, column in enumerate(columns)}
 
     def unpacked(self, result, first=D):
-        """D as ``c``."""
+        """Return D in the form of ``c``."""
         columns = [result.v(first + i) for i in range(self.words["c"])]
         per = self.bits["c"] // 32
         out = []
         for wave in range(self.waves):
-            found = {}
+            elements = {}
             for lane in range(64):
                 for n in range(self.elements("c")):
                     word = sum(columns[n * per + i][64 * wave + lane] << 32 * i for i in range(per))
-                    found[self.place("c", lane, n)] = word
-            out.append(found)
+                    elements[self.place("c", lane, n)] = word
+            out.append(elements)
         return out
 
     def dot(self, wave, block, i, j, scales=None, cbsz=0, abid=0):
@@ -93,7 +93,7 @@ class Matrices:
 
 
 def same(op, got, wanted):
-    """Any NaN is as good as another in a chain of fused multiply-adds."""
+    """Compare bits; in a chain of fused multiply-adds all NaN are equal."""
     f = {"f32": F32, "f64": F64}.get(op.a)
     return got == wanted or (f is not None and f.is_nan(got) and f.is_nan(wanted))
 
@@ -102,12 +102,12 @@ def same(op, got, wanted):
 
 
 def drawer(op, arch, seed):
-    """Wave 0: magnitudes near each other. Wave 1: any finite pattern. 2: edges. 3: some NaN and infinities."""
+    """Return random patterns by wave. 0: similar magnitudes. 1: any finite. 2: edges. 3: some NaN and infinities."""
     some = random.Random(seed)
     kinds = {"a": op.a, "b": op.b, "c": op.d}
 
     def float_of(bits, exponent, mantissa, bias, wave, rare):
-        """A pattern; ``rare`` is one chance in how many of a special one."""
+        """Return a pattern, which is a special one with a chance of 1 in ``rare``."""
         ones = (1 << exponent) - 1
         sign = some.getrandbits(1) << (bits - 1)
         fraction = some.getrandbits(mantissa)
@@ -140,6 +140,7 @@ def drawer(op, arch, seed):
     return draw
 
 
+@pytest.mark.slow
 @covers(*PLAIN)
 @pytest.mark.parametrize(("name", "arch"), on_archs(PLAIN))
 def test_every_opcode_adds_as_the_model_says(name, arch):
@@ -156,7 +157,7 @@ def test_every_opcode_adds_as_the_model_says(name, arch):
 
 
 def one_sum(name, products, c):
-    """The bits of D[0][0] of a bf16 MFMA: C plus ``products`` of two powers of two each, and of zeros."""
+    """Return the bits of D[0][0] of a bf16 MFMA: C plus ``products`` of two powers of two each, and of zeros."""
     op = reference.parse(name)
     matrices = Matrices(op, "gfx942", 1, lambda side, wave: 0)
     matrices.c[0][0, 0, 0] = c
@@ -168,7 +169,7 @@ def one_sum(name, products, c):
 
 
 def test_sums_keep_31_bits_below_the_leading_one():
-    """1 + 2**-24 lies between two numbers: what is added at 2**-31 decides, what is added at 2**-32 is dropped."""
+    """1 + 2**-24 lies between two numbers: a term of 2**-31 decides the rounding, a term of 2**-32 is dropped."""
     name, one = "v_mfma_f32_32x32x8_bf16", F32.bias << F32.mantissa
     assert one_sum(name, [(-12, -12)], one) == one
     assert one_sum(name, [(-12, -12), (-15, -16)], one) == one + 1
@@ -176,18 +177,18 @@ def test_sums_keep_31_bits_below_the_leading_one():
 
 
 def test_a_product_of_zero_hides_what_is_far_below_the_range_of_f32():
-    """2**-150 + 2**-155 is nearer to the least denormal than to 0, unless it is cut at 2**-150 first."""
+    """2**-150 + 2**-155 is nearer to the least denormal than to 0, unless it is truncated at 2**-150 first."""
     name = "v_mfma_f32_32x32x8_bf16"
     tiny = [(-75, -75), (-75, -80)]
     assert one_sum(name, tiny, 0) == 0
     assert one_sum(name, tiny + [(-90, -90)] * 6, 0) == 1
 
 
-# -- where elements lie, and modifiers ---------------------------------------------------------------------------------
+# -- positions of elements, and modifiers ------------------------------------------------------------------------------
 
 
 def small(op, arch, seed):
-    """Small whole numbers, as patterns of each type: every sum is exact."""
+    """Draw small whole numbers, as patterns of each type: every sum is exact."""
     some = random.Random(seed)
     kinds = {"a": op.a, "b": op.b, "c": op.d}
 
@@ -198,7 +199,7 @@ def small(op, arch, seed):
 
 
 def pattern(kind, arch, value):
-    """The bits of a small whole number."""
+    """Return the bits of a small whole number."""
     if kind in ("i8", "i32"):
         return value & ((1 << (8 if kind == "i8" else 32)) - 1)
     if kind in ("f32", "f64", "xf32"):
@@ -212,7 +213,7 @@ def pattern(kind, arch, value):
 
 
 def product_of(matrices, wave, cbsz=0, abid=0):
-    """D as a dictionary of numbers, by NumPy; rows of ``a`` taken from the block that cbsz and abid name."""
+    """Return D as a dictionary of numbers, by NumPy; cbsz and abid select the block of the rows of ``a``."""
     op, arch = matrices.op, matrices.arch
 
     def numbers(side, shape, kind):
@@ -238,12 +239,13 @@ def number(kind, word):
 
 
 def check_product(matrices, after, **broadcast):
-    for wave, found in enumerate(after):
+    for wave, elements in enumerate(after):
         wanted = product_of(matrices, wave, **broadcast)
-        for place, word in found.items():
+        for place, word in elements.items():
             assert number(matrices.op.d, word) == wanted[place], f"{matrices.op}, wave {wave}, {place}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "arch"), on_archs(PLAIN))
 def test_every_element_lies_where_the_manual_says(name, arch):
     op = reference.parse(name)
@@ -311,7 +313,7 @@ def test_c_may_be_a_constant(name, constant, value):
 
 @pytest.mark.parametrize("name", ["v_mfma_f32_32x32x4_2b_f16", "v_mfma_f64_16x16x4_f64", "v_mfma_i32_16x16x32_i8"])
 def test_operands_in_accumulation_registers(name):
-    """a0 lies behind the vector registers: at 64 in these listings."""
+    """a0 follows the vector registers: it is at 64 in these listings."""
     op = reference.parse(name)
     matrices = Matrices(op, "gfx942", 1, small(op, "gfx942", name))
     c = registers(0, matrices.words["c"], "a")
@@ -331,14 +333,14 @@ def test_the_result_may_overwrite_its_sources():
 
 
 def test_wavefronts_do_not_depend_on_each_other():
-    """The same bits whether a wavefront is executed alone or with others."""
+    """The bits are the same whether a wavefront is executed alone or with others."""
     name = "v_mfma_f32_32x32x8_bf16"
     op = reference.parse(name)
-    together = Matrices(op, "gfx942", 4, drawer(op, "gfx942", "together"))
-    after = together.unpacked(together.run(name))
+    four = Matrices(op, "gfx942", 4, drawer(op, "gfx942", "four"))
+    after = four.unpacked(four.run(name))
     for wave in range(4):
         alone = Matrices(op, "gfx942", 1, lambda side, w: 0)
-        alone.a, alone.b, alone.c = [together.a[wave]], [together.b[wave]], [together.c[wave]]
+        alone.a, alone.b, alone.c = [four.a[wave]], [four.b[wave]], [four.c[wave]]
         assert alone.unpacked(alone.run(name)) == [after[wave]]
 
 
@@ -351,9 +353,9 @@ def test_wavefronts_do_not_depend_on_each_other():
         ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0 blgp:1", "gfx942", "blgp"),
         ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1 abid:1", "gfx942", "with 1 blocks"),
         ("v_mfma_f32_16x16x4_4b_f16 v[0:15], v[16:17], v[18:19], 0 cbsz:1 abid:2", "gfx942", "abid:2"),
-        ("v_mfma_f32_16x16x16_f16 v[0:3], v4, v[6:7], 0", "gfx942", "not 2 vector registers"),
-        ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:15], 0", "gfx950", "not 8 vector registers"),
-        ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0 cbsz:5", "gfx950", "format of number 5"),
+        ("v_mfma_f32_16x16x16_f16 v[0:3], v4, v[6:7], 0", "gfx942", "not a range of 2 vector registers"),
+        ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:15], 0", "gfx950", "not a range of 8 vector registers"),
+        ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0 cbsz:5", "gfx950", "format number 5"),
         ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", "gfx942", "not implemented"),
     ],
 )
@@ -384,6 +386,7 @@ def check_sample(op, matrices, after, scales=None):
             assert same(op, got, wanted), f"{op}, wave {wave}, {place}: {got:#x}, not {wanted:#x}"
 
 
+@pytest.mark.slow
 @covers("v_mfma_f32_16x16x128_f8f6f4@gfx950 v_mfma_f32_32x32x64_f8f6f4@gfx950")
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x128_f8f6f4", "v_mfma_f32_32x32x64_f8f6f4"])
 @pytest.mark.parametrize(("a", "b"), [(a, b) for i, a in enumerate(F8F6F4) for b in (a, F8F6F4[(i + 2) % 5])])
@@ -398,7 +401,7 @@ def test_formats_of_f8f6f4(name, a, b):
 @pytest.mark.parametrize("name", ["v_mfma_scale_f32_16x16x128_f8f6f4", "v_mfma_scale_f32_32x32x64_f8f6f4"])
 @pytest.mark.parametrize(("a", "b", "bytes_"), [("fp8", "fp8", (0, 0)), ("fp4", "fp4", (1, 2)), ("bf8", "fp6", (3, 1))])
 def test_scales(name, a, b, bytes_):
-    """Row i takes the scale of its 32 k from lane i + M s, in the byte that op_sel (low bit) and op_sel_hi choose."""
+    """Row i uses the scale of its 32 k from lane i + M s, in the byte that op_sel (low bit) and op_sel_hi select."""
     op, matrices = mixed(name, a, b, 2)
     some = random.Random(name)
     octets = [[some.choice((127, 128, 125, some.randrange(255))) for _ in range(4 * 256)] for _ in "ab"]
@@ -411,12 +414,12 @@ def test_scales(name, a, b, bytes_):
     )
 
     def scales(wave, block, i, j):
-        found = []
+        sums = []
         for s in range(op.k // 32):
             lanes = 64 * wave + i + op.m * s, 64 * wave + j + op.n * s
             octets = [words[side][lane] >> 8 * bytes_[side] & 0xFF for side, lane in enumerate(lanes)]
-            found.append(None if 255 in octets else sum(octets) - 254)
-        return found
+            sums.append(None if 255 in octets else sum(octets) - 254)
+        return sums
 
     check_sample(op, matrices, matrices.unpacked(result), scales)
     after = matrices.unpacked(result)[1]
@@ -426,6 +429,6 @@ def test_scales(name, a, b, bytes_):
 
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_f16", "v_mfma_f64_16x16x4_f64", "v_mfma_i32_16x16x32_i8"])
 def test_nothing_is_compiled_at_a_call(name):
-    """Each rank would do that for itself, in the middle of a case; what is prepared is compiled by one for all."""
+    """Otherwise each rank would compile in the middle of a case; one process compiles in advance for all."""
     test_every_element_lies_where_the_manual_says(name, "gfx942")
     assert [len(function.signatures) for function in mfma._SIGNATURES] == [1] * len(mfma._SIGNATURES)

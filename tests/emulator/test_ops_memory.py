@@ -1,5 +1,4 @@
-"""Loads, stores, local data share, cross-lane moves and atomics, instruction by instruction, on memory of the test's
-own."""
+"""Loads, stores, local data share, cross-lane moves and atomics, one instruction at a time, on the test's memory."""
 
 import random
 
@@ -7,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.emulator import MemoryFault
-from harness.emulator.ops import TABLE
+from harness.emulator.operations import TABLE
 from tests.emulator import edges
 from tests.emulator.covering import covers
 from tests.emulator.ieee import F16, F32, F64, add, convert
@@ -46,7 +45,7 @@ STORES = {
 
 
 class Memory:
-    """4096 known bytes in the middle of unknown ones."""
+    """4096 registered bytes in the middle of unregistered ones."""
 
     def __init__(self, seed=0):
         self.whole = np.frombuffer(random.Random(seed).randbytes(3 * 4096), np.uint8).copy()
@@ -64,13 +63,15 @@ def registers(size):
 
 
 def spread(size):
-    """An address for each lane, out of order."""
+    """Return an address for each lane, out of order."""
     return [(n * 37 % 64) * size for n in LANES]
 
 
 def address_forms(memory, offsets, mnemonic, data, load):
-    """The same access in each address form: text, vector and scalar registers. Every form has an instruction offset of
-    16."""
+    """Return the same access in each address form: text, vector and scalar registers.
+
+    Every form has an instruction offset of 16.
+    """
     low, high = memory.address & 0xFFFFFFFF, memory.address >> 32
     full = [memory.address + o for o in offsets]
     order = (lambda d, a: f"{d}, {a}") if load else (lambda d, a: f"{a}, {d}")
@@ -177,7 +178,7 @@ def least(bits):
     return lambda a, b: min(a, b, key=lambda x: signed(x, bits))
 
 
-def most(bits):
+def signed_maximum(bits):
     return lambda a, b: max(a, b, key=lambda x: signed(x, bits))
 
 
@@ -185,7 +186,7 @@ def float_least(f):
     return lambda a, b: b if f.is_nan(a) else a if f.is_nan(b) else min(a, b, key=f.order)
 
 
-def float_most(f):
+def float_maximum(f):
     return lambda a, b: b if f.is_nan(a) else a if f.is_nan(b) else max(a, b, key=f.order)
 
 
@@ -218,7 +219,7 @@ for bits, suffix in ((32, ""), (64, "_x2")):
         f"or{suffix}": (bits, lambda a, b: a | b),
         f"xor{suffix}": (bits, lambda a, b: a ^ b),
         f"smin{suffix}": (bits, least(bits)),
-        f"smax{suffix}": (bits, most(bits)),
+        f"smax{suffix}": (bits, signed_maximum(bits)),
         f"umin{suffix}": (bits, min),
         f"umax{suffix}": (bits, max),
         f"inc{suffix}": (bits, lambda a, b: 0 if a >= b else a + 1),
@@ -228,7 +229,7 @@ RMW |= {
     "add_f32": (32, lambda a, b: add(F32, a, b)),
     "add_f64": (64, lambda a, b: add(F64, a, b)),
     "min_f64": (64, float_least(F64)),
-    "max_f64": (64, float_most(F64)),
+    "max_f64": (64, float_maximum(F64)),
     "pk_add_f16": (32, halves(lambda a, b: add(F16, a, b))),
     "pk_add_bf16": (32, halves(_BF16.add)),
 }
@@ -237,9 +238,9 @@ FLOAT_OF = {"add_f32": ("f32", F32), "add_f64": ("f64", F64), "min_f64": ("f64",
 
 def operands_of(name, bits):
     kind = FLOAT_OF[name][0] if name in FLOAT_OF else "f32" if "f16" in name else f"u{bits}"
-    cases = edges.combinations([kind, kind], name, most=128)
+    cases = edges.combinations([kind, kind], name, limit=128)
     if "pk_add" in name:
-        # Each half a finite number or an infinity: the host's NaN has a payload of its own.
+        # Each half is a finite number or an infinity: a NaN computed by the host has another payload.
         some = random.Random(name)
         small = [
             0,
@@ -316,7 +317,7 @@ def test_atomic(space, name, returns):
 @pytest.mark.parametrize("space", ["global", "buffer"])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_compare_and_swap(space, bits):
-    """The new value comes first, the expected one behind it; sc0 asks for the old value and is no scope."""
+    """The new value is the first operand, the expected one the second; sc0 requests the old value and sets no scope."""
     size, memory = bits // 8, Memory()
     cells = memory.bytes[: 64 * size].view(f"u{size}")
     start = cells.copy()
@@ -414,7 +415,7 @@ LDS = bytes(random.Random(3).randbytes(8192))
 
 
 def fill_lds():
-    """Writes LDS, as the first instructions of a test: 64 lanes, 16 bytes each, eight times."""
+    """Return instructions that fill LDS before a test: 64 lanes, 16 bytes each, eight times."""
     lines, v = [], {20: [16 * n for n in LANES]}
     for block in range(8):
         register = 24 + 4 * block
@@ -537,7 +538,7 @@ def test_readlane():
 
 @covers("v_writelane_b32")
 def test_writelane():
-    """EXEC does not matter."""
+    """The write ignores EXEC."""
     result = execute("v_writelane_b32 v1, s3, s2", v={1: WORDS * 2}, s={2: [0, 70], 3: [11, 12]}, exec=0, waves=2)
     assert result.v(1) == [11, *WORDS[1:], *WORDS[:6], 12, *WORDS[7:]]
     assert execute("v_writelane_b32 v1, 5, 63", v={1: WORDS}).v(1) == [*WORDS[:63], 5]
@@ -545,7 +546,7 @@ def test_writelane():
 
 @covers("ds_bpermute_b32")
 def test_bpermute():
-    """A lane reads another one's value, 0 from an inactive one."""
+    """A lane reads another lane's value, or 0 from an inactive one."""
     address = [random.Random(n).getrandbits(32) for n in LANES]
     result = execute("ds_bpermute_b32 v0, v1, v2 offset:8", v={0: OLD, 1: address, 2: WORDS}, exec=MASK, lds=64)
     for lane in LANES:
@@ -560,7 +561,7 @@ def test_bpermute():
 
 @covers("ds_permute_b32")
 def test_permute():
-    """A lane sends its value; of two senders the higher lane wins, and who gets nothing has 0."""
+    """A lane sends its value; of two senders the higher lane wins, and a lane without a sender gets 0."""
     address = [4 * (random.Random(n).randrange(64)) for n in LANES]
     result = execute("ds_permute_b32 v0, v1, v2", v={0: OLD, 1: address, 2: WORDS}, exec=MASK, lds=64)
     wanted = [0] * 64
@@ -572,7 +573,7 @@ def test_permute():
 
 @covers("v_mbcnt_lo_u32_b32 v_mbcnt_hi_u32_b32")
 def test_mbcnt():
-    """Together they number the active lanes: bits of the mask below the lane."""
+    """The two instructions number the active lanes: they count the bits of the mask below the lane."""
     low, high = MASK & 0xFFFFFFFF, MASK >> 32
     result = execute("v_mbcnt_lo_u32_b32 v0, s2, 0", "v_mbcnt_hi_u32_b32 v0, s3, v0", s={2: low, 3: high})
     assert result.v(0) == [(MASK & (1 << n) - 1).bit_count() for n in LANES]
@@ -600,7 +601,7 @@ WAITS = [
 @covers(*WAITS)
 @pytest.mark.parametrize("name", WAITS)
 def test_waits_and_cache_operations_touch_nothing(name):
-    """``buffer_wbl2`` and ``buffer_inv`` look like buffer instructions and are no loads."""
+    """``buffer_wbl2`` and ``buffer_inv`` look like buffer instructions but do not load."""
     text = {
         "buffer_wbl2": "buffer_wbl2 sc0 sc1",
         "buffer_inv": "buffer_inv sc0 sc1",

@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 
 from harness import emulator
-from harness.emulator.allocations import Allocations
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
+from harness.emulator.program.decode import decode
 from tests.emulator.ieee import F16, F32, F64, FORMATS, Format
 from tests.emulator.single import execute, listing
 
@@ -31,7 +31,7 @@ def set_mode(offset: int, width: int, value: int) -> str:
 
 
 def directed(f: Format, value: Fraction, to: int, zero: int = 0) -> int:
-    """The pattern of a value: 1 the next above, 2 the next below, 3 the next toward zero."""
+    """Return the pattern of a value: with 1 the next above, with 2 the next below, with 3 the next toward zero."""
     if value == 0:
         return zero
     inward = f.round(value, toward_zero=True)
@@ -213,7 +213,7 @@ def test_float16_overflow_becomes_the_largest_and_infinities_stay():
 
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_without_ieee_any_nan_loses(name):
-    """A signalling NaN is quieted by IEEE, and is no different from a quiet one without."""
+    """IEEE mode quiets a signalling NaN; without it a signalling NaN equals a quiet one."""
     quieted, one = 0x7FC00001, f32(1.0)
     for text in (f"v_{name}_f32_e32 v0, v1, v2", f"v_{name}3_f32 v0, v2, v2, v1", "v_med3_f32 v0, v2, v2, v1"):
         v = {1: 0x7F800001, 2: one}

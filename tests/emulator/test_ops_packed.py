@@ -6,14 +6,14 @@ import random
 import pytest
 
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.ops import TABLE
+from harness.emulator.operations import TABLE
 from tests.emulator import edges, semantics_float, semantics_vector  # noqa: F401 - they fill SEMANTICS
 from tests.emulator.covering import covers
 from tests.emulator.ieee import F16, F32, FORMATS, convert, fma
 from tests.emulator.semantics import BITS, SEMANTICS
 from tests.emulator.single import execute
 
-# Those of one arch, and the one that reads its destination, have tests of their own.
+# Ops of one arch, and the op that reads its destination, have tests of their own.
 PACKED = sorted(n for n, op in TABLE.items() if getattr(op, "packed", False) and "@" not in n and "fmac" not in n)
 # The same operation on one value; packed shifts and products are named like the plain ones.
 PLAIN = {name: name.replace("v_pk_", "v_") for name in PACKED}
@@ -34,7 +34,7 @@ def flipped(kind, word, flip):
 def test_packed(name):
     semantics = SEMANTICS[PLAIN[name]]
     (kind,), kinds, bits = semantics.results, semantics.sources, BITS[semantics.results[0]]
-    cases = edges.combinations(list(kinds), name, most=128)[:128]
+    cases = edges.combinations(list(kinds), name, limit=128)[:128]
     cases += cases[: 128 - len(cases)]
     highs = cases[::-1]
     some = random.Random(name)
@@ -68,7 +68,7 @@ def test_packed(name):
 
 @covers("v_pk_fmac_f16")
 def test_packed_fmac_adds_to_its_destination():
-    cases = edges.combinations(["f16"] * 3, "v_pk_fmac_f16", most=128)[:128]
+    cases = edges.combinations(["f16"] * 3, "v_pk_fmac_f16", limit=128)[:128]
     cases += cases[: 128 - len(cases)]
     columns = [[c[i] | d[i] << 16 for c, d in zip(cases, cases[::-1], strict=True)] for i in range(3)]
     v = {0: columns[2], 1: columns[0], 2: columns[1]}
@@ -82,7 +82,7 @@ def test_packed_fmac_adds_to_its_destination():
 
 
 def test_packed_constants():
-    """An inline constant stands in the low half; its upper half is the sign, and 0 for a float."""
+    """An inline constant is in the low half; its upper half is the sign extension, or 0 for a float."""
     assert execute("v_pk_add_u16 v0, v1, -1", v={1: 0x00050005}).v(0)[0] == 0x00040004
     assert execute("v_pk_add_u16 v0, v1, 3", v={1: 0x00050005}).v(0)[0] == 0x00050008
     assert execute("v_pk_add_u16 v0, v1, 3 op_sel_hi:[1,0]", v={1: 0x00050005}).v(0)[0] == 0x00080008
@@ -120,8 +120,8 @@ def test_pk_mov(op_sel):
 @covers("v_fma_mix_f32 v_fma_mixlo_f16 v_fma_mixhi_f16")
 @pytest.mark.parametrize("name", ["v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"])
 def test_mixed_fma(name):
-    """op_sel_hi makes a source a float16, op_sel says which half; the result is rounded once."""
-    cases = edges.combinations(["f32", "f32", "f32"], name, most=448)[:448]
+    """op_sel_hi makes a source a float16, op_sel selects its half; the result is rounded once."""
+    cases = edges.combinations(["f32", "f32", "f32"], name, limit=448)[:448]
     into = F32 if name.endswith("f32") else F16
     for narrow, high in ((0, 0), (0b111, 0b101), (0b010, 0b010), (0b101, 0b001)):
         bits = [[str(n >> i & 1) for i in range(3)] for n in (high, narrow)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.emulator.ops import TABLE
+from harness.emulator.operations import TABLE
 from tests.emulator import edges, semantics_scalar  # noqa: F401 - it fills SEMANTICS
 from tests.emulator.semantics import BITS, SEMANTICS
 from tests.emulator.single import execute
@@ -33,7 +33,7 @@ def test_opcode(name):
     semantics = SEMANTICS[name]
     for immediate in IMMEDIATES if "imm" in semantics.sources else (0,):
         kinds = ["u64" if k == "exec" else k.lstrip("@") for k in semantics.sources]
-        cases = edges.combinations([k for k in kinds if k != "imm"], name, most=256)
+        cases = edges.combinations([k for k in kinds if k != "imm"], name, limit=256)
         cases = [tuple(immediate if k == "imm" else rest.pop(0) for k in kinds) for rest in map(list, cases)]
         s, scc, registers = {}, None, iter((42, 44, 46))
         for i, kind in enumerate(semantics.sources):

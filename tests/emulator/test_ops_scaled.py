@@ -15,7 +15,7 @@ SATURATE = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1"
 
 
 def table(exponent: int, mantissa: int, bias: int) -> list[Fraction]:
-    """The magnitudes of a format's codes, were there no infinities or NaN among them."""
+    """Return the magnitudes of a format's codes as if none were an infinity or NaN."""
     values = []
     for code in range(1 << exponent + mantissa):
         field, rest = code >> mantissa, Fraction(code % (1 << mantissa), 1 << mantissa)
@@ -23,7 +23,7 @@ def table(exponent: int, mantissa: int, bias: int) -> list[Fraction]:
     return values
 
 
-# Magnitudes of the numbers, and what is too large for them: NaN, infinity, or the largest.
+# Magnitudes of the numbers, and the result for larger ones: NaN, infinity, or the largest.
 NUMBERS = {
     "fp8": table(4, 3, 7)[:-1],
     "bf8": table(5, 2, 15)[:-4],
@@ -44,7 +44,7 @@ def test_the_largest_numbers():
 
 
 def up(name: str, code: int, power: int, wide: Format) -> int:
-    """The wide pattern of a code times 2**power."""
+    """Return the wide pattern of a code times 2**power."""
     sign = wide.sign if code >> BITS[name] - 1 else 0
     magnitude = code & (1 << BITS[name] - 1) - 1
     if magnitude >= len(NUMBERS[name]):
@@ -53,7 +53,7 @@ def up(name: str, code: int, power: int, wide: Format) -> int:
 
 
 def down(name: str, wide: Format, word: int, power: int, saturate=False, noise: int | None = None) -> int:
-    """The code of a wide pattern divided by 2**power; ``noise`` / 2**32 decides in place of nearest even."""
+    """Return the code of a wide pattern divided by 2**power; ``noise`` / 2**32 replaces rounding to nearest even."""
     numbers, sign = NUMBERS[name], (1 << BITS[name] - 1 if wide.negative(word) else 0)
     if wide.is_nan(word):
         return NAN.get(name, len(numbers) - 1) | sign
@@ -82,7 +82,7 @@ def same(name: str, got: int, wanted: int) -> bool:
 
 
 def patterns(name: str, wide: Format, power: int, count: int = 192) -> list[int]:
-    """Numbers of the format, halfway points and their neighbours, specials, overflows, in the wide format, scaled."""
+    """Return the format's numbers, halfway points and neighbours, specials, overflows, in the wide format, scaled."""
     some, numbers = random.Random(name), NUMBERS[name]
     words = [0, 1, wide.nan, wide.inf, wide.inf - 1]
     words += [wide.round(numbers[-1] * factor * Fraction(2) ** power) for factor in (1, Fraction(17, 16), 2)]
@@ -96,7 +96,7 @@ def patterns(name: str, wide: Format, power: int, count: int = 192) -> list[int]
 
 
 def scale_word(power: int) -> int:
-    """A float32 with that exponent, and a mantissa that must not matter."""
+    """Return a float32 with that exponent, and a mantissa that must have no effect."""
     return power + 127 << 23 | 0x123456
 
 
@@ -171,7 +171,7 @@ def test_the_scale_of_nan():
 
 
 def sources(wide: str, words: list[int]) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
-    """Registers v1 (and v2) that hold the words and the same in reverse, and the pairs in them."""
+    """Return registers v1 (and v2) that hold the words and the same in reverse, and the pairs in them."""
     pairs = list(zip(words, words[::-1], strict=True))
     if wide == "f32":
         return {1: [a for a, _ in pairs], 2: [b for _, b in pairs]}, pairs
@@ -231,7 +231,7 @@ def test_scaled_and_rounded_at_random(wide, name, power, byte):
             assert code >> 4 == down(name, WIDE[wide], high, power, True, prng(number))
 
 
-# The FNUZ formats of gfx942: one exponent more below, no code for -0, infinity or NaN but 0x80.
+# The FNUZ formats of gfx942: one more exponent at the bottom; the only special code is 0x80, which is NaN.
 FNUZ = {"fp8": table(4, 3, 8), "bf8": table(5, 2, 16)}
 
 
@@ -335,7 +335,7 @@ def test_32_down_to_six_bits(name, form, wide):
     columns = [result.v(n) for n in range(6)]
     for lane, row in enumerate(rows):
         packed, number = sum(columns[n][lane] << 32 * n for n in range(6)), noise[lane]
-        # The two sources of 16 values take turns.
+        # The elements alternate between the two sources of 16 values.
         order = [row[i // 2 + 16 * (i % 2)] for i in range(32)] if form == "2xpk16" else row
         for i, word in enumerate(order):
             wanted = down(name, WIDE[wide], word, 1, False, number if form == "sr_pk32" else None)

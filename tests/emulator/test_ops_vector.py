@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harness.emulator.ops import TABLE
+from harness.emulator.operations import TABLE
 from tests.emulator import edges, semantics_float, semantics_media, semantics_vector  # noqa: F401 - they fill SEMANTICS
 from tests.emulator.ieee import FORMATS
 from tests.emulator.semantics import BITS, SEMANTICS
@@ -21,7 +21,7 @@ def vector_names():
 
 
 def instruction(name, semantics):
-    """The text, with the result in v[0:1] and s[40:41], sources in v[2:3], v[4:5], v[6:7], masks in s[42:43]."""
+    """Return the text, with the result in v[0:1], s[40:41], sources in v[2:3], v[4:5], v[6:7], masks in s[42:43]."""
     operands, registers = [], iter((2, 4, 6))
     for kind in semantics.results:
         if kind != "exec":
@@ -36,7 +36,7 @@ def instruction(name, semantics):
 
 
 def run(name, semantics, cases, exec_mask):
-    """Each case is a lane; the result is the registers after the run."""
+    """Run one case per lane; return the registers after the run."""
     waves = len(cases) // 64
     v, s = {0: OLD, 1: OLD + 1}, {40: 0xFFFFFFFF, 41: 0xFFFFFFFF}
     registers = iter((2, 4, 6))
@@ -52,7 +52,7 @@ def run(name, semantics, cases, exec_mask):
         if BITS[kind.lstrip("@")] == 64:
             v[register + 1] = [word >> 32 for word in column]
         elif BITS[kind.lstrip("@")] == 16:
-            # What stands in the upper half of a 16-bit source must not matter.
+            # The upper half of a 16-bit source must have no effect.
             v[register] = [word | (OLD if register else 0) & 0xFFFF0000 for word in column]
     return execute(instruction(name, semantics), v=v, s=s, vcc=None, exec=exec_mask, waves=waves)
 

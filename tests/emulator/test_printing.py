@@ -36,12 +36,12 @@ def test_blocks_are_printed(device, capsys):
                 f"{where} narrow: (operand 3) {v & 0xFFFFFFFF}",
             ]
     assert sorted(lines) == sorted(wanted)
-    # A lane's lines, and the lanes of one instruction, come in order.
+    # A lane's lines, and the lanes of one instruction, are in order.
     assert [line for line in lines if " hex" in line] == [line for line in wanted if " hex" in line]
 
 
 def test_scalars_are_printed_by_every_lane(device, capsys):
-    """A message of the host may be asked for again and again, in a loop and under a condition."""
+    """A kernel may print repeatedly, in a loop and under a condition."""
     kernels.print_scalars[(1,)](3, num_warps=2)
     lines = capsys.readouterr().out.splitlines()
     assert sorted(set(lines)) == ["pid (0, 0, 0) done", "pid (0, 0, 0) idx () turn: 1"]
@@ -50,7 +50,7 @@ def test_scalars_are_printed_by_every_lane(device, capsys):
 
 def test_what_ranks_print_comes_rank_after_rank(capsys):
     device = emulator.activate("gfx942")
-    with emulator.together(device) as ranks:
+    with emulator.concurrent_ranks(device) as ranks:
         for rank in (1, 0):
             with ranks.rank(rank):
                 kernels.print_blocks[(1,)](torch.full((64,), rank, dtype=torch.int32), torch.zeros(64), 64, num_warps=1)
@@ -67,12 +67,12 @@ def test_an_assert_that_holds(device, capsys):
 
 
 def test_an_assert_that_fails(device):
-    """The fault begins with the assert's own text, and says which program failed at which line."""
+    """The fault begins with the assert's own text, and names the program and the line that failed."""
     x = torch.arange(128, dtype=torch.int32)
     with pytest.raises(DeviceAssert) as caught:
         kernels.assert_below[(3,)](x, 100, 128, num_warps=2, debug=True)
     fault = caught.value
-    text = "device assertion failed: 'a value is too large, and this is said in more words than one packet can carry'"
+    text = "device assertion failed: 'a value is too large, and this text has more words than one packet can carry'"
     assert str(fault).startswith(text)
     assert fault.where["assertion"].startswith(text)
     assert fault.where["wavefront"] == 1
@@ -84,7 +84,7 @@ def test_an_assert_that_fails(device):
 
 
 def test_a_failed_assert_tells_what_was_printed_before_it(device):
-    """Each text once, however many lanes printed it."""
+    """Each text is reported once, however many lanes printed it."""
     with pytest.raises(DeviceAssert) as caught:
         kernels.print_and_assert[(1,)](torch.tensor([7]), num_warps=2, debug=True)
     assert caught.value.where["printed"] == ["pid (0, 0, 0) idx () found: 7"]

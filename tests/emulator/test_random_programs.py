@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from harness import emulator
-from harness.emulator.compiled import runs
+from harness.emulator.program.compiled import runs
 from tests.emulator.random_programs import failing, source
 
 SEED = 3
@@ -14,7 +14,7 @@ SEED = 3
 @pytest.fixture
 def device():
     yield emulator.activate
-    gc.collect()  # the programs' kernels: Triton asks the active driver to unload them
+    gc.collect()  # frees the programs' kernels: Triton unloads them through the active driver
     emulator.deactivate()
 
 
@@ -25,7 +25,7 @@ def test_random_programs_agree_with_numpy(device, arch, tmp_path):
 
 
 def test_random_programs_agree_with_numpy_as_machine_code(device, tmp_path, monkeypatch):
-    """The same, with the ALU instructions compiled in the first of two launches."""
+    """The same as above, with the ALU instructions compiled in the first of two launches."""
     device("gfx942")
     for cost in ("LOOKING_UP", "COMPILING_RUN", "COMPILING_STEP"):
         monkeypatch.setattr(runs, cost, 0.0)
@@ -39,6 +39,7 @@ def assert_none(failure, options):
         pytest.fail(f"{type(error).__name__}: {error}\n{source(program)}\nagain: {again}", pytrace=False)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrinks(device, tmp_path):
     device("gfx942").rewrite = lambda _kernel, listing: listing.replace("v_max_i32", "v_max_u32")
     failure = failing(200, SEED, tmp_path, ("i32",))

@@ -1,4 +1,4 @@
-"""Scheduling: whoever waits on memory lets the one it waits for go on, wherever that one is."""
+"""Scheduling: a wavefront that polls memory lets the one that it waits for run, in any work-group or process."""
 
 import mmap
 import multiprocessing
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness import emulator
-from harness.emulator import schedule
+from harness.emulator.driver import schedule
 from tests.emulator import schedule_kernels as kernels
 
 
@@ -21,7 +21,7 @@ def device():
 @pytest.mark.parametrize("warps", [1, 4])
 @pytest.mark.parametrize("groups", [1, 16, 70])
 def test_a_lock_is_passed_on_among_work_groups(groups, warps):
-    """Only the elected wavefront of a spinning work-group jumps backwards; the holder must not starve behind it."""
+    """Only the elected wavefront of a spinning work-group jumps backwards; the lock's holder must not starve."""
     lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     kernels.locked_increments[(groups,)](lock, counter, 3, num_warps=warps)
     assert counter.item() == 3 * groups
@@ -31,7 +31,7 @@ def test_a_lock_is_passed_on_among_work_groups(groups, warps):
 @pytest.mark.parametrize("producers_first", [True, False])
 @pytest.mark.parametrize(("groups", "warps"), [(2, 1), (2, 4), (64, 4), (600, 1)])
 def test_consumers_wait_for_producers_of_the_same_grid(groups, warps, producers_first):
-    """Also when the producers are in work-groups behind, in chunks that have not started."""
+    """This includes producers in later work-groups, in chunks that have not started."""
     assert groups * warps <= schedule.RESIDENT_WAVES
     block, half = 64 * warps, groups // 2
     data, out = (torch.zeros(half * block, dtype=torch.int32) for _ in range(2))
@@ -43,6 +43,7 @@ def test_consumers_wait_for_producers_of_the_same_grid(groups, warps, producers_
     assert not flags.any()
 
 
+@pytest.mark.slow
 def test_two_processes_take_turns():
     """A kernel that spins on memory of another process yields the processor to it."""
     rounds = 50

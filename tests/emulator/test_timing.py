@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from harness import emulator
-from harness.emulator import timing
+from harness.emulator.execution import timing
 
 
 @triton.jit
@@ -22,7 +22,7 @@ def device():
 
 
 def test_do_bench_runs_a_kernel_and_returns_its_times(device):
-    """As published programs use it; every call runs the kernel, and one that is measured gives one time."""
+    """Published programs use it this way; every call runs the kernel, and each measured call gives one time."""
     numbers, calls = torch.zeros(64), []
 
     def launch():
@@ -51,7 +51,7 @@ def test_events_take_the_hosts_time(device, monkeypatch):
     assert start.elapsed_time(end) == 2.5 and end.query()
     start.record()
     end.record()
-    assert start.elapsed_time(end) > 0, "callers divide by it"
+    assert start.elapsed_time(end) > 0, "callers divide by the time"
     with pytest.raises(ValueError, match="enable_timing"):
         start.elapsed_time(interface.Event())
 

@@ -1,8 +1,8 @@
-"""The traps that light emulators fell into, one micro-test each, and what a fault tells.
+"""Known mistakes of simple emulators, one micro-test each, and the contents of a fault.
 
-Memory stronger than the hardware (an atomic that flushes every cache, s_waitcnt without effect) is the one trap that
-this device still is in: its memory is coherent, so a missing fence does not show. A memory model of its own is a later
-part; there is nothing to test here.
+One such mistake applies to this device outside mode ``weak``: memory stronger than the hardware's (an atomic that
+flushes every cache, s_waitcnt without effect). Its memory is coherent, so a missing fence has no effect. ``watch`` has
+the tests of the memory model.
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ import torch
 
 from harness import emulator
 from harness.emulator import KernelTrap, MemoryFault, UnimplementedInstruction
-from harness.emulator.program import decode
+from harness.emulator.program.decode import decode
 from tests.emulator import kernels
 from tests.emulator.covering import covers
 from tests.emulator.single import execute, listing, program, run_kernel
@@ -33,7 +33,7 @@ def device():
 
 
 def test_write_back_and_invalidate_are_no_loads(device):
-    """A put with a release: buffer_wbl2 has no operands, and no address to fault on."""
+    """A put with a release: buffer_wbl2 has no operands, and so no address that could fault."""
     result = execute(
         "buffer_wbl2 sc0 sc1",
         "s_waitcnt vmcnt(0)",
@@ -57,7 +57,7 @@ def test_dpp_obeys_row_and_bank_masks():
 
 
 def test_dpp_reads_its_source_before_it_writes():
-    """Source and destination are one register: a prefix sum as LLVM's atomic optimiser writes it."""
+    """Source and destination are one register, as in a prefix sum by LLVM's atomic optimiser."""
     steps = [
         "v_add_u32_dpp v0, v0, v0 row_shr:1 row_mask:0xf bank_mask:0xf",
         "v_add_u32_dpp v0, v0, v0 row_shr:2 row_mask:0xf bank_mask:0xf",
@@ -104,16 +104,16 @@ def test_the_preload_prologue_and_the_entry_behind_it_agree(device):
     """Firmware without kernarg preload runs the first 256 bytes, which load by s_load what others find in registers."""
     src, dst = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
     text = kernels.counted[(1,)](src, dst, 50, num_warps=1).asm["amdgcn"]
-    behind, whole = decode(text), decode(text, entry=0)
-    preload = behind.listing.directives["user_sgpr_kernarg_preload_length"]
+    after_prologue, whole = decode(text), decode(text, entry=0)
+    preload = after_prologue.listing.directives["user_sgpr_kernarg_preload_length"]
     assert preload > 0
-    assert behind.listing.entry > 0
+    assert after_prologue.listing.entry > 0
     launcher = next(iter(kernels.counted.device_caches[0][0].values())).run
     outcomes, own = [], launcher.program
-    for code in (behind, whole):
+    for code in (after_prologue, whole):
         dst.zero_()
         if code is whole:
-            # What preloading would have brought must not be needed.
+            # The values that preloading provides must not be needed.
             code.listing.directives["user_sgpr_kernarg_preload_length"] = 0
             assert code.listing.directives["user_sgpr_count"] >= 2 + preload
         launcher.program = code
@@ -203,10 +203,10 @@ def test_an_operand_form_that_is_not_there_is_refused(text):
 
 
 def test_a_barrier_counts_arrivals_and_not_which_barrier_it_is():
-    """As in hardware: wavefronts meet at different s_barrier instructions, and one that has ended is not waited for.
+    """As on hardware, wavefronts may arrive at different s_barrier instructions, and ended wavefronts are not awaited.
 
-    So divergence at a barrier alone never deadlocks; a wavefront that spins for ever while others wait is a hang, and
-    the caller's deadline ends it.
+    So divergence at a barrier alone never deadlocks; if a wavefront spins for ever while others wait, that is a hang,
+    and the caller's deadline ends it.
     """
     out = np.zeros(16, np.uint32)
     address = out.ctypes.data
@@ -261,6 +261,7 @@ def hammer(name: str, start) -> None:
     memory.close()
 
 
+@pytest.mark.slow
 def test_atomics_of_several_processes_lose_no_update():
     memory = shared_memory.SharedMemory(create=True, size=64 * len(COUNTERS))
     try:
@@ -284,7 +285,7 @@ def test_atomics_of_several_processes_lose_no_update():
 
 
 def test_the_launch_record_of_a_small_kernel(device):
-    """One wavefront, 50 of 64 lanes: what is counted can be read off the listing."""
+    """One wavefront, 50 of 64 lanes: the counts can be derived from the listing."""
     src, dst = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
     device.drain_launches()
     compiled = kernels.counted[(3,)](src, dst, 50, num_warps=1)

@@ -1,4 +1,4 @@
-"""Records that the tests of evidence, reports and commands are made of."""
+"""Sample records for the tests of evidence, reports and commands."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def hardware() -> Hardware:
 
 def telemetry(*cases: Case, marks: tuple[str, ...] = (), reason: str = "", **changes: Any) -> Telemetry:
     """Around ``cases``; around none: of the whole run. ``reason``: why there are no samples."""
-    said = {
+    samples = {
         "bracket": [1.0, 1.2],
         "samples": 3,
         "gauges": {"power": [71.0, 690.0], "temperature_core": [31, 55]},
@@ -139,13 +139,13 @@ def telemetry(*cases: Case, marks: tuple[str, ...] = (), reason: str = "", **cha
         **changes,
     }
     gpus = tuple(
-        {"rank": rank, "gpu": gpu, **({"reason": reason} if reason else said)} for rank, gpu in enumerate(GPUS)
+        {"rank": rank, "gpu": gpu, **({"reason": reason} if reason else samples)} for rank, gpu in enumerate(GPUS)
     )
     return Telemetry("nvml", {case.id: (1.05, 1.1) for case in cases}, gpus, marks)
 
 
 def on_gpus() -> list[Record]:
-    """``green``, on two GPUs that were watched."""
+    """The run ``green`` on two GPUs with telemetry."""
     _, *rest = green()
     ran = [record for record in rest if isinstance(record, Case)]
     return [run(device="cuda", arch="sm_90"), *rest[:-1], hardware(), telemetry(*ran), telemetry(), rest[-1]]

@@ -1,4 +1,4 @@
-"""What a run record says of what could have changed the run, and that it names nobody."""
+"""Circumstances in a run record: all that could have changed the run, without names of users and machines."""
 
 import getpass
 import platform
@@ -10,9 +10,9 @@ from harness.evidence import commit_of, harness_state, plain_arguments, relevant
 
 def test_the_harness_is_recorded_with_its_sources():
     state = harness_state()
-    assert set(state["packages"]) == {"harness", "fixtures", "conformance", "reports"}
+    assert set(state["packages"]) == {"harness", "fixtures", "conformance", "reports", "command_line"}
     assert state["packages"]["fixtures"] == {"commit": commit_of("fixtures"), "sha256": sources_of("fixtures")}
-    assert len({package["sha256"] for package in state["packages"].values()}) == 4
+    assert len({package["sha256"] for package in state["packages"].values()}) == 5
 
 
 def test_sources_outside_a_checkout_show_an_edit(tmp_path, monkeypatch):
@@ -34,7 +34,7 @@ def test_sources_outside_a_checkout_show_an_edit(tmp_path, monkeypatch):
 
 
 def test_variables_that_matter_are_kept_without_paths_secrets_and_names():
-    found = relevant_variables(
+    variables = relevant_variables(
         {
             "PYTEST_ADDOPTS": "-k put --junitxml=/home/someone/x.xml -p no:xdist",
             "TRITON_CACHE_DIR": "someone",
@@ -53,7 +53,7 @@ def test_variables_that_matter_are_kept_without_paths_secrets_and_names():
             "OMP_SCHEDULE": "x" * 10_000,
         }
     )
-    assert found == {
+    assert variables == {
         "CUDA_VISIBLE_DEVICES": "0,1",
         "LD_PRELOAD": "<path> <path>",
         "NCCL_DEBUG": "info <host>",

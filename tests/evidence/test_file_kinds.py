@@ -1,4 +1,4 @@
-"""What is not a regular file is no evidence, nor is what another run writes."""
+"""Refusal of evidence paths that are not regular files, or that another run writes."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from harness.commands.progress import Follower
+from command_line.suite.progress import Follower
 from harness.errors import UsageError
 from harness.evidence import Store, check_unused, read, worker_path
 from tests.evidence import samples
@@ -32,7 +32,7 @@ def test_a_worker_file_is_a_regular_file(tmp_path, make):
     make(worker_path(path, "gw0"))
     with within(10):
         problems = read(path).problems
-        assert problems[-1] == "evidence-gw0.jsonl is named as a worker's file, and is not a regular file"
+        assert problems[-1] == "evidence-gw0.jsonl has the name of a worker's file, but is not a regular file"
         follower = Follower(path)
         follower.look()
         assert follower.cases == 3
@@ -52,9 +52,9 @@ def test_a_worker_file_of_another_kind_is_not_absorbed_without_a_trace(tmp_path,
 def test_a_file_is_not_created_through_a_link(tmp_path):
     path = tmp_path / "evidence.jsonl"
     path.symlink_to(tmp_path / "victim")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         check_unused(path)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         Store(path)
     assert not (tmp_path / "victim").exists()
 

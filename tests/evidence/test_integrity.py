@@ -1,4 +1,4 @@
-"""Whatever is done to the lines of a file is reported; and what is in order, but contradicts itself, is too."""
+"""Integrity of evidence: every change of a file's lines is reported, and every contradiction among valid lines."""
 
 import dataclasses
 import hashlib
@@ -18,7 +18,7 @@ def problems_of(tmp_path, records):
 
 
 def tampered(tmp_path, change):
-    """The evidence of a run whose lines went through ``change``, which edits the list."""
+    """Return the evidence of a run whose list of lines ``change`` has edited."""
     path = samples.write(tmp_path / "evidence.jsonl", samples.red())
     lines = path.read_bytes().splitlines(keepends=True)
     change(lines)
@@ -33,7 +33,7 @@ def test_an_untouched_run_has_no_problem(tmp_path):
 
 
 def test_anybody_can_check_the_chain(tmp_path):
-    """The recipe of docs/evidence.md, which uses nothing of ours."""
+    """Check the chain by the recipe of docs/evidence.md, without code of the harness."""
     value = hashlib.sha256(f"{samples.RUN} ".encode()).hexdigest()
     for line in samples.write(tmp_path / "evidence.jsonl", samples.red()).read_bytes().splitlines(keepends=True):
         body, _, stated = line.rpartition(b',"chain":"')
@@ -85,7 +85,7 @@ def test_one_edit_makes_one_problem(tmp_path, old):
         lines[at] = lines[at].replace(old, old + b" ", 1)
 
     [problem] = tampered(tmp_path, edit).problems
-    assert problem == "evidence.jsonl line 7 does not match its hash: it was changed, or what precedes it"
+    assert problem == "evidence.jsonl line 7 does not match its hash: it, or a line before it, was changed"
 
 
 def test_many_problems_are_counted(tmp_path):
@@ -109,7 +109,9 @@ def test_a_worker_of_another_run_is_not_taken_for_ours(tmp_path):
 def test_a_worker_that_was_not_absorbed(tmp_path):
     path = samples.write(tmp_path / "evidence.jsonl", samples.green())
     samples.write(worker_path(path, "gw0"), [samples.plan()])
-    assert read(path).problems[0] == "evidence-gw0.jsonl is of a worker, and the run ended without absorbing it"
+    assert (
+        read(path).problems[0] == "evidence-gw0.jsonl is a worker's file, which the run did not absorb before its end"
+    )
 
 
 def replaced(records, at, **changes):
@@ -134,6 +136,15 @@ def planned(group, requirement, nodeid):
 GREEN, RED = samples.green(), samples.red()
 TABLE = samples.plan().requirements
 MORE = dataclasses.replace(TABLE[0], id="CCL-X-001")
+FREE = dataclasses.replace(TABLE[0], id="FREE-001", needs=("Iris.free", "ccl.{op}"), level="extended")
+
+
+def unsupported(names, **changes):
+    """Return a whole run that does not support ``names``; its library lacks Iris.free."""
+    values = {"requirements": (*TABLE, FREE), "capabilities": {"Iris.free": "missing"}, "unsupported": names, **changes}
+    return replaced(GREEN, 1, **values)
+
+
 OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
 
 
@@ -141,61 +152,78 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
     ("records", "problem"),
     [
         # ids
-        (replaced(GREEN, 3, case=OTHER_CASE), "which is not the id of what it holds"),
-        (replaced(GREEN, 3, id="0" * 16), "which is not the id of what it holds"),
-        ([GREEN[0], *GREEN], "the run's has to be the first"),
+        (replaced(GREEN, 3, case=OTHER_CASE), "which is not the id of its content"),
+        (replaced(GREEN, 3, id="0" * 16), "which is not the id of its content"),
+        ([GREEN[0], *GREEN], "which must be the first"),
         # order
-        (moved(GREEN, 0, 2), "is a plan record, and no run's"),
-        (moved(GREEN, 1, 5), "which no plan before it names"),
-        (moved(GREEN, 4, 5), "which has ended before"),
-        ([*GREEN, samples.case(4)], "stands after the end of the run"),
-        ([*GREEN, samples.end()], "stands after the end of the run"),
+        (moved(GREEN, 0, 2), "is a plan record, but the first record must be the run's"),
+        (moved(GREEN, 1, 5), "which no earlier plan names"),
+        (moved(GREEN, 4, 5), "which has ended already"),
+        ([*GREEN, samples.case(4)], "comes after the end of the run"),
+        ([*GREEN, samples.end()], "comes after the end of the run"),
         # a case and its group
         (replaced(GREEN, 3, nodeid=NODES[ADD]), "another requirement or node id than planned"),
         (replaced(GREEN, 7, requirement=PUT), "another requirement than planned"),
-        (replaced(RED, 6, verdict=Verdict.PASS, message=""), "passed, and what was wrong with it"),
-        (replaced(GREEN, 3, fault="a fault"), "passed, and what was wrong with it"),
-        (replaced(GREEN, 3, message="rank 0 differs"), "passed, and what was wrong with it"),
-        (replaced(GREEN, 3, fault_source="device.py:1"), "passed, and what was wrong with it"),
-        (replaced(GREEN, 3, differs=Difference("heap", 0, 0, 1, 2)), "passed, and what was wrong with it"),
+        (replaced(RED, 6, verdict=Verdict.PASS, message=""), "passed, and also a failure of it"),
+        (replaced(GREEN, 3, fault="a fault"), "passed, and also a failure of it"),
+        (replaced(GREEN, 3, message="rank 0 differs"), "passed, and also a failure of it"),
+        (replaced(GREEN, 3, fault_source="device.py:1"), "passed, and also a failure of it"),
+        (replaced(GREEN, 3, differs=Difference("heap", 0, 0, 1, 2)), "passed, and also a failure of it"),
         ([*GREEN[:4], GREEN[3], dataclasses.replace(GREEN[5], cases=2), *GREEN[6:]], "again"),
-        (replaced(RED, 7, failing_case="0" * 16), "has no record of"),
+        (replaced(RED, 7, failing_case="0" * 16), "has no record"),
         (replaced(GREEN, 5, failing_case=samples.case(1).id), "which passed"),
         (replaced(RED, 7, verdict=Verdict.PASS), "passed, and names a failing case"),
         # plans
-        ([*GREEN[:2], planned(PUT_GROUP, ADD, NODES[ADD]), *GREEN[2:]], "otherwise than before"),
+        ([*GREEN[:2], planned(PUT_GROUP, ADD, NODES[ADD]), *GREEN[2:]], "differently than before"),
         ([GREEN[0], planned(PUT_GROUP, ADD, NODES[PUT]), *GREEN[2:]], f"not named after its requirement {ADD}"),
         ([GREEN[0], planned(PUT_GROUP, PUT, NODES[ADD]), *GREEN[2:]], "whose node id has other parameters"),
         ([GREEN[0], planned(PUT_GROUP, PUT, "x[ranks=2-fp16]"), *GREEN[2:]], "whose node id has other parameters"),
-        ([GREEN[0], planned("X-1[ranks=4]", "X-1", "x"), *GREEN[2:]], "whose requirement its table does not hold"),
+        ([GREEN[0], planned("X-1[ranks=4]", "X-1", "x"), *GREEN[2:]], "whose requirement is not in its table"),
         (replaced(GREEN, 1, not_applicable={PUT: "no GPU"}), "a plan calls it not applicable"),
         (second_plan(groups=(), not_applicable={PUT: "no GPU"}), f"plans groups of {PUT}, and a plan calls it not"),
-        (second_plan(groups=(), requirements=()), "is not the plan before it"),
-        (second_plan(requirements=(*TABLE, MORE), not_applicable={MORE.id: "no GPU"}), "is not the plan before it"),
-        (replaced(GREEN, 1, not_applicable={"ZZ": "no GPU"}), "gives a reason for ZZ, which its table does not hold"),
-        (replaced(GREEN, 1, left_out={"ZZ[ranks=4]": "-k"}), "gives a reason for ZZ, which its table does not hold"),
+        (second_plan(groups=(), requirements=()), "differs from the plan before it"),
+        (
+            second_plan(requirements=(*TABLE, MORE), not_applicable={MORE.id: "no GPU"}),
+            "differs from the plan before it",
+        ),
+        (replaced(GREEN, 1, not_applicable={"ZZ": "no GPU"}), "gives a reason for ZZ, which is not in its table"),
+        (replaced(GREEN, 1, left_out={"ZZ[ranks=4]": "-k"}), "gives a reason for ZZ, which is not in its table"),
         (replaced(GREEN, 1, left_out={PUT_GROUP: "-k"}), f"leaves {PUT_GROUP} out, which is planned"),
         (replaced(GREEN, 1, left_out={PUT: "-k"}), f"leaves {PUT} out, which is planned"),
         (
             replaced(GREEN, 1, requirements=(*TABLE, MORE), not_applicable={MORE.id: "a"}, left_out={MORE.id: "b"}),
             f"calls {MORE.id} both not applicable and left out",
         ),
+        # what the library does not support
+        (unsupported({PUT: "needs put"}), f"calls {PUT} unsupported, which is planned"),
+        (unsupported({PUT_GROUP: "needs put"}), f"calls {PUT_GROUP} unsupported, which is planned"),
+        (unsupported({"ZZ": "needs put"}), "gives a reason for ZZ, which is not in its table"),
+        (unsupported({FREE.id: "needs f"}, capabilities={}), "lists no capability that it needs as missing"),
+        (unsupported({FREE.id: "needs f"}, capabilities={"Iris.free": "present"}), "no capability that it needs as"),
+        (unsupported({FREE.id: "needs f"}, capabilities={"Iris.close": "missing"}), "no capability that it needs as"),
+        (unsupported({FREE.id: "x"}, left_out={FREE.id: "-k"}), f"calls {FREE.id} both unsupported and left out"),
+        (
+            unsupported({FREE.id: "x"}, not_applicable={FREE.id: "no GPU"}),
+            f"calls {FREE.id} both not applicable and unsupported",
+        ),
+        (replaced(GREEN, 3, verdict=Verdict.UNSUPPORTED, message="x"), "ran and is unsupported"),
+        (replaced(GREEN, 5, verdict=Verdict.UNSUPPORTED), "ran and is unsupported"),
         # what counts and what is measured
         ([*GREEN[:-1], samples.end(0, **{"pass": 3})], "counts 3 groups with verdict pass, 2 are recorded"),
         ([*RED[:-1], samples.end(1, fail=0)], "counts 0 groups with verdict fail, 1 are recorded"),
-        ([*GREEN[:5], samples.telemetry(samples.case(77)), *GREEN[5:]], "measures a case that has no record"),
+        ([*GREEN[:5], samples.telemetry(samples.case(77)), *GREEN[5:]], "measures a case without an earlier record"),
     ],
 )
 def test_what_is_in_order_and_contradicts_itself(tmp_path, records, problem):
-    """Such a file has a valid chain: its writer is wrong, or whoever changed it computed a new one."""
-    found = problems_of(tmp_path, records)
-    assert any(problem in text for text in found), found
+    """Such a file has a valid chain: its writer has a bug, or the person who changed it computed a new chain."""
+    problems = problems_of(tmp_path, records)
+    assert any(problem in text for text in problems), problems
     assert read(tmp_path / "evidence.jsonl").verdict() is not Verdict.PASS
 
 
 def test_a_kernel_without_a_record_is_a_gap(tmp_path):
     evidence = read(samples.write(tmp_path / "evidence.jsonl", [*GREEN[:2], *GREEN[3:]]))
-    assert evidence.gaps() == ("1 kernels ran that have no kernel record",)
+    assert evidence.gaps() == ("1 kernels that ran have no kernel record",)
 
 
 def test_plans_of_several_workers_are_one(tmp_path):
@@ -223,6 +251,39 @@ def test_complete_and_partial(tmp_path):
     assert missing(requirements=()) == ("no plan with the suite's requirements was written",)
 
 
+def test_what_is_unsupported_is_neither_green_nor_red_nor_left_out(tmp_path):
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", unsupported({FREE.id: "needs Iris.free"})))
+    assert evidence.problems == [] and evidence.gaps() == () and evidence.complete
+    assert evidence.verdict() is Verdict.UNSUPPORTED
+    assert evidence.counts() == {"pass": 2, "fail": 0, "unknown": 0, "not_run": 0, "unsupported": 1}
+    result = evidence.requirements()[FREE.id]
+    assert (result.verdict, result.groups, result.gaps, result.cases) == (Verdict.UNSUPPORTED, {}, (), 0)
+
+
+def test_one_group_of_a_requirement_that_is_unsupported(tmp_path):
+    group = f"{PUT}[ranks=4,op=gather]"
+    table = (dataclasses.replace(TABLE[0], needs=("ccl.{op}",)), *TABLE[1:])
+    records = unsupported({group: "needs ccl.gather"}, requirements=table, capabilities={"ccl.gather": "missing"})
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", records))
+    assert evidence.problems == [] and evidence.complete
+    result = evidence.requirements()[PUT]
+    assert result.verdict is Verdict.UNSUPPORTED, "its other group passed"
+    assert set(result.groups.values()) == {Verdict.PASS, Verdict.UNSUPPORTED}
+
+
+def test_a_failure_of_another_group_counts_more_than_what_is_unsupported(tmp_path):
+    values = {"requirements": (*TABLE, FREE), "capabilities": {"Iris.free": "missing"}, "unsupported": {FREE.id: "x"}}
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", replaced(RED, 1, **values)))
+    assert evidence.verdict() is Verdict.FAIL and evidence.counts()["unsupported"] == 1
+
+
+def test_a_wrong_declaration_is_red(tmp_path):
+    records = [*replaced(GREEN, 1, declaration=("iris_capabilities.toml declares put, which is not there",))]
+    records[-1] = dataclasses.replace(records[-1], exit_status=1)
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", records))
+    assert evidence.verdict() is Verdict.FAIL and evidence.gaps() == ()
+
+
 def test_groups_named_as_the_suite_names_them(tmp_path):
     """A value may hold what separates values in node ids."""
     name, node = f"{PUT}[ranks=4,op=all-gather,dtype=fp16]", "t.py::test[op=all-gather-ranks=4-dtype=fp16]"
@@ -239,7 +300,7 @@ def test_long_names_cost_a_problem_and_no_time(tmp_path):
 
 
 def test_many_requirements_cost_no_more_each():
-    """The work is counted, not timed: every planned group is looked at once, not once per requirement."""
+    """The work is counted, not timed: every planned group is visited once, not once per requirement."""
     looked = 0
 
     class Counted(PlannedGroup):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.commands.progress import Follower
+from command_line.suite.progress import Follower
 from harness.errors import UsageError
 from harness.evidence import read
 from harness.evidence.lines import MAX_DEPTH, MAX_LINE, parse
@@ -94,7 +94,7 @@ def test_what_is_no_file(tmp_path):
         read(tmp_path)
     with pytest.raises(UsageError, match="which is not a file"):
         read("/dev/zero")
-    with pytest.raises(UsageError, match="which is not there"):
+    with pytest.raises(UsageError, match="which is missing"):
         read(tmp_path / "evidence.jsonl")
     follower = Follower(tmp_path)
     assert not follower.look()
@@ -108,7 +108,7 @@ def test_a_long_line_costs_little_memory_and_is_followed_once(tmp_path):
             file.write(b"[" * 1_000_000)
     code = """if True:
         import pathlib, resource, sys
-        from harness.commands.progress import Follower
+        from command_line.suite.progress import Follower
         from harness.evidence import read
         size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + (200 << 20),) * 2)
@@ -135,7 +135,7 @@ def real(tmp_path_factory):
 
 
 def result_of(path):
-    """What the display and the reader make of a file: the gaps, or the line with which it is refused."""
+    """The gaps that the report command and the reader find in a file, or the line with which they refuse it."""
     Follower(path).look()
     try:
         return read(path).gaps(), ""

@@ -1,4 +1,4 @@
-"""Writing: whole lines, kept whatever happens to the writer."""
+"""Writing evidence: whole lines, which survive any end of the writer."""
 
 import errno
 import functools
@@ -75,16 +75,16 @@ def test_a_file_begins_with_its_run(tmp_path):
 def test_runs_do_not_share_a_file(tmp_path):
     path = samples.write(tmp_path / "evidence.jsonl", samples.green())
     content = path.read_bytes()
-    with pytest.raises(UsageError, match=r"evidence.jsonl is there already"):
+    with pytest.raises(UsageError, match=r"evidence.jsonl exists already"):
         Store(path)
     assert path.read_bytes() == content
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match="folder is there already"):
+    with pytest.raises(UsageError, match="folder exists already"):
         Store(tmp_path / "folder")
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
-    """What could not be written is not there in part, and what follows continues the chain."""
+    """A record that could not be written leaves no part, and the next record continues the chain."""
     path, write = tmp_path / "evidence.jsonl", os.write
     with Store(path) as store:
         store.append(samples.run())

@@ -1,4 +1,4 @@
-"""Whether a plan has the requirements of the installed suite, where the run says that it had the same sources."""
+"""Check that a plan has the requirements of the installed suite, if the run had the same sources."""
 
 import dataclasses
 
@@ -13,7 +13,8 @@ def install(folder, monkeypatch, *names):
     package = folder / "conformance"
     package.mkdir(exist_ok=True)
     (package / "__init__.py").touch()
-    (package / "requirements.toml").write_text("".join(f'[[requirement]]\nid = "{name}"\n' for name in names))
+    text = '[[requirement]]\nid = "{}"\nstatement = "It does."\nsource = "here"\ncovers = []\n'
+    (package / "requirements.toml").write_text("".join(map(text.format, names)))
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(__import__("sys").modules, "conformance", raising=False)
 

@@ -10,21 +10,21 @@ from tests.evidence import samples
 
 
 def test_what_was_measured_is_read_back_and_joined_by_case(tmp_path):
-    found = read(samples.write(tmp_path / "evidence.jsonl", samples.on_gpus()))
-    assert found.problems == []
-    assert found.verdict() is Verdict.PASS
-    assert found.hardware == [samples.hardware()]
-    around, whole = found.telemetry
-    assert list(around.cases) == [case.id for case in found.cases]
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", samples.on_gpus()))
+    assert evidence.problems == []
+    assert evidence.verdict() is Verdict.PASS
+    assert evidence.hardware == [samples.hardware()]
+    around, whole = evidence.telemetry
+    assert list(around.cases) == [case.id for case in evidence.cases]
     assert not whole.cases
-    assert found.telemetry_of(found.cases[0].id) is around
-    assert found.telemetry_of("0" * 16) is None
+    assert evidence.telemetry_of(evidence.cases[0].id) is around
+    assert evidence.telemetry_of("0" * 16) is None
 
 
 def test_evidence_without_telemetry(tmp_path):
-    found = read(samples.write(tmp_path / "evidence.jsonl", samples.green()))
-    assert found.verdict() is Verdict.PASS
-    assert (found.hardware, found.telemetry) == ([], [])
+    evidence = read(samples.write(tmp_path / "evidence.jsonl", samples.green()))
+    assert evidence.verdict() is Verdict.PASS
+    assert (evidence.hardware, evidence.telemetry) == ([], [])
 
 
 def test_marks_and_reasons_change_no_verdict(tmp_path):

@@ -50,11 +50,11 @@ def run(
         ) as process,
     ):
         try:
-            said, complained = process.communicate(timeout=LIMIT_S)
+            printed, complained = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             # Its ranks too: torchrun starts them in sessions of their own.
             for one in [*psutil.Process(process.pid).children(recursive=True), process]:
                 one.kill()
-            said, complained = process.communicate()
+            printed, complained = process.communicate()
             complained += f"\nended after {LIMIT_S} s"
-    return subprocess.CompletedProcess(arguments, process.returncode, said, complained)
+    return subprocess.CompletedProcess(arguments, process.returncode, printed, complained)

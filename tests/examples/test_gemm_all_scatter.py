@@ -17,13 +17,12 @@ from benchmarks.one_process import World
 from harness import emulator
 from harness.emulator.faults import DataRace
 from harness.isa import fingerprint, remote_mismatch, sass
+from harness.isa.compile_only import target
 from tests.examples.programs import ROOT, run
 from tests.iris.ranks import run_checks
-from tests.isa.compile_only import target
 from tests.isa.test_sass import code_of, disassembles
 
 FOLDER = ROOT / "examples" / "07_gemm_all_scatter" / "gluon"
-MODULES = ("driver", "gemm_all_scatter", "matmul_wrapper", "cdna", "hopper", "work")
 PROGRAM = "examples/07_gemm_all_scatter/gluon/benchmark.py"
 SMALL = "-m 61 -n 90 -k 78 --tiles 32x32x32 --gemm_sms 3 --fewest_steps 1 --rounds 2 --heap_size 1048576"
 H, BF, F, I8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
@@ -31,17 +30,21 @@ H, BF, F, I8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
 
 @pytest.fixture
 def gemm(monkeypatch):
-    """``gemm(folder)``: the example's module, read anew from a folder."""
+    """Loader of the example's module ``gemm_all_scatter``: ``gemm(folder)`` imports the package in ``folder`` again."""
 
     def load(folder: Path = FOLDER):
-        monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-        for name in MODULES:
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        return importlib.import_module("gemm_all_scatter")
+        monkeypatch.setattr(sys, "path", [str(folder.parent), *sys.path])
+        forget()
+        return importlib.import_module("gluon.gemm_all_scatter")
 
     yield load
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    forget()
+
+
+def forget():
+    """Remove the example's package from the imported modules."""
+    for name in [name for name in sys.modules if name == "gluon" or name.startswith("gluon.")]:
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def planted(gemm, tmp_path):
     """``planted(file, old, new)``: the module of a copy of the example with a fault in it."""
 
     def load(file: str, old: str, new: str):
-        folder = tmp_path / "planted"
+        folder = tmp_path / "planted" / "gluon"
         shutil.copytree(FOLDER, folder)
         text = (folder / file).read_text(encoding="utf-8")
         assert text.count(old) == 1, old
@@ -64,7 +67,7 @@ def numbers(seed, *shape):
 
 
 def wrong(module, tiling, dtype, m, n, k, *, transposed=True, ranks=2, calls=2, name="GemmAllScatter"):
-    """How many elements of all ranks' C are wrong, those beside C included, after some calls."""
+    """Return how many elements of all ranks' C, and of the memory next to it, are wrong after some calls."""
     world = World(ranks, heap_size=1 << 20)
     a = numbers(0, m, k).to(dtype)
     parts = [
@@ -121,7 +124,7 @@ def gradients(ctx, rank, num_ranks):
     whole = [tensor.clone().requires_grad_() for tensor in (a, *parts)]
     (torch.cat([whole[0] @ part for part in whole[1:]], 1) * weights).sum().backward()
     assert torch.equal(mine[0].grad, whole[0].grad), "of A: the sum over all ranks"
-    assert torch.equal(mine[1].grad, whole[1 + rank].grad), "of B: the own columns"
+    assert torch.equal(mine[1].grad, whole[1 + rank].grad), "of B: this rank's columns"
 
 
 def late_ranks(ctx, rank, num_ranks):
@@ -138,12 +141,13 @@ def late_ranks(ctx, rank, num_ranks):
 
 
 def operation(ctx):
-    sys.path.insert(0, str(FOLDER))
-    module = importlib.import_module("gemm_all_scatter")
+    sys.path.insert(0, str(FOLDER.parent))
+    module = importlib.import_module("gluon.gemm_all_scatter")
     gemm = module.GemmAllScatter(ctx, module.Tiling(32, 32, 32, programs=3, fewest_steps=0))
-    return gemm, importlib.import_module("matmul_wrapper").matmul
+    return gemm, importlib.import_module("gluon.matmul_wrapper").matmul
 
 
+@pytest.mark.nightly
 def test_gradients_and_late_ranks():
     outcome = run_checks([gradients, late_ranks], 2, 1 << 20, emulated=True)
     assert outcome == {"gradients": "", "late_ranks": ""}
@@ -160,7 +164,7 @@ def test_nothing_races(gemm):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("cdna.py", "(columns < N)[None, :])  # remote", "(columns < N - 1)[None, :])  # remote"),
+        ("cdna.py", "(columns < N)[None, :])\n", "(columns < N - 1)[None, :])\n"),
         ("work.py", "end = (piece + 1) * steps // split", "end = (piece + 1) * steps // split - piece"),
     ],
 )
@@ -212,9 +216,23 @@ def test_hopper_multiplies_by_wgmma_and_sends_16_bytes(dtype, blocks, instructio
     assert "UTMALDG" in code.sass, "A and B come by TMA"
 
 
+@pytest.mark.parametrize(
+    ("backend", "arch", "sent"),
+    [
+        ("cuda", 90, '"SENT": _rows_of_16_bytes(n, width,'),
+        ("hip", "gfx942", '"SENT": _rows_of_16_bytes(n, sent,'),
+    ],
+)
+def test_rows_that_are_sent_by_8_bytes_are_seen(backend, arch, sent, planted):
+    module = planted("gemm_all_scatter.py", sent, sent[:-1] + " // 2,")
+    with target(backend, arch):
+        listing = compiled(module, H, (64, 64, 64)).asm["ptx" if backend == "cuda" else "amdgcn"]
+    assert re.match(r"remote store accesses are \d+ x 8 bytes wide", remote_mismatch(fingerprint(listing), "store", 16))
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_hopper_has_few_rows_on_their_way(ranks, gemm):
-    """One fence more than the kernel that sends to nobody else: behind stores to all members, before the next ones."""
+    """One fence more than the kernel without remote stores: after the stores to all members, before the next ones."""
     with target("cuda", 90):
         op = gemm()
         sends, keeps = (compiled(op, H, (256, 128, 64), ranks, local=local).asm["ptx"] for local in (False, True))
@@ -228,8 +246,8 @@ def test_hopper_has_few_rows_on_their_way(ranks, gemm):
     ("arch", "dtype", "instruction"),
     [
         ("gfx942", H, "v_mfma_f32_16x16x16_f16"),
-        ("gfx950", H, "v_mfma_f32_16x16x32_f16"),
-        ("gfx950", I8, "v_mfma_i32_16x16x64_i8"),
+        pytest.param("gfx950", H, "v_mfma_f32_16x16x32_f16", marks=pytest.mark.nightly),
+        pytest.param("gfx950", I8, "v_mfma_i32_16x16x64_i8", marks=pytest.mark.nightly),
     ],
 )
 def test_cdna_multiplies_by_mfma_and_sends_16_bytes(arch, dtype, instruction, gemm):
@@ -303,6 +321,7 @@ def test_tensors_that_do_not_fit(gemm):
             op(*arguments)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_validates_measures_and_traces(tmp_path):
     done = run(f"python {PROGRAM} -v -b -t -d {SMALL}", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -318,6 +337,7 @@ def test_the_benchmark_validates_measures_and_traces(tmp_path):
     assert sum(event["ph"] == "X" for event in events) == 2 * (3 * 2 + 3)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_says_when_a_rank_gets_nothing(tmp_path):
     start = 'if __name__ == "__main__":\n    main(GemmAllScatter, '
     silent = (

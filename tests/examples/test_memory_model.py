@@ -1,4 +1,4 @@
-"""Each pattern of the memory model's example comes out as the guide says."""
+"""Each pattern of the memory model's example has the outcome that the guide states."""
 
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 
 from examples import memory_model
 from harness import emulator
-from harness.emulator.watch.explore import FAILS, HOLDS, Verdict
+from harness.emulator.driver.explore import FAILS, HOLDS, Verdict
 from tests.examples.programs import ROOT
 
 GUIDE = (ROOT / "docs/memory-model.md").read_text(encoding="utf-8")
@@ -47,5 +47,5 @@ def test_a_surprise_is_an_exit_status(monkeypatch, capsys):
 
 def test_the_guide_tells_every_pattern_and_its_outcome():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in GUIDE.splitlines() if line.startswith("| `")]
-    told = {row[0].strip("`"): row[-1] for row in rows}
-    assert told == {pattern.name: pattern.outcome for pattern in memory_model.PATTERNS}
+    reported = {row[0].strip("`"): row[-1] for row in rows}
+    assert reported == {pattern.name: pattern.outcome for pattern in memory_model.PATTERNS}

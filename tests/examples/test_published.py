@@ -50,21 +50,24 @@ def test_device_lines_are_in_print():
     assert DEVICE_LINES[1:] in (PRINTED / "message_passing.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("name", "said"), [("usage", "buffer holds 43.0"), ("message_passing", "Validation success")])
-def test_it_runs(name, said, tmp_path):
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "line"), [("usage", "buffer holds 43.0"), ("message_passing", "Validation success")])
+def test_it_runs(name, line, tmp_path):
     done = run(COMMANDS[name], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert said in done.stderr
+    assert line in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_value_that_does_not_arrive_is_seen(tmp_path):
     done = run(COMMANDS["usage"], tmp_path, change=("data, to_rank=0", "data, to_rank=1"))
     assert done.returncode == 1, done.stderr
     assert "[0/2] buffer holds 42.0" in done.stderr
 
 
+@pytest.mark.nightly
 def test_as_printed_a_right_result_would_fail_its_check(tmp_path):
-    """Why there is an added line before the check: what the docstring says of it is so."""
+    """The docstring's reason for the line added before the check is true."""
     done = run(
         COMMANDS["message_passing"], tmp_path, change=("        source.fill_(42.0)\n        # as", "        # as")
     )

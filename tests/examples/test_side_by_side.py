@@ -15,7 +15,7 @@ HEAP = 1 << 24
 
 
 def program(path: Path):
-    """The program's module; it imports the ``ranks`` beside it, as it does when it is run."""
+    """Return the program's module; it imports the ``ranks`` next to it, as when it is run."""
     sys.path.insert(0, str(FOLDER))
     try:
         spec = importlib.util.spec_from_file_location(f"side_by_side_{path.stem}", path)
@@ -80,6 +80,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=HEAP, emulated=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_two_emulated_ranks(failures, name):
     assert failures[name] == "", failures[name]
@@ -89,6 +90,7 @@ def test_every_program_is_checked():
     assert {check.__name__ for check in SHOWN} == {path.stem for path in FOLDER.glob("*.py")} - {"ranks"}
 
 
+@pytest.mark.nightly
 def test_as_a_command(tmp_path):
     done = run("python examples/side_by_side/message.py", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -104,6 +106,7 @@ def test_too_few_ranks_are_refused(ranks, monkeypatch, capsys):
     assert f"--num_ranks must be at least 2, got {ranks}" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_failing_rank_is_an_exit_status(tmp_path):
     broken = ("1, mask=offsets < n)", "1, mask=offsets < n - 1)")
     done = run("python examples/side_by_side/message.py", tmp_path, change=broken)

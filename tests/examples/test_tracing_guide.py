@@ -28,6 +28,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=1 << 20, emulated=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_two_emulated_ranks(failures, name):
     assert failures[name] == "", failures[name]

@@ -129,7 +129,7 @@ def graphs(iris, payload):
     """Each op captured once and replayed with other data each time, all of it queued before one synchronisation; what
     was wrong. ``payload``: names of ops, whether in Gluon, and by how much what is wanted is wrong."""
     names, use_gluon, wrong = payload
-    return {name: said for name in names if (said := _replayed(iris, OPS[name], use_gluon, wrong))}
+    return {name: printed for name in names if (printed := _replayed(iris, OPS[name], use_gluon, wrong))}
 
 
 def _replayed(iris: Any, op: Op, use_gluon: bool, wrong: int) -> str:
@@ -145,7 +145,7 @@ def _replayed(iris: Any, op: Op, use_gluon: bool, wrong: int) -> str:
     ]
     inputs = [[data[step * world + other][0] for other in range(world)] for step in range(_REPLAYS)]
     mine = [each[rank].to(device) for each in inputs]
-    # One row of tiles, so that it can be told which rank has which.
+    # One row of tiles, so that the owner of each is known.
     fields = {"block_size_m": 8, "block_size_n": 64 * world if world & (world - 1) == 0 else 64, "comm_sms": 4}
     config = Config(use_gluon=use_gluon, num_warps=4, **fields, **op.fields)
 
@@ -161,11 +161,11 @@ def _replayed(iris: Any, op: Op, use_gluon: bool, wrong: int) -> str:
         seen.append(out.clone())
     iris.barrier()
     differences = []
-    for step, found in enumerate(seen):
+    for step, actual in enumerate(seen):
         expected = op.wanted(inputs[step], rank)
         expected = torch.full(out.shape, -1, dtype=torch.int32) if expected is None else expected + wrong
-        if not torch.equal(found.cpu(), expected):
-            differences.append(f"replay {step}: {int((found.cpu() != expected).sum())} of {found.numel()} differ")
+        if not torch.equal(actual.cpu(), expected):
+            differences.append(f"replay {step}: {int((actual.cpu() != expected).sum())} of {actual.numel()} differ")
     for tensor in (out, source):
         iris.free(tensor)
     return "; ".join(differences)
@@ -198,7 +198,7 @@ def large(iris, payload):
     columns = torch.arange(LARGE_COLUMNS, device=device, dtype=torch.int32)
 
     def rows_of(rows: torch.Tensor, other: torch.Tensor | int) -> torch.Tensor:
-        """What rank ``other`` has in these rows: at most 30, so that sums of four ranks are exact."""
+        """Return the values of rank ``other`` in these rows: at most 30, so that sums of four ranks are exact."""
         return ((rows[:, None] * 7 + columns[None, :] * 11 + (columns[None, :] >> 8) + other * 13) % 31).to(torch.int8)
 
     def fill(tensor: torch.Tensor) -> None:
@@ -218,7 +218,7 @@ def large(iris, payload):
     fill(source)
     output.fill_(-1)
     iris.ccl.all_gather(output[: each * world], source[:each], config=config)
-    found = {
+    actual = {
         "all_gather": differing(output[: each * world], lambda rows: rows_of(rows % each, (rows // each)[:, None]))
     }
 
@@ -230,16 +230,16 @@ def large(iris, payload):
         mine = slice(rank * width, (rank + 1) * width)
         return torch.cat([rows_of(rows, other)[:, mine] for other in range(world)], 1)
 
-    found["all_to_all"] = differing(output, swapped)
+    actual["all_to_all"] = differing(output, swapped)
     for variant in ("one_shot", "two_shot"):
         output.fill_(-1)
         iris.ccl.all_reduce(output, source, config=Config(**{**vars(config), "all_reduce_variant": variant}))
-        found[f"all_reduce {variant}"] = differing(
+        actual[f"all_reduce {variant}"] = differing(
             output, lambda rows: torch.stack([rows_of(rows, other) for other in range(world)]).sum(0, dtype=torch.int8)
         )
     for tensor in buffers:
         iris.free(tensor)
-    return found
+    return actual
 
 
 def two_groups(iris, payload):
@@ -295,7 +295,7 @@ def overlapping_groups(iris, payload):
 
 @contextlib.contextmanager
 def _held(stream: torch.cuda.Stream, on: bool) -> Iterator[None]:
-    """Where ``on``, what is enqueued on ``stream`` inside begins only when every rank's host is at the end."""
+    """Delay work that is enqueued on ``stream`` inside until every rank's host is at the end, if ``on``."""
     hosts, gate = dist.new_group(backend="gloo"), torch.zeros(1, dtype=torch.int32, pin_memory=True)
     opened = torch.cuda.Event()
     try:
@@ -322,7 +322,7 @@ def equal_bits(iris, payload):
     this rank, and whether they are the bits of a sum in the members' order, rounded once."""
     use_gluon, rounds = payload
     rank, world, device = iris.get_rank(), iris.get_num_ranks(), iris.get_device()
-    shape, found = (8 * world, 256), {}
+    shape, actual = (8 * world, 256), {}
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         drawn = [_drawn(shape, dtype, other) for other in range(world)]
         ordered = drawn[0].float()
@@ -343,10 +343,10 @@ def equal_bits(iris, payload):
                 got = out.clone()
                 iris.barrier()
                 hashes.add(hashlib.sha256(got.cpu().view(torch.uint8).numpy().tobytes()).hexdigest())
-            found[f"{name} {dtype}"] = sorted(hashes), torch.equal(got.cpu(), ordered)
+            actual[f"{name} {dtype}"] = sorted(hashes), torch.equal(got.cpu(), ordered)
         for tensor in (source, out):
             iris.free(tensor)
-    return found
+    return actual
 
 
 def _drawn(shape: tuple[int, int], dtype: torch.dtype, rank: int) -> torch.Tensor:

@@ -1,5 +1,6 @@
-"""What the tests of hangs and faults run on ranks with GPUs: functions of ``fixtures.worker.Env``, most of them planted
-faults. They run on the emulated device too, but for the collectives of nccl and what a GPU's fault does."""
+"""Functions that the tests of hangs and faults run on ranks with GPUs: functions of ``fixtures.worker.Env``, most of
+them planted faults. They run on the emulated device too, but for the collectives of nccl and what a GPU's fault
+does."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def write_far(data, distance):
 
 
 def flags(env):
-    """Four flags on this rank's heap, of which the first should become 1: nobody sets it."""
+    """Four flags on this rank's heap, of which the first should become 1, but no rank sets it."""
     env.image.reset()
     region = env.image.claim("flags", FLAGS, 4, torch.int32)
     env.image.fill(region, torch.tensor([100 + env.rank, 0, 0, 0], dtype=torch.int32))

@@ -23,14 +23,14 @@ def host_side(iris, payload):
     group = dist.new_group([0])
     if iris.get_rank() == 0:
         iris.barrier(group=group)
-    told = iris.broadcast({"from": iris.get_rank()}, src=1)
+    reported = iris.broadcast({"from": iris.get_rank()}, src=1)
     number = float(iris.broadcast(2.5 + iris.get_rank(), src=0))
     try:
         iris.empty(1 << 22, dtype=torch.uint8)
         error = "none"
     except MemoryError:
         error = "MemoryError"
-    return [dist.get_backend_config(), values.tolist(), told, number, error, str(values.device)]
+    return [dist.get_backend_config(), values.tolist(), reported, number, error, str(values.device)]
 
 
 def side_stream(iris, payload):
@@ -56,7 +56,7 @@ def side_stream(iris, payload):
 
 
 def waits_for_one_stream(iris, payload):
-    """Whether work of the stream that ``barrier`` was given had ended behind it."""
+    """Return whether the work of the stream passed to ``barrier`` had ended after it."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)

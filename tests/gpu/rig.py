@@ -29,11 +29,11 @@ def device() -> str:
 
 
 def reason(gpus: int = 2) -> str | None:
-    """Why the tests cannot run here; None if they can."""
+    """Return the reason why the tests cannot run here; None if they can."""
     if why := devices.known(device()).missing():
         return f"needs {gpus} GPUs: {why}"
-    found = len(inventory.visible(device()))
-    return None if found >= gpus else f"needs {gpus} GPUs, {found} can be seen"
+    actual = len(inventory.visible(device()))
+    return None if actual >= gpus else f"needs {gpus} GPUs, {actual} can be seen"
 
 
 def chosen() -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def run(group: RankGroup, function: str, case: Any = None, deadline: float = WAR
 
 
 def passes(group: RankGroup) -> bool:
-    """Whether the next case passes, on all ranks."""
+    """Return whether the next case passes, on all ranks."""
     return [(result["error"], result["difference"]) for result in run(group, "works", deadline=COLD)] == [
         (None, None)
     ] * 2

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from command_line.bench.ops import MOST_CALLS, OPS
 from harness import devices
-from harness.bench.ops import MOST_CALLS, OPS
 from tests.bench import test_command as typed
+from tests.gpu import rig
 
-REASON = devices.known("cuda").missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
+REASON = devices.known("cuda").missing() or rig.reason()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 SMALL = (
     "all_gather",

@@ -36,14 +36,14 @@ def group():
 
 @pytest.mark.parametrize("use_gluon", [False, True], ids=["triton", "gluon"])
 def test_more_than_2_to_the_31_elements_and_bytes(group, use_gluon):
-    for told in group.call(f"{TARGETS}:large", (use_gluon, 0), deadline=COLD):
-        assert told == dict.fromkeys(("all_gather", "all_to_all", "all_reduce one_shot", "all_reduce two_shot"), 0)
+    for reported in group.call(f"{TARGETS}:large", (use_gluon, 0), deadline=COLD):
+        assert reported == dict.fromkeys(("all_gather", "all_to_all", "all_reduce one_shot", "all_reduce two_shot"), 0)
 
 
 def test_a_wrong_large_result_is_seen(group):
     """Every element is looked at: all differ from what they are not."""
-    for told in group.call(f"{TARGETS}:large", (False, 1), deadline=COLD):
-        assert min(told.values()) > 1 << 31
+    for reported in group.call(f"{TARGETS}:large", (False, 1), deadline=COLD):
+        assert min(reported.values()) > 1 << 31
 
 
 @pytest.mark.parametrize("use_gluon", [False, True], ids=["triton", "gluon"])
@@ -53,28 +53,28 @@ def test_a_captured_graph_is_replayed_with_changing_data(group, use_gluon):
 
 
 def test_a_wrong_replay_is_seen(group):
-    for told in group.call(f"{TARGETS}:graphs", (["all_gather"], False, 1), deadline=COLD):
-        assert "replay 3" in told["all_gather"]
+    for reported in group.call(f"{TARGETS}:graphs", (["all_gather"], False, 1), deadline=COLD):
+        assert "replay 3" in reported["all_gather"]
 
 
 def test_two_groups_at_the_same_time_on_two_streams(group):
     if group.world_size < 4:
         pytest.skip("needs 4 GPUs, or one that is shared")
-    told = group.call(f"{TARGETS}:two_groups", deadline=COLD)
-    assert told == [(True, True)] * group.world_size
+    reported = group.call(f"{TARGETS}:two_groups", deadline=COLD)
+    assert reported == [(True, True)] * group.world_size
 
 
 def test_overlapping_groups(group):
     if group.world_size < 4:
         pytest.skip("needs 4 GPUs, or one that is shared")
-    assert all(all(told) for told in group.call(f"{TARGETS}:overlapping_groups", deadline=COLD))
+    assert all(all(reported) for reported in group.call(f"{TARGETS}:overlapping_groups", deadline=COLD))
 
 
 @pytest.mark.parametrize("use_gluon", [False, True], ids=["triton", "gluon"])
 def test_reductions_that_round_give_the_same_bits(group, use_gluon):
-    told = group.call(f"{TARGETS}:equal_bits", (use_gluon, 3), deadline=COLD)
-    for name, (hashes, ordered) in told[0].items():
-        everywhere = {each for rank in told for each in rank[name][0]}
+    reported = group.call(f"{TARGETS}:equal_bits", (use_gluon, 3), deadline=COLD)
+    for name, (hashes, ordered) in reported[0].items():
+        everywhere = {each for rank in reported for each in rank[name][0]}
         assert len(everywhere) == 1, f"{name}: {len(hashes)} results on rank 0, {len(everywhere)} on all"
         if "ring" not in name:
             assert ordered, f"{name}: not the sum in the members' order"

@@ -1,4 +1,4 @@
-"""The debug build on a real GPU: a put outside the heap ends the process's device context, and says why."""
+"""The debug build on a real GPU: a put outside the heap ends the process's device context, with a message."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ print("not stopped")
 
 @pytest.mark.parametrize("form", ["function", "gluon"])
 @pytest.mark.parametrize(
-    ("start", "rank", "says"),
+    ("start", "rank", "messages"),
     [
         (16258, 0, ("pointer outside the heap", "touched: 65032", "touched: 65543", "bytes in the heap: 65536")),
         (0, 1, ("rank outside the world", "target rank: 1", "number of ranks: 1")),
     ],
 )
-def test_a_wrong_store_is_stopped_and_told(tmp_path, form, start, rank, says):
+def test_a_wrong_store_is_stopped_and_told(tmp_path, form, start, rank, messages):
     script = tmp_path / "wrong_store.py"
     script.write_text(PROGRAM)
     done = subprocess.run(
@@ -62,14 +62,14 @@ def test_a_wrong_store_is_stopped_and_told(tmp_path, form, start, rank, says):
         env={**os.environ, "IRIS_DEBUG": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode != 0, said
-    assert "inside 16383" in said, said
-    assert "not stopped" not in said, said
+    printed = done.stdout + done.stderr
+    assert done.returncode != 0, printed
+    assert "inside 16383" in printed, printed
+    assert "not stopped" not in printed, printed
     line = next(
         n
         for n, text in enumerate(PROGRAM.splitlines(), 1)
         if ("iris.store" if form == "function" else "ctx.store") in text
     )
-    for words in ("iris store: ", f"in by_{form} at ", f"wrong_store.py:{line}", "iris: by rank: 0", *says):
-        assert words in said, said
+    for words in ("iris store: ", f"in by_{form} at ", f"wrong_store.py:{line}", "iris: by rank: 0", *messages):
+        assert words in printed, printed

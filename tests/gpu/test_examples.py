@@ -23,8 +23,11 @@ ANYWHERE = [
     *(f"python {GEMM} -m 500 -n 1000 -k 1000 {tile} --heap_size 67108864 -v" for tile in TILES),
     f"python {GEMM} -m 512 -n 1024 -k 1024 --heap_size 67108864 -v",
     f"torchrun --standalone --nproc_per_node=2 {GEMM} -m 512 -n 1024 -k 4096 --heap_size 67108864 -v -b",
+    "torchrun --standalone --nproc_per_node=2 examples/24_ccl_all_reduce/example.py --validate",
+    "torchrun --standalone --nproc_per_node=2 examples/24_ccl_all_reduce/example.py --validate --use_gluon",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate",
     "torchrun --standalone --nproc_per_node=2 examples/25_ccl_all_gather/example.py --validate --use_gluon",
+    "torchrun --standalone --nproc_per_node=2 examples/32_gluon_all_gather_tracing/all_gather_tracing.py --validate",
     "torchrun --standalone --nproc_per_node=2 examples/published_usage.py",
     *(f"python examples/side_by_side/{name}.py" for name in ("put", "get", "accumulate", "message", "all_gather")),
 ]
@@ -34,7 +37,7 @@ ANYWHERE = [
 def gpus():
     """Environment of a lease on two GPUs."""
     lease = leases.acquire(inventory.visible(device()), 2, 300.0, print)
-    yield lease.environment(device())
+    yield lease.environment()
     lease.release()
 
 
@@ -45,7 +48,7 @@ def test_command(command, gpus, tmp_path):
 
 
 def test_the_published_program_needs_64_lanes(gpus, tmp_path):
-    """As printed its layouts are for AMD GPUs; elsewhere Triton says so, and no rank hangs."""
+    """As printed its layouts are for AMD GPUs; elsewhere Triton reports an error, and no rank hangs."""
     done = run("python examples/published_message_passing.py", tmp_path, environment=gpus)
     if device() == "rocm":
         assert done.returncode == 0, done.stderr

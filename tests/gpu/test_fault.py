@@ -1,4 +1,4 @@
-"""Faults of kernels on real GPUs: told as the fault of the rank that made it, and paid for by one case."""
+"""Faults of kernels on real GPUs: reported for the rank that caused them, at the cost of one case."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _caught(group: RankGroup, function: str) -> CaseFailed:
     started = time.monotonic()
     with pytest.raises(CaseFailed) as caught:
         rig.run(group, function, FAR, deadline=120)
-    print(f"told after {time.monotonic() - started:.1f} s\n{caught.value}")
+    print(f"reported after {time.monotonic() - started:.1f} s\n{caught.value}")
     assert time.monotonic() - started < 60, "other ranks that wait for the lost one have their grace and no more"
     return caught.value
 
@@ -44,7 +44,7 @@ def test_an_illegal_address_is_the_verdict(group: RankGroup, function: str) -> N
     outcome = of_failure(failure)
     assert (outcome.verdict, outcome.fatal) == (Verdict.FAIL, True)
     assert outcome.fault
-    if rig.device() == "rocm":  # whose runtime ends the process
+    if rig.device() == "rocm":  # ROCm's runtime ends the process
         assert isinstance(failure, RankCrash) and 1 in failure.exits
         return
     assert isinstance(failure, RankFailure)
@@ -56,17 +56,17 @@ def test_an_illegal_address_is_the_verdict(group: RankGroup, function: str) -> N
 
 
 def test_in_the_suite_a_fault_costs_one_group(tmp_path) -> None:
-    """A put far beside its target, as a user would see it."""
+    """A put far outside its target, as a user would see it."""
     near = "gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)"
     far = "(remote.to(gl.int64, bitcast=True) + 17592186044416).to(remote.dtype, bitcast=True)"
     plant(Defect("put far away", CONTEXT, near, near.replace("remote", far), "def put("), tmp_path)
     files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
     done = run_suite(tmp_path, *files, *rig.chosen(), "--profile", "ci", "--deadline", "20", timeout=500)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, said
-    assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, said
-    assert "did not end within" not in done.stdout and "after 1 executed" in done.stdout, said
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, printed
+    assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, printed
+    assert "did not end within" not in done.stdout and "after 1 executed" in done.stdout, printed
     if rig.device() == "rocm":
-        assert "a rank process ended" in done.stdout and "Memory access fault" in done.stdout, said
+        assert "a rank process ended" in done.stdout and "Memory access fault" in done.stdout, printed
     else:
-        assert "KernelFault" in done.stdout and "illegal memory access" in done.stdout, said
+        assert "KernelFault" in done.stdout and "illegal memory access" in done.stdout, printed

@@ -1,4 +1,4 @@
-"""Hangs on real GPUs: caught at the deadline, told, and paid for by one case."""
+"""Hangs on real GPUs: caught at the deadline and reported, at the cost of one case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON = rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 REPORTED = 60.0
-"""Seconds after the deadline within which the hang is told and the group is gone; it takes a few."""
+"""Seconds after the deadline within which the hang is reported and the group is gone; it takes a few."""
 
 
 @pytest.fixture(scope="module", params=rig.STARTS)
@@ -37,7 +37,7 @@ def _caught(group: RankGroup, function: str) -> RankHang:
     with pytest.raises(RankHang) as caught:
         rig.run(group, function)
     seconds = time.monotonic() - started
-    print(f"told after {seconds - rig.WARM:.1f} s beyond the deadline\n{caught.value}")
+    print(f"reported after {seconds - rig.WARM:.1f} s beyond the deadline\n{caught.value}")
     assert rig.WARM <= seconds < rig.WARM + REPORTED
     assert of_failure(caught.value).verdict is Verdict.FAIL
     return caught.value
@@ -62,7 +62,7 @@ def test_a_collective_that_a_rank_does_not_enter_is_told(group: RankGroup) -> No
     assert re.search(r"nccl:all_reduce number \d+ of group .*Float\[4\].*not ended", waits), waits
     assert "called in collective_without_rank_1" in waits
     assert "no NCCL collective is pending; the last one was\n  nccl:all_reduce" in sleeps, sleeps
-    assert "flags, 4 int32 at byte 2048: [100, 0, 0, 0]" in waits, "the heap is read beside the collective"
+    assert "flags, 4 int32 at byte 2048: [100, 0, 0, 0]" in waits, "the heap is read in addition to the collective"
     assert re.search(r"hang_targets\.py\", line \d+ in collective_without_rank_1", hang.stacks[1])
 
 
@@ -82,12 +82,10 @@ def test_in_the_suite_a_hang_costs_one_group(tmp_path) -> None:
     plant(Defect("put spins", CONTEXT, stored, spin + stored, "def put("), tmp_path)
     files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
     done = run_suite(tmp_path, *files, *rig.chosen(), "--profile", "ci", "--deadline", "8", timeout=500)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, said
-    assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, said
-    assert "did not end within" in done.stdout and "after 1 executed" in done.stdout, said
-    assert "rank 0 was at:" in done.stdout and "rank 1 was at:" in done.stdout, said
-    assert re.search(r"launch \d+: put_kernel", done.stdout) or re.search(r"launch \d+: put_anywhere", done.stdout), (
-        said
-    )
-    assert re.search(r"source, \d+ int32 at byte \d+:", done.stdout), said
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, printed
+    assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, printed
+    assert "did not end within" in done.stdout and "after 1 executed" in done.stdout, printed
+    assert "rank 0 was at:" in done.stdout and "rank 1 was at:" in done.stdout, printed
+    assert re.search(r"launch \d+: transfer_by_gluon", done.stdout), printed
+    assert re.search(r"source, \d+ int32 at byte \d+:", done.stdout), printed

@@ -17,6 +17,7 @@ import pytest
 
 from fixtures.options import Options
 from fixtures.rig import rig as leased
+from harness import devices
 from harness.devices import inventory
 from harness.devices.occupancy import memory_in_use
 from harness.ranks import leases
@@ -35,10 +36,10 @@ from harness.devices import inventory
 from harness.ranks import leases
 device, count = sys.argv[1], int(sys.argv[2])
 lease = leases.acquire(inventory.visible(device), count, 60, lambda line: None)
-environment = {{**os.environ, **lease.environment(device)}}
+environment = {{**os.environ, **lease.environment()}}
 seen = subprocess.run([sys.executable, "-c", {SEEN!r}], env=environment, capture_output=True, text=True, check=True)
-told = {{"leased": [gpu.uuid for gpu in lease.gpus], "seen": json.loads(seen.stdout.splitlines()[-1])}}
-print(json.dumps(told), flush=True)
+report = {{"leased": [gpu.uuid for gpu in lease.gpus], "seen": json.loads(seen.stdout.splitlines()[-1])}}
+print(json.dumps(report), flush=True)
 sys.stdin.readline()
 lease.release()
 """
@@ -82,8 +83,8 @@ def test_two_processes_take_disjoint_gpus():
     try:
         first, second = (word(holder) for holder in holders)
         assert set(first["leased"]).isdisjoint(second["leased"]), (first, second)
-        for told in (first, second):
-            assert plain(told["seen"]) == plain(told["leased"]), "torch sees what was leased, and nothing else"
+        for reported in (first, second):
+            assert plain(reported["seen"]) == plain(reported["leased"]), "torch sees what was leased, and nothing else"
     finally:
         for holder in holders:
             holder.communicate("\n", timeout=LIMIT)
@@ -95,13 +96,13 @@ def test_a_lease_stays_inside_the_callers_mask(by):
     gpu = inventory.visible(rig.device())[1]
     if rig.device() == "rocm" and by == "uuid":
         pytest.skip("HIP_VISIBLE_DEVICES takes indices")
-    mask = os.environ.get(inventory.MASKS[rig.device()][0])
+    mask = os.environ.get(devices.gpu_kind(rig.device()).masks[0])
     entries = mask.split(",") if mask else [str(gpu.index) for gpu in inventory.visible(rig.device())]
     entry = gpu.uuid if by == "uuid" else entries[1]
-    holder = child(HOLD, rig.device(), 1, **{inventory.MASKS[rig.device()][0]: entry})
+    holder = child(HOLD, rig.device(), 1, **{devices.gpu_kind(rig.device()).masks[0]: entry})
     try:
-        told = word(holder)
-        assert told["leased"] == [gpu.uuid] and plain(told["seen"]) == plain([gpu.uuid])
+        reported = word(holder)
+        assert reported["leased"] == [gpu.uuid] and plain(reported["seen"]) == plain([gpu.uuid])
         assert leases.holder(gpu) == holder.pid, "the lock is the same one, seen through another mask"
     finally:
         holder.communicate("\n", timeout=LIMIT)
@@ -113,16 +114,16 @@ def test_the_gpus_of_a_group_come_back_with_their_memory():
         device=rig.device(), arch=gpus[0].arch, mode=None, ranks="2", profile="gate",
         implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None,
     )  # fmt: skip
-    told: list[str] = []
-    with leased(options, 2, told.append) as found:
-        before = [memory_in_use(gpu) for gpu in found.gpus]
-        assert [leases.holder(gpu) for gpu in found.gpus] == [os.getpid()] * 2
-        assert rig.passes(found.group)
-        for gpu, was in zip(found.gpus, before, strict=True):
+    reported: list[str] = []
+    with leased(options, 2, reported.append) as actual:
+        before = [memory_in_use(gpu) for gpu in actual.gpus]
+        assert [leases.holder(gpu) for gpu in actual.gpus] == [os.getpid()] * 2
+        assert rig.passes(actual.group)
+        for gpu, was in zip(actual.gpus, before, strict=True):
             assert memory_in_use(gpu) - was > rig.SLACK, "ranks have their contexts and heaps there"
-    for gpu, was in zip(found.gpus, before, strict=True):
+    for gpu, was in zip(actual.gpus, before, strict=True):
         assert memory_in_use(gpu) - was <= rig.SLACK and leases.holder(gpu) is None
-    assert told == []
+    assert reported == []
 
 
 def test_the_gpus_of_a_killed_run_come_back():

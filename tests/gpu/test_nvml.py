@@ -1,4 +1,4 @@
-"""The recorder on real NVIDIA GPUs: what it says of work whose size is known."""
+"""The recorder on real NVIDIA GPUs: its figures for work whose size is known."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def gpus():
 
 @pytest.fixture(scope="module")
 def watch(gpus):
-    with Watch("nvml", gpus) as started:
+    with Watch(devices.kind("cuda").telemetry, gpus) as started:
         for _ in range(2):
             assert started.wait(started.lines, 30)
         assert started.ended is None
@@ -66,11 +66,11 @@ def watch(gpus):
 
 def around(watch, gpu, started, ended):
     deadline = time.monotonic() + 10
-    while (found := watch.window(gpu.uuid, started, ended)) is None:
+    while (actual := watch.window(gpu.uuid, started, ended)) is None:
         assert time.monotonic() < deadline
         watch.wait(watch.lines, 1)
-    assert found.samples is not None, found.reason
-    return found.samples
+    assert actual.samples is not None, actual.reason
+    return actual.samples
 
 
 def work(kind):
@@ -83,13 +83,13 @@ def work(kind):
 def test_every_field_has_a_value_or_a_reason(watch, gpus, record_property):
     now = time.time() + 0.5  # the first sample of each GPU is there by then
     for gpu in gpus:
-        said = around(watch, gpu, now, now)
-        told = {*said["gauges"], *said["deltas"], *said["unavailable"]}
+        printed = around(watch, gpu, now, now)
+        reported = {*printed["gauges"], *printed["deltas"], *printed["unavailable"]}
         states = {name for name in watch.hardware["fields"] if name.startswith("throttle")}
-        assert told | states == set(watch.hardware["fields"])
-        assert {"power", "temperature_core", "clock_compute", "memory_used"} <= set(said["gauges"])
-        assert {"ecc_corrected", "ecc_uncorrected"} <= set(said["deltas"])
-        record_property(f"telemetry of GPU {gpu.index}", json.dumps(said))
+        assert reported | states == set(watch.hardware["fields"])
+        assert {"power", "temperature_core", "clock_compute", "memory_used"} <= set(printed["gauges"])
+        assert {"ecc_corrected", "ecc_uncorrected"} <= set(printed["deltas"])
+        record_property(f"telemetry of GPU {gpu.index}", json.dumps(printed))
     record_property("hardware", json.dumps(watch.hardware))
 
 
@@ -101,13 +101,13 @@ def test_hardware_is_the_gpu_that_torch_names(watch, gpus):
 
 def test_energy_is_the_integral_of_power(watch, gpus):
     started, ended, _ = work("compute")
-    said = around(watch, gpus[0], started, ended)
-    begin, end = said["bracket"]
-    assert said["samples"] > 10
-    assert said["gauges"]["power"][1] > 200
-    assert said["gauges"]["clock_compute"][1] > 500
-    mean = said["deltas"]["energy"] / (end - begin)
-    assert 0.5 * said["gauges"]["power"][0] <= mean <= 1.1 * said["gauges"]["power"][1]
+    printed = around(watch, gpus[0], started, ended)
+    begin, end = printed["bracket"]
+    assert printed["samples"] > 10
+    assert printed["gauges"]["power"][1] > 200
+    assert printed["gauges"]["clock_compute"][1] > 500
+    mean = printed["deltas"]["energy"] / (end - begin)
+    assert 0.5 * printed["gauges"]["power"][0] <= mean <= 1.1 * printed["gauges"]["power"][1]
 
 
 def test_memory_in_use_is_seen(watch, gpus):

@@ -6,9 +6,10 @@ import pytest
 
 from harness import devices
 from harness.ranks import RankGroup
+from tests.gpu import rig
 
-REASON = devices.known("cuda").missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
+REASON = devices.known("cuda").missing() or rig.reason()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 TARGETS = "tests.gpu.nccl_targets"
@@ -22,8 +23,8 @@ def group():
 
 
 def test_host_side(group):
-    told = group.call(f"{TARGETS}:host_side", deadline=120)
-    for rank, (backend, values, sent, number, error, device) in enumerate(told):
+    reported = group.call(f"{TARGETS}:host_side", deadline=120)
+    for rank, (backend, values, sent, number, error, device) in enumerate(reported):
         assert "gloo" not in backend
         assert values == [rank] * 4
         assert sent == {"from": 1}

@@ -30,7 +30,7 @@ def test_the_suite_on_one_gpu(tmp_path):
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-    found = evidence.read(file)
-    assert (found.runs[-1].ranks, found.runs[-1].ranks_per_gpu) == ((4,), 4)
-    told = [json.dumps(gpu) for record in found.telemetry if record.cases for gpu in record.gpus]
-    assert told and all('"rank"' in gpu for gpu in told)
+    actual = evidence.read(file)
+    assert (actual.runs[-1].ranks, actual.runs[-1].ranks_per_gpu) == ((4,), 4)
+    reported = [json.dumps(gpu) for record in actual.telemetry if record.cases for gpu in record.gpus]
+    assert reported and all('"rank"' in gpu for gpu in reported)

@@ -11,9 +11,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from harness.isa import Fingerprint, fingerprint
-from iris_under_test.ccl.gluon.move import move_kernel
+from harness.isa.compile_only import target
 from iris_under_test.gluon import IrisDeviceCtx
-from tests.isa.compile_only import target
+from iris_under_test.kernels.move import move_gluon
 
 ITEM_SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 _ALIGNED = [["tt.divisibility", 16]]
@@ -127,9 +127,9 @@ def all_gather_listing(dtype: str, aligned: bool = True, contiguous: bool = True
     }  # fmt: skip
     if contiguous:
         constants |= {"in_n": 1, "out_n": 1}
-    types = dict.fromkeys(move_kernel.arg_names, "i32")
+    types = dict.fromkeys(move_gluon.arg_names, "i32")
     types |= {"context": "*i64", "pads": "*i64", "input_ptr": f"*{dtype}", "output_ptr": f"*{dtype}"}
     known = ("N", "in_m", "out_m", "out_step") if aligned else ()
-    # Signals are written in the target's own instructions, and ask the driver for it.
+    # Signals are written in the target's own instructions, and query the driver for it.
     with target("hip", "gfx942"):
-        return compile_for_gfx942(move_kernel, types, constants, known)
+        return compile_for_gfx942(move_gluon, types, constants, known)

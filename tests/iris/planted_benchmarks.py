@@ -15,7 +15,7 @@ from iris_under_test import bench
 @bench.axis("dtype", [torch.float16, torch.float32])
 @bench.axis("n", [64, 128])
 def well(state, ctx):
-    """Counts its calls, so that the results tell how often each function ran."""
+    """Counts its calls, so that the results show how often each function ran."""
     data = ctx.zeros(state["n"], dtype=state["dtype"])
     calls = {"fn": 0, "preamble": 0}
 
@@ -39,7 +39,7 @@ def well(state, ctx):
 @bench.register
 @bench.axis("num_ranks", [2])
 def its_own_counts(state, ctx):
-    """Also what ``get`` gives for axes that there are, and that there are not."""
+    """Report also the values of ``get`` for known and for unknown axes."""
     state.set_warmup(0)
     state.set_repeat(state.get("num_ranks") + state.get("missing", 2))
     state.exec(lambda: None)

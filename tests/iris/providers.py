@@ -1,6 +1,6 @@
-"""What every heap provider must do: rank functions ``check(env, payload)`` that say what was wrong, or None.
+"""Checks for every heap provider: rank functions ``check(env, payload)`` that return the fault, or None.
 
-``env`` is ``fixtures.worker.Env``: each makes instances of its own beside the one that is there.
+``env`` is ``fixtures.worker.Env``: each makes its own instances next to the existing one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
-from conformance.rma.test_load import read_address
-from conformance.rma.test_put import launch as put
-from harness.cases import TransferCase
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.words import read_address
 from harness.oracles import gathered
 
 HEAP = 1 << 20
@@ -21,7 +22,7 @@ CYCLES = 50
 
 
 class Instance:
-    """What ``conformance.rma`` kernels need of an environment, with another instance of the library."""
+    """The environment that ``conformance.rma`` kernels use, with another instance of the library."""
 
     def __init__(self, env, iris):
         self.device_context, self.context = env.device_context, iris.get_device_context()
@@ -29,7 +30,7 @@ class Instance:
 
 
 def bases(env, payload):
-    """Distinct, page aligned, the own one local."""
+    """Check that bases are distinct and page aligned, and that this rank's is local."""
     iris = env.under_test.iris(heap_size=HEAP)
     table = iris.get_heap_bases().tolist()
     first = iris.empty(1, dtype=torch.uint8)
@@ -39,14 +40,14 @@ def bases(env, payload):
     if any(base % 4096 for base in table):
         wrong.append(f"bases {table} are not page aligned")
     if first.data_ptr() != table[env.rank]:
-        wrong.append(f"the first allocation is at {first.data_ptr():#x}, the own base is {table[env.rank]:#x}")
+        wrong.append(f"the first allocation is at {first.data_ptr():#x}, this rank's base is {table[env.rank]:#x}")
     env.settle()
     iris.close()
     return "; ".join(wrong) or None
 
 
 def table_after_every_allocation(env, payload):
-    """What each rank wrote into its newest allocation is found at that offset from its base as mapped here.
+    """Check that what each rank wrote into its newest allocation is at that offset from its base as mapped here.
 
     ``payload["plant"]`` names a fault that must be noticed: "swap" exchanges two entries of the table, "shift" moves
     the last one by 64 bytes.
@@ -84,8 +85,9 @@ def remote_write(env, payload):
     target.fill_(-1)
     keep = torch.ones(512, dtype=torch.uint8, device=here)
     env.settle()
-    put(
+    launch(
         Instance(env, iris),
+        TRANSFERS["put"],
         TransferCase(dtype="int32", n=512, spt=4, warps=2),
         source,
         target,
@@ -103,13 +105,13 @@ def remote_write(env, payload):
 def inside_a_segment(env, payload):
     """Other memory first, of another size on each rank: a pool at some offset of its segment has exact bases too."""
     others = [torch.empty((1 + env.rank) << 18, dtype=torch.uint8, device=env.device.torch_device) for _ in range(3)]
-    found = table_after_every_allocation(env, payload) or remote_write(env, payload)
+    finding = table_after_every_allocation(env, payload) or remote_write(env, payload)
     del others
-    return found
+    return finding
 
 
 def exhaustion(env, payload):
-    """Every rank gets the same error at the same call, also when only one of them asks for too much elsewhere."""
+    """Every rank gets the same error at the same call, also when only one of them requests too much elsewhere."""
     iris = env.under_test.iris(heap_size=HEAP)
     calls, text = 0, ""
     try:
@@ -118,11 +120,11 @@ def exhaustion(env, payload):
             calls += 1
     except MemoryError as error:
         text = str(error)
-    told = gathered(torch.tensor([calls, int(bool(text))])).view(-1, 2).tolist()
+    per_rank = gathered(torch.tensor([calls, int(bool(text))])).view(-1, 2).tolist()
     env.settle()
     iris.close()
-    fine = 0 < calls < 100 and told == [told[0]] * env.world_size
-    return None if fine else f"calls before MemoryError per rank: {told}; {text!r}"
+    fine = 0 < calls < 100 and per_rank == [per_rank[0]] * env.world_size
+    return None if fine else f"calls before MemoryError per rank: {per_rank}; {text!r}"
 
 
 def too_large(env, payload):
@@ -169,21 +171,21 @@ def cycles(env, payload):
 
 
 def held(env):
-    """Descriptors, mappings and address ranges of heaps, and bytes of the device that this process (of the device:
-    anybody) holds."""
-    found = {"descriptors": len(os.listdir("/proc/self/fd"))}
+    """Return the descriptors, mappings and address ranges of heaps that this process holds, and the bytes of the device
+    that all processes hold."""
+    counts = {"descriptors": len(os.listdir("/proc/self/fd"))}
     lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
-    found["mappings"] = sum("iris-heap" in line for line in lines)
+    counts["mappings"] = sum("iris-heap" in line for line in lines)
     # Where the emulated device has its heaps; on GPUs the driver keeps address ranges of its own there.
     emulated = env.device.torch_device.type == "cpu"
-    found["ranges"] = sum(0x1000 <= int(line.split("-")[0], 16) >> 32 < 0x5000 for line in lines) if emulated else 0
-    found["memory"] = 0
+    counts["ranges"] = sum(0x1000 <= int(line.split("-")[0], 16) >> 32 < 0x5000 for line in lines) if emulated else 0
+    counts["memory"] = 0
     if env.device.torch_device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        found["memory"] = total - free
-    return found
+        counts["memory"] = total - free
+    return counts
 
 
 _kept: list[object] = []

@@ -3,7 +3,7 @@
 A *check* is ``check(ctx, rank, num_ranks)``, called on every rank; it raises where the library is wrong.
 
 Ranks are forked from a server that has imported what they need and done nothing else: three seconds of imports per rank
-are saved. They have the environment of the process that asks for them.
+are saved. They have the environment of the process that starts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT_S = 200
 
 
 class HostOnlyDriver:
-    """A Triton driver that launches nothing and remembers which memory it was told of."""
+    """A Triton driver that launches nothing and remembers the memory that was registered."""
 
     def __init__(self) -> None:
         self.registered: dict[int, tuple[int, int | None]] = {}

@@ -87,12 +87,12 @@ int hipIpcGetMemHandle(struct ipc *handle, void *address)
     int i = find(address);
     if (i < 0)
         return INVALID_VALUE;
-    *handle = (struct ipc){getpid(), known[i].fd, known[i].size, "the end is told too, and not cut off"};
+    *handle = (struct ipc){getpid(), known[i].fd, known[i].size, "the last bytes travel too, uncut"};
     return SUCCESS;
 }
 int hipIpcOpenMemHandle(void **out, struct ipc handle, unsigned flags)
 {
-    if (flags != 1 || strcmp(handle.rest, "the end is told too, and not cut off"))
+    if (flags != 1 || strcmp(handle.rest, "the last bytes travel too, uncut"))
         return INVALID_VALUE;
     return map(out, handle.size, dup(handle.fd));
 }

@@ -32,7 +32,7 @@ def a_group_needs_its_members_alone(ctx, rank, num_ranks):
     if rank == 1:
         return
     free = ctx.heap.allocator.heap_offset
-    # Neither tensor on the heap: who passes slices on reaches into the workspace alone.
+    # Neither tensor is on the heap: a member that passes slices on accesses only the workspace.
     output, source = torch.zeros(M, N, dtype=torch.int32), _given(rank, 0)
     ctx.ccl.all_reduce(output, source, group=group, config=_config("ring"))
     torch.testing.assert_close(output, _given(0, 0) + _given(2, 0), rtol=0, atol=0)
@@ -140,7 +140,10 @@ def what_cannot_be_is_refused(ctx, rank, num_ranks):
     named = _config("ring")
     named.all_reduce_variant = "tree"
     for call, words in (
-        (lambda: ctx.ccl.all_reduce(output.short(), source.short(), config=_config("atomic")), "no atomic SUM"),
+        (
+            lambda: ctx.ccl.all_reduce(output.short(), source.short(), config=_config("atomic")),
+            "atomic does not support SUM",
+        ),
         (
             lambda: ctx.ccl.all_reduce(output, source, op=ReduceOp.PRODUCT, config=_config("atomic")),
             "one_shot, two_shot",
@@ -153,7 +156,7 @@ def what_cannot_be_is_refused(ctx, rank, num_ranks):
         (lambda: ctx.ccl.all_reduce(output, source, config=small), "power of two that divides"),
         (lambda: ctx.ccl.all_reduce(output, source, config=named), "must be one of"),
         (lambda: ctx.ccl.all_reduce(torch.zeros_like(output), source, config=_config("atomic")), "symmetric heap"),
-        (lambda: ctx.ccl.all_reduce(output, source.to("meta"), config=_config("ring")), "tensors of cpu, got one of"),
+        (lambda: ctx.ccl.all_reduce(output, source.to("meta"), config=_config("ring")), "device cpu, got one on"),
         (
             lambda: ctx.ccl.all_reduce(output, source, op=dist.ReduceOp.PRODUCT, config=_config("ring")),
             "op must be one",
@@ -162,7 +165,7 @@ def what_cannot_be_is_refused(ctx, rank, num_ranks):
     ):
         with pytest.raises(ValueError, match=words):
             call()
-    # One member alone is wrong: all are told, and nobody waits.
+    # One member alone is wrong: the error is raised on all members, and none waits.
     with pytest.raises(ValueError if rank == 1 else RuntimeError, match="overlap" if rank == 1 else r"ranks \[1\]"):
         ctx.ccl.all_reduce(heap[1 : M + 1] if rank == 1 else output, output, config=_config("ring"))
 
@@ -183,6 +186,7 @@ def outcome():
     return run_checks(CHECKS, RANKS, 1 << 20, emulated=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 def test_on_ranks(outcome, check):
     assert outcome[check] == ""

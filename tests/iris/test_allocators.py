@@ -1,4 +1,4 @@
-"""The allocators on two ranks: what the driver is told, what is mapped, and what happens where a rank fails alone."""
+"""The allocators on two ranks: registered and mapped memory, and failures of one rank alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from triton.runtime import driver
 
 import iris_under_test
 from iris_under_test.host.memory import HeapOutOfMemory, VMemAllocator
-from iris_under_test.host.platform import ipc, mappings, pool
-from iris_under_test.host.platform.emulated_vmem import EmulatedVirtualMemory
-from iris_under_test.host.platform.gpu import PROVIDERS, GpuPlatform
-from iris_under_test.host.platform.rocm_vmem import RocmVirtualMemory
-from iris_under_test.host.platform.runtime_emulated import EmulatedRuntime
+from iris_under_test.host.platform.cuda.platform import CudaPlatform
+from iris_under_test.host.platform.emulated import mappings
+from iris_under_test.host.platform.emulated.runtime import EmulatedRuntime
+from iris_under_test.host.platform.emulated.vmem import EmulatedVirtualMemory
+from iris_under_test.host.platform.gpu import ipc, pool
+from iris_under_test.host.platform.gpu.platform import PROVIDERS
+from iris_under_test.host.platform.rocm.vmem import RocmVirtualMemory
 from tests.iris.ranks import HostOnlyDriver, run_checks
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/memory.md"
@@ -32,7 +34,7 @@ def vmem(ctx):
 
 
 def segments(iris):
-    """What the driver knows of each rank's heap: (offset, size) in order."""
+    """Return the registered parts of each rank's heap: (offset, size) in order."""
     known = driver.active.registered
     return [
         sorted((start - base, size) for start, (size, _) in known.items() if 0 <= start - base < HEAP)
@@ -135,7 +137,7 @@ def one_device_is_full(ctx, rank, num_ranks):
 
 
 def one_device_fails(ctx, rank, num_ranks):
-    """What its rank gets as it waits for the device, the other is told of; then the ranks are in step."""
+    """One rank's device fails while it waits, the other rank raises too; then the ranks are in step."""
     for kind in ("torch", "vmem"):
         iris = iris_under_test.iris(HEAP, kind)
         kept = iris.full((4,), rank)
@@ -185,12 +187,12 @@ def one_rank_cannot_pass_a_chunk(ctx, rank, num_ranks):
 
 
 def providers_of_gpus(ctx, rank, num_ranks):
-    """One that there is not, or different ones: refused on every rank before any GPU is asked."""
+    """An unknown provider, or different ones: every rank raises before any GPU is queried."""
     for mine, says in (
         ("ipc" if rank == 0 else "no such", "none such" if rank == 0 else "no heap provider 'no such'"),
         (PROVIDERS[rank], "0: 'symmetric_memory', 1: 'ipc'"),
     ):
-        platform = GpuPlatform(mine)
+        platform = CudaPlatform(mine)
         platform.make_current = lambda rank: None
         with pytest.raises(ValueError, match=says):
             platform.map_symmetric_memory(HEAP, rank, num_ranks)
@@ -199,7 +201,7 @@ def providers_of_gpus(ctx, rank, num_ranks):
 def a_pool_of_a_group(ctx, rank, num_ranks):
     """Its members alone agree that they have it, or that one has not; the other rank is elsewhere meanwhile."""
     group = dist.new_group([1])
-    asked = pool.torch.cuda.mem_get_info
+    mem_info_of_torch = pool.torch.cuda.mem_get_info
     pool.torch.cuda.mem_get_info = lambda: (HEAP, HEAP)
     try:
         if rank == 1:
@@ -212,7 +214,7 @@ def a_pool_of_a_group(ctx, rank, num_ranks):
         with pytest.raises(error, match=says):
             pool.allocate(HEAP, lambda: torch.ones(1))
     finally:
-        pool.torch.cuda.mem_get_info = asked
+        pool.torch.cuda.mem_get_info = mem_info_of_torch
 
 
 def a_handle_for_each_peer(ctx, rank, num_ranks):
@@ -238,13 +240,13 @@ def providers_that_nobody_chose(ctx, rank, num_ranks):
     try:
         for gpus, provider in ((2, "symmetric_memory"), (1, "ipc"), (8, "symmetric_memory")):
             torch.cuda.device_count = lambda gpus=gpus: gpus
-            assert (GpuPlatform().provider, GpuPlatform("ipc").provider) == (provider, "ipc")
+            assert (CudaPlatform().provider, CudaPlatform("ipc").provider) == (provider, "ipc")
     finally:
         torch.cuda.device_count = count
 
 
 def a_wider_range(ctx, rank, num_ranks):
-    """va_multiplier: addresses for second mappings beside a heap that is full; its errors on every rank."""
+    """va_multiplier: addresses for second mappings besides a heap that is full; its errors on every rank."""
     device_id = ctx.gpu_id
     wide = VMemAllocator(GRANULE, device_id, rank, num_ranks, va_multiplier=3.0)
     full = wide.allocate(GRANULE, torch.uint8)
@@ -265,7 +267,7 @@ def a_wider_range(ctx, rank, num_ranks):
 
 
 def the_guide_s_program(ctx, rank, num_ranks):
-    """What docs/memory.md begins with."""
+    """The first example of docs/memory.md."""
     text = GUIDE.read_text(encoding="utf-8")
     program = text.split("```python\n")[1].split("```")[0]
     names = {"iris": iris_under_test, "torch": torch, "weights": torch.full((5,), 2.0)}
@@ -292,10 +294,12 @@ def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=1 << 16, emulated=False)
 
 
+@pytest.mark.slow
 def test_on_three_ranks():
     assert run_checks([a_handle_for_each_peer], 3, 1 << 16, emulated=False) == {"a_handle_for_each_peer": ""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_two_ranks(failures, name):
     assert failures[name] == "", failures[name]
@@ -304,19 +308,19 @@ def test_on_two_ranks(failures, name):
 class Particular(EmulatedRuntime):
     """ROCm's hipMemSetAccess, with the check that its source has of the sizes of a range's mappings."""
 
-    def __init__(self, told):
-        super().__init__(told)
+    def __init__(self, host_driver):
+        super().__init__(host_driver)
         self.sizes = []
 
     def mem_map(self, ptr, size, offset, handle):
         super().mem_map(ptr, size, offset, handle)
         self.sizes.append(size)
 
-    def mem_set_access(self, ptr, size, device):
+    def mem_set_access(self, ptr, size, device, flags):
         sums = [sum(self.sizes[: count + 1]) for count in range(len(self.sizes))]
         if size not in sums:
             raise RuntimeError(f"hipMemSetAccess: {size} is none of {sums}")
-        super().mem_set_access(ptr, size, device)
+        super().mem_set_access(ptr, size, device, flags)
 
 
 def test_without_room_in_shared_memory_nothing_is_shared(monkeypatch):
@@ -330,6 +334,7 @@ def test_without_room_in_shared_memory_nothing_is_shared(monkeypatch):
     shared.drop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exports", [True, False])
 def test_rocm_shares_what_peers_can_have(exports):
     """An allocation's DMA-BUF, where its import can be exported in turn; else it is a copy, and nothing stays open."""
@@ -350,10 +355,11 @@ def test_rocm_shares_what_peers_can_have(exports):
     runtime.free(address)
 
 
+@pytest.mark.slow
 def test_rocm_by_its_runtime_s_calls():
     """The emulated runtime has the same calls: chunks of one size, a second mapping, descriptors; all is given back."""
-    told = HostOnlyDriver()
-    memory = RocmVirtualMemory(torch.device("cpu"), Particular(told))
+    host_driver = HostOnlyDriver()
+    memory = RocmVirtualMemory(torch.device("cpu"), Particular(host_driver))
     granule = memory.granularity
     assert memory.largest_chunk == granule >= 2 << 20
     address = memory.reserve(4 * granule, 0)
@@ -368,10 +374,10 @@ def test_rocm_by_its_runtime_s_calls():
     os.close(descriptor)
     memory.map(address + 2 * granule, 2 * granule, again, 1)  # of another size: granted from the range's start
     mappings.tensor_over(address + 4 * granule - 1, 1, None).fill_(5)
-    assert sum(size for size, _ in told.registered.values()) == 4 * granule
+    assert sum(size for size, _ in host_driver.registered.values()) == 4 * granule
     memory.destroy(handle)
     memory.destroy(again)
     for offset, size in ((0, granule), (granule, granule), (2 * granule, 2 * granule)):
         memory.unmap(address + offset, size)
     memory.release(address, 4 * granule)
-    assert (told.registered, descriptors()) == ({}, files)
+    assert (host_driver.registered, descriptors()) == ({}, files)

@@ -21,6 +21,8 @@ from iris_under_test.bench.axes import parse_values
 from iris_under_test.bench.results import Result, render
 from iris_under_test.bench.state import check
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).with_name("planted_benchmarks.py")
 
@@ -54,7 +56,7 @@ def test_ranges():
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda: bench.power_of_two(3, 2), "0 <= start <= end, got 3 and 2"),
         (lambda: bench.power_of_two(-1, 2), "got -1 and 2"),
@@ -64,8 +66,8 @@ def test_ranges():
         (lambda: bench.axis("n", [1])(bench.axis("n", [2])(lambda state, ctx: None)), "two axes 'n'"),
     ],
 )
-def test_wrong_axes(call, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_wrong_axes(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         call()
 
 
@@ -83,23 +85,23 @@ def test_wrong_axes(call, says):
     ],
 )
 def test_values_of_the_command_line(text, like, wanted):
-    found = parse_values(text, like)
-    assert found == wanted
-    assert [type(value) for value in found] == [type(value) for value in wanted]
+    listed = parse_values(text, like)
+    assert listed == wanted
+    assert [type(value) for value in listed] == [type(value) for value in wanted]
 
 
 @pytest.mark.parametrize(
-    ("text", "like", "says"),
+    ("text", "like", "message"),
     [
         ("fp8", [torch.float16], "there is no dtype 'fp8'"),
-        ("many", [1, 2], "'many' is no value beside 1, 2"),
+        ("many", [1, 2], "'many' is not a value of the kind of 1, 2"),
         ("pow2:3", [1], "write pow2:FROM:TO or lin:FROM:TO:STEP"),
         ("lin:a:b:c", [1], "a, b, c must be integers"),
         ("pow2:5:3", [1], "got 5 and 3"),
     ],
 )
-def test_values_that_are_none(text, like, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_values_that_are_none(text, like, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         parse_values(text, like)
 
 
@@ -119,8 +121,8 @@ def test_the_outermost_axis_varies_slowest(fresh):
     def two(state, ctx):
         pass
 
-    found = registry.registered()["two"].configurations({}, {})
-    assert found == [{"num_ranks": 8, "a": a, "b": b} for a in (1, 2) for b in ("x", "y")]
+    listed = registry.registered()["two"].configurations({}, {})
+    assert listed == [{"num_ranks": 8, "a": a, "b": b} for a in (1, 2) for b in ("x", "y")]
     assert registry.registered()["two"].function is two
 
 
@@ -131,8 +133,8 @@ def test_other_values_and_values_left_out(fresh):
     def one(state, ctx):
         pass
 
-    found = registry.registered()["one"].configurations({"num_ranks": "2", "n": "lin:5:7:1"}, {"n": "6", "m": "1"})
-    assert found == [{"num_ranks": 2, "n": 5}, {"num_ranks": 2, "n": 7}]
+    listed = registry.registered()["one"].configurations({"num_ranks": "2", "n": "lin:5:7:1"}, {"n": "6", "m": "1"})
+    assert listed == [{"num_ranks": 2, "n": 5}, {"num_ranks": 2, "n": 7}]
 
 
 def test_a_name_is_registered_once(fresh):
@@ -168,21 +170,23 @@ def test_an_axis_that_there_is_not():
 
 def test_numbers_of_any_kind_are_plain_ones():
     """The results are written as JSON, which knows no numpy."""
-    told = state()
-    told.set_bytes(np.prod((4, 8)))
-    told.set_flops(np.float32(2))
-    told.add_counter("largest", torch.tensor([1, 3]).max())
-    told.set_repeat(np.int32(3))
-    assert json.dumps([told.bytes, told.flops, told.counters, told.n_repeat]) == '[32, 2.0, {"largest": 3.0}, 3]'
+    filled = state()
+    filled.set_bytes(np.prod((4, 8)))
+    filled.set_flops(np.float32(2))
+    filled.add_counter("largest", torch.tensor([1, 3]).max())
+    filled.set_repeat(np.int32(3))
+    assert (
+        json.dumps([filled.bytes, filled.flops, filled.counters, filled.n_repeat]) == '[32, 2.0, {"largest": 3.0}, 3]'
+    )
     with pytest.raises(ValueError, match="could not convert"):
-        told.add_counter("name", "text")
+        filled.add_counter("name", "text")
 
 
 def test_exec_twice():
-    told = state()
-    told.exec(lambda: None)
+    filled = state()
+    filled.exec(lambda: None)
     with pytest.raises(RuntimeError, match=r"called state\.exec twice"):
-        told.exec(lambda: None)
+        filled.exec(lambda: None)
 
 
 def test_neither_exec_nor_skip():
@@ -191,12 +195,12 @@ def test_neither_exec_nor_skip():
 
 
 def test_gluon_asked_for_in_vain():
-    told = state(use_gluon=True)
-    told.exec(lambda: None)
+    filled = state(use_gluon=True)
+    filled.exec(lambda: None)
     with pytest.raises(RuntimeError, match=r"never looks at state\.use_gluon"):
-        check(told)
-    assert told.use_gluon
-    check(told)
+        check(filled)
+    assert filled.use_gluon
+    check(filled)
 
 
 # The command line
@@ -221,16 +225,16 @@ def nothing_runs(monkeypatch, fresh):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--benchmark_filter=third"], "no benchmark matches 'third': there are first, second"),
-        (["--benchmark_filter=("], "is no regular expression"),
+        (["--benchmark_filter=("], "is not a regular expression"),
         (["--axis_m=1"], "no benchmark has an axis 'm': there are n, num_ranks"),
         (["--skip_m=1"], "no benchmark has an axis 'm'"),
         (["--axis_n"], "--axis_n needs values"),
-        (["--axis_n=x"], "'x' is no value beside 1, 2"),
+        (["--axis_n=x"], "'x' is not a value of the kind of 1, 2"),
         (["--axis_num_ranks=0"], "num_ranks must be positive integers, got 0"),
-        (["--benchmark_filter=second", "--axis_num_ranks=many"], "'many' is no value beside 8"),
+        (["--benchmark_filter=second", "--axis_num_ranks=many"], "'many' is not a value of the kind of 8"),
         (["--benchmark_filter=first", "--skip_n=1,2"], "every configuration is skipped"),
         (["--n_repeat=0"], "must be at least 1, got 0"),
         (["--n_warmup=-1"], "must be at least 0, got -1"),
@@ -241,11 +245,11 @@ def nothing_runs(monkeypatch, fresh):
         (["--n_rep=3"], "unrecognized arguments: --n_rep=3"),
     ],
 )
-def test_a_wrong_command_line_is_told_before_anything_runs(nothing_runs, capsys, arguments, says):
+def test_a_wrong_command_line_is_told_before_anything_runs(nothing_runs, capsys, arguments, message):
     with pytest.raises(SystemExit) as end:
         bench.main(arguments)
     assert end.value.code == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_not_under_torchrun(nothing_runs, capsys, monkeypatch):
@@ -263,9 +267,9 @@ def test_a_launch_per_world_size_and_results_in_order(nothing_runs, monkeypatch,
         return [task.result("ok") for task in tasks]
 
     monkeypatch.setattr(command, "launch", launch)
-    found = bench.main(["--axis_num_ranks=4,2", "--axis_n=1", "--n_repeat=7"])
+    listed = bench.main(["--axis_num_ranks=4,2", "--axis_n=1", "--n_repeat=7"])
     assert launched == [(2, ["first/num_ranks=2/n=1"], 7, 1 << 34), (4, ["first/num_ranks=4/n=1"], 7, 1 << 34)]
-    assert [(result.name, result.status) for result in found] == [
+    assert [(result.name, result.status) for result in listed] == [
         ("first/num_ranks=4/n=1", "ok"),
         ("first/num_ranks=2/n=1", "ok"),
         ("second/num_ranks=8", "skipped"),
@@ -341,8 +345,8 @@ def planted(tmp_path_factory):
         "--benchmark_out=results.json",
         folder=folder,
     )
-    found = json.loads((folder / "results.json").read_text(encoding="utf-8")) if done.returncode == 1 else {}
-    return {row["name"]: row for row in found.get("benchmarks", ())}, found.get("context"), done, folder
+    listed = json.loads((folder / "results.json").read_text(encoding="utf-8")) if done.returncode == 1 else {}
+    return {row["name"]: row for row in listed.get("benchmarks", ())}, listed.get("context"), done, folder
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -365,44 +369,44 @@ def test_its_own_counts_go_first(planted):
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "says"),
+    ("name", "status", "message"),
     [
         ("skipped/num_ranks=2/why=too small", "skipped", "it is too small"),
         ("without_exec/num_ranks=2", "failed", "RuntimeError: the benchmark returned without a call of state.exec"),
         ("raises_on_rank_1/num_ranks=2", "failed", "rank 1: ArithmeticError: planted on rank 1"),
         ("raises_when_timed/num_ranks=2", "failed", "ZeroDivisionError: division by zero"),
-        ("wrong_on_rank_1/num_ranks=2", "failed", "rank 1: RuntimeError: the result is wrong: check_fn says so"),
+        ("wrong_on_rank_1/num_ranks=2", "failed", "rank 1: RuntimeError: the result is wrong: check_fn returned False"),
         ("counts_differ/num_ranks=2", "failed", "rank 1: skip None, warm-up 2, repeat 4"),
         ("more_than_the_heap/num_ranks=2", "failed", "Heap out of memory"),
         ("with_gluon/num_ranks=2", "ok", ""),
         ("on_eight_ranks/num_ranks=8", "skipped", "runs on 8 ranks"),
     ],
 )
-def test_what_goes_wrong_is_told_and_the_next_goes_on(planted, name, status, says):
-    found, _, done, _ = planted
-    assert name in found, done.stderr[-4000:]
-    assert found[name]["status"] == status
-    assert says in found[name]["detail"]
+def test_what_goes_wrong_is_told_and_the_next_goes_on(planted, name, status, message):
+    listed, _, done, _ = planted
+    assert name in listed, done.stderr[-4000:]
+    assert listed[name]["status"] == status
+    assert message in listed[name]["detail"]
 
 
 def test_exit_status_context_and_leftovers(planted):
-    found, context, done, folder = planted
+    listed, context, done, folder = planted
     assert done.returncode == 1
-    assert len(found) == 4 + 12
+    assert len(listed) == 4 + 12
     assert (context["heap_size"], context["n_repeat"], context["torch"]) == (65536, 3, torch.__version__)
     assert [row["benchmark"] for row in csv.DictReader(io.StringIO(done.stdout))] == [
-        row["benchmark"] for row in found.values()
+        row["benchmark"] for row in listed.values()
     ]
     assert [path.name for path in folder.iterdir()] == ["results.json"]
 
 
 def test_a_rank_that_hangs_ends_the_run(planted):
-    found, _, done, _ = planted
+    listed, _, done, _ = planted
     for name in ("a_stuck", "after_it"):
-        row = found[f"{name}/num_ranks=2"]
+        row = listed[f"{name}/num_ranks=2"]
         assert row["status"] == "not run"
-        assert re.search(r"rank \d ended before its time", row["detail"])
-    # Its stack says where.
+        assert re.search(r"rank \d ended early", row["detail"])
+    # Its stack shows where.
     assert re.search(r'planted_benchmarks.py", line \d+ in a_stuck', done.stderr)
 
 
@@ -423,9 +427,9 @@ def test_all_well_is_exit_status_0_as_the_guide_has_it(tmp_path):
 
 def test_the_guide_tells_every_option_and_nothing_else():
     guide = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    told = set(re.findall(r"`(--\w+)", guide)) - {"--axis_NAME", "--skip_NAME"}
+    described = set(re.findall(r"`(--\w+)", guide)) - {"--axis_NAME", "--skip_NAME"}
     known = {option for action in command._parser()._actions for option in action.option_strings}
-    assert told == known - {"-h", "--help"}
+    assert described == known - {"-h", "--help"}
 
 
 def test_the_guides_command_for_gpus_is_understood(monkeypatch, capsys):
@@ -448,7 +452,7 @@ def test_the_guides_command_for_gpus_is_understood(monkeypatch, capsys):
 
 
 def test_what_the_file_of_the_guide_counts_and_compares(monkeypatch):
-    """In one process: two ranks' shares, of which this one is rank 1."""
+    """In one process: two ranks' payloads, of which this one is rank 1."""
     monkeypatch.setattr(registry, "_registered", {})
     held = runpy.run_path(str(ROOT / "benchmarks" / "all_gather.py"), run_name="benchmarks.all_gather")
     made, given = [], []
@@ -468,11 +472,11 @@ def test_what_the_file_of_the_guide_counts_and_compares(monkeypatch):
     [((output, source), options)] = given
     assert (output is gathered, source is mine, options) == (True, True, {"async_op": True, "config": None})
     assert not state.check_fn()
-    shares = [held["payload"](rank, 4, 64, torch.float16, "cpu") for rank in range(2)]
-    assert torch.equal(mine, shares[1])
-    gathered.copy_(torch.cat(shares))
+    payloads = [held["payload"](rank, 4, 64, torch.float16, "cpu") for rank in range(2)]
+    assert torch.equal(mine, payloads[1])
+    gathered.copy_(torch.cat(payloads))
     assert state.check_fn()
-    gathered.copy_(torch.cat(shares[::-1]))
+    gathered.copy_(torch.cat(payloads[::-1]))
     assert not state.check_fn()
     state.preamble_fn()
     assert not gathered.any()

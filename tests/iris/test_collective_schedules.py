@@ -15,16 +15,17 @@ import triton.language as tl
 
 from benchmarks.one_process import World
 from harness import emulator
-from harness.emulator.driver import EmulatedDriver
-from harness.emulator.watch.explore import FAILS, HOLDS, explore
+from harness.emulator.driver.driver import EmulatedDriver
+from harness.emulator.driver.explore import FAILS, HOLDS, explore
 from harness.errors import KernelFault
 from iris_under_test.ccl import Config
 from iris_under_test.device.flagged import EPOCH_WORDS
-from iris_under_test.device.mailboxes import BOX_WORDS, MOST_TAGS
+from iris_under_test.device.mailboxes import BOX_WORDS, MAX_TAGS
 
 SEEDS = {"spinlock": 12}
 FEW = 3
 """Of locks it takes more schedules until one that is given back too early shows."""
+LONG = {"spinlock", "two_shot_push", "messages"}
 CALLS = 2
 N = 200
 
@@ -68,8 +69,7 @@ def reduction(variant: str, size: int) -> Callable[[EmulatedDriver], None]:
 
 @triton.jit
 def _behind(kept_ptr, output_ptr, input_ptr, time_ptr, rounds, N, BLOCK: tl.constexpr):
-    """What a stream may hold right behind a call: the output is read, and the input changed, here to its negative; that
-    takes its time."""
+    """Work that a stream may hold right after a call: it reads the output and negates the input, slowly."""
     places = tl.arange(0, BLOCK)
     mask = places < N
     tl.store(kept_ptr + places, tl.load(output_ptr + places, mask=mask), mask=mask)
@@ -116,7 +116,7 @@ def messages() -> Callable[[EmulatedDriver], None]:
 
     def program(driver: EmulatedDriver) -> None:
         world = World(2, 1 << 18)
-        boxes = world.tensors((2 * MOST_TAGS.value * BOX_WORDS.value,), torch.int64)
+        boxes = world.tensors((2 * MAX_TAGS.value * BOX_WORDS.value,), torch.int64)
         where = torch.tensor([box.data_ptr() for box in boxes])
         targets = [world.tensors((1, N), torch.int16) for _ in range(CALLS)]
         sources = [[torch.arange(N).view(1, N).short() + 500 * (2 * k + r) for r in (0, 1)] for k in range(CALLS)]
@@ -141,7 +141,7 @@ def messages() -> Callable[[EmulatedDriver], None]:
 
 PROGRAMS = {
     "ring": reduction("ring", 2),
-    "spinlock": reduction("spinlock", 3),  # of two, nobody else reduces into the same output
+    "spinlock": reduction("spinlock", 3),  # with two, no other member reduces into the same output
     "atomic": reduction("atomic", 2),
     "one_shot": in_stream("one_shot"),
     "one_shot in place": in_stream("one_shot", in_place=True),
@@ -153,7 +153,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in PROGRAMS]
+)
 def test_they_hold_in_every_schedule(name):
     verdict = explore(PROGRAMS[name], SEEDS.get(name, FEW))
     assert verdict.outcome == HOLDS, verdict
@@ -202,6 +205,7 @@ def in_a_row(op: str) -> Callable[[EmulatedDriver], None]:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["messages", "ring", "ll"])
 def test_they_hold_where_one_signal_comes_late(op):
     """Each write to a flag of one rank, one after another, is made to come long after all that stands before it: what
@@ -260,8 +264,9 @@ def test_a_fence_that_is_left_out_shows(name, fence):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fences_are_of_all_devices_and_waited_for(name):
-    """What few schedules show: a write-back that is not waited for, a flag or fence of one device's scope, a poll that
-    a cache may answer."""
+    """Faults that few schedules show: a write-back without a wait, a flag or fence of one device's scope, a cached
+    poll.
+    """
     listings: list[str] = []
     driver = emulator.activate()
     driver.rewrite = lambda kernel, listing: listings.append(listing) or listing
@@ -269,15 +274,15 @@ def test_fences_are_of_all_devices_and_waited_for(name):
     code = [line.split(";")[0].split() for listing in listings for line in listing.split("\n")]
     code = [words for words in code if words and words[0].islower() and not words[0].endswith(":")]
     for words, behind in itertools.pairwise(code):
-        told = " ".join([*words, "/", *behind])
+        reported = " ".join([*words, "/", *behind])
         if words[0] in ("buffer_wbl2", "buffer_inv"):
-            assert words[1:] == ["sc0", "sc1"], told
+            assert words[1:] == ["sc0", "sc1"], reported
         if words[0].startswith("global_atomic"):
-            assert words[-1] == "sc1", told
+            assert words[-1] == "sc1", reported
         if "ll" in name and "dwordx2" in words[0] and words[0].startswith("global"):
-            assert words[-2:] == ["sc0", "sc1"], told
+            assert words[-2:] == ["sc0", "sc1"], reported
         if words[0] == "buffer_wbl2":
-            assert behind[:2] == ["s_waitcnt", "vmcnt(0)"], told
+            assert behind[:2] == ["s_waitcnt", "vmcnt(0)"], reported
     polls = [words for words in code if words[0].startswith("global_load_dword") and words[-2:] == ["sc0", "sc1"]]
     assert polls, "no poll goes by the caches"
 
@@ -322,7 +327,7 @@ def test_words_that_a_cache_may_keep_show():
 def test_a_message_of_one_tag_is_not_taken_for_one_of_another():
     emulator.activate(mode="check")
     world = World(2, 1 << 18)
-    boxes = world.tensors((2 * MOST_TAGS.value * BOX_WORDS.value,), torch.int64)
+    boxes = world.tensors((2 * MAX_TAGS.value * BOX_WORDS.value,), torch.int64)
     where = torch.tensor([box.data_ptr() for box in boxes])
     tensors = world.tensors((1, N), torch.int16)
 
@@ -334,7 +339,7 @@ def test_a_message_of_one_tag_is_not_taken_for_one_of_another():
         else:
             rank.ccl.recv(mine, 0, tag=2, async_op=True, config=_config())
 
-    with pytest.raises(KernelFault, match="each polls memory that nobody will change"):
+    with pytest.raises(KernelFault, match="each polls memory that nothing will change"):
         world.run(call)
 
 

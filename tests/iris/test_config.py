@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from iris_under_test.ccl import Config, ReduceOp
-from iris_under_test.ccl.launch import compiler_options
+from iris_under_test.ccl.kernel_launch import compiler_options
 
 POSITIVE = (
     "block_size_m", "block_size_n", "swizzle_size", "comm_sms", "num_xcds", "all_reduce_num_rings", "num_warps",
@@ -92,8 +92,9 @@ def test_fields_may_be_assigned_after_construction():
 )
 def test_the_occupancy_hint_is_for_amd_alone(monkeypatch, target, wanted):
     """Triton refuses an option that the target's compiler has not."""
+    config = Config(num_warps=8, waves_per_eu=2)
     monkeypatch.setattr(driver, "_active", types.SimpleNamespace(get_current_target=lambda: target))
-    assert compiler_options(Config(num_warps=8, waves_per_eu=2)) == wanted
+    assert compiler_options(config) == wanted
 
 
 def test_reduce_op_codes():

@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from conformance.negative import test_debug_build as suite
+from conformance.support.cases import HostCase
 from harness import emulator
-from harness.cases import HostCase
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBUG, OPS, GLUON = "device/debug.py", "device/triton/ops.py", "device/gluon/context.py"
 
 
 def python(code: str, package: str | Path = ROOT, **environment: str) -> str:
-    """What ``code`` prints in a process of its own, with the library and the tests found at ``package`` first."""
+    """Return the output of ``code`` in its own process, with the library and the tests at ``package`` first."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1", **environment},
@@ -64,6 +64,7 @@ print([triton.rma(form, "put", "fp16").sha256 for form in triton.FORMS])
 """
 
 
+@pytest.mark.nightly
 def test_without_a_switch_the_code_is_the_same_as_without_the_checks(tmp_path):
     """Instruction by instruction, on gfx942, gfx950 and sm_90; and with the switch it is another."""
     call = r"\n +check\(.*\)(?=\n)"
@@ -98,6 +99,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.nightly
 def test_the_switches(tmp_path):
     """One source and one cache: each build finds its own code."""
     script = tmp_path / "put.py"
@@ -116,7 +118,7 @@ class Instance:
     """One rank's, or the first's of two: what the suite's check needs of an Iris."""
 
     def __init__(self, ranks: int) -> None:
-        # Mapped, as real heaps are: malloc's memory may lie so low that there is no address 8 GiB below it.
+        # Mapped, as real heaps are: malloc's memory may lie too low for an address 8 GiB below it.
         self.heap = torch.frombuffer(mmap.mmap(-1, suite.HEAP), dtype=torch.int32)
         context = [suite.HEAP, 0, 0, ranks, *[self.heap.data_ptr()] * ranks, *[0] * 17]
         self.context, self.ranks = torch.tensor(context)[2:], ranks
@@ -135,32 +137,39 @@ class Instance:
 
 
 def finding(form: str) -> str:
-    """What the suite's check finds in the library of this process; "" for nothing."""
+    """Return the findings of the suite's check in the library of this process; "" if there are none."""
     from iris_under_test import DeviceContext
     from iris_under_test.device.triton import ops
     from iris_under_test.gluon import IrisDeviceCtx
 
     emulator.activate().write = lambda text: None
-    device = SimpleNamespace(torch_device=torch.device("cpu"), synchronize=lambda: None)
+    device = SimpleNamespace(torch_device=torch.device("cpu"), synchronize=lambda: None, lanes=64)
     under_test = SimpleNamespace(
         iris=lambda heap_size: Instance(2), triton_context=DeviceContext, function=lambda op: getattr(ops, op)
     )
     env = SimpleNamespace(
-        rank=0, world_size=2, device=device, under_test=under_test, device_context=IrisDeviceCtx, settle=lambda: None
+        rank=0,
+        world_size=2,
+        device=device,
+        under_test=under_test,
+        device_context=IrisDeviceCtx,
+        settle=lambda: None,
+        warps=lambda wavefronts: wavefronts,
     )
-    found = suite.run(env, HostCase("debug", (form,)))
-    return "" if found is None else f"{found['what']}: {found['got']}"
+    actual = [suite.run(env, HostCase("debug", (form, ops))) for ops in suite.OPS]
+    return "".join(f"{finding['what']}: {finding['got']}\n" for finding in actual if finding is not None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("file", "pattern", "replacement", "form", "says"),
+    ("file", "pattern", "replacement", "form", "message"),
     [
         (DEBUG, r"last < heap_size", "last <= heap_size + 3", "gluon", "access outside every known allocation"),
         (DEBUG, r", -_lowest\(-place, mask\)", ", -_lowest(-place, None)", "function", "touched: 65539 in the fault"),
         (OPS, r'\n +check\(pointer.*"atomic_or"\)', "", "context", "atomic_or"),
     ],
 )
-def test_the_suite_finds_wrong_checks(tmp_path, file, pattern, replacement, form, says):
+def test_the_suite_finds_wrong_checks(tmp_path, file, pattern, replacement, form, message):
     planted = changed(tmp_path, (file, pattern, replacement))
-    found = python(f"from tests.iris.test_debug_build import finding; print(finding({form!r}))", planted)
-    assert found.strip() and says in found, found
+    actual = python(f"from tests.iris.test_debug_build import finding; print(finding({form!r}))", planted)
+    assert actual.strip() and message in actual, actual

@@ -68,13 +68,13 @@ def any_list_of_ranks_is_a_group(ctx, rank, num_ranks):
 
 
 def a_group_of_more_members_than_a_warp_polls_is_refused(ctx, rank, num_ranks):
-    asked = dist.get_process_group_ranks
+    requested = dist.get_process_group_ranks
     dist.get_process_group_ranks = lambda group: list(range(33))
     try:
         with pytest.raises(ValueError, match="at most 32 members, got 33"):
             ctx.device_barrier(dist.group.WORLD)
     finally:
-        dist.get_process_group_ranks = asked
+        dist.get_process_group_ranks = requested
 
 
 def a_closed_instance_has_none(ctx, rank, num_ranks):
@@ -103,6 +103,7 @@ def outcome():
     return run_checks(CHECKS, RANKS, 1 << 20, emulated=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 def test_on_ranks(outcome, check):
     assert outcome[check] == ""

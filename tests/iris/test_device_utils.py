@@ -14,8 +14,8 @@ from triton.compiler import ASTSource
 from triton.language.target_info import is_hip
 
 from conformance.device import test_clock, test_place
+from conformance.support.cases import HostCase
 from harness import emulator
-from harness.cases import HostCase
 from iris_under_test.device import utils
 
 TARGETS = {
@@ -37,7 +37,7 @@ def kernel(out):
 def test_code(name):
     emulator.activate(name if name.startswith("gfx") else "gfx942")
     if name == "sm_90":
-        from tests.isa.compile_only import target
+        from harness.isa.compile_only import target
 
         with target("cuda", 90):
             text = kernel[(1,)](torch.zeros(3, dtype=torch.int64), num_warps=1).asm["ptx"]
@@ -70,7 +70,7 @@ def backward_clock():
 
 @triton.jit
 def one_read():
-    """What a pure read would be: the compiler makes one of all."""
+    """A pure read, for comparison: the compiler merges all of them into one."""
     return tl.inline_asm_elementwise("s_memrealtime $0", "=s", [], dtype=tl.int64, is_pure=True, pack=1)
 
 
@@ -117,22 +117,22 @@ def test_the_library_passes(finding, language):
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
-    [(slow_clock, "time between launches"), (backward_clock, "later than"), (one_read, "later than")],
+    ("fault", "message"),
+    [(slow_clock, "time between launches"), (backward_clock, "strictly increasing"), (one_read, "strictly increasing")],
 )
-def test_a_wrong_clock_is_found(finding, fault, says):
-    assert says in finding(test_clock, "triton", read_realtime=fault)["what"]
+def test_a_wrong_clock_is_found(finding, fault, message):
+    assert message in finding(test_clock, "triton", read_realtime=fault)["what"]
 
 
 @pytest.mark.parametrize(
-    ("replaced", "says"),
+    ("replaced", "message"),
     [
-        ({"get_cu_id": nowhere}, "as many programs"),
-        ({"get_cu_id": wavefront_slot}, "as many programs"),
+        ({"get_cu_id": nowhere}, "number of different places"),
+        ({"get_cu_id": wavefront_slot}, "number of different places"),
         ({"get_cu_id": whole_register}, "places"),
         ({"get_xcc_id": nowhere}, "dies, in turn"),
         ({"get_cu_id": nowhere, "get_xcc_id": nowhere}, "more than one compute unit"),
     ],
 )
-def test_a_wrong_place_is_found(finding, replaced, says):
-    assert says in finding(test_place, "triton", **replaced)["what"]
+def test_a_wrong_place_is_found(finding, replaced, message):
+    assert message in finding(test_place, "triton", **replaced)["what"]

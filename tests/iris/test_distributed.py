@@ -1,4 +1,4 @@
-"""What ranks do together below the instance: descriptors, topology, the small collectives. One group of three ranks."""
+"""Collectives below the instance: descriptors, topology, the small collectives. One group of three ranks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import torch.distributed as dist
 from iris_under_test import hip, tensor_from_ptr
 from iris_under_test.drivers.base import DriverError
 from iris_under_test.drivers.fabric import get_fabric_driver, handle_to_tensor, tensor_to_handle
-from iris_under_test.host.distributed import extract_group_info, fd_passing, gpu_facts, helpers
+from iris_under_test.host.distributed import extract_group_info, fd_passing, helpers
 from iris_under_test.host.distributed.fd_passing import close_connections, exchange_fd, setup_fd_infrastructure
 from iris_under_test.host.distributed.topology import TopologyDiscovery
+from iris_under_test.host.platform.emulated.platform import EmulatedPlatform
 from tests.iris.ranks import run_checks
 
 
@@ -30,8 +31,8 @@ def own_directories() -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("iris-fd-")]
 
 
-def told(error: BaseException | None) -> list[str]:
-    """What each rank's error was."""
+def errors_of_all(error: BaseException | None) -> list[str]:
+    """Gather each rank's error as text."""
     texts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(texts, f"{type(error).__name__}: {error}" if error else "")
     return texts
@@ -46,7 +47,7 @@ def caught(call, kind=Exception):
 
 
 def fds_reach_every_peer(ctx, rank, num_ranks):
-    """Twice at once: two sets of connections do not meet."""
+    """Twice at once: two sets of connections stay apart."""
     before = descriptors()
     sets = [setup_fd_infrastructure(rank, num_ranks) for _ in range(2)]
     for turn, connections in enumerate(sets):
@@ -77,7 +78,7 @@ def fd_setups_leave_nothing(ctx, rank, num_ranks):
 def a_wrong_rank_is_an_error_everywhere(ctx, rank, num_ranks):
     before = descriptors()
     wrong = num_ranks if rank == 1 else rank
-    texts = told(caught(lambda: setup_fd_infrastructure(wrong, num_ranks)))
+    texts = errors_of_all(caught(lambda: setup_fd_infrastructure(wrong, num_ranks)))
     assert texts[1].startswith(f"ValueError: rank {num_ranks} of {num_ranks} is not this process")
     assert texts[0] == texts[2] == f"RuntimeError: connecting the ranks failed: rank 1: {texts[1]}"
     assert descriptors() == before
@@ -91,7 +92,7 @@ def another_host_is_an_error_everywhere(ctx, rank, num_ranks):
     fd_passing.CONNECT_LIMIT_S = 0.5
     started = time.monotonic()
     try:
-        texts = told(caught(lambda: setup_fd_infrastructure(rank, num_ranks)))
+        texts = errors_of_all(caught(lambda: setup_fd_infrastructure(rank, num_ranks)))
     finally:
         fd_passing._listen, fd_passing.CONNECT_LIMIT_S = listen, 10.0
     assert time.monotonic() - started < 10
@@ -111,12 +112,12 @@ def a_late_rank_is_waited_for(ctx, rank, num_ranks):
 
 
 def a_stranger_is_refused(ctx, rank, num_ranks):
-    """Rank 2 says that it is rank 7; what was connected before that is closed."""
+    """Rank 2 sends the rank 7 as its own; what was connected before that is closed."""
     before, pack = descriptors(), fd_passing._RANK
     if rank == 2:
         fd_passing._RANK = type("Lies", (), {"pack": lambda self, rank: pack.pack(7), "size": 4})()
     try:
-        texts = told(caught(lambda: setup_fd_infrastructure(rank, num_ranks)))
+        texts = errors_of_all(caught(lambda: setup_fd_infrastructure(rank, num_ranks)))
     finally:
         fd_passing._RANK = pack
     assert "rank 7 connected where ranks" in texts[0], texts
@@ -142,7 +143,7 @@ def arrays_that_differ_are_an_error_everywhere(ctx, rank, num_ranks):
     nothing = torch.empty(2, device="meta")
     for wrong in ([1.0, 2.0], [1, 2, 3], [[1, 2]], [None, 1], [], [[1], [1, 2]], nothing):
         mine = np.array([1, 2]) if rank else wrong
-        texts = told(caught(lambda mine=mine: helpers.distributed_allgather(mine)))
+        texts = errors_of_all(caught(lambda mine=mine: helpers.distributed_allgather(mine)))
         assert len(set(texts)) == 1, texts
         assert texts[0].startswith("ValueError: every rank must pass 1-dimensional arrays"), texts
         assert "1: 'int64 of shape (2,)'" in texts[0], texts
@@ -157,8 +158,10 @@ def values_are_broadcast(ctx, rank, num_ranks):
     got = helpers.distributed_broadcast_tensor(tensor if rank == 2 else None, 2)
     assert (type(got), got.tolist()) == (np.ndarray, tensor.tolist())
     for wrong in (None, "7", [1, 2], {}, np.zeros(2)):
-        texts = told(caught(lambda wrong=wrong: helpers.distributed_broadcast_scalar(wrong if rank == 0 else 3)))
-        assert texts[0].startswith("ValueError: a scalar is broadcast"), texts
+        texts = errors_of_all(
+            caught(lambda wrong=wrong: helpers.distributed_broadcast_scalar(wrong if rank == 0 else 3))
+        )
+        assert texts[0].startswith("ValueError: expected a scalar to broadcast"), texts
         assert texts[1] == texts[2] == "RuntimeError: broadcast of a scalar failed on ranks [0]", texts
 
 
@@ -190,14 +193,14 @@ def topology_of_two_hosts(ctx, rank, num_ranks):
     """Rank 2 elsewhere, in a fabric with rank 0."""
     from iris_under_test.host.distributed.topology import FabricInfo
 
-    name, facts = socket.gethostname, gpu_facts.gpu_facts
+    name, facts = socket.gethostname, EmulatedPlatform.gpu_facts
     socket.gethostname = lambda: "there" if rank == 2 else "here"
-    gpu_facts.gpu_facts = lambda gpu: {"fabric": FabricInfo("F" if rank != 1 else "")}
+    EmulatedPlatform.gpu_facts = lambda platform, gpu: {"fabric": FabricInfo("F" if rank != 1 else "")}
     try:
         discovery = TopologyDiscovery(ctx)
         discovery.discover()
     finally:
-        socket.gethostname, gpu_facts.gpu_facts = name, facts
+        socket.gethostname, EmulatedPlatform.gpu_facts = name, facts
     assert [list(map(tuple, groups)) for groups in discovery.get_communication_groups().values()] == [
         [(0, 1), (2,)], [(0, 2), (1,)], [(0, 1, 2)],
     ]  # fmt: skip
@@ -207,17 +210,17 @@ def topology_of_two_hosts(ctx, rank, num_ranks):
 
 
 def a_rank_without_a_device_is_an_error_everywhere(ctx, rank, num_ranks):
-    facts = gpu_facts.gpu_facts
+    facts = EmulatedPlatform.gpu_facts
 
-    def broken(gpu):
+    def broken(platform, gpu):
         raise AttributeError("old binding")
 
-    gpu_facts.gpu_facts = broken if rank == 2 else facts
+    EmulatedPlatform.gpu_facts = broken if rank == 2 else facts
     try:
-        texts = told(caught(TopologyDiscovery(ctx).discover))
+        texts = errors_of_all(caught(TopologyDiscovery(ctx).discover))
     finally:
-        gpu_facts.gpu_facts = facts
-    assert set(texts) == {"RuntimeError: ranks cannot tell what their device is: {2: 'AttributeError: old binding'}"}
+        EmulatedPlatform.gpu_facts = facts
+    assert set(texts) == {"RuntimeError: ranks cannot identify their device: {2: 'AttributeError: old binding'}"}
 
 
 def memory_opened_by_another_process(ctx, rank, num_ranks):
@@ -285,6 +288,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=3, heap_size=1 << 20, emulated=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_three_ranks(failures, name):
     assert failures[name] == "", failures[name]

@@ -6,7 +6,8 @@ import types
 import pytest
 from triton.runtime import driver
 
-from iris_under_test.bench import do_bench, timing
+from iris_under_test.bench import do_bench
+from iris_under_test.host.platform import timing
 from tests.iris.ranks import HostOnlyDriver
 
 SECONDS = [0.003, 0.001, 0.002, 0.006]
@@ -54,7 +55,7 @@ def test_caches_are_cleared_between_preamble_and_barrier(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "wanted"),
+    ("options", "wanted"),
     [
         ({}, 3.0),
         ({"return_mode": "mean"}, 3.0),
@@ -66,13 +67,13 @@ def test_caches_are_cleared_between_preamble_and_barrier(monkeypatch):
         ({"quantiles": (0.5,), "return_mode": "max"}, [2.0]),
     ],
 )
-def test_what_it_returns(clock, asked, wanted):
+def test_what_it_returns(clock, options, wanted):
     # The first call, of 3 ms, is the untimed one.
-    assert do_bench(lambda: None, n_warmup=0, n_repeat=3, **asked) == pytest.approx(wanted)
+    assert do_bench(lambda: None, n_warmup=0, n_repeat=3, **options) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"n_warmup": -1}, "n_warmup must be at least 0, got -1"),
         ({"n_repeat": 0}, "n_repeat must be at least 1, got 0"),
@@ -81,8 +82,8 @@ def test_what_it_returns(clock, asked, wanted):
         ({"quantiles": [0.5, 1.5]}, r"quantiles must be numbers in \[0, 1\], got \[0.5, 1.5\]"),
     ],
 )
-def test_wrong_arguments_run_nothing(wrong, says):
-    with pytest.raises(ValueError, match=says):
+def test_wrong_arguments_run_nothing(wrong, message):
+    with pytest.raises(ValueError, match=message):
         do_bench(lambda: pytest.fail("it ran"), **wrong)
 
 

@@ -175,7 +175,7 @@ def test_nvidia_round_trip(cuda):
     fabric.cleanup_import(theirs)
     fabric.cleanup_local(own)
     for again in (lambda: fabric.cleanup_import(theirs), lambda: fabric.cleanup_local(own)):
-        with pytest.raises(base.CudaFabricError, match="was given back before"):
+        with pytest.raises(base.CudaFabricError, match="was freed before"):
             again()
     assert (cuda.memory, cuda.ranges, cuda.mapped, cuda.open) == (set(), {}, {}, set())
 
@@ -265,7 +265,7 @@ def test_emulated_own_memory(emulated):
     assert len(emulated.export_handle(own)) == HANDLE_BYTES
     emulated.cleanup_local(own)
     for call in (emulated.cleanup_local, emulated.export_handle):
-        with pytest.raises(base.DriverError, match="was given back before"):
+        with pytest.raises(base.DriverError, match="was freed before"):
             call(own)
 
 

@@ -14,8 +14,8 @@ from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
 from iris_under_test.ccl import Config
-from iris_under_test.ccl.tiles import grouped_tile, spread_over_xcds
 from iris_under_test.gluon import IrisDeviceCtx
+from iris_under_test.kernels.tiles import grouped_tile, spread_over_xcds
 from tests.iris import kernels
 from tests.iris.ranks import run_checks
 
@@ -53,7 +53,7 @@ def extremes_kernel(Ctx: gl.constexpr, context, values, least, greatest, peer):
     layout: gl.constexpr = gl.BlockedLayout([1], [64], [1], [0])
     offsets = gl.arange(0, 64, layout=layout)
     value = gl.load(values + offsets)
-    # All lanes address one element, and nobody reads what was there.
+    # All lanes address one element, and no lane reads the old value.
     ctx.atomic_min(least + offsets // 64, value, peer, sem="relaxed", scope="sys")
     ctx.atomic_max(greatest + offsets // 64, value, peer, sem="relaxed", scope="sys")
 
@@ -207,6 +207,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=4, heap_size=HEAP, emulated=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_four_emulated_ranks(failures, name):
     assert failures[name] == "", failures[name]

@@ -72,7 +72,7 @@ def test_the_payload_is_whole(pair, size):
 
 
 def test_nothing_is_sent_to_who_has_it_all():
-    """The other end may be closed by then, and even an empty write would say so."""
+    """The other end may be closed by then, and even an empty write would fail."""
 
     class Closed:
         def sendmsg(self, buffers, rights):

@@ -11,10 +11,10 @@ import torch
 
 from benchmarks.one_process import World
 from harness import emulator
-from harness.emulator.driver import EmulatedDriver
+from harness.emulator.driver.driver import EmulatedDriver
 from harness.emulator.faults import DataRace
+from iris_under_test.kernels import matmul_reduce as reduce
 from iris_under_test.ops import FusedConfig
-from iris_under_test.ops.triton import reduce
 
 CALLS = 2
 K = 16
@@ -66,7 +66,7 @@ PROGRAMS = {
     "spinlock": products("matmul_all_reduce", 3, 32, "spinlock"),
     "two_shot": products("matmul_all_reduce", 2, 128),
     "one_shot": products("matmul_all_reduce", 2, 64, "one_shot"),
-    # A tile with so many elements per lane that float32 and float16 are spread over lanes in different ways.
+    # A tile with enough elements per lane that float32 and float16 are spread over lanes in different ways.
     "atomic": products("matmul_all_reduce", 2, 64, "atomic", (32, 64)),
     "matmul_all_gather": products("matmul_all_gather", 2, 64),
     "all_gather_matmul": products("all_gather_matmul", 2, 64),
@@ -79,7 +79,9 @@ def test_nothing_races(name):
 
 
 def test_a_sum_that_is_cleared_while_others_load_it_is_a_race():
-    """A program clears float32 tiles behind a barrier: who clears an element need not be who has loaded it."""
+    """A program clears float32 tiles after a barrier: the lane that clears an element may not be the one that loaded
+    it.
+    """
     lines, first = inspect.getsourcelines(reduce.matmul_and_reduce.fn)
     [place] = [first + k for k, line in enumerate(lines) if "tl.debug_barrier()" in line]
     driver = emulator.activate(mode="race", choices=0)

@@ -1,4 +1,4 @@
-"""``iris_under_test.hip`` on CUDA, on a stand-in for cuda-bindings. On real GPUs conformance/distributed tells."""
+"""``iris_under_test.hip`` on CUDA, on a stand-in for cuda-bindings. conformance/distributed tests real GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from iris_under_test import hip
-from iris_under_test.host.platform.runtime_cuda import CudaRuntime
+from iris_under_test.host.platform.cuda.runtime import CudaRuntime
 
 HANDLE = bytes(range(64))
 
@@ -69,7 +69,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, device))
-    monkeypatch.setattr(hip, "current", CudaRuntime)
+    monkeypatch.setattr(hip, "_runtime", CudaRuntime)
     return made
 
 

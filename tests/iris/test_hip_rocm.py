@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.telemetry.standin import COMPILER, ROOT, needs_compiler
+from harness.emulated_machine.smi.scripted import compiler
+from tests.telemetry.standin import ROOT, needs_compiler
 
 pytestmark = needs_compiler
 SOURCE = Path(__file__).with_name("standin_hip.c")
@@ -21,8 +22,8 @@ torch.cuda.device_count, torch.cuda.current_device = lambda: 2, lambda: 0
 properties = type("Properties", (), {"gcnArchName": "gfx942:sramecc+:xnack-", "multi_processor_count": 304})
 torch.cuda.get_device_properties = lambda device: properties
 from iris_under_test import hip
-from iris_under_test.host.platform.runtime_rocm import RocmRuntime
-hip.current = RocmRuntime
+from iris_under_test.host.platform.rocm.runtime import RocmRuntime
+hip._runtime = RocmRuntime
 
 def read(ptr, size=8):
     return ctypes.string_at(ptr, size)
@@ -48,7 +49,7 @@ assert (hip.get_arch_string(1), hip.get_cu_count(), hip.count_devices()) == ("gf
 assert hip.get_wall_clock_rate(1) == 100_000
 from harness import emulator
 emulator.activate("gfx942")
-# ROCm tells since 7.0; before, it is what the active target has.
+# ROCm has the attribute since 7.0; before, it is the active target's.
 assert [hip.get_num_xcc(0), hip.get_num_xcc(1)] == ([8, 6] if hip.get_rocm_version() >= (7, 0) else [8, 8])
 """
 
@@ -61,8 +62,9 @@ for allocate in (hip.hip_malloc, hip.malloc_fine_grained):
     ptr = allocate(8192)
     assert hip.get_address_range(ptr + 5000) == (ptr, 8192)
     write(ptr + 4096, b"8 bytes.")
-    fd = hip.export_dmabuf_handle(ptr + 4096, 4096)
-    memory, again = hip.import_dmabuf_handle(fd, 8192)
+    fd, base, size = hip.export_dmabuf_handle(ptr + 4096, 4096)
+    assert (base, size) == (ptr, 8192)
+    memory, again = hip.import_dmabuf_handle(fd, size)
     os.close(fd)
     assert again != ptr and read(again + 4096) == b"8 bytes."
     handle = hip.get_ipc_handle(ptr)
@@ -87,9 +89,9 @@ binding.hipGetDeviceCount()
 before, grain = descriptors(), hip.get_allocation_granularity()
 assert grain == 65536
 start = hip.mem_address_reserve(4 * grain)
-handle = hip.mem_create(grain, device=1)
+handle = hip.mem_create(grain, device_id=1)
 hip.mem_map(start, grain, 0, handle)
-hip.mem_set_access(start, grain, device=1)
+hip.mem_set_access(start, grain, hip.hipMemAccessDesc.read_write(1))
 write(start, b"mapped..")
 fd = hip.mem_export_to_shareable_handle(handle)
 again = hip.mem_import_from_shareable_handle(fd)
@@ -114,7 +116,7 @@ def run(request, tmp_path):
     new = request.param == "since 7.1"
     target = tmp_path / "libamdhip64.so"
     flags = () if new else ("-DFDS_BY_POINTER",)
-    command = [COMPILER, "-shared", "-fPIC", "-O1", "-Wall", *flags, "-o", str(target), str(SOURCE)]
+    command = [compiler(), "-shared", "-fPIC", "-O1", "-Wall", *flags, "-o", str(target), str(SOURCE)]
     subprocess.run(command, check=True, timeout=120)
 
     def run(code: str) -> None:
@@ -131,6 +133,7 @@ def run(request, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_everything_through_the_binding(run):
-    """In one process per version of ROCm: a start of torch and Triton takes longer than all that is asked."""
+    """In one process per version of ROCm: a start of torch and Triton takes longer than all the calls."""
     run(DEVICE + MEMORY + VIRTUAL_MEMORY)

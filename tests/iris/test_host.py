@@ -57,7 +57,7 @@ def heap_bases_differ_everywhere(ctx, rank, num_ranks):
 def driver_knows_every_segment(ctx, rank, num_ranks):
     bases = ctx.heap_bases.tolist()
     expected = {bases[owner]: (HEAP, None if owner == rank else owner) for owner in range(num_ranks)}
-    # Beside the heap there are only the flags of barriers, and the slots of collectives.
+    # Outside the heap there are only the flags of barriers, and the slots of collectives.
     assert expected.items() <= driver.active.registered.items()
     assert len(driver.active.registered) == 3 * num_ranks
 
@@ -86,7 +86,7 @@ def allocations_are_aligned_and_symmetric(ctx, rank, num_ranks):
 
 
 def allocation_orders_earlier_writes(ctx, rank, num_ranks):
-    """What a rank wrote before it allocates is there for all after it; the new memory is already filled."""
+    """Every rank sees what a rank wrote before it allocated; the new memory is already filled."""
     tensor = ctx.zeros(1, dtype=torch.int64)
     offset = tensor.data_ptr() - ctx.heap_bases[rank].item()
     next_rank = ctx.heap_bases[(rank + 1) % num_ranks].item()
@@ -265,7 +265,7 @@ def closing_leaves_nothing(ctx, rank, num_ranks):
     second.close()
     second.close()
     assert driver.active.registered == known
-    assert mapped() == maps + 1, "the own heap stays with its tensor"
+    assert mapped() == maps + 1, "this rank's heap stays with its tensor"
     assert kept.tolist() == [1, 1, 1], "a tensor outlives the instance"
     del second, kept
     assert (mapped(), descriptors()) == (maps, files)
@@ -304,6 +304,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=HEAP, emulated=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_two_ranks(failures, name):
     assert failures[name] == "", failures[name]

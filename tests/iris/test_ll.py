@@ -59,8 +59,8 @@ def _check(ctx, pool, group, ranks, shape, dtype, config, call, strided=False):
         tensor = torch.empty(*reversed(shape), dtype=dtype).T if strided else torch.empty(*shape, dtype=dtype)
         return tensor.fill_(77)
 
-    def compare(what, found, wanted):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0, msg=lambda text: f"call {call}, {what}: {text}")
+    def compare(case, actual, wanted):
+        torch.testing.assert_close(actual, wanted, rtol=0, atol=0, msg=lambda text: f"call {call}, {case}: {text}")
 
     gathered = on_heap(size * rows, columns).fill_(77)
     ctx.ccl.all_gather(gathered, source(own[place]), **keywords)
@@ -139,10 +139,10 @@ def what_it_has_not_is_refused(ctx, rank, num_ranks):
         ctx.ccl.all_reduce(floats, floats, config=_config(False, all_reduce_variant="ring"))
     with pytest.raises(ValueError, match=r"'ll'.*partitioned"):
         ctx.ccl.all_gather(floats, rows, config=_config(False, all_gather_variant="partitioned", comm_sms=4))
-    for gluon, block_m, most in ((True, 2, 255), (False, 1, 3)):
+    for gluon, block_m, limit in ((True, 2, 255), (False, 1, 3)):
         tile = _config(gluon, block_size_m=block_m, block_size_n=64 if gluon else 2)
         with pytest.raises(
-            ValueError, match=rf"'ll'.*have {most + 1} bytes or more, got {block_m * tile.block_size_n} "
+            ValueError, match=rf"'ll'.*have {limit + 1} bytes or more, got {block_m * tile.block_size_n} "
         ):
             ctx.ccl.all_gather(ctx.zeros(8, 64, dtype=torch.int8), ctx.zeros(2, 64, dtype=torch.int8), config=tile)
     config = _config(False)
@@ -164,6 +164,7 @@ def outcome():
     return run_checks(CHECKS, RANKS, 8 << 20, emulated=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 def test_on_ranks(outcome, check):
     assert outcome[check] == ""

@@ -9,24 +9,24 @@ import triton.language as tl
 
 from harness import emulator
 from harness.emulator.faults import DataRace
-from iris_under_test.device.locks import give_back, take
+from iris_under_test.device.locks import acquire, release
 
 ELEMENTS, TIMES, PROGRAMS = 256, 3, 5
 
 
 @triton.jit
 def count_up(lock, counts, TIMES: tl.constexpr, ELEMENTS: tl.constexpr, LOCKED: tl.constexpr):
-    """Every program adds 1 to each of ``counts`` so many times.
+    """Add 1 to each of ``counts``, ``times`` times in every program.
 
     Example: 2 programs, TIMES 3: counts are 6, and less without the lock.
     """
     places = counts + tl.arange(0, ELEMENTS)
     for _ in range(TIMES):
         if LOCKED:
-            take(lock)
+            acquire(lock)
         tl.store(places, tl.load(places) + 1)
         if LOCKED:
-            give_back(lock)
+            release(lock)
 
 
 def counted(warps, locked=True):

@@ -1,4 +1,4 @@
-"""The format of a log line, and the level that the environment asks for."""
+"""The format of a log line, and the level that the environment sets."""
 
 import datetime
 import io
@@ -103,8 +103,8 @@ def test_no_level_by_that_name(lines, monkeypatch):
 
 
 def one_bad_environment(ctx, rank, num_ranks):
-    """Only rank 1 has it, and every rank is told."""
-    ctx.info("so that there is a level, as another instance leaves it")
+    """Only rank 1 has it, and every rank raises."""
+    ctx.info("sets a level, as another instance would")
     iris_under_test.logger.setLevel(logging.NOTSET)
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:

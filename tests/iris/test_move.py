@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.ccl import Config, ReduceOp
-from iris_under_test.ccl.plans import PLANS, prepare_move
+from iris_under_test.ccl.plans import PLANS, Plan, prepare_move
 from tests.iris.ranks import run_checks
 
 RANKS = 4
@@ -119,14 +119,26 @@ def an_error_or_a_difference_is_told_to_all_members(ctx, rank, num_ranks):
     ):
         ctx.ccl.all_gather(output[:-1] if rank == 1 else output, source)
     columns = 4 if rank == 3 else 8
-    with pytest.raises(ValueError, match=r"every member must pass the same, got .*3: .*\(4, 4\)"):
+    with pytest.raises(ValueError, match=r"every member must pass the same arguments, got .*3: .*\(4, 4\)"):
         ctx.ccl.all_gather(output[:, :columns], source[:, :columns])
     with pytest.raises(ValueError, match="dst must be one of"):
         ctx.ccl.reduce(source, source, dst=9)
     ctx.ccl.all_gather(output, source)
 
 
+def an_op_that_was_never_measured_has_the_default_configuration(ctx, rank, num_ranks):
+    """So that a new collective need not be named in the tuning tables' module."""
+    plan = Plan("home_made", "own", "all", out_parts="rows")
+    output, source = ctx.zeros(num_ranks * M, N), ctx.full((M, N), float(rank))
+    reported, launch = prepare_move(plan, output, source, ctx, ctx.members(), None)
+    assert repr(Config()) in reported
+    launch()
+    ctx.barrier()
+    assert output[::M, 0].tolist() == list(range(num_ranks))
+
+
 CHECKS = [
+    an_op_that_was_never_measured_has_the_default_configuration,
     every_op_on_every_group,
     reductions_are_shared_or_not,
     every_reduction,
@@ -139,6 +151,7 @@ def outcome():
     return run_checks(CHECKS, RANKS, 1 << 20, emulated=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 def test_on_ranks(outcome, check):
     assert outcome[check] == ""

@@ -29,7 +29,9 @@ def test_elements_that_lie_on_each_other(strides: tuple[int, int]) -> None:
 
 
 def test_tensors_that_share_memory() -> None:
-    """Of rows that are whole, the answer is exact; where elements are apart in both directions it may say yes."""
+    """Of rows that are whole, the answer is exact; where elements are apart in both directions it may report an
+    overlap that does not exist.
+    """
     both = 0
     for (one, two), (left, right), shift in itertools.product(
         itertools.product(SHAPES, SHAPES), itertools.product(STRIDES, STRIDES), (0, 1, 2, 3, 5, 11)

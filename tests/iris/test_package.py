@@ -17,22 +17,23 @@ ROOT = pathlib.Path(iris_under_test.__file__).parent
 def imports_of(path: pathlib.Path) -> set[str]:
     """Absolute names of all modules that a file imports, at any depth."""
     package = ["iris_under_test", *path.relative_to(ROOT).parent.parts]
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) + "." if node.level else ""
-            found |= {f"{base}{node.module or ''}", *(f"{base}{node.module}.{a.name}" for a in node.names)}
-    return found
+            imported |= {f"{base}{node.module or ''}", *(f"{base}{node.module}.{a.name}" for a in node.names)}
+    return imported
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path):
     roots = {name.split(".")[0] for name in imports_of(path)}
-    assert not roots & {"harness", "fixtures", "conformance", "reports"}
-    if path.relative_to(ROOT).parts[0] == "device":
-        assert not any("host" in name.split(".") for name in imports_of(path))
+    assert not roots & {"harness", "fixtures", "conformance", "reports", "command_line"}
+    above = {"device": ["host", "ccl", "ops", "kernels"], "kernels": ["host", "ccl", "ops"]}
+    for room in above.get(path.relative_to(ROOT).parts[0], ()):
+        assert not any(name.startswith(f"iris_under_test.{room}") for name in imports_of(path)), room
 
 
 def test_import_does_no_work():
@@ -67,3 +68,17 @@ def test_public_names_exist_and_are_the_same_everywhere():
 def test_an_iris_needs_torch_distributed():
     with pytest.raises(RuntimeError, match=r"torch\.distributed is not initialised"):
         iris_under_test.iris(2**20)
+
+
+BELOW_IRIS = ("ccl", "device", "drivers", "host", "ops", "x")
+
+
+def test_nothing_below_iris_imports_it():
+    """Deferred and type-only imports are imports. The parts take ``host.instance.Instance``."""
+    files = [path for part in BELOW_IRIS for path in (ROOT / part).rglob("*.py")]
+    importers = {
+        path.name for path in files if any(name.startswith("iris_under_test.host.iris") for name in imports_of(path))
+    }
+    assert len(files) > 80
+    assert importers == set()
+    assert any(name.startswith("iris_under_test.host.iris") for name in imports_of(ROOT / "bench" / "worker.py"))

@@ -1,4 +1,4 @@
-"""Where allocations go: drawn histories against a byte map."""
+"""Placement of allocations: drawn histories against a byte map."""
 
 from __future__ import annotations
 

@@ -33,19 +33,23 @@ def ranks(request):
         yield group
 
 
-def told(ranks, check, **payload):
+def report_of(ranks, check, **payload):
     return ranks.call(f"tests.iris.providers:{check}", payload, deadline=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [check.__name__ for check in providers.CHECKS])
 def test_provider(ranks, check):
-    assert told(ranks, check, **ROOM) == [None, None]
+    assert report_of(ranks, check, **ROOM) == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", ["swap", "shift"])
 def test_a_wrong_base_table_is_noticed(ranks, plant):
-    assert all("through the table" in (text or "") for text in told(ranks, "table_after_every_allocation", plant=plant))
+    assert all(
+        "through the table" in (text or "") for text in report_of(ranks, "table_after_every_allocation", plant=plant)
+    )
 
 
 def test_a_leak_is_noticed(ranks):
-    assert all("grown: " in (text or "") for text in told(ranks, "cycles", plant="keep", cycles=5, **ROOM))
+    assert all("grown: " in (text or "") for text in report_of(ranks, "cycles", plant="keep", cycles=5, **ROOM))

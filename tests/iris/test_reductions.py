@@ -1,4 +1,4 @@
-"""What reductions make of elements whose type or value is special: unsigned, bool, NaN. One process has all ranks."""
+"""Reductions of elements of special types or values: unsigned, bool, NaN. One process has all ranks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _reduced(op, inputs, variant="one_shot"):
     ],
 )
 def test_unsigned_integers_are_compared_as_such(op, dtype, variant):
-    most = 2 ** (8 * dtype.itemsize) - 1
-    left, right = ([1, most, 5], [most, 1, 7])
+    limit = 2 ** (8 * dtype.itemsize) - 1
+    left, right = ([1, limit, 5], [limit, 1, 7])
     result = _reduced(op, [torch.tensor([one], dtype=dtype) for one in (left, right)], variant)
     choose = min if op is ReduceOp.MIN else max
     assert result.tolist() == [[choose(pair) for pair in zip(left, right, strict=True)]]

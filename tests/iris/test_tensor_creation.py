@@ -1,4 +1,4 @@
-"""Tensor creation on two ranks: what torch gives, on the heap, and every mistake told. No device and no emulator."""
+"""Tensor creation on two ranks: torch's results, on the heap; all ranks report mistakes. No device and no emulator."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def one_rank_s_mistake_is_told_to_all(ctx, rank, num_ranks):
                     ctx.zeros(4)
             assert ctx.heap.allocator.heap_offset == before, name
     out = ctx.zeros(4)
-    if rank == 0:  # with out, the mistake is nobody else's affair
+    if rank == 0:  # with out, the mistake concerns no other rank
         with pytest.raises(RuntimeError, match="4 elements, but 3 are required"):
             ctx.linspace(0, 1, 3, out)
     ctx.zeros(1)
@@ -221,6 +221,7 @@ def failures():
     return run_checks(CHECKS, num_ranks=2, heap_size=2**22, emulated=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_two_ranks(failures, name):
     assert failures[name] == "", failures[name]

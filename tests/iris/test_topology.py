@@ -1,4 +1,4 @@
-"""Topology on maps written by hand and on stand-ins for what tells of GPUs; on ranks: test_distributed.py."""
+"""Topology on maps written by hand and on stand-ins for the sources about GPUs; on ranks: test_distributed.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_under_test.host.distributed import gpu_facts
 from iris_under_test.host.distributed.topology import (
     FabricInfo,
     GPUInfo,
@@ -20,6 +19,8 @@ from iris_under_test.host.distributed.topology import (
     TopologyDiscovery,
     TopologyMap,
 )
+from iris_under_test.host.platform.cuda.nvml import nvml_facts
+from iris_under_test.host.platform.rocm import kfd
 
 NODE, RACK, RDMA = InterconnectLevel
 
@@ -47,7 +48,7 @@ MIXED = world(("a", "F"), ("b", "F"), ("a", "F"), ("c", ""), ("d", "G"), ("d", "
 def test_levels():
     assert [MIXED.get_interconnect_level(0, other) for other in range(6)] == [NODE, RACK, NODE, RDMA, RDMA, RDMA]
     assert MIXED.get_interconnect_level(4, 5) == NODE
-    assert world(("a", ""), ("b", "")).get_interconnect_level(0, 1) == RDMA, "an empty key is no fabric"
+    assert world(("a", ""), ("b", "")).get_interconnect_level(0, 1) == RDMA, "an empty key is not a fabric"
 
 
 def test_cliques_divide_a_cluster():
@@ -60,7 +61,7 @@ def test_queries():
     assert (MIXED.get_node_peers(0), MIXED.get_node_peers(3)) == ([2], [])
     assert (MIXED.get_fabric_domain_peers(0), MIXED.get_fabric_domain_peers(3)) == ([1, 2], [])
     assert (MIXED.get_rdma_peers(0), MIXED.get_rdma_peers(4)) == ([3, 4, 5], [0, 1, 2, 3])
-    assert (MIXED.get_ranks_for_node("a"), MIXED.get_ranks_for_node("nobody's")) == ([0, 2], [])
+    assert (MIXED.get_ranks_for_node("a"), MIXED.get_ranks_for_node("unknown")) == ([0, 2], [])
     assert MIXED.get_ranks_for_fabric_domain("F:7") == [0, 1, 2]
     assert MIXED.get_ranks_for_fabric_domain("") == []
     assert MIXED.nodes["d"] == NodeInfo("d", (4, 5))
@@ -160,7 +161,7 @@ def test_round_trip(drawn):
         assert NodeInfo.from_dict(node.to_dict()) == node
 
 
-# What tells of GPUs
+# Sources about GPUs
 
 
 class NvmlError(Exception):
@@ -215,10 +216,10 @@ class Nvml(types.ModuleType):
     def nvmlDeviceGetTopologyCommonAncestor(self, device, other):  # noqa: N802
         return 40
 
-    def nvmlDeviceGetGpuFabricInfoV(self, device, found):  # noqa: N802
+    def nvmlDeviceGetGpuFabricInfoV(self, device, structure):  # noqa: N802
         if self.fabric is None:
             raise NvmlError("not supported")
-        info = found._obj  # of a reference: the binding hands it to the library as it is
+        info = structure._obj  # of a reference: the binding hands it to the library as it is
         assert info.version == pynvml.nvmlGpuFabricInfo_v2
         info.state, info.status, uuid = self.fabric
         info.clusterUuid[:], info.cliqueId = uuid, 9
@@ -234,7 +235,7 @@ def nvml(monkeypatch):
 
 def test_nvml(nvml):
     kinds = IntraNodeLinkType
-    assert gpu_facts._nvml_facts("0000:1a:00.0") == {
+    assert nvml_facts("0000:1a:00.0") == {
         "fabric": FabricInfo(bytes(range(16)).hex(), 9),
         "links": {
             "0000:1b:00.0": kinds.NVSWITCH,
@@ -247,37 +248,37 @@ def test_nvml(nvml):
 @pytest.mark.parametrize("fabric", [None, (2, 0, b"x" * 16), (3, 3, b"x" * 16), (3, 0, bytes(16))])
 def test_no_fabric_without_a_cluster(nvml, fabric):
     nvml.fabric = fabric
-    assert gpu_facts._nvml_facts("0000:1a:00.0")["fabric"] == FabricInfo()
+    assert nvml_facts("0000:1a:00.0")["fabric"] == FabricInfo()
 
 
 def test_without_nvml(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_facts._nvml_facts("0000:1a:00.0") == {}
+    assert nvml_facts("0000:1a:00.0") == {}
 
 
 def test_kfd(tmp_path, monkeypatch):
     """As the driver writes it: node 0 a CPU, 1 and 2 joined by xGMI, 3 by PCIe, 4 by PCIe across sockets."""
-    kfd, pci = tmp_path / "nodes", tmp_path / "pci"
-    monkeypatch.setattr(gpu_facts, "KFD", kfd)
-    monkeypatch.setattr(gpu_facts, "PCI", pci)
+    nodes, pci = tmp_path / "nodes", tmp_path / "pci"
+    monkeypatch.setattr(kfd, "KFD", nodes)
+    monkeypatch.setattr(kfd, "PCI", pci)
 
     def write(path, **properties):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{name} {number}\n" for name, number in properties.items()))
 
-    write(kfd / "0" / "properties", cpu_cores_count=64, simd_count=0, location_id=0)
+    write(nodes / "0" / "properties", cpu_cores_count=64, simd_count=0, location_id=0)
     for node, bus in ((1, 0x1B), (2, 0x3D), (3, 0x4E), (4, 0x5F)):
-        write(kfd / str(node) / "properties", simd_count=1216, location_id=bus << 8, domain=2)
+        write(nodes / str(node) / "properties", simd_count=1216, location_id=bus << 8, domain=2)
         numa = pci / f"0002:{bus:02x}:00.0" / "numa_node"
         numa.parent.mkdir(parents=True)
         numa.write_text("1\n" if node == 4 else "0\n")
-    links = kfd / "1"
+    links = nodes / "1"
     write(links / "io_links" / "0" / "properties", type=2, node_from=1, node_to=0)
     write(links / "io_links" / "1" / "properties", type=11, node_from=1, node_to=2)
     write(links / "p2p_links" / "0" / "properties", type=2, node_from=1, node_to=3)
     write(links / "p2p_links" / "1" / "properties", type=2, node_from=1, node_to=4)
     kinds = IntraNodeLinkType
-    assert gpu_facts._kfd_facts("0002:1b:00.0") == {
+    assert kfd.kfd_facts("0002:1b:00.0") == {
         "links": {
             "0002:3d:00.0": kinds.NVLINK,
             "0002:4e:00.0": kinds.PCIE_NUMA,
@@ -285,9 +286,9 @@ def test_kfd(tmp_path, monkeypatch):
         }
     }
     (pci / "0002:4e:00.0" / "numa_node").unlink()
-    assert gpu_facts._kfd_facts("0002:1b:00.0")["links"]["0002:4e:00.0"] == kinds.UNKNOWN
+    assert kfd.kfd_facts("0002:1b:00.0")["links"]["0002:4e:00.0"] == kinds.UNKNOWN
 
 
 def test_without_kfd(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_facts, "KFD", tmp_path)
-    assert gpu_facts._kfd_facts("0002:1b:00.0") == {"links": {}}
+    monkeypatch.setattr(kfd, "KFD", tmp_path)
+    assert kfd.kfd_facts("0002:1b:00.0") == {"links": {}}

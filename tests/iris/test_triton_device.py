@@ -30,6 +30,8 @@ def test_remote_accesses_are_16_bytes_wide(form, op, target, dtype):
     print_of = triton_kernels.rma(form, op, dtype, target)
     for kind in REMOTE_KINDS[op]:
         assert remote_mismatch(print_of, kind, 16) is None, f"{op} {dtype}: {print_of.accesses}"
+    if op == "copy":  # to the caller's own heap, in these kernels
+        assert set(print_of.widths("local", "store")) == {16}, f"{dtype}: {print_of.accesses}"
     assert print_of.vgpr_spills in (0, None)
 
 
@@ -70,9 +72,9 @@ def test_scalar_pointers_compile(form):
 @FORMS
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op, dtypes in ATOMIC_DTYPES.items() for dtype in dtypes])
 def test_atomics_compile_to_remote_atomics(form, op, dtype):
-    found = remote_widths(triton_kernels.atomic(form, op, dtype, "acq_rel", "sys"), "atomic")
+    actual = remote_widths(triton_kernels.atomic(form, op, dtype, "acq_rel", "sys"), "atomic")
     # A 2-byte element is exchanged as part of the aligned 4 bytes around it.
-    assert set(found) == {max(4, kernels.ITEM_SIZES[dtype])}, f"{op} {dtype}: {found}"
+    assert set(actual) == {max(4, kernels.ITEM_SIZES[dtype])}, f"{op} {dtype}: {actual}"
 
 
 @FORMS

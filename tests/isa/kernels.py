@@ -30,7 +30,7 @@ def shift(pointer, bases, here, there):
 
 @gluon.jit
 def remote_store(pointer, value, mask):
-    gl.store(pointer, value, mask=mask)  # remote
+    gl.store(pointer, value, mask=mask)
 
 
 @gluon.jit
@@ -49,9 +49,7 @@ def add(bases, target, out, count, there, BLOCK: gl.constexpr, LANES: gl.constex
     layout: gl.constexpr = gl.BlockedLayout([1], [LANES], [4], [0])
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     mask = offsets < count
-    old = gl.atomic_add(
-        rebase(target + offsets, bases, 0, there), offsets, mask=mask, sem="acq_rel", scope="sys"
-    )  # remote
+    old = gl.atomic_add(rebase(target + offsets, bases, 0, there), offsets, mask=mask, sem="acq_rel", scope="sys")
     gl.store(out + offsets, old, mask=mask)
 
 
@@ -62,7 +60,7 @@ def xchg_without_scope(ctx, pointer, compare, value, to_rank, mask, sem: gl.cons
 
 
 def listing(name: str, dtype: str = "i32", aligned: bool = True) -> str:
-    """The amdgcn text of one kernel; ``aligned`` says whether ``count`` is known to be a multiple of 16."""
+    """The amdgcn text of one kernel; ``aligned``: ``count`` is known to be a multiple of 16."""
     return str(compiled(name, "hip", dtype, aligned).asm["amdgcn"])
 
 

@@ -1,4 +1,4 @@
-"""Compile what the conformance suite launches for a GPU that is not there, and check the code that comes out.
+"""Compile the kernels of the conformance suite for a GPU that this machine does not have, and check their code.
 
     python -m tests.isa.suite_for cuda 90 --examples 30                        # everything
     python -m tests.isa.suite_for cuda 90 --only isa cache_modifiers --machine-code 1
@@ -28,59 +28,22 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import conformance
+from benchmarks.absent import Absent
 from conformance.isa.listing import expect_width
-from conformance.rma.test_cache_modifiers import plain_load
+from conformance.rma.test_cache_modifiers import plain_load  # other launches are compared with it
 from fixtures import findings, implementation
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.worker import Env
 from harness import isa
-from harness.devices import launches
-from tests.isa.compile_only import CompileOnly, target
+from harness.isa.compile_only import target
 
 # They make process groups, or send to another rank: not for a rank that is alone.
 NEED_PEERS = ("conformance.collectives.test_groups", "conformance.collectives.test_send_recv")
 FOLDERS = ("rma", "atomics", "ordering", "collectives", "device", "isa", "negative")
 
 
-class Listed:
-    """A launch of which only what Triton compiled is looked at."""
-
-    def __init__(self, launch: launches.GpuLaunch) -> None:
-        self.hash, self.kernel, self.listing = launch.hash, launch.kernel, launch.listing
-        self.accesses = ()
-
-
-class Absent:
-    """The device of the one rank, as ``fixtures.worker.Env`` wants it."""
-
-    name = backend = "gpu"
-    torch_device = torch.device("cpu")
-
-    def __init__(self, driver: CompileOnly, machine_code: int) -> None:
-        self.lanes = driver.get_current_target().warp_size
-        self._recorder = launches.install()
-        self._machine_code = machine_code
-        self._seen = 0
-
-    def synchronize(self) -> None:
-        """Nothing runs."""
-
-    def recorder(self, drain: Any) -> None:
-        """Nothing is counted."""
-
-    def drain_launches(self) -> list[Any]:
-        found: list[Any] = []
-        for launch in self._recorder.drain():
-            self._seen += 1
-            # What other launches are compared with must be there in every language.
-            every = 1 if launch.kernel == plain_load.fn.__name__ else self._machine_code
-            disassemble = self._machine_code and self._seen % every == 0
-            found.append(launch if disassemble else Listed(launch))
-        return found
-
-
 def properties(only: list[str]) -> Iterator[Property]:
-    """Every property that some GPU can run; ``only`` those whose name contains one of these texts."""
+    """Return every property that some GPU can run, or those whose names contain one of the texts in ``only``."""
     for folder in FOLDERS:
         path = os.path.join(os.path.dirname(conformance.__file__), folder)
         for module in pkgutil.iter_modules([path], f"conformance.{folder}."):
@@ -94,7 +57,7 @@ def properties(only: list[str]) -> Iterator[Property]:
 
 
 def run(held: Property, examples: int, check: Callable[..., None]) -> None:
-    """Have ``check(function, case)`` called for cases of every parametrisation."""
+    """Call ``check(function, case)`` for cases of every parametrisation."""
     for values in itertools.product(*held.parameters.values()):
         parameters = dict(zip(held.parameters, values, strict=True))
         extra = {name: parameters[name] for name in list(inspect.signature(held.function).parameters)[2:]}
@@ -105,7 +68,7 @@ def run(held: Property, examples: int, check: Callable[..., None]) -> None:
 
 
 def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
-    found: list[Any] = []
+    drawn: list[Any] = []
 
     @settings(
         max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
@@ -114,10 +77,10 @@ def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
     @seed(1)
     @given(case=strategy)
     def draw(case: Any) -> None:
-        found.append(case)
+        drawn.append(case)
 
     draw()
-    return found
+    return drawn
 
 
 def gathers(env: Env, ranks: int) -> None:
@@ -135,11 +98,11 @@ def gathers(env: Env, ranks: int) -> None:
                 source, target = (iris.zeros(rows(count, 256), dtype=dtype)[:, :256] for count in (8, 8 * ranks))
                 _, launch = plans.prepare_move(plans.PLANS["all_gather"], target, source, iris, members, config)
                 launch()
-    found = findings.Findings(0)
+    checks = findings.Findings(0)
     launched = env.launched()
-    expect_width(found, launched, "store", 0, counted=False)
+    expect_width(checks, launched, "store", 0, counted=False)
     for one in launched:
-        found.true(f"no spills in {one.kernel} of {ranks} ranks", not isa.of_launch(one).scratch)
+        checks.true(f"no spills in {one.kernel} of {ranks} ranks", not isa.of_launch(one).scratch)
 
 
 def main() -> None:
@@ -153,35 +116,40 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, nargs="*", default=[])
     options = parser.parse_args()
 
-    told: dict[str, Any] = {"cases": 0, "kernels": 0, "errors": {}, "findings": {}}
+    summary: dict[str, Any] = {"cases": 0, "kernels": 0, "errors": {}, "findings": {}}
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     arch = int(options.arch) if options.arch.isdigit() else options.arch
     with target(options.backend, arch) as driver:
-        env = Env(0, 1, Absent(driver, options.machine_code), implementation.load(options.implementation))
+        env = Env(
+            0,
+            1,
+            Absent(driver, options.machine_code, (plain_load.fn.__name__,)),
+            implementation.load(options.implementation),
+        )
         current = ""
 
-        def note(self: findings.Findings, what: str, got: Any, wanted: Any) -> None:
-            told["findings"].setdefault(f"{what}: got {got}, wanted {wanted}", current)
+        def note(self: findings.Findings, subject: str, got: Any, wanted: Any) -> None:
+            summary["findings"].setdefault(f"{subject}: got {got}, wanted {wanted}", current)
 
         findings.Findings.note = note
 
-        def check(function: Callable[..., Any], case: Any, deadline: float | None = None) -> None:
+        def check(function: Callable[..., Any], case: Any, deadline: float | None = None, **data: Any) -> None:
             nonlocal current
-            current, told["cases"] = f"{function.__module__} {case}", told["cases"] + 1
+            current, summary["cases"] = f"{function.__module__} {case} {data or ''}".rstrip(), summary["cases"] + 1
             env.begin()
             try:
-                function(env, case)
-            except Exception as error:  # noqa: BLE001 - every error is told
+                function(env, case, **data)
+            except Exception as error:  # noqa: BLE001 - every error is reported
                 env.fault = env.fault or error
             if env.fault is not None:
-                told["errors"].setdefault(f"{type(env.fault).__name__}: {env.fault}"[-2000:], current)
+                summary["errors"].setdefault(f"{type(env.fault).__name__}: {env.fault}"[-2000:], current)
 
         for held in properties(options.only):
             run(held, options.examples, check)
         for ranks in options.worlds:
             check(gathers, ranks)
-        told["kernels"] = len(driver.compiled)
-    print(json.dumps(told, indent=1), flush=True)
+        summary["kernels"] = len(driver.compiled)
+    print(json.dumps(summary, indent=1), flush=True)
     # The library's heaps are unmapped by the process's end.
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What collectives execute: docs/collectives-isa.md says what the benchmark says today, and all accesses are wide."""
+"""Machine code of collectives: docs/collectives-isa.md agrees with the benchmark, and all accesses are wide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOTH_PATHS = {"send and receive in triton", "send and receive in gluon"}
 """The code, of which nothing is executed here, also has a way for tensors that are not aligned."""
 
 LL = {f"{name} in {language}" for name in KERNELS if name.endswith(" ll") for language in ("triton", "gluon")}
-"""4 bytes of data and 4 that say that they have come: what memory takes as a whole."""
+"""4 bytes of data and 4 bytes of flag, which memory writes in one piece."""
 
 # One that pushes, and one that also pulls.
 FEW = ("flat-2D all_gather", "broadcast")
@@ -35,7 +35,7 @@ FEW = ("flat-2D all_gather", "broadcast")
 
 def tables(text: str) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
     """Target -> (kernel, language) -> column -> cell."""
-    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    by_section: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for section in text.split("\n## ")[1:]:
         head, _, *rows = [
             [cell.strip() for cell in line.strip("|").split("|")]
@@ -43,12 +43,12 @@ def tables(text: str) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
             if line.startswith("|")
         ]
         cells = [dict(zip(head, row, strict=True)) for row in rows]
-        found[section.split()[0]] = {(row["kernel"], row["language"]): row for row in cells}
-    return found
+        by_section[section.split()[0]] = {(row["kernel"], row["language"]): row for row in cells}
+    return by_section
 
 
 def check(table: dict[tuple[str, str], dict[str, str]]) -> None:
-    """At a tile as many accesses as the kernel's plan says, all of 16 bytes, and so many bytes for each element."""
+    """A tile has as many accesses as the kernel's plan states, all of 16 bytes, and that many bytes per element."""
     for (name, language), row in table.items():
         kernel = KERNELS[name]
         if kernel.loads is None or kernel.stores is None or "accesses of a tile" not in row:
@@ -62,15 +62,15 @@ def check(table: dict[tuple[str, str], dict[str, str]]) -> None:
         assert moved == pytest.approx(wide, rel=0.01), (name, language, row)
 
 
-def misses(section: str, what: str) -> set[str]:
-    (line,) = re.findall(f"^{what}: (.*)\\.$", section, re.MULTILINE)
+def misses(section: str, heading: str) -> set[str]:
+    (line,) = re.findall(f"^{heading}: (.*)\\.$", section, re.MULTILINE)
     return set(line.split(", ")) - {"none"}
 
 
 def test_the_page_is_whole_and_every_access_is_16_bytes_wide():
-    found = tables(PAGE)
-    assert list(found) == list(TARGETS)
-    for (arch, table), section in zip(found.items(), PAGE.split("\n## ")[1:], strict=True):
+    page = tables(PAGE)
+    assert list(page) == list(TARGETS)
+    for (arch, table), section in zip(page.items(), PAGE.split("\n## ")[1:], strict=True):
         assert list(table) == [(name, language) for name, language, _ in selected()]
         check(table)
         assert float(table[YARDSTICK].get("x yardstick", 1)) == 1
@@ -82,6 +82,7 @@ def test_the_page_is_whole_and_every_access_is_16_bytes_wide():
         assert max(spilt.values()) <= (8 if arch == "sm_90" else 0), {key: n for key, n in spilt.items() if n}
 
 
+@pytest.mark.nightly
 def test_the_page_says_what_is_executed_now():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.collectives_isa", "--only", *FEW, "--arch", "gfx942", "sm_90"],
@@ -99,7 +100,7 @@ def test_the_page_says_what_is_executed_now():
 
 
 def test_ranks_in_one_process_and_the_yardstick_gather():
-    """The kernel that all others are compared with is right: ragged shape, two tiles for one program."""
+    """The kernel to which all others are compared is correct: ragged shape, two tiles for one program."""
     world = World(2, heap_size=1 << 16)
     outputs, inputs = world.tensors((2 * 3, 48), torch.int32), world.tensors((3, 48), torch.int32)
     for rank, values in enumerate(inputs):

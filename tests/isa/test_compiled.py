@@ -36,7 +36,7 @@ def test_wide_stores_are_no_mismatch_and_absent_ones_are():
     assert remote_mismatch(print_, "atomic", 4) == "there is no remote atomic"
 
 
-def test_the_chain_names_the_marked_line_and_its_caller():
+def test_the_chain_names_the_line_of_the_access_and_its_caller():
     [store] = [a for a in fingerprint(kernels.listing("put")).accesses if a.where == "remote"]
     inner, outer = store.source.split(" @ ")
     assert inner.endswith("tests/isa/kernels.py:33:" + inner.rpartition(":")[2])
@@ -77,25 +77,19 @@ class Access:
     executions: int
     lanes: int
     bytes: int
-    source: str
 
 
 @dataclass(frozen=True)
 class Launch:
-    listing: str
     accesses: tuple
 
 
-def test_executed_counts_follow_the_markers():
-    text = kernels.listing("put", "i32")
-    [store] = [a for a in fingerprint(text).accesses if a.where == "remote"]
-    load = next(a for a in fingerprint(text).accesses if a.kind == "load" and a.space != "scalar")
+def test_executed_counts_follow_the_addresses():
     launch = Launch(
-        text,
         (
-            Access("store", 16, "peer", 4, 256, 4096, store.source),
-            Access("store", 16, "peer", 3, 10, 160, store.source),
-            Access("load", 16, "local", 4, 256, 4096, load.source),
+            Access("store", 16, "peer", 4, 256, 4096),
+            Access("store", 16, "peer", 3, 10, 160),
+            Access("load", 16, "local", 4, 256, 4096),
         ),
     )
     total = executed([launch, launch])
@@ -105,11 +99,9 @@ def test_executed_counts_follow_the_markers():
     assert type(total).from_json(total.to_json()) == total
 
 
-def test_a_peer_access_from_an_unmarked_line_cannot_hide():
-    text = kernels.listing("put", "i32")
-    load = next(a for a in fingerprint(text).accesses if a.kind == "load" and a.space != "scalar")
-    total = executed([Launch(text, (Access("load", 16, "peer", 1, 64, 1024, load.source),))])
-    assert "not marked" in remote_mismatch(total, "load", 16)
+def test_a_narrow_access_to_a_peer_cannot_hide():
+    total = executed([Launch((Access("load", 2, "peer", 1, 64, 128), Access("load", 16, "local", 9, 64, 1024)))])
+    assert "1 x 2 bytes wide, wanted 16" in remote_mismatch(total, "load", 16)
 
 
 def test_a_listing_from_another_checkout_is_read_with_the_source_at_hand():

@@ -1,4 +1,4 @@
-"""The table of what device operations compile to: docs/device-isa.md is what the benchmark says today."""
+"""Table of the code of device operations: docs/device-isa.md is the current output of the benchmark."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def test_the_page_is_whole_and_every_remote_access_of_a_transfer_is_16_bytes_wid
                 assert re.fullmatch(r"\d+ x 16", accesses), (op, dtype, cell)
 
 
+@pytest.mark.nightly
 def test_the_page_says_what_is_compiled_now():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.device_isa", "--ops", "put", "--arch", "gfx942", "sm_90"],

@@ -1,4 +1,4 @@
-"""PTX: forms and positions written by hand, and what Triton compiles for sm_90."""
+"""PTX: forms and positions written by hand, and Triton's code for sm_90."""
 
 import inspect
 import textwrap
@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from harness.errors import HarnessError
-from harness.isa import fingerprint, ptx, remote_mismatch, remote_widths
+from harness.isa import fingerprint, ptx_code, remote_mismatch, remote_widths
 from tests.isa import kernels
 
 
@@ -38,16 +38,16 @@ from tests.isa import kernels
     ],
 )
 def test_forms(opcode, space, kind, width, words):
-    form = ptx.access_form(opcode)
-    assert (form.space, form.kind, form.width, ptx.qualifiers(opcode)) == (space, kind, width, words)
+    form = ptx_code.access_form(opcode)
+    assert (form.space, form.kind, form.width, ptx_code.qualifiers(opcode)) == (space, kind, width, words)
 
 
 def test_an_asynchronous_copy_is_as_wide_as_its_operand_says():
     for size in ("0x10", "16"):
-        form = ptx.access_form("cp.async.cg.shared.global", f"[ %r1 + 0 ], [ %rd1 + 0 ], {size}, %r2")
+        form = ptx_code.access_form("cp.async.cg.shared.global", f"[ %r1 + 0 ], [ %rd1 + 0 ], {size}, %r2")
         assert (form.kind, form.width) == ("load", 16)
     with pytest.raises(HarnessError, match="is not known"):
-        ptx.access_form("cp.async.cg.shared.global", "[ %r1 + 0 ], [ %rd1 + 0 ], %r3")
+        ptx_code.access_form("cp.async.cg.shared.global", "[ %r1 + 0 ], [ %rd1 + 0 ], %r3")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_an_asynchronous_copy_is_as_wide_as_its_operand_says():
     ],
 )  # fmt: skip
 def test_what_is_no_access_to_global_memory(opcode):
-    assert ptx.access_form(opcode) is None
+    assert ptx_code.access_form(opcode) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_no_access_to_global_memory(opcode):
 )
 def test_an_unknown_width_is_an_error_not_a_guess(opcode):
     with pytest.raises(HarnessError, match=opcode):
-        ptx.access_form(opcode)
+        ptx_code.access_form(opcode)
 
 
 def text_of(code, files=()):
@@ -87,26 +87,72 @@ def text_of(code, files=()):
 
 @pytest.fixture
 def sources(tmp_path):
-    (tmp_path / "device.py").write_text("a\nstore(pointer)  # remote\nc\nd\ne\nf\n")
-    (tmp_path / "kernel.py").write_text("\n" * 20)
     return [(1, tmp_path / "kernel.py"), (2, tmp_path / "device.py")]
 
 
-@pytest.mark.parametrize(
-    ("location", "where"),
-    [
-        (".loc 2 2 9  // device.py:2:9 @[ kernel.py:9:1 ]", "remote"),
-        (".loc 2 4 9  // device.py:4:9 @[ device.py:2:5 @[ kernel.py:9:1 ] ]", "remote"),
-        (".loc 2 4 9  // device.py:4:9 @[ kernel.py:9:1 ]", "local"),
-        (".loc 2 2 5\n.loc 2 4 9, function_name $L__info_string0, inlined_at 2 2 5  // device.py:4:9", "remote"),
-        (".loc 1 9 1\n.loc 2 4 9, function_name $L__info_string0, inlined_at 1 9 1  // device.py:4:9", "local"),
-        (".loc 2 0 9  // device.py:0:9", "unattributed"),
-        ("", "unattributed"),
-    ],
+KERNEL = """
+.version 8.7
+.target sm_90a
+.func (.param .b64 func_retval0) shift(.param .b64 shift_param_0)
+{
+	ld.param.b64 %rd1, [shift_param_0];
+	add.s64 %rd2, %rd1, 16;
+	st.param.b64 [func_retval0], %rd2;
+	ret;
+}
+.visible .entry kernel(
+	.param .u64 .ptr .global .align 1 kernel_param_0,
+	.param .u64 .ptr .global .align 1 kernel_param_1,
+	.param .u32 kernel_param_2
 )
-def test_where_an_access_belongs(sources, location, where):
-    [access] = fingerprint(text_of(f"{location}\n@%p1 st.global.v4.b32 [ %rd1 + 0 ], {{ %r1 }};", sources)).accesses
-    assert (access.where, access.width) == (where, 16)
+{
+	ld.param.b64 %rd8, [kernel_param_0];
+	ld.param.b64 %rd1, [kernel_param_1];
+	ld.param.b32 %r1, [kernel_param_2];
+	ld.global.v2.b64 {%rd6, %rd7}, [%rd8];
+	sub.s64 %rd7, %rd7, %rd6;
+	add.s64 %rd2, %rd1, %rd7;
+	CODE
+	st.global.b32 [ %rd4 + 0 ], { %r9 };
+	ret;
+}
+	.section	.debug_info
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "where"),
+    [
+        ("mov.b64 %rd4, %rd2;", "remote"),
+        ("mov.b64 %rd4, %rd1;", "local"),
+        ("selp.b64 %rd4, %rd1, %rd2, %p1;", "remote"),
+        ("mov.b64 %rd4, %rd1; @%p1 mov.b64 %rd4, %rd2;", "remote"),
+        ("mov.b64 %rd4, %rd2; mov.b64 %rd4, %rd1;", "local"),
+        ("mov.b64 {%r3, %r4}, %rd2; shfl.sync.bfly.b32 %r5, %r3, 1, 31, -1; mov.b64 %rd4, {%r5, %r4};", "remote"),
+        ("shr.u64 %rd5, %rd7, 4; shl.b64 %rd5, %rd5, 4; add.s64 %rd4, %rd1, %rd5;", "remote"),
+        ("mad.lo.s64 %rd4, %rd7, %rd9, %rd1;", "local"),
+        ("max.s64 %rd4, %rd1, %rd2;", "remote"),
+        ("st.shared.b64 [%r7], %rd2; ld.shared.b64 %rd4, [%r8];", "remote"),
+        (("mov.b64 %SPL, __local_depot0; st.local.b64 [%SPL+8], %rd2; st.local.b64 [%SPL], %rd1;"
+         "ld.local.b64 %rd4, [%SPL+8];"), "remote"),
+        (("mov.b64 %SPL, __local_depot0; st.local.b64 [%SPL+8], %rd2; st.local.b64 [%SPL], %rd1;"
+         "ld.local.b64 %rd4, [%SPL];"), "local"),
+        (("{ .param .b64 param0; .param .b64 retval0; st.param.b64 [param0], %rd2; call.uni (retval0), shift, (param0);"
+         "ld.param.b64 %rd4, [retval0]; }"), "remote"),
+        (("{ .param .b64 param0; .param .b64 retval0; st.param.b64 [param0], %rd1; call.uni (retval0), shift, (param0);"
+         "ld.param.b64 %rd4, [retval0]; }"), "local"),
+        ("mov.b64 %rd4, %rd1; $L__BB0_1: st.global.b32 [%rd4], %r9; mov.b64 %rd4, %rd2; @%p1 bra $L__BB0_1;", "remote"),
+        # Two inline assemblies with labels of one name.
+        (("mov.b64 %rd4, %rd1; { @%p1 bra done; add.s32 %r2, %r2, 1; done: }"
+          "{ @%p2 bra done; mov.b64 %rd4, %rd2; done: }"), "remote"),
+        ("brev.b64 %rd4, %rd2;", "unattributed"),
+        ("mov.b64 %rd4, 0;", "unattributed"),
+    ],
+)  # fmt: skip
+def test_where_the_address_of_a_store_comes_from(code, where):
+    accesses = fingerprint(KERNEL.replace("CODE", code)).accesses
+    assert {access.where for access in accesses if access.kind == "store"} == ({where})
+    assert {access.where for access in accesses if access.kind == "load"} == {"local"}
 
 
 def test_an_inline_chain_of_three(sources):
@@ -142,7 +188,8 @@ def test_lines_that_llvm_counts_on_within_inline_assembly_are_those_of_its_begin
         ld.global.b64 %rd3, [%rd2];
         """
     accesses = fingerprint(text_of(code, sources)).accesses
-    assert [(access.where, access.width, access.count) for access in accesses] == [("remote", 4, 2), ("local", 8, 1)]
+    lines = [(access.source.split(":")[-2], access.width, access.count) for access in accesses]
+    assert lines == [("2", 4, 2), ("3", 8, 1)]
 
 
 def test_counts_and_fences():
@@ -153,10 +200,10 @@ def test_counts_and_fences():
         fence.acq_rel.sys;
         bra.uni $L__BB0_1;
         """
-    found = fingerprint(text_of(code))
-    assert (found.language, found.arch, found.instructions, found.barriers) == ("ptx", "sm_90a", 7, 1)
-    assert found.fences == {"fence.acq_rel.sys": 2, "membar.gl": 1}
-    assert found.widths("unattributed", "store") == {4: 1}
+    code_read = fingerprint(text_of(code))
+    assert (code_read.language, code_read.arch, code_read.instructions, code_read.barriers) == ("ptx", "sm_90a", 7, 1)
+    assert code_read.fences == {"fence.acq_rel.sys": 2, "membar.gl": 1}
+    assert code_read.widths("unattributed", "store") == {4: 1}
 
 
 def test_what_ptx_does_not_have_is_none_and_not_zero():
@@ -167,20 +214,20 @@ def test_what_ptx_does_not_have_is_none_and_not_zero():
 
 
 def test_what_ptxas_used():
-    found = fingerprint(text_of("ret;"), "REG:40 STACK:16 SHARED:1024 LOCAL:8 CONSTANT[0]:584")
-    assert (found.registers, found.scratch, found.lds) == (40, 24, 1024)
+    code_read = fingerprint(text_of("ret;"), "REG:40 STACK:16 SHARED:1024 LOCAL:8 CONSTANT[0]:584")
+    assert (code_read.registers, code_read.scratch, code_read.lds) == (40, 24, 1024)
 
 
 @pytest.mark.parametrize(("dtype", "remote"), [("fp16", {16: 2}), ("i32", {16: 4}), ("i64", {16: 8})])
 def test_aligned_remote_stores_and_their_widths(dtype, remote):
-    found = fingerprint(kernels.ptx("put", dtype))
-    assert found.arch == "sm_90a"
-    assert remote_widths(found, "store") == remote
-    assert remote_mismatch(found, "store", 16) is None
-    assert found.widths("local", "store") == {}
-    assert found.widths("local", "load") == {8: 2, **remote}, "two heap bases, and the source"
-    assert found.widths("remote", "load") == {}
-    assert not any(access.where == "unattributed" for access in found.accesses)
+    code_read = fingerprint(kernels.ptx("put", dtype))
+    assert code_read.arch == "sm_90a"
+    assert remote_widths(code_read, "store") == remote
+    assert remote_mismatch(code_read, "store", 16) is None
+    assert code_read.widths("local", "store") == {}
+    assert code_read.widths("local", "load") == {8: 2, **remote}, "two heap bases, and the source"
+    assert code_read.widths("remote", "load") == {}
+    assert not any(access.where == "unattributed" for access in code_read.accesses)
 
 
 @pytest.mark.parametrize(
@@ -189,18 +236,18 @@ def test_aligned_remote_stores_and_their_widths(dtype, remote):
     ids=["a mask of unknown alignment", "an integer round trip"],
 )
 def test_what_narrows_the_stores_is_named(fault):
-    found = fingerprint(kernels.ptx("put", "fp16", **fault))
-    assert remote_widths(found, "store") == {2: 16}
-    mismatch = remote_mismatch(found, "store", 16)
+    code_read = fingerprint(kernels.ptx("put", "fp16", **fault))
+    assert remote_widths(code_read, "store") == {2: 16}
+    mismatch = remote_mismatch(code_read, "store", 16)
     assert "16 x 2 bytes wide, wanted 16 only" in mismatch
     line = inspect.getsourcelines(kernels.remote_store.fn)[1] + 2
     assert f"kernels.py:{line}" in mismatch
 
 
 def test_system_scope_atomics():
-    found = fingerprint(kernels.ptx("add"))
-    assert remote_widths(found, "atomic") == {4: 16}
-    assert {access.bits for access in found.accesses if access.kind == "atomic"} == {("sys", "acq_rel")}
+    code_read = fingerprint(kernels.ptx("add"))
+    assert remote_widths(code_read, "atomic") == {4: 16}
+    assert {access.bits for access in code_read.accesses if access.kind == "atomic"} == {("sys", "acq_rel")}
 
 
 def test_the_hash_is_of_the_code_alone():

@@ -1,8 +1,9 @@
-"""SASS: forms written by hand, and what ptxas makes of Triton's PTX for sm_90."""
+"""SASS: forms written by hand, and the machine code that ptxas makes of Triton's PTX for sm_90."""
 
 import pytest
 
-from harness.devices.launches import GpuCode, tool
+from harness.devices.cuda import tool
+from harness.devices.launches import GpuCode
 from harness.errors import HarnessError
 from harness.isa import remote_mismatch, remote_widths, sass
 from tests.isa import kernels
@@ -66,29 +67,36 @@ def code_of(tmp_path, compiled):
 @disassembles
 def test_the_stores_of_ptx_are_those_of_the_machine_code(tmp_path):
     code = code_of(tmp_path, kernels.compiled("put", "cuda", "fp16", True, kernels.shift))
-    found = sass.read(code.sass, code.listing)
-    assert (found.language, found.arch[:5], found.barriers, found.fences) == ("sass", "sm_90", 0, {})
-    assert {(a.mnemonic, a.where, a.count) for a in found.accesses if a.kind == "store"} == {("STG.E.128", "remote", 2)}
-    assert found.widths("local", "load") == {8: 2, 16: 2}
-    assert remote_mismatch(found, "store", 16) is None
-    assert 0 < found.registers < 64
-    assert (found.scratch, found.lds, found.vgprs, found.vgpr_spills) == (0, 0, None, None)
+    machine_code = sass.read(code.sass, code.listing)
+    assert (machine_code.language, machine_code.arch[:5], machine_code.barriers, machine_code.fences) == (
+        "sass",
+        "sm_90",
+        0,
+        {},
+    )
+    assert {(a.mnemonic, a.where, a.count) for a in machine_code.accesses if a.kind == "store"} == {
+        ("STG.E.128", "remote", 2)
+    }
+    assert machine_code.widths("local", "load") == {8: 2, 16: 2}
+    assert remote_mismatch(machine_code, "store", 16) is None
+    assert 0 < machine_code.registers < 64
+    assert (machine_code.scratch, machine_code.lds, machine_code.vgprs, machine_code.vgpr_spills) == (0, 0, None, None)
 
 
 @disassembles
 def test_a_narrow_store_is_named_in_the_machine_code_too(tmp_path):
     code = code_of(tmp_path, kernels.compiled("put", "cuda", "fp16", True, kernels.rebase))
-    found = sass.read(code.sass, code.listing)
-    assert remote_widths(found, "store") == {2: 16}
-    assert "kernels.py:33" in remote_mismatch(found, "store", 16)
+    machine_code = sass.read(code.sass, code.listing)
+    assert remote_widths(machine_code, "store") == {2: 16}
+    assert "kernels.py:33" in remote_mismatch(machine_code, "store", 16)
 
 
 @disassembles
 def test_an_atomic_of_system_scope(tmp_path):
     code = code_of(tmp_path, kernels.compiled("add", "cuda"))
-    found = sass.read(code.sass, code.listing)
-    assert {(a.where, a.bits) for a in found.accesses if a.kind == "atomic"} == {("remote", ("STRONG", "SYS"))}
-    assert set(found.fences) == {"MEMBAR.ALL.SYS", "CCTL.IVALL"}
+    machine_code = sass.read(code.sass, code.listing)
+    assert {(a.where, a.bits) for a in machine_code.accesses if a.kind == "atomic"} == {("remote", ("STRONG", "SYS"))}
+    assert set(machine_code.fences) == {"MEMBAR.ALL.SYS", "CCTL.IVALL"}
 
 
 @disassembles
@@ -103,8 +111,14 @@ PTX = """
 .version 9.4
 .target sm_90a
 .visible .entry kernel(
+	.param .u64 .ptr .global .align 1 kernel_param_0,
+	.param .u64 .ptr .global .align 1 kernel_param_1
 )
 {
+	.loc 1 1 9
+	ld.param.b64 %rd4, [kernel_param_0];
+	ld.param.b64 %rd2, [kernel_param_1];
+	ld.global.b64 %rd1, [%rd4];
 	.loc 1 2 9
 	// begin inline asm
 	.loc 1 2 9
@@ -113,7 +127,7 @@ PTX = """
 	@%p1 ld.global.b32 { %r1 }, [ %rd1 + 0 ];
 	// end inline asm
 	.loc 1 5 9
-	st.global.b32 [%rd1], %r1;
+	st.global.b32 [%rd2], %r1;
 	.loc 1 2 9
 	atom.global.sys.relaxed.add.noftz.bf16 %rs1, [%rd1], %rs2;
 	ret;
@@ -140,17 +154,35 @@ SASS = """
 )
 def test_places_are_looked_up_in_the_ptx(tmp_path, line, opcode, where):
     source = tmp_path / "device.py"
-    source.write_text("a\nadd(pointer)  # remote\nc\nd\ne\n")
+    source.touch()
     text = SASS.format(line=line, opcode=opcode).replace("FILE", str(source))
     [access] = sass.read(text, PTX.replace("FILE", str(source))).accesses
     assert access.where == where
 
 
+@pytest.mark.parametrize(
+    ("opcode", "mismatch"),
+    [("STG.E.128", None), ("STG.E", "1 x 4 bytes wide")],
+)
+def test_an_unrolled_loop_stores_locally_and_remotely_at_one_line(tmp_path, opcode, mismatch):
+    """The code of the local and of the remote store cannot be distinguished by its position: both must be wide."""
+    source = tmp_path / "device.py"
+    source.touch()
+    listing = PTX.replace(
+        "st.global.b32 [%rd2], %r1;", "st.global.v4.b32 [%rd2], {%r1,%r1,%r1,%r1};\n\tst.global.v4.b32 [%rd1], {%r1};"
+    )
+    text = SASS.format(line=5, opcode=opcode) + "        /*0020*/              STG.E.128 desc[UR6][R8.64], R4 ;\n"
+    code = sass.read(text.replace("FILE", str(source)), listing.replace("FILE", str(source)))
+    assert {access.where for access in code.accesses} == {"remote"}
+    shown = remote_mismatch(code, "store", 16)
+    assert shown is None if mismatch is None else mismatch in str(shown)
+
+
 def test_an_inline_chain_of_the_disassembler(tmp_path):
     source = tmp_path / "device.py"
-    source.write_text("a\nadd(pointer)  # remote\nc\nd\ne\n")
+    source.touch()
     text = SASS.format(line=4, opcode="LDG.E").replace(
         '", line 4\n', f'", line 4 inlined at "{source}", line 2\n\t//## File "{source}", line 2\n'
     )
     [access] = sass.read(text.replace("FILE", str(source))).accesses
-    assert (access.where, access.source) == ("remote", f"{source}:4:0 @ {source}:2:0")
+    assert (access.where, access.source) == ("unattributed", f"{source}:4:0 @ {source}:2:0")

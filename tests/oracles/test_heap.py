@@ -20,7 +20,7 @@ def image() -> HeapImage:
 
 @pytest.fixture
 def prepared(image: HeapImage) -> HeapImage:
-    """A source that was filled, and a destination of which the even elements are to be written; all as it should be."""
+    """A filled source, and a destination whose even elements must be written; the content is as expected."""
     image.reset()
     source = image.claim("source", 1024, 8, torch.int32)
     image.fill(source, torch.arange(8, dtype=torch.int32))
@@ -36,7 +36,7 @@ def test_accepts_what_is_right(prepared: HeapImage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("byte", "what", "index"),
+    ("byte", "name", "index"),
     [
         (1024 + 4 * 3, "source", 3),
         (2048 + 4 * 2, "target", 2),
@@ -48,32 +48,34 @@ def test_accepts_what_is_right(prepared: HeapImage) -> None:
         (5000, "untouched memory (byte of the arena)", 5000),
     ],
 )
-def test_sees_one_changed_byte_anywhere(prepared: HeapImage, byte: int, what: str, index: int) -> None:
+def test_sees_one_changed_byte_anywhere(prepared: HeapImage, byte: int, name: str, index: int) -> None:
     prepared.arena[byte] ^= 1
-    found = prepared.difference()
-    assert found is not None, f"byte {byte} was changed"
-    assert (found["what"], found["rank"], found["index"]) == (what, 1, index), found
+    difference = prepared.difference()
+    assert difference is not None, f"byte {byte} was changed"
+    assert (difference["what"], difference["rank"], difference["index"]) == (name, 1, index), difference
 
 
 def test_names_got_and_wanted_in_the_dtype(prepared: HeapImage) -> None:
     prepared.arena[2048 + 16 : 2048 + 20].view(torch.int32)[0] = -5
-    found = prepared.difference()
-    assert found is not None and (found["got"], found["wanted"]) == (-5, 104), found
+    difference = prepared.difference()
+    assert difference is not None and (difference["got"], difference["wanted"]) == (-5, 104), difference
 
 
 def test_says_that_an_element_was_never_written(image: HeapImage) -> None:
     image.reset()
     target = image.claim("target", 2048, 4, torch.float16)
     image.expect(target, torch.ones(4, dtype=torch.float16))
-    found = image.difference()
-    assert found is not None and "never written" in found["more"], found
+    difference = image.difference()
+    assert difference is not None and "never written" in difference["more"], difference
 
 
 def test_tells_of_everything_that_is_wrong(prepared: HeapImage) -> None:
     prepared.arena[2048] ^= 1
     prepared.arena[5000] ^= 1
-    found = prepared.difference()
-    assert found is not None and found["what"] == "target" and "untouched memory" in found["more"], found
+    difference = prepared.difference()
+    assert difference is not None and difference["what"] == "target" and "untouched memory" in difference["more"], (
+        difference
+    )
 
 
 def test_a_region_cannot_do_without_guards(image: HeapImage) -> None:
@@ -116,8 +118,8 @@ def test_starts_leave_guards(image: HeapImage) -> None:
     ],
 )
 def test_tensors_are_compared_by_bits_shape_and_dtype(got: torch.Tensor, index: int | None) -> None:
-    found = first_difference("tensor", got, torch.tensor([1.0, 2.0, 0.0]), rank=0)
-    assert found is not None and found["index"] == index, found
+    difference = first_difference("tensor", got, torch.tensor([1.0, 2.0, 0.0]), rank=0)
+    assert difference is not None and difference["index"] == index, difference
 
 
 def test_equal_nans_are_equal() -> None:

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cases import AtomicCase, of_name
-from harness.cases.strategies import atomics
-from harness.oracles import AtomicHistory, explain, inputs_of
-from harness.oracles.linearise import REDUCTIONS, contribution, final_values, initial_values
+from conformance.atomics.cases import AtomicCase
+from conformance.atomics.inputs import contribution, final_values, initial_values, inputs_of
+from conformance.atomics.operations import ATOMICS
+from conformance.atomics.strategies import atomics
+from harness.cases import of_name
+from harness.oracles import AtomicHistory, explain
 
 RANKS = 4
 DTYPES = {
@@ -65,11 +67,11 @@ def test_every_order_is_accepted(op: str, dtype: str) -> None:
     def accepted(case: AtomicCase, order: int) -> None:
         for owner in range(RANKS):
             start, final, history = perform(case, owner, np.random.default_rng(order))
-            found = explain(op, dtype, start, final, history, rank=owner)
-            assert found is None, f"{case}: {found}"
-            if op in REDUCTIONS:
+            difference = explain(op, dtype, start, final, history, rank=owner)
+            assert difference is None, f"{case}: {difference}"
+            if ATOMICS[op].reduction:
                 combine = {"sum": torch.add, "min": torch.minimum, "max": torch.maximum, "band": torch.bitwise_and,
-                           "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}[REDUCTIONS[op]]  # fmt: skip
+                           "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}[ATOMICS[op].reduction]  # fmt: skip
                 table = contribution(case, 0, RANKS)
                 for actor in range(1, RANKS):
                     table = combine(table, contribution(case, actor, RANKS))
@@ -119,13 +121,13 @@ def test_a_lost_update_is_rejected(op: str) -> None:
 
 
 def test_swapped_old_values_of_an_exchange_are_rejected() -> None:
-    """Each value still appears once, so only the chain tells."""
+    """Each value still appears once, so only the chain shows the error."""
     start, final, history = contended("xchg")
     first, second = np.flatnonzero(history.cell == 0)[:2]
     old = history.old.copy()
     old[[first, second]] = old[[second, first]]
     assert explain("xchg", "int32", start, final, dataclasses.replace(history, old=old), rank=0), (
-        "a cycle beside the chain"
+        "a cycle next to the chain"
     )
 
 
@@ -165,7 +167,7 @@ def test_a_cell_that_nobody_named_must_not_change() -> None:
 
 
 def test_sums_are_exact_in_every_order() -> None:
-    """What makes bit equality right: no partial sum of any order is rounded."""
+    """Bit equality is a valid check, because no partial sum in any order is rounded."""
     for dtype in ("fp16", "bf16"):
         case = AtomicCase(op="add", dtype=dtype, n=16, cells=1, targets=((0,),) * RANKS, spt=1)
         values = np.concatenate([inputs_of(case, rank, 0).value for rank in range(RANKS)])

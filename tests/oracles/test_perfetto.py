@@ -1,4 +1,4 @@
-"""The reader of traces takes what Perfetto takes, and says what Perfetto would drop or misplace."""
+"""The reader of traces accepts what Perfetto accepts, and reports what Perfetto would drop or misplace."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ def test_events_alone_are_a_trace():
 
 
 @pytest.mark.parametrize(
-    ("events", "says"),
+    ("events", "reason"),
     [
         ([part(ts=0, dur=10), part("other", 5, 10)], "overlaps another and is dropped"),
-        ([part(dur=-1)], "dur -1 is no time"),
-        ([part(ts=-1)], "ts -1 is no time"),
-        ([part(ts="5")], "ts '5' is no time"),
+        ([part(dur=-1)], "dur -1 is not a time"),
+        ([part(ts=-1)], "ts -1 is not a time"),
+        ([part(ts="5")], "ts '5' is not a time"),
         ([part(ts=1_763_700_000 * 10**9)], "beyond 64 bits"),
         ([{"ph": "X", "pid": 0, "tid": 5, "name": "put", "ts": 0}], "dur None"),
-        ([part(tid=-1)], "tid -1 is no 32-bit number"),
-        ([part(pid="0")], "pid '0' is no 32-bit number"),
+        ([part(tid=-1)], "tid -1 is not a 32-bit number"),
+        ([part(pid="0")], "pid '0' is not a 32-bit number"),
         ([part(name="")], "no name"),
-        ([part(args=[1])], "args is no object"),
+        ([part(args=[1])], "args is not an object"),
         ([part(tid=6)], "thread 6 of 0 has no name"),
-        ([{"ph": "?", "pid": 0, "tid": 5, "name": "x"}], "no phase"),
+        ([{"ph": "?", "pid": 0, "tid": 5, "name": "x"}], "its phase is none of"),
         ([{"ph": "i", "pid": 0, "tid": 5, "name": "x", "ts": 0, "s": "q"}], "scope 'q'"),
         ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {"name": "p"}}], "thread 5 is already"),
         ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {}}], "thread_name with args"),
         ([part(ts=i, dur=2000 - 2 * i) for i in range(600)], "nested too deep"),
     ],
 )
-def test_what_perfetto_would_not_take_is_a_problem(events, says):
+def test_what_perfetto_would_not_take_is_a_problem(events, reason):
     _, problems = read(*events)
-    assert problems and says in problems[0]
+    assert problems and reason in problems[0]
 
 
 def test_a_dropped_slice_is_not_among_the_slices():
@@ -80,6 +80,6 @@ def test_a_dropped_slice_is_not_among_the_slices():
 
 def test_files_that_are_no_trace():
     assert "not JSON" in perfetto.load("{")[1][0]
-    assert "NaN is no JSON" in perfetto.load('{"traceEvents": [{"ts": NaN}]}')[1][0]
+    assert "NaN is not JSON" in perfetto.load('{"traceEvents": [{"ts": NaN}]}')[1][0]
     assert "no list" in perfetto.load("{}")[1][0]
     assert "displayTimeUnit" in read(part(), displayTimeUnit="ns")[1][0]

@@ -1,4 +1,4 @@
-"""The references on real ranks: what they give, and that none returns before all have entered."""
+"""Results of torch.distributed on real ranks, and the check that none returns before all ranks have entered."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ RANKS = 3
 
 def exchanges(env: dict, pairs: list[tuple[int, int]]) -> dict[int, list[int]]:
     mine = payload("int32", 5, rank=env["rank"], ranks=RANKS)
-    found = exchange(mine, {tuple(pair) for pair in pairs}, rank=env["rank"], ranks=RANKS)
-    return {sender: values.tolist() for sender, values in found.items()}
+    received = exchange(mine, {tuple(pair) for pair in pairs}, rank=env["rank"], ranks=RANKS)
+    return {sender: values.tolist() for sender, values in received.items()}
 
 
 def several(env: dict, _: None) -> dict[int, list[int]]:
-    """A payload of its own for each receiver."""
+    """Send a different payload to each receiver."""
     rank = env["rank"]
     pairs = {(0, 1), (0, 2), (2, 0)}
     sent = [torch.full((2,), 10 * rank + to) for to in range(RANKS) if (rank, to) in pairs]
-    found = exchange(sent or [torch.zeros(2, dtype=torch.int64)], pairs, rank=rank, ranks=RANKS)
-    return {sender: values.tolist() for sender, values in found.items()}
+    received = exchange(sent or [torch.zeros(2, dtype=torch.int64)], pairs, rank=rank, ranks=RANKS)
+    return {sender: values.tolist() for sender, values in received.items()}
 
 
 def ordered(env: dict, kind: str) -> float:
-    """Seconds that the reference took on this rank while rank 0 came late."""
+    """Seconds that torch.distributed took on this rank while rank 0 was late."""
     if env["rank"] == 0:
         time.sleep(0.3)
     started = time.monotonic()
@@ -51,7 +51,7 @@ def ordered(env: dict, kind: str) -> float:
 
 
 def waits(env: dict, kind: str) -> int:
-    """How often the reference waits for the current stream of a GPU, which ranks have that go through gloo."""
+    """Number of waits for the GPU's current stream, on ranks with GPUs that use gloo."""
     waited: list[None] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -61,7 +61,7 @@ def waits(env: dict, kind: str) -> int:
 
 
 def in_a_group(env: dict, _: None) -> dict[str, list]:
-    """Each reference over ranks 2 and 0, in that order if torch can; rank 1 has no part in it."""
+    """Call each function over ranks 2 and 0, in that order if torch can; rank 1 takes no part."""
     if "handle" not in env:
         ordered = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
         env["handle"] = dist.new_group([2, 0], **ordered)

@@ -1,4 +1,4 @@
-"""The bound on rounded sums: no order of additions exceeds it, and what is no rounding does."""
+"""The bound on rounded sums: no order of additions exceeds it, and other errors do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parts_of(dtype, members):
 
 
 def added(parts, order):
-    """In that order, one after the other, as kernels add: 16 bits in float32, and rounded at the end."""
+    """Add one after the other in that order, as kernels do: 16 bits in float32, and rounded at the end."""
     wide = parts.float() if parts.dtype.itemsize == 2 else parts
     total = wide[order[0]]
     for place in order[1:]:

@@ -1,12 +1,12 @@
-"""Which elements of a reduce_scatter a member owns, beside tiles numbered by hand."""
+"""Elements of a reduce_scatter that a member owns, compared with tiles numbered by hand."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.shares import owned
-from harness.cases import CollectiveCase
 
 CASE = CollectiveCase(op="reduce_scatter", m=5, n=3, block_m=2, block_n=2, swizzle=2)
 # Tiles 0 2

@@ -1,9 +1,9 @@
-"""What a user of iris_under_test can name, read from the package itself.
+"""The public names of iris_under_test, read from the package itself.
 
-A *name* is written as users see it: ``put`` and ``Iris.zeros`` of the top level, ``ccl.all_gather`` of a module. One
-object has one name, the first that is found; its other names are aliases, so ``device.triton.put`` is ``put``. Of a
-class count its methods and properties, and the data that users read where ``DATA`` says so; classes that only hold data
-count as a whole.
+A *name* is written as users see it: ``put`` and ``Iris.zeros`` of the top level, ``ccl.all_gather`` of a module. Each
+object has one name, its first; its other names are aliases, so that ``device.triton.put`` is ``put``. The members of a
+class that count are its methods and properties, and the data listed in ``DATA``. Classes that only hold data count as a
+whole.
 """
 
 import ast
@@ -44,64 +44,71 @@ MODULES = (
     "host.tensor_creation",
     "experimental.iris_gluon",
 )
-"""Those that users import: Iris API, section 1. Further modules are the package's own affair."""
+"""Modules that users import: Iris API, section 1. Further modules are internal to the package."""
 
 DATA = {
     "Iris": None,
     "Tracing": None,
-    # Triton keeps the fields of what kernels are given where its versions differ.
+    # Listed, since versions of Triton differ in where they keep the fields of a kernel's arguments.
     "IrisDeviceCtx": {"cur_rank", "num_ranks", "heap_bases", "tracing"},
     "DeviceContext": {"rank", "world_size", "heap_bases", "tracing"},
 }
-"""Classes whose data users read: Iris API, sections 1, 6 and 7. None: what the constructor sets."""
+"""Classes whose data users read: Iris API, sections 1, 6 and 7. None: all attributes that the constructor sets."""
 
 _TRITONS = {"cache_key", "hash_attrs", "type"}
-"""What Triton asks of the classes that kernels are given."""
+"""Attributes that Triton requires of the classes of kernel arguments."""
 
 
 @dataclass
 class Name:
-    """``paths``: every way to write it, each from below the package (``host.tracing.events.TraceEvent``); ``least``:
-    how many parts of a path belong to the object itself (2 for ``Iris.zeros``) and cannot be left out."""
+    """One public name.
+
+    ``paths`` are all its spellings relative to the package (``host.tracing.events.TraceEvent``). ``least`` is the
+    number of parts of a path that belong to the object itself and cannot be left out: 2 for ``Iris.zeros``.
+    """
 
     name: str
     least: int
     paths: set[str] = field(default_factory=set)
 
     def is_written(self, text):
-        """``events.TraceEvent`` and ``TraceEvent`` are both ``host.tracing.events.TraceEvent``; ``zeros`` is not
-        ``Iris.zeros``."""
+        """Return True if ``text`` is a spelling of this name.
+
+        ``events.TraceEvent`` and ``TraceEvent`` are both ``host.tracing.events.TraceEvent``; ``zeros`` is not
+        ``Iris.zeros``.
+        """
         enough = text.count(".") + 1 >= self.least
         return enough and any(path == text or path.endswith("." + text) for path in self.paths)
 
 
 def names_of(modules=MODULES, package=PACKAGE):
-    """All names, in order of the modules."""
-    found: dict[object, Name] = {}
+    """Return all names, in the order of the modules."""
+    names: dict[object, Name] = {}
     for module in modules:
         loaded = importlib.import_module(".".join(filter(None, [package, module])))
         for attribute in loaded.__all__:
             value = getattr(loaded, attribute)
-            _add(found, _identity(value, attribute), ".".join(filter(None, [module, attribute])), 1)
+            _add(names, _identity(value, attribute), ".".join(filter(None, [module, attribute])), 1)
             if inspect.isclass(value):
                 for owner, member in _members(value, package):
                     path = ".".join(filter(None, [module, attribute, member]))
-                    _add(found, (owner, member), path, 2)
-    return list(found.values())
+                    _add(names, (owner, member), path, 2)
+    return list(names.values())
 
 
 def _identity(value, name):
-    """Equal constants are not one object: each has a name of its own."""
+    """Return the key of an object. Equal constants are different names, so that their key is the name."""
     shared = callable(value) or isinstance(value, types.ModuleType)
     return id(value) if shared else name
 
 
-def _add(found, key, path, least):
-    found.setdefault(key, Name(path, least)).paths.add(path)
+def _add(names, key, path, least):
+    names.setdefault(key, Name(path, least)).paths.add(path)
 
 
 def _members(kind, package):
-    """(where it was first promised, name): what a class makes of its base's method is that method."""
+    """Yield (the base class that first defines it, name) of each member: an override is the same name as in the
+    base."""
     if is_dataclass(kind) or issubclass(kind, (enum.Enum, BaseException)):
         return
     bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == package.partition(".")[0]]
@@ -118,7 +125,7 @@ def _is_property(value):
 
 
 def _attributes(kind):
-    """The ``self.NAME = ...`` in a constructor."""
+    """Return the attributes that the constructor of a class assigns to ``self``."""
     if "__init__" not in vars(kind):
         return set()
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind.__init__)))

@@ -1,4 +1,4 @@
-"""The Makefile: what it refuses, and that certify hands on options and exit status."""
+"""The Makefile: refused environments, and that certify passes on options and exit status."""
 
 import os
 import stat
@@ -21,13 +21,13 @@ def make(*arguments, cwd=ROOT, **environment):
 
 @pytest.fixture
 def installed(tmp_path):
-    """A virtual environment as the Makefile leaves it, whose iris-harness is this checkout's on a fake suite."""
+    """Make a virtual environment as the Makefile leaves it; its iris-harness runs this checkout with a fake suite."""
     suite = fake_suite.make_suite(tmp_path / "suite")
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     script = venv / "bin" / "iris-harness"
     paths = os.pathsep.join([str(suite), str(ROOT)])
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" -m harness "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" -m command_line "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     for name in ("Makefile", "pyproject.toml", "constraints-ci.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -37,7 +37,7 @@ def installed(tmp_path):
 
 
 @pytest.mark.parametrize(("fake", "status"), [("pass", 0), ("fail", 2)])
-def test_certify_hands_on_the_verdict(installed, tmp_path, fake, status):
+def test_certify_passes_on_the_exit_status(installed, tmp_path, fake, status):
     done = make("certify", f"VENV={installed}", "OUTPUT=here", cwd=tmp_path, FAKE=fake)
     assert done.returncode == status, done.stdout + done.stderr
     assert (tmp_path / "here" / "report.html").is_file()

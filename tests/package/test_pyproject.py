@@ -35,7 +35,18 @@ def test_every_ignored_warning_has_a_reason_and_a_message():
 def test_types_are_checked_strictly():
     settings = PROJECT["tool"]["mypy"]
     assert settings["strict"] is True
-    assert set(settings["packages"]) == {"harness", "fixtures", "reports"}
+    host_side = {f"iris_under_test.{part}" for part in ("host", "drivers", "bench")}
+    assert set(settings["packages"]) == {"command_line", "harness", "fixtures", "reports", *host_side}
+    ignored = [o["module"] for o in settings["overrides"] if o.get("ignore_errors")]
+    kernels = ["iris_under_test.device.*", "iris_under_test.kernels.*", "iris_under_test.x.*"]
+    assert ignored == [[*kernels, "iris_under_test.host.device_barrier", "iris_under_test.host.tracing.events"]]
+
+
+def test_every_package_that_ships_says_that_it_has_types():
+    shipped = [name.removesuffix("*") for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
+    assert [name for name in shipped if not (ROOT / name / "py.typed").is_file()] == []
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    assert [name for name in shipped if "py.typed" not in data[name]] == []
 
 
 def test_constraints_pin_everything_exactly_and_lie_in_range():
@@ -47,9 +58,9 @@ def test_constraints_pin_everything_exactly_and_lie_in_range():
             assert pin.operator == "==", line
             pins[requirement.name.lower().replace("_", "-")] = pin.version
     extras = PROJECT["project"]["optional-dependencies"]
-    for line in [*PROJECT["project"]["dependencies"], *extras["dev"]]:
+    for line in [*PROJECT["project"]["dependencies"], *extras["suite"], *extras["dev"], *extras["docs"]]:
         wanted = Requirement(line)
-        if wanted.name != "tomli":
+        if wanted.name not in ("tomli", PROJECT["project"]["name"]):
             assert wanted.specifier.contains(pins[wanted.name.lower().replace("_", "-")]), line
 
 

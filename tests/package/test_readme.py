@@ -1,4 +1,4 @@
-"""Every command of the README and of the guides is one that works.
+"""Every command of the README, of the quick starts and of the guides is one that works.
 
 Each shell line is matched with the check below that exercises it; a line without one fails. Commands that take
 minutes are exercised where they are run anyway: ``make test`` is what .ci/run calls and what runs this test; ``make
@@ -8,6 +8,8 @@ executed.
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +18,22 @@ import pytest
 
 from tests.cli import fake_suite
 from tests.evidence import samples
+from tests.examples import programs
 from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
-# test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris.
+# test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris; tests/adapters.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
-    "memory.md", "measuring.md", "collectives.md", "fused.md", "tile-collectives.md",
+    "memory.md", "measuring.md", "collectives.md", "fused.md", "tile-collectives.md", "own-op.md", "adapters.md",
 }  # fmt: skip
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE)]
+STARTS = sorted((ROOT / "docs/start").glob("*.md"))
+PAGES = [
+    ROOT / "README.md",
+    *STARTS,
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE),
+]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,24 +47,28 @@ def commands():
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    return fake_suite.make_suite(tmp_path_factory.mktemp("suite"))
+    """A fake suite, next to the other library that the quick starts name."""
+    folder = fake_suite.make_suite(tmp_path_factory.mktemp("suite"))
+    (folder / "my_iris.py").write_text("from iris_under_test import *\nfrom iris_under_test import ccl, gluon, iris\n")
+    first = fake_suite.run(folder, folder, "certify", "--output", "finished/certify", fake="fail")
+    assert first.returncode == 1, first.stderr
+    return folder
 
 
 def harness_line(line, suite, folder):
-    """An ``iris-harness`` line as written, against the fake suite; it stands in a folder that has a finished run."""
-    first = fake_suite.run(suite, folder, "certify", "--output", "out/certify", fake="fail")
-    assert first.returncode == 1, first.stderr
+    """Run an ``iris-harness`` line of the page with the fake suite, in a folder that has a finished run."""
+    shutil.copytree(suite / "finished", folder / "out")
     arguments = [samples.failing_case().id if word == "CASE" else word for word in line.split()[1:]]
     done = fake_suite.run(suite, folder, *arguments)
-    if "--device cuda" in line and done.returncode == 2:  # no GPU here: that is told in one line
+    if "--device cuda" in line and done.returncode == 2:  # without a GPU, one line names the reason
         assert re.fullmatch(r"iris-harness: device cuda cannot be used here: .*\n", done.stderr), done.stderr
         return
-    expected = 1 if arguments[0] in ("report", "names") else 0  # these are of the failed run
+    expected = 1 if arguments[0] in ("report", "names") else 0  # these commands read the failed run
     assert done.returncode == expected, done.stdout + done.stderr
 
 
 def pytest_line(line, suite, folder):
-    """The options are the plugin's and the selection finds tests; running them is what ``make test`` does."""
+    """Check that pytest accepts the options and collects tests. ``make test`` runs them."""
     done = subprocess.run(
         [sys.executable, *line.split()[1:], "--collect-only", "-q"],
         cwd=ROOT,
@@ -69,14 +81,14 @@ def pytest_line(line, suite, folder):
 
 
 def make_line(line, suite, folder):
-    """make knows the target and would run it; see test_make for what it does."""
+    """Check that make knows the target. test_make tests its effect."""
     done = subprocess.run(["make", "-n", *line.split()[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def pip_line(line, suite, folder):
-    """pip reads this project: the same command, without installing anything."""
-    command = [sys.executable, *line.split()[1:], "--dry-run", "--no-deps", "--no-build-isolation", "--quiet"]
+    """Check that pip accepts the command for this project, without installing anything."""
+    command = [sys.executable, *shlex.split(line)[1:], "--dry-run", "--no-deps", "--no-build-isolation", "--quiet"]
     if subprocess.run(
         [sys.executable, "-c", "import setuptools, sys; sys.exit(setuptools.__version__ < '77')"], check=False
     ).returncode:
@@ -86,28 +98,80 @@ def pip_line(line, suite, folder):
 
 
 def telemetry_line(line, suite, folder):
-    """It runs, or says in one line what this machine lacks; tests/telemetry/test_main.py shows what it prints."""
+    """Run the telemetry command, which may also print one line with the reason why it cannot run.
+
+    tests/telemetry/test_main.py tests its output.
+    """
     command = [sys.executable, *line.split()[1:], "--seconds", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1) or (done.returncode == 2 and len(done.stderr.splitlines()) == 1), done.stderr
 
 
+def program_line(line, suite, folder):
+    """The program runs as written, in a folder that has the examples."""
+    done = programs.run(line, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def module_line(line, suite, folder):
+    """The module runs as written, in a folder that has the examples."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *line.split()[1:]]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def emulate_line(line, suite, folder):
+    """The emulator command runs the program as written."""
+    words = line.split()
+    module_line(" ".join(["python", "-m", "command_line", *words[1:]]), suite, folder)
+
+
+def own_test_line(line, suite, folder):
+    """The options of tests outside this repository are the plugin's; tests/examples/test_own_op.py runs such a test."""
+    words = [word for word in line.split()[1:] if not word.endswith(".py")]
+    (folder / "my_iris.py").write_text((suite / "my_iris.py").read_text())
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    command = [sys.executable, *words, "--help"]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for option in [word for word in words if word.startswith("--")]:
+        assert option in done.stdout, option
+
+
 CHECKS = {
-    "iris-harness": harness_line,
-    "python -m pytest": pytest_line,
-    "python -m pip": pip_line,
-    "python -m harness.telemetry": telemetry_line,
-    "make": make_line,
+    "iris-harness emulate": emulate_line,
+    "python -m pytest -p fixtures.plugin": own_test_line,
+    "python -m harness.emulator": module_line,
+    "python examples/": program_line,
+    "iris-harness ": harness_line,
+    "python -m pytest ": pytest_line,
+    "python -m pip ": pip_line,
+    "python -m harness.devices.telemetry": telemetry_line,
+    "make ": make_line,
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", commands())
 def test_command(line, suite, tmp_path):
-    checks = [check for start, check in CHECKS.items() if line.startswith(start + " ")]
-    assert len(checks) == 1, f"no check exercises {line!r}"
-    checks[0](line, suite, tmp_path)
+    # The longest beginning is the most particular.
+    starts = [start for start in CHECKS if line.startswith(start)]
+    assert starts, f"no check exercises {line!r}"
+    CHECKS[max(starts, key=len)](line, suite, tmp_path)
 
 
+def test_every_reader_has_a_quick_start_with_commands():
+    readers = {page.stem for page in STARTS} - {"install"}
+    assert readers == {"kernel-developer", "ci-engineer", "certification-lab", "library-author", "triton-user"}
+    for page in STARTS:
+        assert "```sh\n" in page.read_text(encoding="utf-8"), page.name
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert all(f"](start/{reader}.md)" in index for reader in readers)
+
+
+@pytest.mark.slow
 def test_python_examples_run(tmp_path):
     samples.write(tmp_path / "out" / "certify" / "evidence.jsonl", samples.green())
     (tmp_path / "put.amdgcn").write_text(kernels.listing("put", "fp16"))
@@ -122,7 +186,7 @@ def test_python_examples_run(tmp_path):
         assert done.returncode == 0, f"{page.name}: {done.stderr}"
         assert done.stdout
         ran += 1
-    assert ran == 3
+    assert ran == 6
 
 
 def test_links_lead_somewhere():

@@ -21,6 +21,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from triton.language.target_info import is_hip
 from triton.runtime import driver
 
+from harness.errors import CompilerAborted
 from harness.ranks import compile_once
 
 TARGET = GPUTarget("hip", "gfx942", 64)
@@ -52,7 +53,7 @@ def asks_for_its_target(p, x, BLOCK: gl.constexpr):
 
 
 class OneProcessDriver:
-    """As a GPU's driver: it does not answer in a process that was forked after it was first used."""
+    """Stand-in for a GPU's driver, which does not work in a process that was forked after its first use."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -78,7 +79,7 @@ def _compile(kernel: Any, dtype: str, source: type = GluonASTSource, block: int 
 
 
 def _count_compilations() -> None:
-    """Have every compilation leave a line in the file COMPILATIONS, from whatever process it runs in."""
+    """Make every compilation, in any process, write a line to the file COMPILATIONS."""
     from triton.compiler import compiler
 
     real = compiler.make_backend
@@ -118,7 +119,7 @@ def compile_exchange(env: dict[str, Any], payload: str) -> str:
 
 
 def _planted(act: Any, block: int) -> None:
-    """Compile a kernel of its own with a compiler that does ``act`` first."""
+    """Compile a new kernel with a compiler that calls ``act`` first."""
     real = GluonASTSource.make_ir
 
     def make_ir(*arguments: Any, **named: Any) -> Any:
@@ -147,7 +148,7 @@ def compile_killed(env: dict[str, Any], payload: Any) -> None:
     block = 1024 << env["rank"]
     try:
         _planted(lambda: os.kill(os.getpid(), signal.SIGKILL), block)
-    except compile_once.CompilerAborted as aborted:
+    except CompilerAborted as aborted:
         if aborted.how != "signal 9 (SIGKILL)":
             raise
     _compile(copy, "fp32", block=block)
@@ -158,7 +159,7 @@ def compile_leaving(env: dict[str, Any], payload: Any) -> None:
 
 
 class OfThisProcess:
-    """As a GPU's memory: to finalise it in a forked process ends that process."""
+    """Stand-in for a GPU's memory: finalising it in a forked process ends that process."""
 
     def __init__(self) -> None:
         self.process, self.cycle = os.getpid(), self
@@ -169,7 +170,7 @@ class OfThisProcess:
 
 
 def compile_beside_garbage(env: dict[str, Any], payload: Any) -> None:
-    """While the compiler runs there is a cycle that nobody refers to any more, and every allocation may collect it."""
+    """Keep an unreferenced cycle alive while the compiler runs: every allocation may collect it."""
     held = [OfThisProcess()]
 
     def act() -> None:
@@ -198,7 +199,7 @@ def compile_with_a_type_of_its_own(env: dict[str, Any], payload: Any) -> None:
 
 
 def compile_for(env: dict[str, Any], payload: dict[str, float]) -> None:
-    """Rank 0 compiles for ``seconds`` while rank 1 waits for it; then rank 1 hangs if ``hang`` says so."""
+    """Rank 0 compiles for ``seconds`` while rank 1 waits for it; then rank 1 hangs if ``hang`` is true."""
     import torch.distributed as dist
 
     if env["rank"] == 0:
@@ -210,7 +211,7 @@ def compile_for(env: dict[str, Any], payload: dict[str, float]) -> None:
 
 def compile_as_the_emulator_does(env: dict[str, Any], cache: str) -> int:
     """The emulator's functions, with a numba that takes 1 s; the group's own cache folder holds the lock."""
-    from harness.emulator import native
+    from harness.emulator.native import memory as native
 
     native._cache = Path(cache)
     function = SlowNumba()
@@ -227,7 +228,7 @@ class SlowNumba:
         self.signatures.append(signature)
 
     def disable_compile(self) -> None:
-        """As numba's."""
+        """Do nothing: numba's dispatchers have this method."""
 
 
 def compile_stalling(env: dict[str, Any], payload: Any) -> None:
@@ -253,7 +254,7 @@ def uninstall_and_install(env: dict[str, Any], payload: Any) -> list[bool]:
 
 
 def kernel_that_asks_for_its_target(env: Any, payload: Any) -> bool:
-    """Whether the compiled kernel holds the branch of the target; the driver is one that survives no fork."""
+    """Return whether the compiled kernel has the target's branch, with a driver that does not survive a fork."""
     before = driver._active
     driver.set_active(OneProcessDriver())
     try:

@@ -1,6 +1,6 @@
-"""A controller of its own for the tests of what is left behind: ``python -m tests.ranks.controller MODE``.
+"""A separate controller for the tests of what a group leaves behind: ``python -m tests.ranks.controller MODE``.
 
-Prints the run id and the pids of everything it started, then does what MODE says: ``wait`` in a call that hangs, or
+Prints the run id and the pids of everything it started, then acts by MODE: ``wait`` in a call that hangs, or
 ``idle``.
 """
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Who is started in the background of a shell script inherits that SIGINT is ignored.
+    # A process that a shell script starts in the background inherits that SIGINT is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()

@@ -1,4 +1,4 @@
-"""What a library under test could do to the controller from a rank's process; each function is one attempt."""
+"""Attacks of a library under test on the controller, from a rank's process; each function is one attempt."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ import socket
 import struct
 import sys
 import time
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from harness.cases import case_type
 from harness.ranks.output import OUTPUT_LIMIT
 
 HUGE = 200_000_000
 FLOOD = 400_000_000
 
 
+@case_type
+@dataclass(frozen=True)
+class PlainCase:
+    """A case with one field that must be given and one that need not."""
+
+    op: str
+    n: int = 1
+
+
 class Stub:
-    """What ``fixtures.worker.run_case`` needs of a rank, without device and library."""
+    """Stand-in for the environment that ``fixtures.worker.run_case`` needs, without device and library."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -125,7 +136,7 @@ def case_that_is_returned(env: Stub, case: Any) -> dict[str, Any]:
 
 
 def _socket_of_rank() -> socket.socket:
-    """This rank's connection to its controller, found as any code in the process can find it."""
+    """Return this rank's connection to its controller, as any code in the process can find it."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         connection = frame.f_locals.get("connection")

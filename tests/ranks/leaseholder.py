@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from harness.devices import occupancy
+from harness.devices.gpu_kind import UnreadableError
 from harness.ranks import leases
 from tests.devices import fakes
 
@@ -36,7 +36,7 @@ class NoLock:
 
 def main(mode: str, tag: str, count: int, times: int) -> None:
     def unreadable(gpu):
-        raise occupancy.UnreadableError("not there")
+        raise UnreadableError("not there")
 
     leases.memory_in_use = unreadable
     leases.users_of = lambda gpu: []

@@ -1,4 +1,4 @@
-"""A module to preload: from then on this process behaves as one whose /proc lets nobody open files in memory."""
+"""Module to preload: afterwards this process behaves as if /proc allowed no process to open files in memory."""
 
 from __future__ import annotations
 

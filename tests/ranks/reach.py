@@ -1,4 +1,4 @@
-"""What processes listen on, and whether others can connect to it: for the tests of what a rank group opens."""
+"""Sockets on which processes listen, and connections to them by others: for tests of what a rank group opens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 
 from harness.ranks import RankGroup
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 _LISTENING, _UNCONNECTED = "0A", "07"
 _ACCEPTS = 0x10000
 
@@ -72,28 +72,32 @@ def processes_of_this_test() -> list[int]:
 
 def sockets(pids: Iterable[int]) -> list[Open]:
     """Every socket of these processes that waits for peers, each in the network namespace of its process."""
-    found: dict[tuple[str, str], Open] = {}
+    by_inode: dict[tuple[str, str], Open] = {}
     for pid in pids:
-        inodes = {inode for path in Path(f"/proc/{pid}/fd").iterdir() if (inode := _inode(path))}
-        for kind, address, inode in _waiting(pid):
+        try:
+            inodes = {inode for path in Path(f"/proc/{pid}/fd").iterdir() if (inode := _inode(path))}
+            waiting = list(_waiting(pid)) if inodes else []
+        except FileNotFoundError:  # it has ended, and its sockets are closed
+            continue
+        for kind, address, inode in waiting:
             if inode in inodes:
-                found.setdefault((kind, inode), Open(pid, kind, address))
-    return sorted(found.values(), key=lambda each: (each.kind, each.address))
+                by_inode.setdefault((kind, inode), Open(pid, kind, address))
+    return sorted(by_inode.values(), key=lambda each: (each.kind, each.address))
 
 
 def reachable(opened: Iterable[Open]) -> list[Open]:
     """Those that a process outside the group can connect to: one of another user, where this one is root."""
-    asked = [each for each in opened if each.kind in ("tcp", "tcp6", "unix")]
+    candidates = [each for each in opened if each.kind in ("tcp", "tcp6", "unix")]
     done = subprocess.run(
-        [sys.executable, "-c", _CALLER, str(NOBODY)],
-        input=json.dumps([(each.kind, _target(each)) for each in asked]),
+        [sys.executable, "-c", _CALLER, str(UNPRIVILEGED)],
+        input=json.dumps([(each.kind, _target(each)) for each in candidates]),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         timeout=60,
     )
-    connected = [each for each, answer in zip(asked, json.loads(done.stdout), strict=True) if answer]
-    # A datagram needs no connection: whoever has the address can send it.
+    connected = [each for each, answer in zip(candidates, json.loads(done.stdout), strict=True) if answer]
+    # A datagram needs no connection: any process with the address can send it.
     return connected + [each for each in opened if each.kind.startswith("udp")]
 
 

@@ -1,4 +1,4 @@
-"""What the tests in this folder run on ranks: one small function per behaviour, most of them planted faults."""
+"""Functions that the tests in this folder run on ranks: one per behaviour, most of them planted faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOREVER = 10_000.0
 
 
 class SetupObject:
-    """An environment with a ``close`` that leaves a trace."""
+    """An environment whose ``close`` writes a marker."""
 
     def __init__(self, info: dict[str, Any], options: dict[str, Any]) -> None:
         self.info = info
@@ -149,7 +149,7 @@ def fails_beside_a_barrier(env: dict[str, Any], payload: Any) -> None:
     import torch.distributed as dist
 
     if env["rank"] == 1:
-        raise ValueError("planted beside a barrier")
+        raise ValueError("planted next to a barrier")
     dist.barrier()
 
 
@@ -177,7 +177,7 @@ def hangs_in_receive(env: dict[str, Any], payload: Any) -> None:
 
 
 def hangs_with_the_interpreter(env: dict[str, Any], payload: Any) -> None:
-    """Hang inside C code that holds the GIL: a regular expression that backtracks for ever."""
+    """Hang inside C code that holds the GIL: a regular expression that backtracks forever."""
     if env["rank"] == 1:
         re.match(r"(a+)+$", "a" * 99 + "b")
 
@@ -188,29 +188,29 @@ def stops(env: dict[str, Any], payload: Any) -> None:
 
 
 class Described:
-    """An environment that says what its device does, as ``options["says"]`` wants it."""
+    """An environment that describes its device by the text in ``options["state"]``."""
 
-    def __init__(self, rank: int, says: str) -> None:
+    def __init__(self, rank: int, state: str) -> None:
         self.rank = rank
-        self.says = says
+        self.state = state
 
     def __getitem__(self, name: str) -> int:
         return int(getattr(self, name))
 
     def describe(self) -> str:
-        if self.says == "nothing":
+        if self.state == "nothing":
             time.sleep(FOREVER)
-        if self.says == "error":
+        if self.state == "error":
             raise ArithmeticError("no words")
         return f"rank {self.rank} polls at kernel.py:17"
 
 
 def described_setup(info: dict[str, Any], options: dict[str, Any]) -> Described:
-    return Described(info["rank"], options["says"])
+    return Described(info["rank"], options["state"])
 
 
 class Poisonable:
-    """An environment whose device can be lost: ``fault`` tells to what, as in ``fixtures.worker.Env``."""
+    """An environment whose device can be lost, with the cause in ``fault``, as in ``fixtures.worker.Env``."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -229,7 +229,7 @@ def poisonable_setup(info: dict[str, Any], options: dict[str, Any]) -> Poisonabl
 
 
 def loses_its_device(env: Poisonable, payload: dict[str, str]) -> str:
-    """On rank 1, as ``payload["way"]`` says; what the others do beside it as ``payload["others"]``."""
+    """Lose the device on rank 1 in the way ``payload["way"]``; the other ranks act by ``payload["others"]``."""
     import torch.distributed as dist
 
     print(f"words of rank {env.rank}", flush=True)
@@ -238,7 +238,7 @@ def loses_its_device(env: Poisonable, payload: dict[str, str]) -> str:
         if payload["way"] != "silently":
             env.fault = KernelFault("the GPU's context is lost: planted")
         if payload["way"] == "raising":
-            raise RuntimeError("CUDA error: what came of it")
+            raise RuntimeError("CUDA error: a consequence")
     elif payload["others"] == "spin":
         while True:
             pass
@@ -275,7 +275,7 @@ def leaves(env: dict[str, Any], payload: int) -> None:
 
 
 def aborts_with_a_child(env: dict[str, Any], payload: Any) -> None:
-    """Leave a grandchild in a session of its own, name it on stdout, and abort."""
+    """Leave a grandchild in its own session, print its pid to stdout, and abort."""
     if env["rank"] == 1:
         pid = os.fork()
         if pid == 0:

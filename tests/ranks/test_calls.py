@@ -1,4 +1,4 @@
-"""What a group of ranks is, and what a call returns."""
+"""Properties of a group of ranks, and results of calls."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_results_come_in_rank_order(group: RankGroup) -> None:
 
 def test_ranks_are_processes_of_torch_distributed_elastic(group: RankGroup) -> None:
     seen = group.call(f"{TARGETS}:describe", {"a": [1, 2.5, b"x"]})
-    for rank, said in enumerate(seen):
-        assert said["rank"] == rank
-        assert said["world_size"] == 2
-        assert said["env"]["rank"] == rank
-        assert said["env"]["local_rank"] == rank
-        assert said["env"]["world_size"] == 2
-        assert said["env"]["run_id"] == said["elastic"]
-        assert said["payload"] == {"a": [1, 2.5, b"x"]}
-        assert said["backend"] == "gloo"
-        assert said["restarts"] == "0"
-        assert said["threads"] == 1
-        assert said["session"] not in (os.getsid(0), 0)
+    for rank, description in enumerate(seen):
+        assert description["rank"] == rank
+        assert description["world_size"] == 2
+        assert description["env"]["rank"] == rank
+        assert description["env"]["local_rank"] == rank
+        assert description["env"]["world_size"] == 2
+        assert description["env"]["run_id"] == description["elastic"]
+        assert description["payload"] == {"a": [1, 2.5, b"x"]}
+        assert description["backend"] == "gloo"
+        assert description["restarts"] == "0"
+        assert description["threads"] == 1
+        assert description["session"] not in (os.getsid(0), 0)
 
 
 def test_collectives_work_and_the_processes_stay(group: RankGroup) -> None:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 import triton
 
-from harness.errors import HarnessError, KernelFault
-from harness.ranks import RankFailure, RankGroup, compile_once, raised
+from harness.errors import CompilerAborted, HarnessError, KernelFault
+from harness.ranks import RankFailure, RankGroup, raised
 
 TARGETS = "tests.ranks.compile_targets"
 
@@ -25,7 +25,7 @@ class Planted:
 
 
 class Rig:
-    """A group with a kernel cache of its own, and the log of every compilation in it: rank, pid, parent pid."""
+    """A group with its own kernel cache, and the log of every compilation in it: rank, pid, parent pid."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "compilations"
@@ -56,6 +56,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         assert not [child for pid in rig.group.pids for child in psutil.Process(pid).children()]
 
 
+@pytest.mark.slow
 def test_ranks_that_need_one_kernel_compile_it_once(rig: Rig) -> None:
     rig.compilations()
     results = rig.group.call(f"{TARGETS}:compile_copy", ("fp16", 256), deadline=200)
@@ -94,7 +95,7 @@ def test_an_error_of_the_compiler_keeps_its_type_on_every_rank(rig: Rig) -> None
 def test_an_aborting_compiler_is_a_verdict(rig: Rig) -> None:
     failure = rig.errors("compile_aborting")
     for error in failure.errors.values():
-        assert error.is_a(compile_once.CompilerAborted)
+        assert error.is_a(CompilerAborted)
         assert error.is_a(KernelFault)
         assert error.report["kernel"] == "copy"
         assert error.report["how"] == "signal 6 (SIGABRT)"
@@ -134,7 +135,7 @@ def test_an_error_of_an_unknown_type_comes_as_text_of_a_bounded_length(rig: Rig)
     for error in failure.errors.values():
         assert error.is_a(raised.CompilerError) and error.is_a(KernelFault)
         assert "LocalError: xxx" in error.message and "characters cut" in error.message
-        assert len(error.message) < raised.MOST + 1000
+        assert len(error.message) < raised.TEXT_LIMIT + 1000
 
 
 def test_what_is_remembered_of_a_failure_is_never_unpickled(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""What compilation may cost a call: no part of its deadline, and no more than its own limit."""
+"""Compilation time of a call: it does not count against the deadline, and has its own limit."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def group(cache: Path) -> Iterator[RankGroup]:
-    preload = ["harness.emulator.native", TARGETS]
+    preload = ["harness.emulator.native.memory", TARGETS]
     with RankGroup(2, environment={"TRITON_CACHE_DIR": str(cache)}, preload=preload) as group:
         group.call(*WARM, deadline=120)
         yield group
 
 
+@pytest.mark.slow
 def test_a_deadline_does_not_count_compilation_of_another_rank(group: RankGroup) -> None:
     group.call(f"{TARGETS}:compile_for", {"seconds": 2, "block": 512}, deadline=DEADLINE)
     assert group.compile_seconds >= 2
@@ -54,6 +55,7 @@ def test_a_deadline_does_not_count_numba_nor_the_wait_for_another_process(group:
     assert group.compile_seconds >= 1.2 * DEADLINE
 
 
+@pytest.mark.slow
 def test_a_hang_is_found_after_a_compilation_and_a_compiler_that_hangs_is_too(
     group: RankGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +81,7 @@ def test_what_a_process_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
     own, other = compiling.memory_file(), compiling.memory_file()
     compiling.report_to(own)
-    meter = compiling.Meter([own, other], most=10)
+    meter = compiling.Meter([own, other], limit=10)
     assert passes(3) == 0
     with compiling.compiling():
         assert passes(2) == 2, "while it lasts"

@@ -1,4 +1,4 @@
-"""The state of a device and a heap in words, on stand-ins for what only a GPU has."""
+"""Texts about the state of a device and a heap, with stand-ins for a GPU."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def trace(*entries):
 
 
 def test_a_pending_collective_is_told_with_its_caller():
-    said = flight_recorder.text(trace(entry("completed", 100), entry("scheduled", 101), entry("started", 102)))
+    report = flight_recorder.text(trace(entry("completed", 100), entry("scheduled", 101), entry("started", 102)))
     shapes = "input Float[4, 2], output Float[4, 2]"
-    assert said.splitlines() == [
+    assert report.splitlines() == [
         "pending NCCL collectives, 2, oldest first",
         f"  nccl:all_reduce number 101 of group 0 (default_pg), ranks [0, 1]: {shapes}; enqueued, not ended",
         "    called in exchange (/home/someone/case.py:25)",
@@ -64,18 +64,18 @@ def test_a_pending_collective_is_told_with_its_caller():
 
 
 def test_a_rank_that_entered_none_names_the_last_one():
-    said = flight_recorder.text(trace(entry("completed", 100), entry("completed", 101)))
-    assert said.startswith("no NCCL collective is pending; the last one was\n  nccl:all_reduce number 101 ")
-    assert said.splitlines()[1].endswith("; ended")
+    report = flight_recorder.text(trace(entry("completed", 100), entry("completed", 101)))
+    assert report.startswith("no NCCL collective is pending; the last one was\n  nccl:all_reduce number 101 ")
+    assert report.splitlines()[1].endswith("; ended")
     assert flight_recorder.text(trace()) == "the flight recorder of NCCL holds no collective"
 
 
 def test_odd_entries_and_many_of_them_are_told_too():
     sent = entry("scheduled", 7, [], profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=3)
-    said = flight_recorder.text(trace(sent, *(entry("scheduled", number) for number in range(9))))
-    assert "nccl:send 0->1 number 3 of group 0" in said
-    assert said.splitlines()[0] == "pending NCCL collectives, 10, oldest first"
-    assert said.splitlines()[-1] == "  and 2 more"
+    report = flight_recorder.text(trace(sent, *(entry("scheduled", number) for number in range(9))))
+    assert "nccl:send 0->1 number 3 of group 0" in report
+    assert report.splitlines()[0] == "pending NCCL collectives, 10, oldest first"
+    assert report.splitlines()[-1] == "  and 2 more"
     assert "group ?" in flight_recorder.text({"entries": [{"state": "scheduled"}]})
 
 
@@ -91,9 +91,9 @@ def test_a_torch_without_it_is_said(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def image():
-    found = HeapImage(torch.empty(1 << 14, dtype=torch.uint8), 0)
-    found.reset()
-    return found
+    heap = HeapImage(torch.empty(1 << 14, dtype=torch.uint8), 0)
+    heap.reset()
+    return heap
 
 
 def lines(image):
@@ -140,16 +140,16 @@ def test_every_type_can_be_told(image, dtype):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch):
-    """What answers does so in the end, on a busy machine too."""
+    """Give every part enough time to answer, on a busy machine too."""
     monkeypatch.setattr(describe, "LIMIT", 20.0)
 
 
 class Launches:
-    def __init__(self, said):
-        self.said = said
+    def __init__(self, lines):
+        self.lines = lines
 
     def recent(self):
-        return self.said
+        return self.lines
 
 
 class Iris:
@@ -169,16 +169,16 @@ def env(image, recent=(), take=None, where="cuda", iris=None):
 def test_a_gpu_names_its_last_launches_and_its_collectives(image, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(flight_recorder, "pending", lambda: flight_recorder.text(trace(entry("scheduled"))))
     image.fill(image.claim("flags", 1024, 2, torch.int64), torch.tensor([3, 4]))
-    said = describe.describe(env(image, ["launch 1: put [1234]", "launch 2: wait_for_flag [5678]"]))
-    assert "  launch 1: put [1234]\n  launch 2: wait_for_flag [5678]\n" in said
-    assert "flags, 2 int64 at byte 1024: [3, 4], as it should end" in said
-    assert "nccl:all_reduce number 101" in said
+    report = describe.describe(env(image, ["launch 1: put [1234]", "launch 2: wait_for_flag [5678]"]))
+    assert "  launch 1: put [1234]\n  launch 2: wait_for_flag [5678]\n" in report
+    assert "flags, 2 int64 at byte 1024: [3, 4], as it should end" in report
+    assert "nccl:all_reduce number 101" in report
     assert "no kernel of Triton was enqueued" in describe.describe(env(image))
 
 
 def test_the_emulated_device_speaks_for_itself(image):
-    said = describe.describe(env(image, where="cpu"))
-    assert said == "no kernel is running on the emulated device\nthe case has claimed no part of the heap"
+    report = describe.describe(env(image, where="cpu"))
+    assert report == "no kernel is running on the emulated device\nthe case has claimed no part of the heap"
 
 
 def test_a_part_that_fails_or_hangs_leaves_the_others(image, monkeypatch: pytest.MonkeyPatch):
@@ -189,11 +189,11 @@ def test_a_part_that_fails_or_hangs_leaves_the_others(image, monkeypatch: pytest
     monkeypatch.setattr(describe, "LIMIT", 3.0)
     image.claim("flags", 1024, 2, torch.int64)
     started = time.monotonic()
-    said = describe.describe(env(image, ["launch 1: spin [1234]"], take=lost))
+    report = describe.describe(env(image, ["launch 1: spin [1234]"], take=lost))
     assert time.monotonic() - started < 30
-    assert "launch 1: spin" in said
-    assert "(the heap failed: KernelFault('the context is gone'))" in said
-    assert "(the flight recorder gave no answer within 3.5 s)" in said
+    assert "launch 1: spin" in report
+    assert "(the heap failed: KernelFault('the context is gone'))" in report
+    assert "(the flight recorder gave no answer within 3.5 s)" in report
 
 
 def test_a_device_that_does_not_copy_is_said(image):
@@ -204,10 +204,10 @@ def test_a_device_that_does_not_copy_is_said(image):
 def test_barrier_words_of_every_instance_are_told(image):
     iris = Iris(world=torch.tensor([7, 6], dtype=torch.int32))
     other = Iris(some=torch.tensor([1, 2], dtype=torch.int32), broken=None)
-    said = describe.describe(env(image, where="cpu", iris=iris))
-    assert "barrier words of the world: [7, 6]" in said
-    assert "barrier words of group some: [1, 2]" in said
-    assert "broken" not in said
+    report = describe.describe(env(image, where="cpu", iris=iris))
+    assert "barrier words of the world: [7, 6]" in report
+    assert "barrier words of group some: [1, 2]" in report
+    assert "broken" not in report
     del other
 
 

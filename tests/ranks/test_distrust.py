@@ -1,4 +1,4 @@
-"""The library under test runs in the ranks' processes: whatever those send or write, the controller stays sound."""
+"""The library under test runs in the ranks' processes: nothing that they send or write breaks the controller."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fixtures.options import PROFILES, Options
 from fixtures.outcome import of_failure
 from fixtures.requirement import Property
 from harness import evidence
-from harness.cases import IsaCase
 from harness.evidence import Verdict
 from harness.ranks import RankCutOff, RankFailure, RankGroup, wire
 from harness.ranks.output import OUTPUT_LIMIT
 from harness.text import TEXT_LIMIT
 from tests.ranks import hostile
+from tests.ranks.hostile import PlainCase
 
 TARGETS = "tests.ranks.hostile"
 
@@ -33,7 +33,7 @@ def group() -> Iterator[RankGroup]:
 
 
 def cut_off(group: RankGroup, target: str, **payload: Any) -> RankCutOff:
-    """The failure of a call that costs its group, and no more."""
+    """Return the failure of a call that ends its group and has no other effect."""
     group.start()
     generation = group.generation
     with pytest.raises(RankCutOff) as caught:
@@ -64,7 +64,7 @@ def test_a_flood_is_cut_before_it_is_read(group: RankGroup) -> None:
     ("sent", "reason"),
     [
         (wire.encode(["result", "forged"]) * 2, "an answer that no call waits for"),
-        (wire.encode("result"), "a message that is no answer to a call"),
+        (wire.encode("result"), "a message that is not an answer to a call"),
         (wire.encode(["error", {"type": "ValueError"}]), "an error without type, message"),
         (struct.pack("<Q", 0), "a frame that cannot be decoded"),
     ],
@@ -106,7 +106,7 @@ def test_a_flood_of_output_is_cut_while_it_is_written(group: RankGroup, caplog: 
     _, (written, largest) = group.call(f"{TARGETS}:floods_stdout", deadline=60)
     assert written >= 5 * OUTPUT_LIMIT
     assert largest < OUTPUT_LIMIT + (2 << 20)
-    assert "rank 1 wrote much output" in caplog.text
+    assert "rank 1 wrote too much output" in caplog.text
     with pytest.raises(RankFailure) as caught:
         group.call(f"{TARGETS}:floods_stdout", "raise", deadline=60)
     short, long = (caught.value.output[rank] for rank in (0, 1))
@@ -134,13 +134,13 @@ def test_evidence_stays_small(group: RankGroup, tmp_path: Path, function: Callab
 def test_a_case_arrives_as_it_was_drawn(group: RankGroup, tmp_path: Path) -> None:
     record, _ = executed(group, tmp_path, hostile.case_that_is_returned)
     assert record.differs is not None
-    assert (record.differs.what, record.differs.got) == ("IsaCase", repr(IsaCase("put")))
-    assert record.case["type"] == "IsaCase"
+    assert (record.differs.what, record.differs.got) == ("PlainCase", repr(PlainCase("put")))
+    assert record.case["type"] == "PlainCase"
 
 
 def test_a_verdict_says_that_output_was_cut(group: RankGroup, tmp_path: Path) -> None:
     record, _ = executed(group, tmp_path, floods_and_raises)
-    assert "; the harness threw away at least " in record.message and "bytes of the output of rank 1" in record.message
+    assert "; the harness discarded at least " in record.message and "bytes of the output of rank 1" in record.message
 
 
 def floods_and_raises(env: hostile.Stub, case: Any) -> None:
@@ -155,7 +155,7 @@ def executed(group: RankGroup, folder: Path, function: Callable[..., Any]) -> tu
     )  # fmt: skip
     ledger = Ledger(folder / "evidence.jsonl", options)
     held = Property(
-        "X-1", lambda check, case: check(function, case), lambda ranks: [IsaCase("put")], {}, 1.0, 1, None, False
+        "X-1", lambda check, case: check(function, case), lambda ranks: [PlainCase("put")], {}, 1.0, 1, None, False
     )
     check = Check(group, 2, options, ledger, "node", "statement", set())
     with pytest.raises(CaseDidNotPass):

@@ -1,4 +1,4 @@
-"""Planted faults: whatever a case does, it costs that case only, says why, and leaves no process."""
+"""Planted faults: any fault of a case fails only that case, names its reason, and leaves no process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_one_rank_raises_and_the_other_waits_for_it(group: RankGroup) -> None:
     assert list(caught.value.errors) == [1]
     assert list(caught.value.stacks) == [0]
     assert "fails_beside_a_barrier" in caught.value.stacks[0]
-    assert "planted beside a barrier" in str(caught.value)
+    assert "planted next to a barrier" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_what_a_crashed_rank_started_ends_too(group: RankGroup) -> None:
     with pytest.raises(RankCrash) as caught:
         group.call(f"{TARGETS}:aborts_with_a_child", deadline=3600)
     assert caught.value.exits == {1: "signal 6 (SIGABRT)"}
-    found = re.search(r"grandchild (\d+)", caught.value.output[1])
-    assert found is not None
-    assert not psutil.pid_exists(int(found[1]))
+    match = re.search(r"grandchild (\d+)", caught.value.output[1])
+    assert match is not None
+    assert not psutil.pid_exists(int(match[1]))
 
 
 def test_shared_memory_of_killed_ranks_is_removed(group: RankGroup) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that use a GPU can be forked only from processes that never asked for one: a driver does not survive a fork."""
+"""Ranks with GPUs can be forked only from processes that never queried a GPU: a driver does not survive a fork."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness import devices
 from harness.ranks import RankGroup
 
 ALARM = """
-# Run by every interpreter before anything else: whoever asks torch for a GPU is written down, and has none.
+# Run by every interpreter before all other code: logs each process that queries torch for a GPU, and reports no GPU.
 import os, traceback
 import torch
 def watched(name):
@@ -24,7 +24,8 @@ for name in ("is_available", "device_count", "current_device", "_lazy_init", "in
 """
 
 
-@pytest.mark.parametrize("start", ["fork", "exec"])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", pytest.param("exec", marks=pytest.mark.nightly)])
 def test_neither_keeper_nor_agent_asks_for_a_gpu(start: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ALARM)
     log = tmp_path / "log"
@@ -43,6 +44,6 @@ def test_neither_keeper_nor_agent_asks_for_a_gpu(start: str, tmp_path: Path) -> 
         group.call("tests.ranks.targets:asks_for_a_gpu")
         _, agent, keeper = group.call("tests.ranks.targets:pids_below")[0]
         ranks = group.pids
-    asked = {int(line.split()[0]): line for line in log.read_text().splitlines()}
-    assert set(ranks) <= set(asked), "the alarm works"
-    assert not {agent, keeper} & set(asked), asked
+    queries = {int(line.split()[0]): line for line in log.read_text().splitlines()}
+    assert set(ranks) <= set(queries), "the alarm works"
+    assert not {agent, keeper} & set(queries), queries

@@ -77,7 +77,8 @@ def _inode(name: str) -> int:
     return int(line.split()[-2])
 
 
-@pytest.mark.parametrize("start", ["fork", "exec"])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", pytest.param("exec", marks=pytest.mark.nightly)])
 def test_keeper_agent_and_ranks_hold_a_lock(start: str) -> None:
     name = f"iris-harness-test-{secrets.token_hex(8)}"
     with _controller(name, start, "release") as (_, below):
@@ -87,7 +88,8 @@ def test_keeper_agent_and_ranks_hold_a_lock(start: str) -> None:
     assert not _taken(name)
 
 
-@pytest.mark.parametrize("start", ["fork", "exec"])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", pytest.param("exec", marks=pytest.mark.nightly)])
 def test_a_killed_controllers_lock_is_free_when_its_group_is_gone(start: str) -> None:
     name = f"iris-harness-test-{secrets.token_hex(8)}"
     with _controller(name, start, "keep") as (controller, below):
@@ -126,5 +128,5 @@ def test_a_lock_stays_after_a_restart_of_the_ranks() -> None:
 
 
 def test_a_closed_descriptor_is_refused() -> None:
-    with pytest.raises(UsageError, match="987654 is not"):
+    with pytest.raises(UsageError, match="got 987654, which is not open"):
         RankGroup(1, hold=[987654])

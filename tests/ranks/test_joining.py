@@ -1,4 +1,4 @@
-"""How ranks join: by a channel without an address, over which nothing stretches the limit of a start."""
+"""Joining of ranks: over a channel without an address, on which no message can extend the limit of a start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Leases of GPUs that are not there: the locks are real, and so are the processes that fight for them.
+"""Leases of fake GPUs: the locks are real, and so are the processes that compete for them.
 
-What the memory of real GPUs does after their ranks, and what a mask means to CUDA: tests/gpu/test_leases.py.
+tests/gpu/test_leases.py covers the memory of real GPUs after their ranks, and the meaning of masks to CUDA.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import psutil
 import pytest
 
 from harness import locks
-from harness.devices import occupancy
+from harness.devices import occupancy, rocm
+from harness.devices.gpu_kind import UnreadableError
 from harness.errors import HarnessError, UsageError
 from harness.ranks import RankGroup, leases
 from tests.devices import fakes
@@ -36,7 +37,7 @@ LIMIT = 60
 @pytest.fixture(autouse=True)
 def _unreadable(monkeypatch):
     def unreadable(gpu):
-        raise occupancy.UnreadableError("these GPUs are not there")
+        raise UnreadableError("these GPUs are not there")
 
     monkeypatch.setattr(leases, "memory_in_use", unreadable)
     monkeypatch.setattr(leases, "users_of", lambda gpu: [])
@@ -44,7 +45,7 @@ def _unreadable(monkeypatch):
 
 @pytest.fixture
 def tag():
-    """Makes the UUIDs of one test's GPUs its own."""
+    """A tag that makes the UUIDs of one test's GPUs unique."""
     tag = secrets.token_hex(4)
     yield tag
     for path in leases.folder().glob(f"GPU-{tag}-*.lock"):  # of holders that were killed
@@ -52,7 +53,7 @@ def tag():
 
 
 def quiet(line: str) -> None:
-    """Tells nobody."""
+    """Report nothing."""
 
 
 def child(mode: str, *arguments: object) -> subprocess.Popen[str]:
@@ -75,9 +76,9 @@ def contend(tag: str, mode: str) -> list[dict]:
     fighters = [child(mode, tag, count, 12) for count in (1, 2, 2, 3, 4, 8)]
     spans = []
     for fighter in fighters:
-        said, _ = fighter.communicate(timeout=LIMIT)
-        assert fighter.returncode == 0, said
-        spans += json.loads(said)
+        output, _ = fighter.communicate(timeout=LIMIT)
+        assert fighter.returncode == 0, output
+        spans += json.loads(output)
     return spans
 
 
@@ -108,7 +109,7 @@ def test_all_or_nothing(tag):
 def test_a_process_does_not_wait_for_itself(tag):
     gpus = fakes.infos(4, tag=tag)
     first = leases.acquire(gpus, 3, 0, quiet)
-    with pytest.raises(HarnessError, match="3 of 4 GPUs are held by this process itself, and 2 are asked for"):
+    with pytest.raises(HarnessError, match="already holds 3 of 4 GPUs and requests 2 more: release"):
         leases.acquire(gpus, 2, 300, quiet)
     first.release()
     first.release()
@@ -117,7 +118,7 @@ def test_a_process_does_not_wait_for_itself(tag):
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_more_than_there_are(tag, count):
-    with pytest.raises(UsageError, match=f"{count} of 2 GPUs cannot be had: ask for 1 to 2"):
+    with pytest.raises(UsageError, match=f"cannot lease {count} of 2 GPUs: request 1 to 2"):
         leases.acquire(fakes.infos(2, tag=tag), count, 60, quiet)
 
 
@@ -126,13 +127,13 @@ def test_waiting_is_bounded_and_names_the_holder(tag):
     holder = child("hold", tag, 2)
     try:
         assert holder.stdout.readline() == "holds\n"
-        told: list[str] = []
+        messages: list[str] = []
         started = time.monotonic()
         with pytest.raises(UsageError) as caught:
-            leases.acquire(gpus, 1, 0.5, told.append)
+            leases.acquire(gpus, 1, 0.5, messages.append)
         assert 0.5 <= time.monotonic() - started < 5
         who = f"pid {holder.pid} holds 0, 1"
-        assert told == [f"waiting up to 0.5 s for 1 of 2 GPUs ({who})"]
+        assert messages == [f"waiting up to 0.5 s for 1 of 2 GPUs ({who})"]
         assert str(caught.value) == (
             f"no 1 of 2 GPUs were free within 0.5 s ({who}): wait for their runs to end, or choose other GPUs"
         )
@@ -159,7 +160,7 @@ def test_a_rank_group_holds_its_gpus_without_its_controller(tag):
     """The processes of a group inherit the locks: closing the controller's own ends the lease only with the group."""
     gpus = fakes.infos(2, tag=tag)
     lease = leases.acquire(gpus, 2, 0, quiet)
-    environment = lease.environment("cuda", {})
+    environment = lease.environment({})
     with RankGroup(2, options={"compile_once": False}, environment=environment, hold=lease.descriptors) as group:
         assert group.call(f"{TARGETS}:rank_of") == [0, 1]
         for pid in group.pids:
@@ -186,7 +187,7 @@ def test_no_other_process_can_take_the_name_of_a_lock(tag):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_hold_up_a_lease(tag, tmp_path, monkeypatch):
-    """User nobody tries all that it can: to take the lock's file, to make the folder, to lock the folder."""
+    """Another, unprivileged user tries to take the lock's file, to make the folder, and to lock the folder."""
     place = Path(tempfile.mkdtemp())
     try:
         place.chmod(0o755)
@@ -224,14 +225,14 @@ def test_a_gpu_that_another_user_uses_is_not_taken_and_its_user_is_named(tag, mo
         real = psutil.Process.uids
         foreigners = {foreign.pid: SimpleNamespace(real=54321)}
         monkeypatch.setattr(psutil.Process, "uids", lambda self: foreigners.get(self.pid) or real(self))
-        told: list[str] = []
-        lease = leases.acquire(gpus, 1, 0, told.append)
+        messages: list[str] = []
+        lease = leases.acquire(gpus, 1, 0, messages.append)
         assert [gpu.index for gpu in lease.gpus] == [1]
-        assert told[-1] == f"GPU {gpus[1]} is also used by pid {gone.pid} (not visible from here)"
+        assert messages[-1] == f"GPU {gpus[1]} is also used by pid {gone.pid} (not visible from here)"
         lease.release()
         with pytest.raises(UsageError) as caught:
             leases.acquire(gpus, 2, 0.1, quiet)
-        assert f"(pid {foreign.pid} of user 54321, which is no run of yours, uses 0)" in str(caught.value)
+        assert f"(pid {foreign.pid} of user 54321, which is not a run of yours, uses 0)" in str(caught.value)
         assert leases.holder(gpus[0]) is None and leases.holder(gpus[1]) is None
     finally:
         foreign.kill()
@@ -271,8 +272,8 @@ def test_partitions_with_one_uuid_are_refused(tag):
     ],
 )
 def test_the_ranks_see_their_gpus_within_the_callers_mask(tag, device, caller, wanted):
-    lease = leases.acquire(fakes.infos(2, tag=tag), 2, 0, quiet)
-    assert lease.environment(device, caller) == {name: value.replace("TAG", tag) for name, value in wanted.items()}
+    lease = leases.acquire(fakes.infos(2, tag=tag, device=device), 2, 0, quiet)
+    assert lease.environment(caller) == {name: value.replace("TAG", tag) for name, value in wanted.items()}
     lease.release()
 
 
@@ -313,13 +314,13 @@ def test_a_baseline_is_taken_when_an_earlier_holders_memory_is_gone(tag, monkeyp
 
 
 def test_memory_that_cannot_be_read_is_said(tag):
-    told: list[str] = []
-    leases.acquire(fakes.infos(1, tag=tag), 1, 0, told.append).release()
-    assert told == ["whether the memory of GPUs comes back cannot be checked: these GPUs are not there"]
+    messages: list[str] = []
+    leases.acquire(fakes.infos(1, tag=tag), 1, 0, messages.append).release()
+    assert messages == ["cannot check that the GPUs' memory is freed after the run: these GPUs are not there"]
 
 
 def test_memory_of_an_amd_gpu(tmp_path, monkeypatch):
-    (gpu,) = fakes.infos(1, arch="gfx942")
+    (gpu,) = fakes.infos(1, arch="gfx942", device="rocm")
     files = {
         "bus/pci/devices/0000:1b:00.0/mem_info_vram_used": "298319872\n",
         "class/kfd/kfd/topology/nodes/0/gpu_id": "0\n",
@@ -335,8 +336,8 @@ def test_memory_of_an_amd_gpu(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(occupancy, "_SYS", tmp_path)
+    monkeypatch.setattr(rocm, "_SYS", tmp_path)
     assert (occupancy.memory_in_use(gpu), occupancy.users_of(gpu)) == (298319872, [(812, 1073741824)])
-    monkeypatch.setattr(occupancy, "_SYS", tmp_path / "nowhere")
-    with pytest.raises(occupancy.UnreadableError, match="mem_info_vram_used"):
+    monkeypatch.setattr(rocm, "_SYS", tmp_path / "nowhere")
+    with pytest.raises(UnreadableError, match="mem_info_vram_used"):
         occupancy.memory_in_use(gpu)

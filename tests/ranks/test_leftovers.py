@@ -1,4 +1,4 @@
-"""Nothing is left behind: no process, no file, no shared memory, no socket, however the controller ends."""
+"""A group leaves no process, no file, no shared memory and no socket behind, however the controller ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _shared(run_id: str) -> list[str]:
 
 @pytest.fixture
 def private_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory of the test's own, so that what others create meanwhile does not count."""
+    """The test's own temporary directory, so that files of other processes do not count."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -38,7 +38,7 @@ def private_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process], str]:
-    """A controller of its own, all processes that it started, and the group's run id."""
+    """A separate controller, all processes that it started, and the group's run id."""
     controller = subprocess.Popen(
         [sys.executable, "-m", "tests.ranks.controller", mode],
         cwd=ROOT,
@@ -53,12 +53,13 @@ def _start(mode: str) -> tuple[subprocess.Popen[str], list[psutil.Process], str]
 
 def _finish(controller: subprocess.Popen[str], below: list[psutil.Process]) -> tuple[int, str]:
     assert len(below) == 4, "two ranks, their agent, their keeper"
-    said, _ = controller.communicate(timeout=LIMIT)
+    output, _ = controller.communicate(timeout=LIMIT)
     _, alive = psutil.wait_procs(below, timeout=LIMIT)
     assert not alive
-    return controller.returncode, said
+    return controller.returncode, output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["idle", "hangs_in_python", "hangs_with_the_interpreter"])
 def test_a_killed_controller_leaves_nothing(mode: str, private_temporary: Path) -> None:
     controller, below, run_id = _start(mode)
@@ -75,6 +76,7 @@ def test_ctrl_c_ends_the_group_and_reaches_the_controller(private_temporary: Pat
     assert _finish(controller, below) == (130, "interrupted\n")
 
 
+@pytest.mark.slow
 def test_a_controller_whose_keeper_was_killed_leaves_nothing(private_temporary: Path) -> None:
     controller, below, _ = _start("idle")
     keepers = [process for process in below if process.ppid() == controller.pid]
@@ -84,6 +86,7 @@ def test_a_controller_whose_keeper_was_killed_leaves_nothing(private_temporary: 
     _finish(controller, below)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_call_leaves_a_usable_group() -> None:
     with RankGroup(2, options=PLAIN) as group:
         group.start()
@@ -133,6 +136,7 @@ def test_shared_memory_named_after_a_killed_rank_is_removed() -> None:
         mine.unlink()
 
 
+@pytest.mark.slow
 def test_two_groups_at_once_share_nothing(private_temporary: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     children = set(psutil.Process().children())

@@ -57,7 +57,7 @@ def wait_for(path: Path, limit: float) -> None:
 def test_a_wait_is_bounded_and_names_the_holder(
     path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(locks, "SAY_AFTER", 0.1)
+    monkeypatch.setattr(locks, "WARN_AFTER", 0.1)
     assert locks.holder(path) == other.pid
     with caplog.at_level(logging.WARNING, "harness.locks"), pytest.raises(HarnessError) as caught:
         wait_for(path, 0.3)
@@ -65,7 +65,7 @@ def test_a_wait_is_bounded_and_names_the_holder(
         assert f"pid {other.pid} ({sys.executable} -c" in text and str(path) in text
         assert "the compilation of copy" in text
     assert "was not free within 0.3 s" in str(caught.value)
-    assert len(caplog.records) == 1, "said once"
+    assert len(caplog.records) == 1, "reported once"
 
 
 def test_a_stopped_holder_is_named_and_a_killed_one_blocks_nobody(path: Path, other: subprocess.Popen[str]) -> None:
@@ -115,16 +115,16 @@ def test_a_folder_of_another_user_is_refused(path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda place: place.symlink_to("/tmp"), "is not a folder"),
         (lambda place: place.write_text(""), "is not a folder"),
         (lambda place: (place.mkdir(), place.chmod(0o777)), "has mode 0777, so other users can write to it"),
     ],
 )
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, make, said: str) -> None:
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, make, message: str) -> None:
     make(tmp_path / "place")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         locks.private_folder(tmp_path / "place")
 
 

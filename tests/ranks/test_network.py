@@ -1,4 +1,4 @@
-"""The network of a rank group: what is chosen, what a refusal says, and what entering one changes."""
+"""The network of a rank group: the choice, the message of a refusal, and the effects of entering one."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if capability == 0 and os.getuid() == 0:
 os.chmod(folder, 0o500)
 before = os.readlink("/proc/self/ns/net")
 refused = network.enter()
-said = {"refused": refused, "moved": os.readlink("/proc/self/ns/net") != before, "ids": [os.getuid(), os.getgid()]}
+state = {"refused": refused, "moved": os.readlink("/proc/self/ns/net") != before, "ids": [os.getuid(), os.getgid()]}
 try:
     open(folder + "/file", "w").close()
-    said["writes"] = True
+    state["writes"] = True
 except PermissionError:
-    said["writes"] = False
+    state["writes"] = False
 with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as caller:
-    said["loopback"] = caller.connect_ex(server.getsockname())
+    state["loopback"] = caller.connect_ex(server.getsockname())
 os.chmod(folder, 0o700)
-said["owner"] = os.stat(folder).st_uid
-if said["writes"]:
+state["owner"] = os.stat(folder).st_uid
+if state["writes"]:
     os.unlink(folder + "/file")
 os.rmdir(folder)
-print(json.dumps(said))
+print(json.dumps(state))
 """
 
 
@@ -57,18 +57,18 @@ def _enter(user: int, capability: int = 1) -> dict[str, Any]:
 
 def test_entering_changes_the_network_and_nothing_else() -> None:
     """As an ordinary user: where the kernel refuses, nothing has changed at all."""
-    user = os.getuid() or reach.NOBODY
-    said = _enter(user)
-    assert said["moved"] == (said["refused"] == "")
-    assert said["ids"][0] == said["owner"] == user
-    assert not said["writes"], "a folder that is read-only stays so"
-    assert said["loopback"] == 0
+    user = os.getuid() or reach.UNPRIVILEGED
+    state = _enter(user)
+    assert state["moved"] == (state["refused"] == "")
+    assert state["ids"][0] == state["owner"] == user
+    assert not state["writes"], "a folder that is read-only stays so"
+    assert state["loopback"] == 0
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to give its capabilities up")
 def test_root_of_a_container_keeps_its_network_and_its_power_over_files() -> None:
-    said = _enter(0, capability=0)
-    assert (said["moved"], said["refused"]) == (False, "this process is root without the capability CAP_SYS_ADMIN")
+    state = _enter(0, capability=0)
+    assert (state["moved"], state["refused"]) == (False, "this process is root without the capability CAP_SYS_ADMIN")
 
 
 def test_the_caller_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Memory files for output: short ones are kept whole, long ones are emptied, and what is reported says so."""
+"""Memory files for output: short ones are kept whole, long ones are emptied, and reports state that."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.ranks import processes
+from harness import children
 from harness.ranks.output import OUTPUT_LIMIT, Output, Watch
 
 
 @pytest.fixture
 def file() -> Iterator[int]:
-    descriptor = processes.memory_file("test")
+    descriptor = children.memory_file("test")
     yield descriptor
     os.close(descriptor)
 

@@ -51,12 +51,12 @@ def test_the_fault_is_the_verdict(group: RankGroup, way: str) -> None:
     assert outcome.fatal, "so that the case is not shrunk on a fresh group for each try"
     assert outcome.fault == failure.errors[1].message
     assert ("the GPU's context is lost: planted" in outcome.message) == (way != "silently")
-    assert "devices of ranks [1] were lost" in str(failure)
+    assert "ranks [1] lost their devices and exited" in str(failure)
     assert failure.output[0] == "words of rank 0"
 
 
 def test_ranks_that_spin_have_the_grace_and_no_more(group: RankGroup) -> None:
-    """As ranks do that wait for a GPU: their use of the CPU says nothing."""
+    """Act like ranks that wait for a GPU: their use of the CPU shows nothing."""
     started = time.monotonic()
     with pytest.raises(RankFailure) as caught:
         group.call(f"{TARGETS}:loses_its_device", {"way": "returning", "others": "spin"}, deadline=3600)

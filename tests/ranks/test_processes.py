@@ -1,4 +1,4 @@
-"""How ends of processes are told, and how text is cut for a report."""
+"""Descriptions of how processes ended, and the clipping of text for a report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from harness import children
 from harness.ranks import processes, stacks
 
 
@@ -17,11 +18,11 @@ from harness.ranks import processes, stacks
     [(0, "exit status 0"), (3 << 8, "exit status 3"), (6, "signal 6 (SIGABRT)"), (128 | 11, "signal 11 (SIGSEGV)")],
 )
 def test_wait_statuses_in_words(status: int, words: str) -> None:
-    assert processes.describe_exit(status) == words
+    assert children.describe_exit(status) == words
 
 
 def test_a_real_time_signal_has_a_number_only() -> None:
-    assert processes.describe_signal(40) == "signal 40"
+    assert children.describe_signal(40) == "signal 40"
 
 
 def test_the_status_of_a_zombie_can_be_read_and_that_of_others_not() -> None:
@@ -33,7 +34,7 @@ def test_the_status_of_a_zombie_can_be_read_and_that_of_others_not() -> None:
         os.close(descriptor)
     status = processes.exit_status(child.pid)
     assert status is not None
-    assert processes.describe_exit(status) == "signal 9 (SIGKILL)"
+    assert children.describe_exit(status) == "signal 9 (SIGKILL)"
     assert child.wait() == -signal.SIGKILL
     assert processes.exit_status(child.pid) is None
     assert processes.exit_status(os.getpid()) is None
@@ -71,7 +72,7 @@ def test_text_is_read_from_its_end() -> None:
         os.write(descriptor, b"0123456789")
         assert stacks.read_from(descriptor, 0) == "0123456789"
         assert stacks.read_from(descriptor, 4) == "456789"
-        assert stacks.read_from(descriptor, 0, most=3) == "789"
+        assert stacks.read_from(descriptor, 0, limit=3) == "789"
         assert stacks.read_from(descriptor, 99) == "0123456789", "the file was cut since"
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""Nothing of a running rank group can be reached: no listening or abstract socket, from outside, by anybody.
+"""No process outside a running rank group can connect to it: it has no listening or abstract socket for others.
 
-The ways to look and to connect find a socket that a rank opens on purpose, so the tests can fail.
+The functions that search and connect also find a socket that a rank opens on purpose, so the tests can fail.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def group(request: pytest.FixtureRequest, private_network: str) -> Iterator[Rank
         yield started
 
 
+@pytest.mark.slow
 def test_an_idle_group_is_out_of_reach(group: RankGroup) -> None:
     # What other tests have left open in this process, or have left running, is not the group's.
     before = {(each.kind, each.address) for each in reach.sockets([os.getpid()])}
@@ -45,6 +46,7 @@ def test_an_idle_group_is_out_of_reach(group: RankGroup) -> None:
     assert opened, "gloo listens, which shows that sockets in the group's network are seen"
 
 
+@pytest.mark.slow
 def test_process_groups_of_a_call_are_out_of_reach_after_it(group: RankGroup) -> None:
     before = len(reach.sockets(group.pids))
     assert group.call(f"{TARGETS}:sum_over_a_new_group", 1) == [3, 3]
@@ -54,6 +56,7 @@ def test_process_groups_of_a_call_are_out_of_reach_after_it(group: RankGroup) ->
     assert group.call(f"{TARGETS}:sum_of_ranks", 2) == [5, 5], "the ranks' own connections are as before"
 
 
+@pytest.mark.slow
 def test_a_restarted_group_is_out_of_reach(group: RankGroup) -> None:
     with pytest.raises(RankCrash):
         group.call(f"{TARGETS}:leaves", 5)
@@ -63,8 +66,9 @@ def test_a_restarted_group_is_out_of_reach(group: RankGroup) -> None:
     assert reach.reachable(reach.sockets(reach.processes_of_this_test())) == []
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_rank_opens_is_found(group: RankGroup) -> None:
-    """A process that a rank has left behind listens for all the world; only the private network keeps that inside."""
+    """A process that a rank has left behind listens on all interfaces; only the private network confines it."""
     port, name = group.call(f"{TARGETS}:leaves_a_listening_process")[0]
     expected = {("tcp", f"0.0.0.0 port {port}"), ("unix", f"@{name}")}
     planted = [
@@ -73,8 +77,8 @@ def test_a_socket_that_a_rank_opens_is_found(group: RankGroup) -> None:
         if (each.kind, each.address) in expected and each.pid not in group.pids
     ]
     assert {(each.kind, each.address) for each in planted} == expected
-    found = {each.kind for each in reach.reachable(planted)}
-    assert found == (set() if group.network == "private" else {"tcp", "unix"})
+    kinds = {each.kind for each in reach.reachable(planted)}
+    assert kinds == (set() if group.network == "private" else {"tcp", "unix"})
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
@@ -94,7 +98,7 @@ def test_another_user_can_open_no_file_of_a_group(group: RankGroup) -> None:
         "    except PermissionError: pass\n"
     )
     opened = {}
-    for uid in (0, reach.NOBODY):
+    for uid in (0, reach.UNPRIVILEGED):
         command = [sys.executable, "-c", code, str(uid), *files]
         opened[uid] = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.split()
-    assert opened == {0: files, reach.NOBODY: []}
+    assert opened == {0: files, reach.UNPRIVILEGED: []}

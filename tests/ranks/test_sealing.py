@@ -1,4 +1,4 @@
-"""Sealing: sockets that listen take no connection any more, and connections of other users are found."""
+"""Sealing: listening sockets accept no connection any more, and connections of other users are detected."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_what_is_sealed_is_checked_once(listener: socket.socket) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_real_other_user_is_found(listener: socket.socket) -> None:
     code = (
-        f"import os, socket, sys; os.setgroups([]); os.setgid({reach.NOBODY}); os.setuid({reach.NOBODY}); "
+        f"import os, socket, sys; os.setgroups([]); os.setgid({reach.UNPRIVILEGED}); os.setuid({reach.UNPRIVILEGED}); "
         f"caller = socket.socket(); caller.connect(('127.0.0.1', {_port(listener)})); sys.stdin.read()"
     )
     caller = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     try:
-        with listener.accept()[0], pytest.raises(HarnessError, match=rf"\(uid {reach.NOBODY}\)"):
+        with listener.accept()[0], pytest.raises(HarnessError, match=rf"\(uid {reach.UNPRIVILEGED}\)"):
             sealing.Seal().apply()
     finally:
         caller.communicate(timeout=60)
@@ -77,5 +77,5 @@ def test_a_peer_without_a_socket_here_is_foreign() -> None:
     here, there = "0100007F:1F90", "0100007F:A000"
     assert sealing.strangers({(here, there): 7, (there, here): 7}, {8080}, 7) == {}
     assert sealing.strangers({(here, there): 7}, {8081}, 7) == {}
-    found = sealing.strangers({(here, there): 7}, {8080}, 7)
-    assert found == {"127.0.0.1 port 40960": "not a socket of this machine and network namespace"}
+    peers = sealing.strangers({(here, there): 7}, {8080}, 7)
+    assert peers == {"127.0.0.1 port 40960": "not a socket of this machine and network namespace"}

@@ -1,4 +1,4 @@
-"""Starting a group: what goes wrong is said once, with the rank's own words, and stays."""
+"""Start of a group: a failure is reported once, with the rank's own message, and every later call raises it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 from harness.errors import HarnessError, UsageError
-from harness.ranks import RankCrash, RankFailure, RankGroup, agent
+from harness.ranks import RankCrash, RankFailure, RankGroup, spec
 
 TARGETS = "tests.ranks.targets"
-# The compiler is no part of these tests, and Triton's import would double their time.
+# These tests do not use the compiler, and Triton's import would double their time.
 PLAIN = {"compile_once": False}
 
 
@@ -52,6 +52,7 @@ def test_a_setup_that_cannot_be_imported_is_told() -> None:
     assert "no_such_module" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_setup_that_hangs_is_told_with_its_stack() -> None:
     group = RankGroup(2, f"{TARGETS}:hanging_setup", PLAIN, start_timeout=5)
     with group, pytest.raises(HarnessError, match=r"ranks \[1\] were not set up within 5 s") as caught:
@@ -66,11 +67,12 @@ def test_a_setup_that_dies_is_told_at_once() -> None:
     assert caught.value.exits == {1: "signal 9 (SIGKILL)"}
 
 
+@pytest.mark.slow
 def test_fresh_interpreters_serve_like_forks() -> None:
-    """The way of starting that devices need whose drivers do not survive a fork."""
+    """Start with "exec", for devices whose drivers do not survive a fork."""
     with RankGroup(2, options={**PLAIN, "start": "exec"}) as group:
         assert group.call(f"{TARGETS}:sum_of_ranks", 1) == [3, 3]
-        assert {said["start_method"] for said in group.call(f"{TARGETS}:describe")} == {"exec"}
+        assert {description["start_method"] for description in group.call(f"{TARGETS}:describe")} == {"exec"}
         pids = group.pids
         with pytest.raises(RankCrash) as caught:
             group.call(f"{TARGETS}:leaves", 5, deadline=3600)
@@ -92,8 +94,9 @@ def test_groups_with_nccl_report_their_collectives_themselves() -> None:
     assert not [name for name in RankGroup(1)._environment if "NCCL" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "exec"])
 def test_what_the_agent_needs_is_not_handed_to_what_ranks_start(start: str) -> None:
     """A rank may run torchrun itself, as BENCH-MAIN-001 does; with the agent's setting its ranks would hang."""
     with RankGroup(2, options={"compile_once": False, "start": start}) as group:
-        assert group.call("tests.ranks.targets:variable", agent.NO_TCP_STORE) == [None, None]
+        assert group.call("tests.ranks.targets:variable", spec.NO_TCP_STORE) == [None, None]

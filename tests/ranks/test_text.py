@@ -1,4 +1,4 @@
-"""Texts of the library under test are cut, and whatever they do when they are asked for is survived."""
+"""Texts of the library under test are clipped, and exceptions from producing them are caught."""
 
 from __future__ import annotations
 

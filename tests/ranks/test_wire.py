@@ -74,24 +74,24 @@ def test_what_is_not_plain_data_is_not_sent(message: object) -> None:
 
 
 def nested(levels: int) -> list[object]:
-    found: list[object] = []
+    value: list[object] = []
     for _ in range(levels):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 def circle() -> list[object]:
-    found: list[object] = []
-    found.append(found)
-    return found
+    value: list[object] = []
+    value.append(value)
+    return value
 
 
 def doubling() -> list[object]:
     """2 ** 60 elements, if each is counted; a few hundred bytes."""
-    found: list[object] = [0]
+    value: list[object] = [0]
     for _ in range(60):
-        found = [found, found]
-    return found
+        value = [value, value]
+    return value
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_no_bytes_raise_anything_else() -> None:
 def test_the_length_of_a_frame_is_checked_before_it_is_read(pair: tuple[socket.socket, socket.socket]) -> None:
     one, two = pair
     two.setblocking(False)
-    inbox = wire.Inbox(two, most=100)
+    inbox = wire.Inbox(two, limit=100)
     one.send(struct.pack("<Q", 101))
     with pytest.raises(wire.FrameError, match="a frame of 101 bytes; at most 100 are read"):
         inbox.take()
     two.setblocking(True)
     one.send(struct.pack("<Q", 101))
     with pytest.raises(wire.FrameError, match="a frame of 101 bytes; at most 100 are read"):
-        wire.receive(two, most=100)
+        wire.receive(two, limit=100)
 
 
 def test_an_inbox_puts_pieces_together(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -1,4 +1,4 @@
-"""Runs that the views are tested with: complete and partial ones, and one in which every text is hostile."""
+"""Sample runs for tests of the views: complete and partial ones, and one in which every text is hostile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from harness.evidence import Case, Difference, Group, Plan, PlannedGroup, Record
 from tests.evidence import samples
 
 POISON = "\x1b]0;owned\x07\x1b[31m\x9b2J\x7f\x00\r\n\u202egnp\u2066\u200b\ufeff\u2028\ufffe\U000e0041</x><script>[red]"
-"""Title, colour, C1, delete, null, line ends, bidirectional overrides, invisible characters, markup of all three."""
+"""Hostile text: terminal title and colour sequences, C1, delete, null, line ends, bidirectional overrides, invisible
+characters, and markup of HTML, JavaScript and Rich."""
 
 _STRUCTURE = {
     "id", "verdict", "device", "source", "hash", "phase", "listing_sha256", "fingerprint", "launches", "kernels",
@@ -18,12 +19,12 @@ _STRUCTURE = {
 }  # fmt: skip
 
 
-GET, FUSED = "RMA-GET-001", "FUSED-CAPTURE-001"
+GET, FUSED, FREE = "RMA-GET-001", "FUSED-CAPTURE-001", "MEMORY-FREE-001"
 
 
 def partial(records: list[Record] | None = None) -> list[Record]:
-    """``records`` (green ones by default) of a suite with more: one requirement cannot run here, another one and a
-    group were left out."""
+    """Return a partial run: ``records`` (green ones by default) of a suite in which one requirement is not applicable,
+    and another requirement and a group were left out."""
     first, planned, *rest = records or samples.green()
     assert isinstance(planned, Plan)
     further = (
@@ -35,15 +36,29 @@ def partial(records: list[Record] | None = None) -> list[Record]:
 
 
 def complete() -> list[Record]:
-    """Green records of a suite with one more requirement, which cannot run here."""
+    """Return a complete run: green records of a suite with one more requirement, which is not applicable."""
     first, planned, *rest = partial()
     assert isinstance(planned, Plan)
     known = tuple(requirement for requirement in planned.requirements if requirement.id != GET)
     return [first, Plan(planned.groups, known, planned.not_applicable), *rest]
 
 
+def unsupported(records: list[Record] | None = None, **changes: Any) -> list[Record]:
+    """Return a complete run, ``records`` or green ones, of a library without ``Iris.free``, which one requirement
+    needs."""
+    first, planned, *rest = records or samples.green()
+    assert isinstance(planned, Plan)
+    free = Requirement(FREE, "free releases memory", "iris_api.md, free", ("Iris.free",), needs=("Iris.free",))
+    values: dict[str, Any] = {
+        "requirements": (*planned.requirements, dataclasses.replace(free, level="extended")),
+        "unsupported": {FREE: "needs Iris.free: planned for release 2"},
+        "capabilities": {"Iris.free": "missing: planned for release 2", "put": "present: (a, b)", "x": "unknown"},
+    }
+    return [first, dataclasses.replace(planned, **{**values, **changes}), *rest]
+
+
 def poisoned() -> list[Record]:
-    """A failing, partial run on GPUs with ``POISON`` in every text, key and name that the schema leaves free."""
+    """Return a failing, partial run on GPUs with ``POISON`` in every text, key and name that the schema allows."""
     bad = dataclasses.replace(
         samples.failing_case(),
         differs=Difference("what", 3, 17, "got", "wanted"),
@@ -62,10 +77,15 @@ def _poison_record(record: Record) -> Record:
     if isinstance(record, Plan):
         groups = tuple(PlannedGroup(*map(_poison, dataclasses.astuple(group))) for group in record.groups)
         known = tuple(
-            Requirement(_poison(r.id), _poison(r.statement), _poison(r.source), _poison(r.covers))
+            Requirement(
+                _poison(r.id), _poison(r.statement), _poison(r.source), _poison(r.covers), needs=("x" + POISON,)
+            )
             for r in record.requirements
         )
-        return Plan(groups, known, _poison(record.not_applicable), _poison(record.left_out))
+        states = {_poison("y"): _poison("missing: it is"), _poison("z"): _poison("strange")}
+        declared = (_poison("declares y"),)
+        reasons = _poison(record.not_applicable), _poison(record.left_out)
+        return Plan(groups, known, *reasons, capabilities=states, declaration=declared)
     changes = {
         field.name: _poison(getattr(record, field.name))
         for field in dataclasses.fields(record)
@@ -81,7 +101,7 @@ def _poison_record(record: Record) -> Record:
 
 
 def _poison(value: Any) -> Any:
-    """``value`` with every text in it poisoned, keys too where they are not part of the format."""
+    """Return ``value`` with ``POISON`` added to every text in it, and to keys that are not part of the format."""
     if isinstance(value, str):
         return value + POISON
     if isinstance(value, Mapping):

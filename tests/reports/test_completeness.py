@@ -1,4 +1,4 @@
-"""A run is complete or partial, and each view says which, in words and in colour."""
+"""A run is complete or partial, and each view shows which, in words and in colour."""
 
 import io
 import re
@@ -84,7 +84,7 @@ def test_the_page_of_a_partial_run_has_a_banner_and_a_list(tmp_path):
     assert "print-color-adjust: exact" in page
 
 
-def test_a_partial_run_that_failed_says_both(tmp_path):
+def test_a_partial_run_that_failed_shows_both(tmp_path):
     evidence = evidence_of(tmp_path, runs.partial(samples.red()))
     assert view_of(evidence).headline == f"{SENTENCE} 1 of 2 requirements passed, 1 failed."
     assert "<title>partial, fail" in render_html(evidence)
@@ -99,7 +99,7 @@ def test_a_partial_run_that_failed_says_both(tmp_path):
         ({"world size 8": "why"}, "Partial: 1 other item was left out."),
     ],
 )
-def test_what_was_left_out_is_counted(tmp_path, left_out, sentence):
+def test_left_out_items_are_counted(tmp_path, left_out, sentence):
     plan = samples.plan()
     records = [samples.run(), Plan(plan.groups, plan.requirements, left_out=left_out), *samples.green()[2:]]
     assert view_of(evidence_of(tmp_path, records)).completeness.sentence == sentence
@@ -123,17 +123,17 @@ def test_a_lost_plan_is_not_complete(tmp_path):
 def test_names_of_a_partial_run_are_not_green(tmp_path):
     (tmp_path / "whole").mkdir()
     part, whole = evidence_of(tmp_path, runs.partial()), evidence_of(tmp_path / "whole", runs.complete())
-    found = names_of([part])
-    assert found.headline == (
+    names = names_of([part])
+    assert names.headline == (
         "public names passed: 2 of 4 on emulated gfx942 (2 had nothing to run); partial: emulated gfx942"
     )
-    shown = in_colour(found, print_names)
+    shown = in_colour(names, print_names)
     assert "partial: emulated gfx942" in shown.splitlines()[-1]
     assert GREEN not in shown.splitlines()[-1]
     assert names_of([part, whole]).partial == ()
 
 
-def test_plain_case_ids_and_the_command_that_replays_stand_in_each_view(tmp_path):
+def test_case_ids_and_the_replay_command_are_in_each_view(tmp_path):
     evidence = evidence_of(tmp_path, samples.red())
     bad, good = samples.failing_case().id, samples.case(1).id
     page = render_html(evidence)

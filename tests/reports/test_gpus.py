@@ -1,4 +1,4 @@
-"""What the views show of telemetry, and what they show where there is none."""
+"""Telemetry in the views, and views of runs without telemetry."""
 
 import io
 
@@ -36,7 +36,7 @@ def page(evidence):
     return " ".join("".join(Outline(render_html(evidence)).text).split())
 
 
-def test_without_gpus_no_view_speaks_of_them(tmp_path):
+def test_without_gpus_no_view_mentions_them(tmp_path):
     evidence = evidence_of(tmp_path, samples.green())
     assert measured_of(evidence) is None
     assert "telemetry" not in printed(evidence)
@@ -45,14 +45,14 @@ def test_without_gpus_no_view_speaks_of_them(tmp_path):
     assert "telemetry" not in (tmp_path / "junit.xml").read_text()
 
 
-def test_the_table_tells_it_in_a_line(tmp_path):
+def test_the_table_has_one_line_of_telemetry(tmp_path):
     text = printed(evidence_of(tmp_path, samples.on_gpus()))
     assert (
         "telemetry  2 GPUs: 71–690 W, 31–55 °C, 12.3 kJ; 3 of 3 cases measured; 2 fields unavailable; no mark" in text
     )
 
 
-def test_marks_stand_beside_green_verdicts_everywhere(tmp_path):
+def test_marks_are_shown_next_to_green_verdicts_in_each_view(tmp_path):
     evidence = evidence_of(tmp_path, marked())
     assert evidence.verdict() is Verdict.PASS
     text = printed(evidence)
@@ -62,9 +62,9 @@ def test_marks_stand_beside_green_verdicts_everywhere(tmp_path):
     assert f"{MARK} around 2 cases of {PUT_GROUP}" in shown
     assert "1 case: no telemetry record" in shown
     write_junit(evidence, tmp_path / "junit.xml")
-    found = {test.name: test.system_out for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml")) for test in suite}
-    assert found[PUT_GROUP] == f"telemetry: {MARK}"
-    assert found[ADD_GROUP] is None
+    outputs = {test.name: test.system_out for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml")) for test in suite}
+    assert outputs[PUT_GROUP] == f"telemetry: {MARK}"
+    assert outputs[ADD_GROUP] is None
 
 
 def test_a_failing_case_shows_its_marks(tmp_path):
@@ -82,7 +82,7 @@ def test_the_page_has_a_row_per_gpu(tmp_path):
     assert "link_ecc_errorsunavailable: Not Supported" in shown.replace("errors unavailable", "errorsunavailable")
 
 
-def test_the_junit_file_sums_it_up(tmp_path):
+def test_the_junit_file_has_a_summary_of_telemetry(tmp_path):
     evidence = evidence_of(tmp_path, samples.on_gpus())
     write_junit(evidence, tmp_path / "junit.xml")
     [suite] = [suite for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml")) if suite.name == "telemetry"]
@@ -91,7 +91,7 @@ def test_the_junit_file_sums_it_up(tmp_path):
     assert values[f"unavailable.{GPUS[0]}.link_ecc_errors"] == "Not Supported"
 
 
-def test_a_recorder_that_never_spoke_is_told_as_such(tmp_path):
+def test_a_recorder_without_samples_is_reported_with_its_reason(tmp_path):
     records = samples.on_gpus()
     cases = [samples.case(1), samples.case(2), samples.case(3, requirement=samples.ADD)]
     records[-4:-1] = [
@@ -105,7 +105,7 @@ def test_a_recorder_that_never_spoke_is_told_as_such(tmp_path):
 
 
 def test_energies_of_brackets_are_never_added_up(tmp_path):
-    """They overlap. A run that was killed has no record of the whole, and then there is no sum."""
+    """Check that overlapping brackets give no sum: a killed run has no record of the whole run."""
     records = samples.on_gpus()
     del records[-2]
     measured = measured_of(evidence_of(tmp_path, records))
@@ -114,17 +114,17 @@ def test_energies_of_brackets_are_never_added_up(tmp_path):
     assert "71–690 W" in measured.headline
 
 
-def test_several_watches_are_added_up_unless_one_could_not_tell(tmp_path):
+def test_several_watches_are_added_up_unless_one_has_no_value(tmp_path):
     records = samples.on_gpus()
     records.insert(-1, samples.telemetry())
     assert measured_of(evidence_of(tmp_path, records)).rows[0].sums["energy"] == 12300.0
     records.insert(-1, samples.telemetry(deltas={}, unavailable={"energy": "it went backwards"}))
-    found = measured_of(evidence_of(tmp_path / "again", records))
-    assert "energy" not in found.rows[0].sums
-    assert "kJ" not in found.headline
+    measured = measured_of(evidence_of(tmp_path / "again", records))
+    assert "energy" not in measured.rows[0].sums
+    assert "kJ" not in measured.headline
 
 
-def test_what_happens_outside_of_cases_is_told_too(tmp_path):
+def test_events_outside_of_cases_are_shown(tmp_path):
     records = samples.on_gpus()
     records[-2] = samples.telemetry(marks=(MARK,))
     evidence = evidence_of(tmp_path, records)
@@ -132,7 +132,7 @@ def test_what_happens_outside_of_cases_is_told_too(tmp_path):
     assert f"{MARK}, outside of any case" in page(evidence)
 
 
-def test_nothing_that_hardware_says_is_taken_for_markup(tmp_path):
+def test_text_from_hardware_is_not_interpreted_as_markup(tmp_path):
     records = samples.on_gpus()
     records.insert(-1, samples.telemetry(samples.case(1), marks=(HOSTILE,), unavailable={"power": HOSTILE}))
     evidence = evidence_of(tmp_path, records)

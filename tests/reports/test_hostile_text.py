@@ -1,4 +1,4 @@
-"""Text of the evidence neither acts on a terminal nor hides, and does not make a report endless."""
+"""Text of the evidence cannot control a terminal, be invisible, or make a report arbitrarily long."""
 
 import dataclasses
 import io
@@ -30,10 +30,12 @@ def evidence(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own_sequences(tmp_path_factory):
-    """The colour sequences that the views themselves write, taken from a run of harmless text."""
+    """Return the colour sequences that the views themselves write, taken from a run with harmless text."""
     records = [*runs.partial(samples.red())[:-1], samples.telemetry(samples.case(1), marks=("hot",)), samples.end(1)]
     harmless = read(samples.write(tmp_path_factory.mktemp("harmless") / "evidence.jsonl", records))
-    return set(SEQUENCE.findall(table_of(harmless) + names_table_of(harmless)))
+    lacking = runs.unsupported(declaration=("declares put",))
+    other = read(samples.write(tmp_path_factory.mktemp("lacking") / "evidence.jsonl", lacking))
+    return set(SEQUENCE.findall(table_of(harmless) + names_table_of(harmless) + table_of(other)))
 
 
 def terminal(show):
@@ -51,13 +53,16 @@ def names_table_of(evidence):
 
 
 def unprintable(text, sequences=frozenset()):
-    """Characters of ``text`` that act on a terminal, are invisible, or cannot be encoded; ``sequences`` are allowed."""
-    text = SEQUENCE.sub(lambda found: "" if found[0] in sequences else found[0], text)
+    """Return the characters of ``text`` that act on a terminal, are invisible, or cannot be encoded.
+
+    The colour ``sequences`` are allowed.
+    """
+    text = SEQUENCE.sub(lambda match: "" if match[0] in sequences else match[0], text)
     return {char for char in set(text) - {"\n"} if unicodedata.category(char) in CATEGORIES}
 
 
 @pytest.mark.parametrize("show", [table_of, names_table_of])
-def test_a_terminal_gets_no_order_from_the_evidence(evidence, own_sequences, show):
+def test_a_terminal_gets_no_control_characters_from_the_evidence(evidence, own_sequences, show):
     shown = show(evidence)
     assert unprintable(shown, own_sequences) == set()
     assert r"\x1b]0;owned\x07\x1b[31m\x9b2J\x7f\x00" in shown
@@ -65,7 +70,9 @@ def test_a_terminal_gets_no_order_from_the_evidence(evidence, own_sequences, sho
 
 
 @pytest.mark.parametrize(("module", "show"), [(reports.table, table_of), (reports.names, names_table_of)])
-def test_without_the_filter_the_terminal_would_get_orders(evidence, own_sequences, monkeypatch, module, show):
+def test_without_the_filter_the_terminal_would_get_control_characters(
+    evidence, own_sequences, monkeypatch, module, show
+):
     monkeypatch.setattr(module, "plain", lambda text, **_: text)
     assert {"\x1b", "\u202e"} <= unprintable(show(evidence), own_sequences)
 
@@ -77,10 +84,10 @@ def test_one_line_stays_one_line(evidence):
 
 
 def test_the_markdown_table_is_one_line_per_name(evidence):
-    found = names_of([evidence])
-    text = markdown(found)
+    names = names_of([evidence])
+    text = markdown(names)
     assert unprintable(text) == set()
-    assert sum(line.startswith("| `") for line in text.splitlines()) == len(found.rows)
+    assert sum(line.startswith("| `") for line in text.splitlines()) == len(names.rows)
 
 
 @pytest.mark.parametrize("render", [render_html, render_junit])
@@ -111,10 +118,10 @@ def test_plain():
 VISIBLE = {char for char in map(chr, range(0x110000)) if unicodedata.category(char) == "Cf"} & set(
     map(chr, [*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD, *range(0x13430, 0x13440)])
 )
-"""Format characters of scripts, which are visible."""
+"""Visible format characters, which some scripts use."""
 
 
-def test_a_long_text_is_cut_and_says_so():
+def test_a_long_text_is_cut_with_a_note():
     assert cut("short", 5) == "short"
     text = cut("a" * 500 + "b" * 500, 100)
     assert text.startswith("a" * 75 + " [... 900 characters are not shown: evidence.jsonl has them ...] b")
@@ -123,7 +130,7 @@ def test_a_long_text_is_cut_and_says_so():
 
 @pytest.mark.parametrize("show", [table_of, render_html, render_junit])
 def test_huge_texts_are_cut_in_each_view(tmp_path, show):
-    """A message of 20 million characters, a fault, a stack and a field of the same kind."""
+    """Show a case whose message, fault, stack and field have 20 million characters each."""
     huge = "x" * 20_000_000
     bad = samples.case(
         1,

@@ -1,4 +1,4 @@
-"""The page: everything that is needed, nothing from outside, nothing unescaped."""
+"""The HTML page: it is complete, loads no external asset, and escapes all text."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ def page_of(tmp_path, records):
 
 
 class Outline(HTMLParser):
-    """Collects tags, ids and links, and checks that every element is closed in order."""
+    """Parser that collects tags, ids and links, and checks that every element is closed in order."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
@@ -44,7 +44,7 @@ class Outline(HTMLParser):
         self.text.append(data)
 
 
-def test_a_green_page_says_so_and_shows_its_figures(tmp_path):
+def test_a_green_page_has_its_headline_and_figures(tmp_path):
     outline = Outline(page_of(tmp_path, samples.green()))
     text = " ".join("".join(outline.text).split())
     assert "All 2 requirements passed, and everything that was planned ran." in text
@@ -58,8 +58,8 @@ def test_a_green_page_says_so_and_shows_its_figures(tmp_path):
     assert "Gaps" not in text
 
 
-def test_what_could_have_changed_the_run_is_shown(tmp_path):
-    """A plugin or a variable of somebody's own changes no verdict, and a reader must see that it was there."""
+def test_circumstances_that_could_change_the_run_are_shown(tmp_path):
+    """Check that plugins and variables are on the page: they change no verdict, but a reader must see them."""
     package = {"commit": "1234abc+changes", "sha256": "0" * 64}
     circumstances = {"variables": {"TRITON_DEBUG": "1"}, "plugins": {"nosy_plugin": None}, "options": []}
     run = replace(
@@ -70,7 +70,7 @@ def test_what_could_have_changed_the_run_is_shown(tmp_path):
         assert shown in text
 
 
-def test_a_failing_case_shows_what_a_person_needs(tmp_path):
+def test_a_failing_case_is_shown_with_its_details(tmp_path):
     bad = samples.failing_case()
     stuck = samples.case(
         9,
@@ -136,7 +136,7 @@ def test_every_text_is_escaped(tmp_path):
     assert "".join(outline.text).count("alert('x')") >= 8
 
 
-def test_links_meet_their_targets_and_ids_are_unique(tmp_path):
+def test_links_have_targets_and_ids_are_unique(tmp_path):
     outline = Outline(page_of(tmp_path, samples.red()))
     assert len(set(outline.ids)) == len(outline.ids)
     assert {link[1:] for link in outline.links} <= set(outline.ids)
@@ -156,13 +156,13 @@ def test_empty_evidence_gives_a_red_page(tmp_path):
 
 
 @pytest.mark.parametrize("lost", range(len(samples.red())))
-def test_a_page_is_made_from_whatever_is_there(tmp_path, lost):
+def test_a_page_is_made_from_incomplete_evidence(tmp_path, lost):
     records = samples.red()
     records.pop(lost)
     Outline(page_of(tmp_path, records))
 
 
-@pytest.mark.parametrize(("shared", "said"), [(1, "4, 2"), (2, "4, 2 (up to 2 on a GPU)")])
-def test_ranks_that_shared_gpus_are_said(tmp_path, shared, said):
+@pytest.mark.parametrize(("shared", "text"), [(1, "4, 2"), (2, "4, 2 (up to 2 on a GPU)")])
+def test_ranks_that_shared_gpus_are_shown(tmp_path, shared, text):
     run = samples.run(device="cuda", arch="sm_90", ranks=(4, 2), ranks_per_gpu=shared)
-    assert f"<dt>Ranks</dt><dd>{said}</dd>" in page_of(tmp_path, [run, *samples.green()[1:]])
+    assert f"<dt>Ranks</dt><dd>{text}</dd>" in page_of(tmp_path, [run, *samples.green()[1:]])

@@ -1,4 +1,4 @@
-"""The JUnit file: the schema that Jenkins publishes, and what a CI reads from it."""
+"""The JUnit file is valid against Jenkins's schema and has what CI systems read."""
 
 import io
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_every_file_fits_the_schema_and_its_counts_are_those_of_its_test_cases(t
                 assert int(holder.get(count)) == len(list(holder.iter(kind))), count
 
 
-def test_the_schema_refuses_what_an_earlier_version_wrote():
+def test_the_schema_refuses_files_of_an_earlier_version():
     bare = '<testsuite name="a" tests="0" failures="0" errors="0"><property name="statement" value="b"/></testsuite>'
     assert not SCHEMA.validate(etree.fromstring(f"<testsuites>{bare}</testsuites>"))
 
@@ -83,7 +83,7 @@ def test_a_suite_has_file_time_and_class_names(tmp_path):
 
 
 def test_the_run_is_described(tmp_path):
-    found = properties_of(suites_of(evidence_of(tmp_path, samples.green()))["run"])
+    properties = properties_of(suites_of(evidence_of(tmp_path, samples.green()))["run"])
     expected = {
         "complete": "true",
         "verdict": "pass",
@@ -96,8 +96,8 @@ def test_the_run_is_described(tmp_path):
         "implementation.commit": "0" * 40,
         "environment.packages.triton": "3.9.0",
     }
-    assert expected.items() <= found.items()
-    assert "argv" not in found, "it holds folders of the machine"
+    assert expected.items() <= properties.items()
+    assert "argv" not in properties, "argv holds paths of the machine"
 
 
 def test_a_partial_run_is_neither_red_nor_unmarked(tmp_path):
@@ -118,12 +118,12 @@ def test_a_partial_run_is_neither_red_nor_unmarked(tmp_path):
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN])
-def test_what_did_not_pass_is_a_failure_or_an_error(tmp_path, verdict):
+def test_a_group_that_did_not_pass_is_a_failure_or_an_error(tmp_path, verdict):
     [test] = [test for test in suites_of(evidence_of(tmp_path, of_verdict(verdict)))[PUT] if test.name == PUT_GROUP]
     assert test.is_failure if verdict is Verdict.FAIL else test.is_error
 
 
-def test_a_failure_says_how_to_run_the_case_again(tmp_path):
+def test_a_failure_has_the_replay_command(tmp_path):
     bad = samples.failing_case()
     [test] = suites_of(evidence_of(tmp_path, samples.red()))[ADD]
     assert test.name == ADD_GROUP

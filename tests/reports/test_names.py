@@ -1,4 +1,4 @@
-"""Public names x devices x verdict."""
+"""The table of public names by device."""
 
 import io
 import re
@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from harness.cli import cli, main
+from command_line.main import cli, main
 from harness.errors import UsageError
 from harness.evidence import Group, Plan, PlannedGroup, Requirement, read
 from reports import markdown, names_of, print_names, render_html
@@ -17,7 +17,7 @@ from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
 
 @pytest.fixture
 def evidence(tmp_path):
-    """Writes records and reads them: ``evidence(records)``."""
+    """Return a function that writes records and reads them as evidence."""
     made = []
 
     def write(records):
@@ -32,7 +32,7 @@ def evidence(tmp_path):
 
 
 def on(records, **changes):
-    """The same records of a run elsewhere."""
+    """Return the same records with a changed run record."""
     return [samples.run(**changes), *records[1:]]
 
 
@@ -41,31 +41,31 @@ def cells(names):
 
 
 def test_a_green_run(evidence):
-    found = names_of([evidence(samples.green())])
-    assert found.devices == ("emulated gfx942",)
-    assert cells(found) == {"put": ["pass"], "atomic_add": ["pass"]}
-    assert {row.name: row.requirements for row in found.rows} == {"put": (PUT,), "atomic_add": (ADD,)}
-    assert found.good
-    assert found.headline == "public names passed: 2 of 2 on emulated gfx942"
+    names = names_of([evidence(samples.green())])
+    assert names.devices == ("emulated gfx942",)
+    assert cells(names) == {"put": ["pass"], "atomic_add": ["pass"]}
+    assert {row.name: row.requirements for row in names.rows} == {"put": (PUT,), "atomic_add": (ADD,)}
+    assert names.good
+    assert names.headline == "public names passed: 2 of 2 on emulated gfx942"
 
 
-def test_devices_stand_side_by_side_with_verdicts_of_their_own(evidence):
-    found = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
-    assert found.devices == ("emulated gfx942", "cuda sm_90")
-    assert cells(found) == {"put": ["pass", "pass"], "atomic_add": ["pass", "fail"]}
-    assert not found.good
-    assert found.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90"
+def test_each_device_has_a_column_with_its_own_verdicts(evidence):
+    names = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
+    assert names.devices == ("emulated gfx942", "cuda sm_90")
+    assert cells(names) == {"put": ["pass", "pass"], "atomic_add": ["pass", "fail"]}
+    assert not names.good
+    assert names.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90"
 
 
 def test_runs_on_one_device_make_one_column_with_the_worst(evidence):
     for order in ((samples.green(), samples.red()), (samples.red(), samples.green())):
-        found = names_of([evidence(records) for records in order])
-        assert cells(found) == {"put": ["pass"], "atomic_add": ["fail"]}
+        names = names_of([evidence(records) for records in order])
+        assert cells(names) == {"put": ["pass"], "atomic_add": ["fail"]}
 
 
 def test_another_mode_is_another_column(evidence):
-    found = names_of([evidence(samples.green()), evidence(on(samples.green(), mode="race"))])
-    assert found.devices == ("emulated gfx942", "emulated gfx942 race")
+    names = names_of([evidence(samples.green()), evidence(on(samples.green(), mode="race"))])
+    assert names.devices == ("emulated gfx942", "emulated gfx942 race")
 
 
 def test_ranks_that_shared_gpus_are_another_column(evidence):
@@ -83,29 +83,29 @@ def test_the_worst_requirement_counts(evidence):
     assert cells(names_of([evidence(records)])) == {"Iris": ["fail"], "put": ["pass"]}
 
 
-def test_what_was_planned_and_did_not_run_is_no_pass(evidence):
+def test_a_planned_requirement_that_did_not_run_is_not_a_pass(evidence):
     records = [record for record in samples.green() if not (isinstance(record, Group) and record.group == ADD_GROUP)]
-    found = names_of([evidence(records)])
-    assert cells(found) == {"put": ["pass"], "atomic_add": ["not run"]}
-    assert not found.good
+    names = names_of([evidence(records)])
+    assert cells(names) == {"put": ["pass"], "atomic_add": ["not run"]}
+    assert not names.good
 
 
 def put_only():
-    """A device on which atomic_add has nothing to run, and put one requirement less."""
+    """Return a run on a device that plans no requirement of atomic_add, and one requirement less of put."""
     plan = Plan((PlannedGroup(PUT_GROUP, PUT, "x"),), (Requirement(PUT, "a", covers=("put",)),))
     return [samples.run(device="cuda", arch="sm_90"), plan, *samples.green()[2:6], samples.end(0)]
 
 
-def test_a_device_without_the_requirement_says_so_and_is_no_fault(evidence):
+def test_a_device_without_the_requirement_is_not_a_failure(evidence):
     everywhere = samples.green()
     everywhere[1] = Plan(
         samples.plan().groups, (Requirement(PUT, "a", covers=("put",)), Requirement(ADD, "b", covers=("put", "add")))
     )
-    found = names_of([evidence(everywhere), evidence(put_only())])
-    assert cells(found) == {"put": ["pass", "pass, 1 of 2"], "add": ["pass", "not run"]}
-    assert found.good
+    names = names_of([evidence(everywhere), evidence(put_only())])
+    assert cells(names) == {"put": ["pass", "pass, 1 of 2"], "add": ["pass", "not run"]}
+    assert names.good
     assert (
-        found.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90 (1 had nothing to run)"
+        names.headline == "public names passed: 2 of 2 on emulated gfx942, 1 of 2 on cuda sm_90 (1 had nothing to run)"
     )
 
 
@@ -113,28 +113,28 @@ def test_names_of_the_top_level_come_first(evidence):
     records = samples.green()
     order = ("put", "logger", "Iris", "ccl.all_gather", "Iris.zeros", "ccl.Config", "iris")
     records[1] = Plan(samples.plan().groups, (Requirement(PUT, "a", covers=order), Requirement(ADD, "b")))
-    found = [row.name for row in names_of([evidence(records)]).rows]
-    assert [name.lower() for name in found[:4]] == ["iris", "iris", "logger", "put"]
-    assert found[4:] == ["ccl.all_gather", "ccl.Config", "Iris.zeros"]
+    listed = [row.name for row in names_of([evidence(records)]).rows]
+    assert [name.lower() for name in listed[:4]] == ["iris", "iris", "logger", "put"]
+    assert listed[4:] == ["ccl.all_gather", "ccl.Config", "Iris.zeros"]
 
 
 def test_different_implementations_are_not_mixed(evidence):
     other = on(samples.green(), implementation={"name": "iris"})
-    with pytest.raises(UsageError, match="different implementations: iris, iris_under_test"):
+    with pytest.raises(UsageError, match="runs of one implementation, got iris, iris_under_test"):
         names_of([evidence(samples.green()), evidence(other)])
 
 
 def test_the_table_and_markdown_show_the_same(evidence):
-    found = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
+    names = names_of([evidence(samples.green()), evidence(on(samples.red(), device="cuda", arch="sm_90"))])
     console = Console(file=io.StringIO(), width=100)
-    print_names(found, console)
+    print_names(names, console)
     lines = console.file.getvalue().splitlines()
     assert [re.split(r"\s{2,}", line.strip()) for line in lines[:3]] == [
         ["public name", "emulated gfx942", "cuda sm_90", "requirements"],
         ["atomic_add", "pass", "fail", ADD],
         ["put", "pass", "pass", PUT],
     ]
-    assert markdown(found).splitlines() == [
+    assert markdown(names).splitlines() == [
         "| public name | emulated gfx942 | cuda sm_90 | requirements |",
         "| --- | --- | --- | --- |",
         f"| `atomic_add` | pass | fail | {ADD} |",
@@ -162,14 +162,14 @@ def test_the_command_and_its_exit_status(evidence, records, status):
     assert done.output.startswith("| public name | emulated gfx942 | cuda sm_90 | requirements |\n")
 
 
-def test_no_evidence_there(tmp_path, capsys):
+def test_missing_evidence(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main(["names", str(tmp_path / "evidence.jsonl")])
     assert end.value.code == 2
     assert "no evidence at" in capsys.readouterr().err
 
 
-def test_a_damaged_file_is_said_and_no_pass(evidence):
+def test_a_damaged_file_is_reported_and_not_a_pass(evidence):
     evidence(samples.green())
     (path,) = evidence.paths
     path.write_text(path.read_text() + "{torn\n")

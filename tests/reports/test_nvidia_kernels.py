@@ -1,4 +1,4 @@
-"""Kernels of NVIDIA GPUs in the report: they have no VGPRs, and what registers they have is not always told."""
+"""Kernels of NVIDIA GPUs in the report: they have no VGPRs, and their number of registers is not always known."""
 
 import dataclasses
 
@@ -42,12 +42,12 @@ def test_a_kernel_of_an_nvidia_gpu(tmp_path, usage, registers, spills):
     assert "None" not in page
 
 
-def test_a_kernel_of_which_little_is_told(tmp_path):
-    """The schema demands three fields of a fingerprint; whole numbers may be written as 16.0."""
-    told = {"widths": {}, "vgprs": 1, "vgpr_spills": 0}
+def test_a_kernel_with_a_minimal_fingerprint(tmp_path):
+    """Check a fingerprint with only the three required fields, and a whole number written as 16.0."""
+    fingerprint = {"widths": {}, "vgprs": 1, "vgpr_spills": 0}
     ran = {samples.KERNEL: {"launches": 4, "accesses": [{**samples.STORE, "width": 16.0}]}}
     records = [
-        dataclasses.replace(record, fingerprint=told)
+        dataclasses.replace(record, fingerprint=fingerprint)
         if isinstance(record, Kernel)
         else dataclasses.replace(record, launches=ran)
         if isinstance(record, Case)

@@ -11,6 +11,8 @@ from harness.evidence import Verdict, read
 from harness.evidence.schema import problem_with
 from reports import render_html, view_of, write_junit
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -1,4 +1,4 @@
-"""A stand-in ``libnvidia-ml.so.1`` with GPUs like an H200's: what it answers is set field by field."""
+"""A stand-in ``libnvidia-ml.so.1`` with GPUs like an H200: a test sets its answers field by field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pynvml
 
-from tests.telemetry.standin import Script, build, handle, out
+from harness.emulated_machine.smi.scripted import Script, build, handle, out
 
 NOT_SUPPORTED = 3
 ALL = 0xFFFFFFFF
@@ -90,7 +90,7 @@ class Nvml(Script):
         self.say("field", status, *words, out(4, struct.pack("I", kind)), out(5, packed))
 
     def number(self, call: str, index: int, value: int) -> None:
-        """What a call of the form (handle, selector, unsigned *) answers for GPU ``index``."""
+        """Set the answer of a call of the form (handle, selector, unsigned *) for GPU ``index``."""
         self.say(call, 0, self._of(index), out(2, struct.pack("I", value)))
 
     @staticmethod

@@ -10,9 +10,12 @@ import struct
 
 import pytest
 
+from harness.emulated_machine.smi import amdsmi_answers
+from harness.emulated_machine.smi.amdsmi_answers import NONE16, NONE32, NONE64
+from harness.emulated_machine.smi.scripted import out
 from tests.telemetry import amd
-from tests.telemetry.amd import NONE16, NONE32, NONE64, bus_id, hip_uuid
-from tests.telemetry.standin import needs_compiler, out
+from tests.telemetry.amd import bus_id, hip_uuid
+from tests.telemetry.standin import needs_compiler
 
 pytestmark = needs_compiler
 
@@ -61,9 +64,9 @@ def look(script, *gpus):
 
 
 def test_every_field_has_a_value_or_a_reason(script, package):
-    told = read(script)
-    [[sample]] = told["looks"]
-    assert set(sample["values"]) | set(sample["unavailable"]) == set(told["fields"])
+    answer = read(script)
+    [[sample]] = answer["looks"]
+    assert set(sample["values"]) | set(sample["unavailable"]) == set(answer["fields"])
     assert not set(sample["values"]) & set(sample["unavailable"])
     expected = {
         "power": 500,
@@ -82,23 +85,23 @@ def test_every_field_has_a_value_or_a_reason(script, package):
     }
     assert {name: sample["values"][name] for name in expected} == expected
     assert sample["values"]["energy"] == pytest.approx(15.3)
-    assert sample["unavailable"]["temperature_core"] == "amdsmi says N/A for temperature_edge"
-    assert sample["unavailable"]["throttle"] == "amdsmi says N/A for throttle_status"
+    assert sample["unavailable"]["temperature_core"] == "amdsmi reports N/A for temperature_edge"
+    assert sample["unavailable"]["throttle"] == "amdsmi reports N/A for throttle_status"
 
 
 def test_gpus_are_found_by_identity_whatever_amdsmis_order(script, package):
     script.power(0, current_socket_power=111)
     script.power(1, current_socket_power=222)
     for first, second in ((0, 1), (1, 0)):
-        told = read(script, gpu_of(first), gpu_of(second))
-        assert [sample["values"]["power"] for sample in told["looks"][0]] == [111 * (first + 1), 111 * (second + 1)]
+        answer = read(script, gpu_of(first), gpu_of(second))
+        assert [sample["values"]["power"] for sample in answer["looks"][0]] == [111 * (first + 1), 111 * (second + 1)]
 
 
 def test_masks_do_not_filter_amdsmi(script):
     """HIP sees only the second GPU, as its device 0; amdsmi lists both."""
     script.power(1, current_socket_power=222)
-    told = read(script, gpu_of(1), HIP_VISIBLE_DEVICES="1")
-    assert told["looks"][0][0]["values"]["power"] == 222
+    answer = read(script, gpu_of(1), HIP_VISIBLE_DEVICES="1")
+    assert answer["looks"][0][0]["values"]["power"] == 222
 
 
 def test_torchs_spelling_of_hips_uuid_is_understood(script, package):
@@ -107,18 +110,18 @@ def test_torchs_spelling_of_hips_uuid_is_understood(script, package):
     script.power(1, current_socket_power=222)
     if package.has("amdsmi_enumeration_info_t"):
         assert look(script, {"uuid": spelled, "bus_id": "0000:99:00.0"})["values"]["power"] == 222
-    else:  # it tells no HIP uuid: the bus id serves
+    else:  # it reports no HIP uuid: the bus id is used
         assert look(script, {"uuid": spelled, "bus_id": bus_id(1)})["values"]["power"] == 222
 
 
 def test_a_gpu_that_amdsmi_does_not_list_is_unavailable_and_the_others_are_not(script):
-    told = read(script, gpu_of(7), gpu_of(0))
-    missing, found = told["looks"][0]
+    answer = read(script, gpu_of(7), gpu_of(0))
+    missing, sample = answer["looks"][0]
     assert missing["values"] == {}
-    assert set(missing["unavailable"]) == set(told["fields"])
+    assert set(missing["unavailable"]) == set(answer["fields"])
     assert missing["unavailable"]["power"] == f"amdsmi has no GPU with uuid {hip_uuid(7)} or at {bus_id(7)}"
-    assert found["values"]["power"] == 500
-    assert told["hardware"]["gpus"][hip_uuid(7)]["unavailable"]["all"] == missing["unavailable"]["power"]
+    assert sample["values"]["power"] == 500
+    assert answer["hardware"]["gpus"][hip_uuid(7)]["unavailable"]["all"] == missing["unavailable"]["power"]
 
 
 def test_zero_handles_mean_no_telemetry(script):
@@ -158,10 +161,10 @@ needs_no_library = pytest.mark.skipif(
 @needs_no_library
 def test_a_missing_library_is_a_reason_with_what_the_package_printed(script, tmp_path):
     (tmp_path / "lib").mkdir()
-    told = read(script, ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
-    assert told.startswith("import amdsmi: KeyError: 'libamd_smi.so' (")
-    assert "cannot open shared object file" in told
-    assert "try installing amd-smi-lib" in told
+    answer = read(script, ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
+    assert answer.startswith("import amdsmi: KeyError: 'libamd_smi.so' (")
+    assert "cannot open shared object file" in answer
+    assert "try installing amd-smi-lib" in answer
 
 
 @needs_no_library
@@ -176,19 +179,19 @@ def test_nothing_of_what_it_printed_is_left_on_stdout(script, tmp_path):
 def test_a_library_of_an_older_version_is_a_reason(script, tmp_path):
     """A function that the package wants is not there: AttributeError at import."""
     amd.build(tmp_path / "lib" / "libamd_smi.so", ["amdsmi_init"], 2)
-    told = read(script, ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
-    assert told.startswith("import amdsmi: AttributeError: ")
-    assert "undefined symbol" in told
+    answer = read(script, ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
+    assert answer.startswith("import amdsmi: AttributeError: ")
+    assert "undefined symbol" in answer
 
 
 def test_without_rocm_path_only_newer_packages_ask_the_linker(script, package):
-    told = read(script, before="import os; del os.environ['ROCM_PATH'], os.environ['ROCM_HOME']")
+    answer = read(script, before="import os; del os.environ['ROCM_PATH'], os.environ['ROCM_HOME']")
     if package.version == "6.0.2":
-        assert told.startswith("import amdsmi: KeyError: 'ROCM_PATH'")
+        assert answer.startswith("import amdsmi: KeyError: 'ROCM_PATH'")
     elif package.version == "6.2.4":
-        assert told.startswith("import amdsmi: KeyError: 'libamd_smi.so'")
+        assert answer.startswith("import amdsmi: KeyError: 'libamd_smi.so'")
     else:
-        assert told["looks"][0][0]["values"]["power"] == 500
+        assert answer["looks"][0][0]["values"]["power"] == 500
 
 
 def test_handles_that_are_no_longer_valid_leave_every_field_with_a_reason(script, package):
@@ -197,10 +200,10 @@ def test_handles_that_are_no_longer_valid_leave_every_field_with_a_reason(script
     names += ("gpu_bad_page_info", "gpu_ecc_count", "clock_info", "violation_status", "temp_metric")
     for name in names:
         script.answer(f"amdsmi_get_{name}", 0, status=31)
-    told = read(script)
-    [[sample]] = told["looks"]
+    answer = read(script)
+    [[sample]] = answer["looks"]
     assert sample["values"] == {}
-    assert set(sample["unavailable"]) == set(told["fields"])
+    assert set(sample["unavailable"]) == set(answer["fields"])
     assert sample["unavailable"]["power"] == "AMDSMI_STATUS_NOT_FOUND (31)"
 
 
@@ -257,7 +260,7 @@ def test_links_without_a_counter_are_left_out_of_the_sum(script):
     script.metrics(0, xgmi_read_data_acc=[NONE64, 5, NONE64, 7, *[NONE64] * 4], xgmi_write_data_acc=[NONE64] * 8)
     sample = look(script)
     assert sample["values"]["link_rx"] == 12 * 1024
-    assert sample["unavailable"]["link_tx"] == "amdsmi says N/A for every XGMI link"
+    assert sample["unavailable"]["link_tx"] == "amdsmi reports N/A for every XGMI link"
 
 
 def test_links_that_come_or_go_make_no_jump(script):
@@ -299,8 +302,8 @@ def test_a_violation_that_is_not_known_does_not_read_as_active(script, package):
         return
     script.violations(0, active_ppt_pwr=0xFF, active_prochot_thrm=0xFF, active_socket_thrm=0xFF)
     sample = look(script)
-    assert sample["unavailable"]["throttle_power"] == "amdsmi says N/A for active_ppt_pwr"
-    assert sample["values"]["throttle_thermal"] is False  # the other two sensors say no
+    assert sample["unavailable"]["throttle_power"] == "amdsmi reports N/A for active_ppt_pwr"
+    assert sample["values"]["throttle_thermal"] is False  # the other two sensors are off
     script.violations(0, active_ppt_pwr=1, active_socket_thrm=1, active_vr_thrm=0xFF)
     values = look(script)["values"]
     assert (values["throttle_power"], values["throttle_thermal"]) == (True, True)
@@ -310,10 +313,10 @@ def test_violation_ticks_are_the_tables_or_the_violation_statuss(script, package
     if not package.has("amdsmi_violation_status_t"):
         assert look(script)["unavailable"]["throttle_power"] == "this amdsmi has no amdsmi_get_violation_status"
         return
-    script.metrics(0, **dict.fromkeys(amd.TICKS, 11))
+    script.metrics(0, **dict.fromkeys(amdsmi_answers.TICKS, 11))
     script.violations(0, acc_counter=22, acc_socket_thrm=3)
     assert look(script)["values"]["violation_ticks"] == 11
-    script.metrics(0, **dict.fromkeys(amd.TICKS, NONE64))
+    script.metrics(0, **dict.fromkeys(amdsmi_answers.TICKS, NONE64))
     values = look(script)["values"]
     assert (values["violation_ticks"], values["violation_ticks_socket"]) == (22, 3)
 
@@ -327,7 +330,7 @@ def test_a_slow_violation_status_is_asked_rarely(script, package):
     first, *others = read(script, times=6)["looks"]
     assert first[0]["values"]["throttle_power"] is True
     for [sample] in others:
-        assert "is asked every" in sample["unavailable"]["throttle_power"]
+        assert "is made every" in sample["unavailable"]["throttle_power"]
     assert script.logged().count("amdsmi_get_violation_status") == 1
 
 
@@ -340,7 +343,7 @@ def test_temperatures_are_degrees(script):
 
 def test_the_xgmi_error_status_is_refused_on_mi300_and_its_ecc_block_counts(script):
     script.answer("amdsmi_gpu_xgmi_error_status", 0, status=1)
-    script.ecc(0, corrected=3, uncorrected=1, block=amd.XGMI_WAFL)
+    script.ecc(0, corrected=3, uncorrected=1, block=amdsmi_answers.XGMI_WAFL)
     sample = look(script)
     assert sample["unavailable"]["link_error_status"] == "AMDSMI_STATUS_INVAL (1)"
     assert sample["values"]["link_ecc_errors"] == 4
@@ -363,13 +366,13 @@ def test_metrics_of_an_unknown_version_are_kept_raw_and_not_guessed(script, tmp_
     table.parent.mkdir(parents=True)
     raw = struct.pack("<HBB", 2208, 1, 9) + bytes(range(256))
     table.write_bytes(raw)
-    told = read(script, before=f"amdsmi_values.SYS = Path({str(tmp_path / 'sys')!r})")
-    kept = told["hardware"]["gpus"][hip_uuid(0)]["metrics"]
+    answer = read(script, before=f"amdsmi_values.SYS = Path({str(tmp_path / 'sys')!r})")
+    kept = answer["hardware"]["gpus"][hip_uuid(0)]["metrics"]
     assert (kept["size"], kept["format"], kept["content"], kept["raw"]) == (2208, 1, 9, raw.hex())
-    [[sample]] = told["looks"]
+    [[sample]] = answer["looks"]
     assert sample["unavailable"]["link_rx"] == kept["unavailable"]
     assert f"({status})" in kept["unavailable"]
-    assert sample["values"]["power"] == 500  # what other calls tell is still told
+    assert sample["values"]["power"] == 500  # values of other calls are still reported
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -381,17 +384,17 @@ def test_only_the_first_partition_of_a_gpu_tells_what_is_the_whole_gpus(script, 
         script.answer("amdsmi_get_gpu_compute_partition", index, out(1, b"CPX\0"))
         script.answer("amdsmi_get_gpu_memory_partition", index, out(1, b"NPS4\0"))
     gpus = [{"uuid": hip_uuid(index), "bus_id": "0000:20:00.0"} for index in range(2)]
-    told = read(script, *gpus)
-    first, second = told["looks"][0]
+    answer = read(script, *gpus)
+    first, second = answer["looks"][0]
     if not package.has("amdsmi_enumeration_info_t"):
-        # Without uuids the partitions cannot be told apart, so nothing is said of either.
+        # Without uuids the partitions cannot be distinguished, so neither has values.
         assert "amdsmi has 2 GPU" in first["unavailable"]["power"]
         return
     assert first["values"]["power"] == 500
     assert second["values"] == {}
-    assert second["unavailable"]["power"] == "partition 1 of a GPU: what is measured is told by its partition 0"
-    assert set(second["unavailable"]) == set(told["fields"])
-    gpu = told["hardware"]["gpus"][hip_uuid(0)]
+    assert second["unavailable"]["power"] == "partition 1 of a GPU: partition 0 reports its measurements"
+    assert set(second["unavailable"]) == set(answer["fields"])
+    gpu = answer["hardware"]["gpus"][hip_uuid(0)]
     assert (gpu["partition"], gpu["memory_partition"]) == ("CPX", "NPS4")
 
 

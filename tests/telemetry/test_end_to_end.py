@@ -33,19 +33,20 @@ def run(folder, script, library, *options):
     return read(folder / "evidence.jsonl")
 
 
-def told(evidence):
+def gpus_by_case(evidence):
     """The entries of both ranks around every case."""
     assert evidence.cases
     return [evidence.telemetry_of(case.id).gpus for case in evidence.cases]
 
 
+@pytest.mark.nightly
 def test_every_case_is_told_with_its_samples_by_each_worker(tmp_path, nvml_library):
     script = nvml.Nvml(tmp_path / "script")
     evidence = run(tmp_path, script, nvml_library, "-k", "fp16 or int32", "-n", "2")
     assert evidence.verdict() is Verdict.PASS
     assert len(evidence.groups) > 1
-    # The ranks take a second to start, so that there are samples before the first case.
-    for gpus in told(evidence):
+    # The ranks take a second to start, so samples exist before the first case.
+    for gpus in gpus_by_case(evidence):
         assert [gpu["gpu"] for gpu in gpus] == [nvml.uuid(0), nvml.uuid(1)]
         assert all(gpu["gauges"]["power"] == [300.0, 300.0] for gpu in gpus)
     assert len(evidence.hardware) == 2
@@ -54,11 +55,12 @@ def test_every_case_is_told_with_its_samples_by_each_worker(tmp_path, nvml_libra
     assert sorted(script.logged()) == ["nvmlInitWithFlags"] * 2 + ["nvmlShutdown"] * 2
 
 
+@pytest.mark.nightly
 def test_a_recorder_that_crashes_fails_no_case(tmp_path, nvml_library):
     script = nvml.Nvml(tmp_path / "script")
     script.say("nvmlDeviceGetTemperature", 0, "abort")
     script.write()
     evidence = run(tmp_path, script, nvml_library, "-k", "fp16")
     assert evidence.verdict() is Verdict.PASS
-    for gpus in told(evidence):
+    for gpus in gpus_by_case(evidence):
         assert all(gpu["reason"].startswith("the recorder process ended by signal 6") for gpu in gpus)

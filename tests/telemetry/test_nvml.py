@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("pynvml", reason="needs the package nvidia-ml-py")
 
+from harness.emulated_machine.smi.scripted import handle, out
 from tests.telemetry import nvml
-from tests.telemetry.standin import handle, needs_compiler, out, run_python
+from tests.telemetry.standin import needs_compiler, run_python
 
 pytestmark = needs_compiler
 
@@ -51,9 +52,9 @@ def look(script, library):
 
 
 def test_every_field_has_a_value_or_a_reason(script, library):
-    told = read(script, library)
-    sample = told["looks"][0][0]
-    assert set(sample["values"]) | set(sample["unavailable"]) == set(told["fields"])
+    answer = read(script, library)
+    sample = answer["looks"][0][0]
+    assert set(sample["values"]) | set(sample["unavailable"]) == set(answer["fields"])
     assert not set(sample["values"]) & set(sample["unavailable"])
     assert sample["values"] == {
         "power": 300.0,
@@ -88,18 +89,18 @@ def test_every_field_has_a_value_or_a_reason(script, library):
 def test_gpus_are_found_by_uuid_whatever_their_order(script, library):
     script.field(0, 186, 111_000, kind=nvml.UINT)
     script.field(1, 186, 222_000, kind=nvml.UINT)
-    told = read(script, library, 0, 1)
-    assert [sample["values"]["power"] for sample in told["looks"][0]] == [111.0, 222.0]
-    assert set(told["hardware"]["gpus"]) == {nvml.uuid(0), nvml.uuid(1)}
+    answer = read(script, library, 0, 1)
+    assert [sample["values"]["power"] for sample in answer["looks"][0]] == [111.0, 222.0]
+    assert set(answer["hardware"]["gpus"]) == {nvml.uuid(0), nvml.uuid(1)}
 
 
 def test_a_gpu_that_nvml_does_not_list_is_unavailable_and_the_others_are_not(script, library):
-    told = read(script, library, 5, 0)
-    missing, found = told["looks"][0]
+    answer = read(script, library, 5, 0)
+    missing, sample = answer["looks"][0]
     assert missing["values"] == {}
-    assert set(missing["unavailable"]) == set(told["fields"])
+    assert set(missing["unavailable"]) == set(answer["fields"])
     assert nvml.uuid(5) in missing["unavailable"]["power"]
-    assert found["values"]["power"] == 300.0
+    assert sample["values"]["power"] == 300.0
 
 
 def test_a_status_per_field_is_the_reason_of_that_field_only(script, library):
@@ -128,25 +129,25 @@ def test_a_call_that_fails_is_the_reason_of_its_fields(script, library):
 
 def test_a_lost_gpu_is_unavailable_and_the_others_are_not(script, library):
     script.say("nvmlDeviceGetFieldValues", 15, f"a0={handle(0)}")
-    lost, found = read(script, library, 0, 1)["looks"][0]
+    lost, sample = read(script, library, 0, 1)["looks"][0]
     assert lost["values"] == {}
     assert lost["unavailable"]["energy"] == "GPU is lost (NVML error 15)"
-    assert found["values"]["energy"] == 1000.0
+    assert sample["values"]["energy"] == 1000.0
 
 
 def test_a_part_of_a_gpu_is_told_by_the_whole(script, library):
     gpus = [{"uuid": "MIG-12345678-1111-2222-3333-444444444444", "bus_id": nvml.bus_id(1)}]
     code = READ.format(gpus=json.dumps(gpus), times=1)
-    told = json.loads(run_python(code, script=script.path, library=library))
-    assert told["looks"][0][0]["values"]["power"] == 300.0
+    answer = json.loads(run_python(code, script=script.path, library=library))
+    assert answer["looks"][0][0]["values"]["power"] == 300.0
 
 
 def test_averaged_power_serves_where_there_is_no_instant_one(script, library):
     script.field(0, 186, 0, status=3)
     script.field(0, 185, 250_000, kind=nvml.UINT)
-    told = read(script, library)
-    assert told["looks"][0][0]["values"]["power"] == 250.0
-    assert told["hardware"]["gpus"][nvml.uuid(0)]["recipes"]["power"] == "185@0"
+    answer = read(script, library)
+    assert answer["looks"][0][0]["values"]["power"] == 250.0
+    assert answer["hardware"]["gpus"][nvml.uuid(0)]["recipes"]["power"] == "185@0"
 
 
 def test_link_bytes_are_the_aggregate_where_there_is_one_and_else_the_sum_over_links(script, library):
@@ -163,7 +164,7 @@ def test_links_that_all_give_one_figure_are_not_added_up(script, library):
         script.field(0, 138, 500, scope=link)
     sample = look(script, library)
     assert "link_tx" not in sample["values"]
-    assert "cannot be told" in sample["unavailable"]["link_tx"]
+    assert "cannot distinguish" in sample["unavailable"]["link_tx"]
 
 
 def test_a_gpu_without_links_has_no_link_bytes(script, library):
@@ -199,8 +200,8 @@ def test_an_older_pynvml_has_the_call_under_its_old_name(script, library):
     script.write()
     code = READ.format(gpus=json.dumps([{"uuid": nvml.uuid(0), "bus_id": ""}]), times=1)
     code = "import pynvml\ndel pynvml.nvmlDeviceGetCurrentClocksEventReasons\n" + code
-    told = json.loads(run_python(code, script=script.path, library=library))
-    assert told["looks"][0][0]["values"]["throttle_power"] is True
+    answer = json.loads(run_python(code, script=script.path, library=library))
+    assert answer["looks"][0][0]["values"]["throttle_power"] is True
 
 
 def test_the_energy_fields_own_time_is_the_samples_stamp(script, library):

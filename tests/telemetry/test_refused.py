@@ -1,4 +1,4 @@
-"""A record of telemetry that the evidence refuses costs its own samples, and nothing that comes after it."""
+"""A telemetry record that the evidence refuses loses only its own samples, and no later record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.telemetry import Session
-from harness import evidence
+from harness import devices, evidence
 from harness.errors import HarnessError
 from harness.telemetry.watch import Window
 from tests.evidence import samples
@@ -21,7 +21,7 @@ SAMPLES: dict[str, Any] = {
 
 
 class Watch:
-    """``windows``: what each case's samples are, by its start; what it is asked for later, it has none of."""
+    """``windows``: each case's samples by its start; a case that is not among them has none."""
 
     lines, ended, hardware, gpus, period = 1, None, None, (GPU,), 0.1
 
@@ -60,16 +60,16 @@ def ledger(tmp_path: Path) -> Any:
 
 
 def session(watch: Any) -> Session:
-    made = Session("nvml")
+    made = Session(devices.kind("cuda").telemetry)
     made._watch, made._gpu_of_rank, made._lines = watch, (GPU,), 1
     return made
 
 
-def told(ledger: Ledger) -> dict[str, Any]:
-    """Case id (or "" for the whole watch) -> what is said of its GPU."""
-    found = evidence.read(ledger.store.path)
-    assert not [problem for problem in found.problems if "line" in problem]
-    return {identity: record.gpus[0] for record in found.telemetry for identity in record.cases or [""]}
+def gpus_by_case(ledger: Ledger) -> dict[str, Any]:
+    """Case id (or "" for the whole time) -> the entry of its GPU."""
+    recorded = evidence.read(ledger.store.path)
+    assert not [problem for problem in recorded.problems if "line" in problem]
+    return {identity: record.gpus[0] for record in recorded.telemetry for identity in record.cases or [""]}
 
 
 def test_samples_that_are_refused_are_a_reason_and_cost_no_other_case(ledger: Any) -> None:
@@ -80,10 +80,10 @@ def test_samples_that_are_refused_are_a_reason_and_cost_no_other_case(ledger: An
     watched.case(second, [(2.0, 2.5)], ledger)
     watched.pytest_sessionfinish()
     ledger.store.append(samples.end())
-    said = told(ledger)
-    assert said[first]["reason"].startswith("its samples cannot be recorded: a telemetry record is not plain JSON")
-    assert said[second]["bracket"] == [5.0, 6.0]
-    assert "reason" in said[""]
+    by_case = gpus_by_case(ledger)
+    assert by_case[first]["reason"].startswith("its samples cannot be recorded: a telemetry record is not plain JSON")
+    assert by_case[second]["bracket"] == [5.0, 6.0]
+    assert "reason" in by_case[""]
 
 
 def test_the_end_is_written_where_all_telemetry_is_refused(ledger: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,4 +105,4 @@ def test_a_window_that_is_none_is_refused_before_it_is_kept(ledger: Any, window:
     with pytest.raises(HarnessError, match="a window is a start and a later end"):
         watched.case(samples.case(2).id, [window], ledger)
     watched.release()
-    assert list(told(ledger)) == [samples.case(1).id, ""]
+    assert list(gpus_by_case(ledger)) == [samples.case(1).id, ""]

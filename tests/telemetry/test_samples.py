@@ -1,4 +1,4 @@
-"""Brackets, deltas, marks: what is said of a case from the samples around it."""
+"""Brackets, deltas and marks of a case, made from the samples around it."""
 
 import re
 from pathlib import Path
@@ -31,20 +31,20 @@ def steady(count=6):
 
 
 def test_the_bracket_runs_from_the_last_sample_before_to_the_first_after():
-    said = track(*steady()).window(2.5, 3.5)
-    assert said["bracket"] == [2.0, 4.1]
-    assert said["samples"] == 3
-    assert said["deltas"]["energy"] == 20.0
+    window = track(*steady()).window(2.5, 3.5)
+    assert window["bracket"] == [2.0, 4.1]
+    assert window["samples"] == 3
+    assert window["deltas"]["energy"] == 20.0
 
 
 def test_a_case_of_3_ms_is_told_within_the_whole_bracket():
-    said = track(*steady()).window(2.500, 2.503)
-    assert (said["bracket"], said["samples"], said["deltas"]["energy"]) == ([2.0, 3.1], 2, 10.0)
+    window = track(*steady()).window(2.500, 2.503)
+    assert (window["bracket"], window["samples"], window["deltas"]["energy"]) == ([2.0, 3.1], 2, 10.0)
 
 
 def test_a_look_that_overlaps_the_case_is_neither_before_nor_after_it():
-    said = track(*steady()).window(2.05, 4.05)
-    assert said["bracket"] == [1.0, 5.1]
+    window = track(*steady()).window(2.05, 4.05)
+    assert window["bracket"] == [1.0, 5.1]
 
 
 def test_samples_exactly_at_the_ends_count():
@@ -61,57 +61,57 @@ def test_without_a_sample_before_it_there_is_a_reason():
 
 
 def test_many_cases_between_two_samples_share_what_is_said():
-    found = track(*steady())
-    assert found.window(2.5, 2.6) is found.window(2.7, 2.8)
-    assert found.window(3.5, 3.6)["bracket"] != found.window(2.5, 2.6)["bracket"]
+    samples = track(*steady())
+    assert samples.window(2.5, 2.6) is samples.window(2.7, 2.8)
+    assert samples.window(3.5, 3.6)["bracket"] != samples.window(2.5, 2.6)["bracket"]
 
 
 def test_a_repeated_stamp_is_counted_and_dropped():
-    found = track(*steady(), stamps=[10, 20, 20, 20, 30, 40])
-    assert found.repeated == 2
-    assert found.whole.readings == 3  # and the first, whose age cannot be told
+    samples = track(*steady(), stamps=[10, 20, 20, 20, 30, 40])
+    assert samples.repeated == 2
+    assert samples.whole.readings == 3  # without the first, whose age is unknown
 
 
 def test_with_stamps_a_sample_may_be_as_old_as_the_last_look_with_another():
-    found = track(*steady(), stamps=[10, 20, 20, 20, 30, 40])
+    samples = track(*steady(), stamps=[10, 20, 20, 20, 30, 40])
     # Looks at 2, 3 and 4 saw the same; what the look at 5 saw was measured after the look at 4 began.
-    assert [(r.earliest, r.latest) for r in found.readings] == [(1.0, 2.1), (4.0, 5.1), (5.0, 6.1)]
-    assert found.window(2.5, 3.9)["bracket"] == [1.0, 5.1]
-    assert found.window(2.5, 4.5)["bracket"] == [1.0, 6.1]
+    assert [(r.earliest, r.latest) for r in samples.readings] == [(1.0, 2.1), (4.0, 5.1), (5.0, 6.1)]
+    assert samples.window(2.5, 3.9)["bracket"] == [1.0, 5.1]
+    assert samples.window(2.5, 4.5)["bracket"] == [1.0, 6.1]
 
 
 def test_long_tracks_are_bounded_and_say_so():
-    found = track(*steady(KEPT + 50))
-    assert len(found.readings) == KEPT
-    assert found.window(10.0, 11.0) == "no sample was taken before it"
-    assert found.whole.readings == KEPT + 50
+    samples = track(*steady(KEPT + 50))
+    assert len(samples.readings) == KEPT
+    assert samples.window(10.0, 11.0) == "no sample was taken before it"
+    assert samples.whole.readings == KEPT + 50
 
 
 @pytest.mark.parametrize(("start", "end"), [(50.0, 20.0), (4294967295.0, 3.0)])
 def test_a_counter_that_went_backwards_is_unavailable(start, end):
-    said = track((1.0, full(energy=start)), (2.0, full(energy=end)), (3.0, full(energy=start + 1))).window(1.5, 2.5)
-    assert "energy" not in said["deltas"]
-    assert said["unavailable"]["energy"].startswith(f"it went backwards, from {start:g} to {end:g}")
+    window = track((1.0, full(energy=start)), (2.0, full(energy=end)), (3.0, full(energy=start + 1))).window(1.5, 2.5)
+    assert "energy" not in window["deltas"]
+    assert window["unavailable"]["energy"].startswith(f"it went backwards, from {start:g} to {end:g}")
 
 
 @pytest.mark.parametrize("end", [5.0, 150.0])
 def test_a_counter_that_went_backwards_behind_a_missing_sample_is_unavailable(end):
     """As after a reset of the GPU: no answer, then counting from 0, perhaps past where it was."""
     gone = {"power": 100.0}
-    said = track((1.0, full(energy=100.0)), (2.0, gone), (3.0, full(energy=2.0)), (4.0, full(energy=end)))
-    window = said.window(1.5, 3.5)
+    samples = track((1.0, full(energy=100.0)), (2.0, gone), (3.0, full(energy=2.0)), (4.0, full(energy=end)))
+    window = samples.window(1.5, 3.5)
     assert "energy" not in window["deltas"]
     assert window["unavailable"]["energy"].startswith("it went backwards, from 100 to 2")
 
 
 @pytest.mark.parametrize("times", [(5.0, 5.0), (9.0, 5.0)])
 def test_no_time_between_samples_or_a_clock_set_back_is_no_delta(times):
-    found = Track(NAMES)
+    samples = Track(NAMES)
     for index, at in enumerate(times):
-        found.add(at, at, None, full(energy=float(index)), {})
-    said = found.whole.to_json()
-    assert said["deltas"] == {}
-    assert said["unavailable"]["energy"] == "no time passed between its samples"
+        samples.add(at, at, None, full(energy=float(index)), {})
+    window = samples.whole.to_json()
+    assert window["deltas"] == {}
+    assert window["unavailable"]["energy"] == "no time passed between its samples"
 
 
 def test_a_counter_that_stands_still_under_power_is_stuck_and_zero_without():
@@ -123,26 +123,26 @@ def test_a_counter_that_stands_still_under_power_is_stuck_and_zero_without():
 
 def test_what_is_missing_has_its_reason_and_is_never_a_zero():
     nothing = [(at, {}) for at in (1.0, 2.0, 3.0)]
-    said = track(*nothing).window(1.5, 2.5)
-    assert said["unavailable"] == dict.fromkeys(NAMES, "why")
-    assert (said["gauges"], said["deltas"], said["active"], said["marks"]) == ({}, {}, {}, [])
+    window = track(*nothing).window(1.5, 2.5)
+    assert window["unavailable"] == dict.fromkeys(NAMES, "why")
+    assert (window["gauges"], window["deltas"], window["active"], window["marks"]) == ({}, {}, {}, [])
 
 
 def test_a_gauge_that_is_missing_sometimes_tells_the_rest_and_how_often():
-    said = track((1.0, full()), (2.0, {**full(power=300.0)}), (3.0, {"energy": 5.0})).window(1.5, 2.5)
-    assert said["gauges"]["power"] == [100.0, 300.0]
-    assert said["unavailable"]["power"] == "in 1 of 3 samples: why"
+    window = track((1.0, full()), (2.0, {**full(power=300.0)}), (3.0, {"energy": 5.0})).window(1.5, 2.5)
+    assert window["gauges"]["power"] == [100.0, 300.0]
+    assert window["unavailable"]["power"] == "in 1 of 3 samples: why"
 
 
 def test_a_counter_that_is_missing_at_an_end_has_no_delta():
-    said = track((1.0, {}), (2.0, full()), (3.0, full(energy=9.0))).window(1.5, 2.5)
-    assert "energy" not in said["deltas"]
-    assert said["unavailable"]["energy"] == "why"
+    window = track((1.0, {}), (2.0, full()), (3.0, full(energy=9.0))).window(1.5, 2.5)
+    assert "energy" not in window["deltas"]
+    assert window["unavailable"]["energy"] == "why"
 
 
 def test_marks_name_what_grew_and_what_was_on():
-    said = track((1.0, full()), (2.0, full(hot=True)), (3.0, full(ecc=2, violation=500))).window(1.5, 2.5)
-    assert said["marks"] == [
+    window = track((1.0, full()), (2.0, full(hot=True)), (3.0, full(ecc=2, violation=500))).window(1.5, 2.5)
+    assert window["marks"] == [
         "memory error (RAS/ECC): ecc_corrected +2",
         "thermal violation: violation_thermal +500 ns",
         "thermal violation: throttle_thermal in 1 samples",
@@ -150,8 +150,8 @@ def test_marks_name_what_grew_and_what_was_on():
 
 
 def test_errors_from_before_the_case_are_no_mark():
-    said = track(*[(at, full(ecc=40, energy=at)) for at in (1.0, 2.0, 3.0)]).window(1.5, 2.5)
-    assert said["marks"] == []
+    window = track(*[(at, full(ecc=40, energy=at)) for at in (1.0, 2.0, 3.0)]).window(1.5, 2.5)
+    assert window["marks"] == []
 
 
 def test_every_gate_has_a_field_that_feeds_it():
@@ -161,7 +161,7 @@ def test_every_gate_has_a_field_that_feeds_it():
 
 
 @pytest.mark.parametrize(
-    ("told", "plain"),
+    ("spelling", "plain"),
     [
         ("GPU-ABCDEF0123456789", "abcdef0123456789"),
         ("GPU-12345678-1111-2222-3333-444444444444", "12345678111122223333444444444444"),
@@ -169,12 +169,12 @@ def test_every_gate_has_a_field_that_feeds_it():
         ("00000000-0000-0000-0000-000000000000", "0" * 32),
     ],
 )
-def test_uuids_compare_across_libraries(told, plain):
-    assert plain_uuid(told) == plain
+def test_uuids_compare_across_libraries(spelling, plain):
+    assert plain_uuid(spelling) == plain
 
 
 @pytest.mark.parametrize(
-    ("told", "plain"),
+    ("spelling", "plain"),
     [
         ("0000:c1:00.0", (0, 0xC1, 0, 0)),
         ("00000000:C1:00.0", (0, 0xC1, 0, 0)),
@@ -185,16 +185,16 @@ def test_uuids_compare_across_libraries(told, plain):
         ("a:b:c:d:e.x", None),
     ],
 )
-def test_bus_ids_compare_across_libraries(told, plain):
-    assert plain_bus_id(told) == plain
+def test_bus_ids_compare_across_libraries(spelling, plain):
+    assert plain_bus_id(spelling) == plain
 
 
 def test_the_guide_names_every_field_with_its_unit():
     guide = (Path(__file__).resolve().parents[2] / "docs" / "telemetry.md").read_text()
-    told = {}
+    fields = {}
     for names, unit, rest in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\S+) \| (.*)\|$", guide, re.MULTILINE):
-        told.update(dict.fromkeys(re.findall(r"`(\w+)`", names), (unit, "marks: " in rest)))
-    assert told == {
+        fields.update(dict.fromkeys(re.findall(r"`(\w+)`", names), (unit, "marks: " in rest)))
+    assert fields == {
         name: (field.unit or ("state" if field.kind == "state" else "count"), bool(field.mark))
         for name, field in FIELDS.items()
     }

@@ -1,4 +1,4 @@
-"""From cases and samples to evidence: what one pytest process appends."""
+"""Telemetry records that one pytest process appends to the evidence, from cases and samples."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ pytest.importorskip("pynvml", reason="needs the package nvidia-ml-py")
 
 from fixtures import telemetry
 from fixtures.telemetry import Session
-from harness import evidence
+from harness import devices, evidence
 from tests.evidence import samples
 from tests.telemetry import nvml
 from tests.telemetry.standin import needs_compiler
@@ -48,7 +48,7 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def session(nvml_script):
-    made = Session("nvml")
+    made = Session(devices.kind("cuda").telemetry)
     yield made
     made.pytest_sessionfinish()
 
@@ -64,7 +64,7 @@ def sampled(session, lines=2):
 
 
 def ran(session, ledger, number, ranks=2):
-    """A case of 2 ms on so many ranks."""
+    """Run a case of 2 ms on ``ranks`` ranks."""
     started = time.time()
     time.sleep(0.002)
     window = (started, time.time())
@@ -78,17 +78,17 @@ def test_cases_are_joined_with_the_samples_around_them(session, ledger, nvml_scr
     sampled(session)
     first, window = ran(session, ledger, 1)
     session.pytest_sessionfinish()
-    found = ledger.read()
-    assert found.problems == []
-    told = found.telemetry_of(first)
-    assert told.source == "nvml"
-    assert told.cases[first] == [round(window[0], 6), round(window[1], 6)]
-    assert [(gpu["rank"], gpu["gpu"]) for gpu in told.gpus] == [(0, nvml.uuid(0)), (1, nvml.uuid(1))]
-    for gpu in told.gpus:
+    recorded = ledger.read()
+    assert recorded.problems == []
+    record = recorded.telemetry_of(first)
+    assert record.source == "nvml"
+    assert record.cases[first] == [round(window[0], 6), round(window[1], 6)]
+    assert [(gpu["rank"], gpu["gpu"]) for gpu in record.gpus] == [(0, nvml.uuid(0)), (1, nvml.uuid(1))]
+    for gpu in record.gpus:
         assert gpu["bracket"][0] <= window[0] < window[1] <= gpu["bracket"][1]
         assert gpu["gauges"]["power"] == [300.0, 300.0]
         assert gpu["unavailable"]["link_ecc_errors"] == "Not Supported (NVML error 3)"
-    assert found.telemetry_of("0" * 16) is None
+    assert recorded.telemetry_of("0" * 16) is None
 
 
 def test_ranks_that_share_a_gpu_have_its_samples(session, ledger):
@@ -103,12 +103,14 @@ def test_ranks_that_share_a_gpu_have_its_samples(session, ledger):
     sampled(session)
     second, _ = ran(session, ledger, 2, ranks=3)
     session.pytest_sessionfinish()
-    found = ledger.read()
+    recorded = ledger.read()
     for case, order in ((first, (0, 1, 0)), (second, (1, 1, 0))):
-        told = found.telemetry_of(case).gpus
-        assert [(gpu["rank"], gpu["gpu"]) for gpu in told] == [(r, nvml.uuid(index)) for r, index in enumerate(order)]
-        assert all("power" in gpu["gauges"] for gpu in told)
-    wholes = [record.gpus for record in found.telemetry if not record.cases]
+        sampled_gpus = recorded.telemetry_of(case).gpus
+        assert [(gpu["rank"], gpu["gpu"]) for gpu in sampled_gpus] == [
+            (r, nvml.uuid(index)) for r, index in enumerate(order)
+        ]
+        assert all("power" in gpu["gauges"] for gpu in sampled_gpus)
+    wholes = [record.gpus for record in recorded.telemetry if not record.cases]
     assert [[(gpu["rank"], gpu["gpu"]) for gpu in whole] for whole in wholes] == [
         [(0, nvml.uuid(0)), (1, nvml.uuid(1))],
         [(0, nvml.uuid(1)), (2, nvml.uuid(0))],
@@ -120,12 +122,12 @@ def test_cases_between_the_same_samples_share_a_record(session, ledger):
     sampled(session)
     identities = [ran(session, ledger, number, ranks=1)[0] for number in range(30)]
     session.pytest_sessionfinish()
-    found = ledger.read()
-    told = [record for record in found.telemetry if record.cases]
-    assert sorted(identity for record in told for identity in record.cases) == sorted(identities)
-    assert len(told) < 10
-    brackets = [record.gpus[0]["bracket"] for record in told]
-    assert brackets == sorted(brackets) and len({tuple(bracket) for bracket in brackets}) == len(told)
+    recorded = ledger.read()
+    records = [record for record in recorded.telemetry if record.cases]
+    assert sorted(identity for record in records for identity in record.cases) == sorted(identities)
+    assert len(records) < 10
+    brackets = [record.gpus[0]["bracket"] for record in records]
+    assert brackets == sorted(brackets) and len({tuple(bracket) for bracket in brackets}) == len(records)
 
 
 def test_the_whole_watch_is_summed_once_and_the_hardware_is_told_once(session, ledger, nvml_script):
@@ -138,11 +140,11 @@ def test_the_whole_watch_is_summed_once_and_the_hardware_is_told_once(session, l
     session.watch(gpus(0))  # the same again: nothing happens
     ran(session, ledger, 2, ranks=1)
     session.pytest_sessionfinish()
-    found = ledger.read()
-    [hardware] = found.hardware
+    recorded = ledger.read()
+    [hardware] = recorded.hardware
     assert (hardware.source, hardware.period, hardware.driver) == ("nvml", 0.1, {"version": "580.0"})
     assert hardware.gpus[nvml.uuid(0)]["name"] == "Stand-in"
-    [whole] = [record for record in found.telemetry if not record.cases]
+    [whole] = [record for record in recorded.telemetry if not record.cases]
     assert whole.gpus[0]["deltas"]["energy"] == 3000.0
     assert whole.gpus[0]["repeated"] == 0
 
@@ -157,10 +159,10 @@ def test_other_gpus_get_a_recorder_of_their_own(session, ledger):
     sampled(session)
     second, _ = ran(session, ledger, 2)
     session.pytest_sessionfinish()
-    found = ledger.read()
-    assert [gpu["gpu"] for gpu in found.telemetry_of(first).gpus] == [nvml.uuid(0)]
-    assert [gpu["gpu"] for gpu in found.telemetry_of(second).gpus] == [nvml.uuid(1), nvml.uuid(0)]
-    assert sum(1 for record in found.telemetry if not record.cases) == 2
+    recorded = ledger.read()
+    assert [gpu["gpu"] for gpu in recorded.telemetry_of(first).gpus] == [nvml.uuid(0)]
+    assert [gpu["gpu"] for gpu in recorded.telemetry_of(second).gpus] == [nvml.uuid(1), nvml.uuid(0)]
+    assert sum(1 for record in recorded.telemetry if not record.cases) == 2
 
 
 def test_marks_name_the_rank(session, ledger, nvml_script):
@@ -186,10 +188,10 @@ def test_a_dead_recorder_is_a_reason_for_every_case_and_holds_none_up(session, l
     identities = [ran(session, ledger, number, ranks=1)[0] for number in range(3)]
     session.pytest_sessionfinish()
     assert time.monotonic() - began < 30
-    found = ledger.read()
+    recorded = ledger.read()
     for identity in identities:
-        assert found.telemetry_of(identity).gpus[0]["reason"].startswith("the recorder process ended")
-    assert found.problems == []
+        assert recorded.telemetry_of(identity).gpus[0]["reason"].startswith("the recorder process ended")
+    assert recorded.problems == []
 
 
 def test_a_library_that_is_missing_is_a_reason_and_never_a_failed_case(session, ledger, nvml_script):
@@ -198,13 +200,14 @@ def test_a_library_that_is_missing_is_a_reason_and_never_a_failed_case(session, 
     session.watch(gpus(0))
     identity, _ = ran(session, ledger, 1, ranks=1)
     session.pytest_sessionfinish()
-    found = ledger.read()
-    assert found.telemetry_of(identity).gpus[0]["reason"] == "nvml: nvmlInit: NVML Shared Library Not Found"
-    [hardware] = found.hardware
+    recorded = ledger.read()
+    assert recorded.telemetry_of(identity).gpus[0]["reason"] == "nvml: nvmlInit: NVML Shared Library Not Found"
+    [hardware] = recorded.hardware
     assert "nvmlInit" in hardware.unavailable[nvml.uuid(0)]
-    assert found.cases[0].verdict == evidence.Verdict.PASS
+    assert recorded.cases[0].verdict == evidence.Verdict.PASS
 
 
+@pytest.mark.slow
 def test_a_recorder_that_goes_silent_costs_a_case_nothing_and_the_end_a_bounded_wait(session, ledger, monkeypatch):
     monkeypatch.setattr(telemetry, "LATE", 4.0)
     session.watch(gpus(0))
@@ -215,11 +218,11 @@ def test_a_recorder_that_goes_silent_costs_a_case_nothing_and_the_end_a_bounded_
     assert time.monotonic() - began < 3
     session.pytest_sessionfinish()
     assert time.monotonic() - began < 60
-    assert ledger.read().telemetry_of(identity).gpus[0]["reason"] == "no sample came within 4 s after it"
+    assert ledger.read().telemetry_of(identity).gpus[0]["reason"] == "no sample arrived within 4 s after it"
 
 
 def test_without_gpus_cases_have_no_telemetry_record(session, ledger):
     identity, _ = ran(session, ledger, 1)
     session.pytest_sessionfinish()
-    found = ledger.read()
-    assert (found.telemetry_of(identity), found.telemetry, found.hardware) == (None, [], [])
+    recorded = ledger.read()
+    assert (recorded.telemetry_of(identity), recorded.telemetry, recorded.hardware) == (None, [], [])

@@ -12,11 +12,14 @@ import pytest
 
 pytest.importorskip("pynvml", reason="needs the package nvidia-ml-py")
 
-from harness.telemetry import Watch
+from harness import devices
+from harness.emulated_machine.smi.scripted import handle, out
+from harness.telemetry import Library, Watch
 from tests.telemetry import nvml
-from tests.telemetry.standin import ROOT, handle, needs_compiler, out, variables
+from tests.telemetry.standin import ROOT, needs_compiler, variables
 
 pytestmark = needs_compiler
+NVML = devices.kind("cuda").telemetry
 
 
 @pytest.fixture
@@ -29,11 +32,11 @@ def gpus(*indices):
 
 
 def watched(*indices, **options):
-    return Watch("nvml", gpus(*indices), **{"rate": 50.0, **options})
+    return Watch(NVML, gpus(*indices), **{"rate": 50.0, **options})
 
 
 def sampled(watch, samples=2):
-    """Wait for so many more samples; the first line is the hardware's."""
+    """Wait for ``samples`` more samples; the first line is the hardware's."""
     target = watch.lines + samples + (watch.hardware is None)
     end = time.monotonic() + 20
     while watch.lines < target and watch.ended is None and time.monotonic() < end:
@@ -44,10 +47,10 @@ def sampled(watch, samples=2):
 
 def window_of(watch, index, started, ended):
     end = time.monotonic() + 20
-    while (found := watch.window(nvml.uuid(index), started, ended)) is None:
+    while (window := watch.window(nvml.uuid(index), started, ended)) is None:
         assert time.monotonic() < end
         watch.wait(watch.lines, 1)
-    return found
+    return window
 
 
 def gone(pid):
@@ -88,9 +91,9 @@ def test_a_case_between_two_samples_is_told_within_their_bracket(script):
         sampled(watch)
         time.sleep(0.02)
         started = time.time()
-        found = window_of(watch, 0, started, started + 0.003)
-    begin, end = found.samples["bracket"]
-    assert found.samples["samples"] == 2
+        window = window_of(watch, 0, started, started + 0.003)
+    begin, end = window.samples["bracket"]
+    assert window.samples["samples"] == 2
     assert begin <= started < started + 0.003 <= end
     assert end - begin < 5
 
@@ -127,8 +130,8 @@ def test_a_counter_that_wraps_is_unavailable_and_never_negative(script):
 def test_a_case_before_the_first_sample_has_a_reason(script):
     with watched(0) as watch:
         sampled(watch)
-        found = window_of(watch, 0, 1.0, 2.0)
-    assert (found.samples, found.reason) == (None, "no sample was taken before it")
+        window = window_of(watch, 0, 1.0, 2.0)
+    assert (window.samples, window.reason) == (None, "no sample was taken before it")
 
 
 def test_a_gpu_that_is_not_watched_has_a_reason(script):
@@ -179,9 +182,9 @@ def test_a_call_that_does_not_return_ends_the_recorder_with_its_name(script):
         script.say("nvmlDeviceGetTemperature", 0, "sleep=60")
         script.write()
         began = time.monotonic()
-        found = window_of(watch, 0, time.time() + 1000, time.time() + 1001)
+        window = window_of(watch, 0, time.time() + 1000, time.time() + 1001)
         assert time.monotonic() - began < 60
-        assert found.reason == "nvml: nvmlDeviceGetTemperature did not return within 1 s"
+        assert window.reason == "nvml: nvmlDeviceGetTemperature did not return within 1 s"
         assert gone(watch.pid)
 
 
@@ -199,8 +202,8 @@ def test_a_killed_recorder_is_noticed_and_what_it_said_before_still_counts(scrip
         between = time.time()
         sampled(watch)
         os.kill(watch.pid, signal.SIGKILL)
-        found = window_of(watch, 0, time.time() + 1, time.time() + 2)
-        assert found.reason == "the recorder process ended by signal 9 (SIGKILL)"
+        window = window_of(watch, 0, time.time() + 1, time.time() + 2)
+        assert window.reason == "the recorder process ended by signal 9 (SIGKILL)"
         assert window_of(watch, 0, between, between).samples is not None
 
 
@@ -210,9 +213,9 @@ def test_a_stopped_recorder_is_silent_which_is_noticed_without_waiting_for_it(sc
         os.kill(watch.pid, signal.SIGSTOP)
         time.sleep(2.5)
         began = time.monotonic()
-        found = watch.window(nvml.uuid(0), time.time(), time.time())
+        window = watch.window(nvml.uuid(0), time.time(), time.time())
         assert time.monotonic() - began < 30
-        assert "silent" in found.reason
+        assert "silent" in window.reason
         assert gone(watch.pid)
 
 
@@ -227,9 +230,9 @@ def test_a_recorder_that_cannot_start_says_why(script, monkeypatch):
 
 
 def test_a_bug_in_the_recorder_is_told_by_its_last_words(script):
-    with Watch("no such source", gpus(0)) as broken:
+    with Watch(Library("none", source="no_such_source", module="", package=""), gpus(0)) as broken:
         broken.wait(0, 20)
-        assert "invalid choice" in broken.ended
+        assert "No module named 'no_such_source'" in broken.ended
 
 
 def test_a_library_that_crashes_the_recorder_is_told_by_its_signal(script):
@@ -237,8 +240,8 @@ def test_a_library_that_crashes_the_recorder_is_told_by_its_signal(script):
         sampled(watch)
         script.say("nvmlDeviceGetTemperature", 0, "abort")
         script.write()
-        found = window_of(watch, 0, time.time() + 1000, time.time() + 1001)
-    assert found.reason.startswith("the recorder process ended by signal 6 (SIGABRT)")
+        window = window_of(watch, 0, time.time() + 1000, time.time() + 1001)
+    assert window.reason.startswith("the recorder process ended by signal 6 (SIGABRT)")
 
 
 def test_a_recorder_that_cannot_be_started_at_all_is_a_reason(script, monkeypatch):
@@ -255,7 +258,7 @@ def test_a_line_that_is_not_understood_is_a_reason(script, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "executable", str(speaker))
     with watched(0) as watch:
         watch.wait(0, 10)
-        assert watch.ended == "the recorder said what is not understood: KeyError: 'other'"
+        assert watch.ended == "the recorder wrote an invalid line: KeyError: 'other'"
 
 
 def test_a_value_that_is_no_number_has_a_reason(script):
@@ -263,7 +266,7 @@ def test_a_value_that_is_no_number_has_a_reason(script):
     script.write()
     with watched(0) as watch:
         sampled(watch)
-        assert watch.whole()[0].samples["unavailable"]["power"] == "nan is no number"
+        assert watch.whole()[0].samples["unavailable"]["power"] == "nan is not a finite number"
 
 
 def test_close_does_not_wait_for_the_next_sample(script):
@@ -277,8 +280,10 @@ def test_close_does_not_wait_for_the_next_sample(script):
 STARTER = """
 import os, sys, time
 from types import SimpleNamespace
+from harness import devices
 from harness.telemetry import Watch
-watch = Watch("nvml", [SimpleNamespace(uuid=sys.argv[1], bus_id="")], rate=50.0)
+NVML = devices.kind("cuda").telemetry
+watch = Watch(NVML, [SimpleNamespace(uuid=sys.argv[1], bus_id="")], rate=50.0)
 while watch.lines < 3:
     watch.wait(watch.lines, 1)
 print(watch.pid, flush=True)

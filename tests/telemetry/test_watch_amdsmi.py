@@ -1,4 +1,4 @@
-"""The recorder process with amdsmi: what its counters do over time, and what it survives."""
+"""The recorder process with amdsmi: its counters over time, and the failures that it survives."""
 
 import struct
 import time
@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness import devices
+from harness.emulated_machine.smi.amdsmi_answers import XGMI_WAFL
+from harness.emulated_machine.smi.scripted import out
 from harness.telemetry import Watch
 from tests.telemetry import amd
-from tests.telemetry.standin import needs_compiler, out
+from tests.telemetry.standin import needs_compiler
 from tests.telemetry.test_watch import gone, sampled
 
 pytestmark = needs_compiler
@@ -28,7 +31,7 @@ def watch(script):
 
 def watched(**options):
     gpus = [SimpleNamespace(uuid=amd.hip_uuid(0), bus_id=amd.bus_id(0))]
-    return Watch("amdsmi", gpus, **{"rate": 50.0, **options})
+    return Watch(devices.kind("rocm").telemetry, gpus, **{"rate": 50.0, **options})
 
 
 def during(watch, script, change):
@@ -39,35 +42,35 @@ def during(watch, script, change):
     sampled(watch)
     ended = time.time()
     end = time.monotonic() + 20
-    while (found := watch.window(amd.hip_uuid(0), started, ended)) is None:
+    while (window := watch.window(amd.hip_uuid(0), started, ended)) is None:
         assert time.monotonic() < end
         watch.wait(watch.lines, 1)
-    assert found.samples is not None, found.reason
-    return found.samples
+    assert window.samples is not None, window.reason
+    return window.samples
 
 
 def test_energy_is_a_delta_in_joules(watch, script):
-    said = during(watch, script, lambda: script.energy(0, 3_000_000))
-    assert said["deltas"]["energy"] == pytest.approx(2e6 * 15.3e-6, rel=1e-3)
-    assert said["gauges"]["power"] == [500.0, 500.0]
+    window = during(watch, script, lambda: script.energy(0, 3_000_000))
+    assert window["deltas"]["energy"] == pytest.approx(2e6 * 15.3e-6, rel=1e-3)
+    assert window["gauges"]["power"] == [500.0, 500.0]
 
 
 def test_energy_that_stands_still_is_unavailable(watch, script):
-    said = during(watch, script, lambda: None)
-    assert "energy" not in said["deltas"]
-    assert said["unavailable"]["energy"] == "the counter stood still at 500 W or more"
+    window = during(watch, script, lambda: None)
+    assert "energy" not in window["deltas"]
+    assert window["unavailable"]["energy"] == "the counter stood still at 500 W or more"
 
 
 def test_energy_that_goes_backwards_is_unavailable(watch, script):
-    said = during(watch, script, lambda: script.energy(0, 10))
-    assert "energy" not in said["deltas"]
-    assert said["unavailable"]["energy"].startswith("it went backwards, from 15.3 to ")
+    window = during(watch, script, lambda: script.energy(0, 10))
+    assert "energy" not in window["deltas"]
+    assert window["unavailable"]["energy"].startswith("it went backwards, from 15.3 to ")
 
 
 def test_errors_of_memory_and_links_become_marks(watch, script):
     def change():
         script.ecc(0, corrected=2)
-        script.ecc(0, uncorrected=1, block=amd.XGMI_WAFL)
+        script.ecc(0, uncorrected=1, block=XGMI_WAFL)
 
     assert during(watch, script, change)["marks"] == [
         "memory error (RAS/ECC): ecc_corrected +2",
@@ -82,9 +85,9 @@ def test_a_thermal_violation_becomes_a_mark(watch, script):
     def change():
         script.metrics(0, socket_thm_residency_acc=40, accumulation_counter=100)
 
-    said = during(watch, script, change)
-    assert said["deltas"]["violation_ticks"] == 100
-    assert said["marks"] == ["thermal violation: violation_ticks_socket +40 ticks"]
+    window = during(watch, script, change)
+    assert window["deltas"]["violation_ticks"] == 100
+    assert window["marks"] == ["thermal violation: violation_ticks_socket +40 ticks"]
 
 
 def test_a_state_that_is_not_known_is_no_mark(watch, script):

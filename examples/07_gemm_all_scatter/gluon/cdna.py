@@ -1,9 +1,9 @@
-"""The kernel for CDNA3 and CDNA4 (gfx942, gfx950): products by MFMA, the finished tile leaving between them.
+"""The kernel for CDNA3 and CDNA4 (gfx942, gfx950): products by MFMA, with the finished tile sent in between.
 
-All wavefronts do everything. Tiles of A and B come through registers into local memory, one step ahead. A finished tile
-stays in registers as *pending*, 16 bytes of a row beside each other, and goes to one member in each of the next tile's
-first steps. The stores stand behind the loads of that step: the memory counter of AMD GPUs is waited for in order, so a
-store has a whole step's products to reach its peer before anybody waits for it.
+All wavefronts do the same work. Tiles of A and B pass through registers into local memory, one step ahead. A finished
+tile stays in registers as *pending*, 16 adjacent bytes of a row per lane, and goes to one member in each of the next
+tile's first steps. The stores come after the loads of that step: the memory counter of AMD GPUs is waited for in order,
+so a store has the time of a whole step's products to reach its peer before a wait includes it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.target_info import is_hip_cdna4
-from work import add_arrival, item_count, item_of, outputs_of, send_sum
 
 from iris_under_test import TraceEvent
-from iris_under_test.ccl.tiles import spread_over_xcds
 from iris_under_test.device.signals import first_turn, signal, wait
+from iris_under_test.kernels.tiles import spread_over_xcds
+
+from .work import add_arrival, item_count, item_of, outputs_of, send_sum
 
 __all__ = ["cdna_kernel"]
 
@@ -183,7 +184,7 @@ def _send(
     BLOCK_N: gl.constexpr,
     SENT: gl.constexpr,
 ):
-    """Stores a tile at one member, which is number ``destination`` of the outputs."""
+    """Store a tile on one member, number ``destination`` of the outputs."""
     output = outputs[0]
     for other in gl.static_range(1, len(outputs)):
         output = gl.where(destination == other, outputs[other], output)
@@ -193,5 +194,5 @@ def _send(
     event = ctx.tracing.record_event_start(
         TraceEvent().store, (ctx.cur_rank + destination) % ctx.num_ranks, outputs[0], tile_m, tile_n
     )
-    gl.store(output + offsets, data, mask=(rows < M)[:, None] & (columns < N)[None, :])  # remote
+    gl.store(output + offsets, data, mask=(rows < M)[:, None] & (columns < N)[None, :])
     ctx.tracing.record_event_end(event)

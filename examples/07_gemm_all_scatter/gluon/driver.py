@@ -1,7 +1,7 @@
-"""What the benchmarks of GEMM all-scatter share: options, ranks, validation, times. ``main`` is a whole program.
+"""Common parts of the GEMM all-scatter benchmarks: options, ranks, validation, times. ``main`` is a whole program.
 
-The operation under test is a class like ``GemmAllScatter``: made of an instance of Iris and a ``Tiling``, called with
-(c, a, b), and ``local=True`` for nothing to be sent to other ranks.
+The operation under test is a class like ``GemmAllScatter``: it is constructed from an instance of Iris and a
+``Tiling``, and called with (c, a, b), and with ``local=True`` to send nothing to other ranks.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import triton
-from gemm_all_scatter import GemmAllScatter, Tiling, suited_columns
-from matmul_wrapper import matmul
 
 import iris_under_test as iris
 from harness import emulator
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.signals import MAX_PROGRAMS
+
+from .gemm_all_scatter import GemmAllScatter, Tiling, suited_columns
+from .matmul_wrapper import matmul
 
 DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8, "bf16": torch.bfloat16}
 POISON = 85
-"""In C before it is computed: what is not written is seen."""
+"""Value of C before it is computed, so that a missing write is detected."""
 
 
 def run(operation: type[GemmAllScatter], options: argparse.Namespace) -> bool:
-    """Everything on one rank; whether the data of all ranks is right."""
+    """Run all steps on one rank; return whether the data of all ranks is right."""
     ctx = iris.iris(options.heap_size)
     rank, ranks, device = ctx.get_rank(), ctx.get_num_ranks(), ctx.get_device()
     m, n, k, dtype = options.m, options.n, options.k, DTYPES[options.datatype]
     if n % ranks or k % ranks:
-        raise ValueError(f"-n and -k must divide by the ranks: {n} and {k} by {ranks}")
+        raise ValueError(f"-n and -k must be multiples of the {ranks} ranks, got {n} and {k}")
 
     def whole_numbers(seed: int, *shape: int) -> torch.Tensor:
         """-3 to 3: every product and every sum is exact in every type, so that a right result is so to the bit."""
@@ -91,33 +92,36 @@ def run(operation: type[GemmAllScatter], options: argparse.Namespace) -> bool:
 
 
 def like_activations(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Tensors of the same form that hold normally distributed numbers. In the whole numbers of the validation few bits
-    are set: a GPU needs less power for them, and its clock is higher than users will see."""
+    """Return tensors of the same shapes that hold normally distributed numbers.
+
+    The whole numbers of the validation have few bits set: a GPU needs less power for them, and its clock is higher than
+    users will see.
+    """
     return [t if t.dtype == torch.int8 else torch.empty_like(t).normal_() for t in tensors]
 
 
 def measured(
     gemm: GemmAllScatter, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds per call: {what: {median, p10, p90}}, of the slowest rank each time, taken in turns.
+    """Return milliseconds per call of the slowest rank: {name: {median, p10, p90}}. The calls are measured in turns.
 
     ``fused``: the operation. ``products``: the same kernel without stores to other ranks. ``transfer``: the same kernel
     with one block of K, so little else than its stores. ``library``: torch.matmul, then all_gather_into_tensor, into
     (ranks, M, n), which is not yet C; ``matmul`` and ``all_gather`` are its halves.
 
-    On GPUs a sample is ``--calls`` calls in a row, behind a barrier of the devices. Those of this example come as a
-    device graph: what Python takes for a launch is longer than a call here, and does not count in a captured program.
+    On GPUs a sample is ``--calls`` calls in a row, after a barrier of the devices. Those of this example come as a
+    device graph: a launch from Python takes longer than a call here, and a captured program does not pay for it.
     ``eager`` is ``fused`` without a graph.
     """
     block = gemm.tiling.block_k
-    what: dict[str, Callable[[], object]] = {
+    calls: dict[str, Callable[[], object]] = {
         "fused": lambda: gemm(c, a, b),
         "products": lambda: gemm(c, a, b, local=True),
         "transfer": lambda: gemm(c, a[:, :block], b[:block]),
     }
     if a.is_cuda:
-        what = {name: _graph(call, options.calls) for name, call in what.items()}
-        what["eager"] = lambda: [gemm(c, a, b) for _ in range(options.calls)]
+        calls = {name: _graph(call, options.calls) for name, call in calls.items()}
+        calls["eager"] = lambda: [gemm(c, a, b) for _ in range(options.calls)]
     if a.is_cuda and a.dtype != torch.int8:
         own = torch.empty((a.shape[0], b.shape[1]), dtype=c.dtype, device=a.device)
         gathered = torch.empty((c.numel() // own.numel(), *own.shape), dtype=c.dtype, device=a.device)
@@ -129,12 +133,12 @@ def measured(
                 if gathers:
                     dist.all_gather_into_tensor(gathered, own)
 
-        what["library"] = library
-        what["matmul"] = functools.partial(library, gathers=False)
-        what["all_gather"] = functools.partial(library, multiplies=False)
-    times: dict[str, list[float]] = {name: [] for name in what}
+        calls["library"] = library
+        calls["matmul"] = functools.partial(library, gathers=False)
+        calls["all_gather"] = functools.partial(library, multiplies=False)
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(-2, options.rounds):
-        for name, call in what.items():
+        for name, call in calls.items():
             gemm.ctx.barrier()
             milliseconds = _time(gemm, call) / (options.calls if a.is_cuda else 1)
             slowest = _of_all_ranks(milliseconds, dist.ReduceOp.MAX, a.device)
@@ -144,13 +148,13 @@ def measured(
 
 
 def table(tiling: Tiling, entry: dict, flops: float, c: torch.Tensor, ranks: int) -> str:
-    """What was measured, for people."""
+    """Return the measured times as text."""
     times = {name: summary["median"] for name, summary in entry["ms"].items()}
     lines = [f"{name_of(tiling)}: ms of the slowest rank, TFLOPS of all ranks"]
     for name, summary in entry["ms"].items():
         rate = "" if name in ("transfer", "all_gather") else f"{flops / summary['median'] / 1e9:10.1f}"
         lines.append(f"  {name:10} {summary['median']:10.4f}  {summary['p10']:.4f}-{summary['p90']:.4f} {rate}")
-    # Of the transfer's time, how much is not seen when the products run beside it.
+    # The part of the transfer's time that the products hide when both run at once.
     hidden = (times["products"] + times["transfer"] - times["fused"]) / times["transfer"]
     entry["hidden"] = hidden
     sent = c.numel() * c.element_size() * (ranks - 1) / ranks
@@ -162,9 +166,11 @@ def table(tiling: Tiling, entry: dict, flops: float, c: torch.Tensor, ranks: int
 
 
 def traced(gemm: GemmAllScatter, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, file: str) -> str:
-    """One call that records when each tile was sent; the name of the file, for Perfetto or chrome://tracing."""
+    """Run one call that records when each tile is sent; return the name of the trace file (Perfetto,
+    chrome://tracing).
+    """
     tiles = triton.cdiv(c.shape[0], gemm.tiling.block_m) * triton.cdiv(b.shape[1], gemm.tiling.block_n)
-    gemm.ctx.tracing.enable(2 * tiles * gemm.ctx.get_num_ranks() + MOST_PROGRAMS.value)
+    gemm.ctx.tracing.enable(2 * tiles * gemm.ctx.get_num_ranks() + MAX_PROGRAMS.value)
     gemm(c, a, b, traced=True)
     gemm.ctx.barrier()
     gemm.ctx.tracing.export(file, merge=True)
@@ -172,12 +178,12 @@ def traced(gemm: GemmAllScatter, c: torch.Tensor, a: torch.Tensor, b: torch.Tens
 
 
 def name_of(tiling: Tiling) -> str:
-    """Like ``256x64x64``."""
+    """Return a name like ``256x64x64``."""
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 
 
 def tilings(options: argparse.Namespace) -> Iterator[Tiling]:
-    """Of ``--tiles``, or else the one of ``--BLK_M`` and so on."""
+    """Yield the tilings of ``--tiles``, or else the one of ``--BLK_M`` and so on."""
     sizes = (
         options.tiles or f"{options.BLK_M}x{options.BLK_N or suited_columns(DTYPES[options.datatype])}x{options.BLK_K}"
     )
@@ -200,11 +206,11 @@ def _about(gemm: GemmAllScatter, c: torch.Tensor, a: torch.Tensor, b: torch.Tens
 
 
 def _graph(call: Callable[[], object], calls: int) -> Callable[[], None]:
-    """Replays a device graph of so many calls."""
+    """Return a function that replays a device graph of ``calls`` calls."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Not "global": NCCL's watchdog asks for events from a thread of its own.
+    # Not "global": NCCL's watchdog queries events from its own thread.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for _ in range(calls):
             call()
@@ -212,7 +218,7 @@ def _graph(call: Callable[[], object], calls: int) -> Callable[[], None]:
 
 
 def _time(gemm: GemmAllScatter, call: Callable[[], object]) -> float:
-    """Milliseconds on this rank's device."""
+    """Return the milliseconds on this rank's device."""
     if not torch.cuda.is_available():
         started = time.perf_counter()
         call()
@@ -248,7 +254,7 @@ def _device_name() -> str:
 
 
 def worker(rank: int, operation: type[GemmAllScatter], options: argparse.Namespace, port: int | None) -> None:
-    """One rank. ``port``: of the store of the ranks that this program has started; None under torchrun."""
+    """Run one rank. ``port``: of the store of the ranks that this program has started; None under torchrun."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(rank)
@@ -267,27 +273,32 @@ def worker(rank: int, operation: type[GemmAllScatter], options: argparse.Namespa
 
 
 def parser(description: str, dtypes: Iterable[str] = DTYPES) -> argparse.ArgumentParser:
-    """The options that every benchmark here has."""
+    """Return a parser with the options of every benchmark here."""
     parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
     parser.add_argument("-m", type=int, default=8192, help="rows of A and C")
     parser.add_argument("-n", type=int, default=4608, help="columns of C, of all ranks together")
     parser.add_argument("-k", type=int, default=36864, help="columns of A, rows of B")
-    parser.add_argument("-d", "--debug", action="store_true", help="print what the kernel needs")
+    parser.add_argument("-d", "--debug", action="store_true", help="print the kernel's registers and memory")
     parser.add_argument("-v", "--validate", action="store_true", help="compare with torch, bit for bit")
     parser.add_argument("-t", "--trace_tiles", action="store_true", help="record when tiles are sent")
     parser.add_argument("-b", "--benchmark", action="store_true", help="measure")
     parser.add_argument("--datatype", choices=dtypes, default="fp16", help="of A and B; C is int32 for int8")
-    parser.add_argument("--output_file", default="log.json", help="JSON with everything, from rank 0")
+    parser.add_argument("--output_file", default="log.json", help="JSON with all results, from rank 0")
     parser.add_argument("--BLK_M", type=int, default=256, help="rows of a tile")
     parser.add_argument("--BLK_N", type=int, help="columns of a tile [64; 128 of fp16 and bf16 on Hopper]")
     parser.add_argument("--BLK_K", type=int, default=64, help="K of a step")
-    parser.add_argument("--gsize_m", type=int, default=6, help="rows of tiles that are gone down before a column")
+    parser.add_argument("--gsize_m", type=int, default=6, help="rows of tiles per group of the tile order")
     parser.add_argument("--heap_size", type=int, default=2**33, help="bytes of symmetric heap per rank")
-    parser.add_argument("--gemm_sms", type=int, default=304, help="most programs, at most the compute units there are")
-    parser.add_argument("-r", "--num_ranks", type=int, default=2, help="ranks to start; under torchrun it decides")
+    parser.add_argument(
+        "--gemm_sms", type=int, default=304, help="largest number of programs; at most one per compute unit"
+    )
+    parser.add_argument("-r", "--num_ranks", type=int, default=2, help="ranks to start; ignored under torchrun")
     parser.add_argument("--tiles", help="several tiles, one after the other: 128x256x64,256x128x64")
     parser.add_argument(
-        "--fewest_steps", type=int, default=16, help="of a piece of a tile that is split along K; 0: none"
+        "--fewest_steps",
+        type=int,
+        default=16,
+        help="smallest number of K steps in a piece of a split tile; 0: never split",
     )
     parser.add_argument("--rounds", type=int, default=10, help="samples of each time")
     parser.add_argument("--calls", type=int, default=5, help="calls in a sample, on GPUs")
@@ -295,7 +306,7 @@ def parser(description: str, dtypes: Iterable[str] = DTYPES) -> argparse.Argumen
 
 
 def main(operation: type[GemmAllScatter], options: argparse.Namespace) -> None:
-    """Starts the ranks, or is one of those that torchrun has started. Ends with status 1 if any data is wrong."""
+    """Start the ranks, or be one of those that torchrun has started. Exits with status 1 if any data is wrong."""
     if "RANK" in os.environ:
         worker(int(os.environ["LOCAL_RANK"]), operation, options, None)
     # Port 0 is any free port; the store stays open here until the ranks have ended.

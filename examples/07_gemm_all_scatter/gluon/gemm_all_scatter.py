@@ -19,18 +19,19 @@ from typing import Any
 
 import torch
 import triton
-from cdna import cdna_kernel
-from hopper import hopper_kernel
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import iris_under_test as iris
-from iris_under_test.device.signals import MOST_PROGRAMS
+from iris_under_test.device.signals import MAX_PROGRAMS
 from iris_under_test.gluon import IrisDeviceCtx
+
+from .cdna import cdna_kernel
+from .hopper import hopper_kernel
 
 __all__ = ["GemmAllScatter", "Tiling", "suited_columns"]
 
-# In what is multiplied: its name in Gluon, what is summed, what is written.
+# Element type of A and B: its name in Gluon, the type of the sums, the type of C.
 _TYPES = {
     torch.float16: (gl.float16, torch.float32, torch.float16),
     torch.bfloat16: (gl.bfloat16, torch.float32, torch.bfloat16),
@@ -38,7 +39,7 @@ _TYPES = {
     torch.int8: (gl.int8, torch.int32, torch.int32),
 }
 _CDNA_LDS = {"gfx942": 64 << 10, "gfx950": 160 << 10}
-# What a block of sm_90 may have (CUDA programming guide, compute capability 9.0), less what Triton takes for itself.
+# Shared memory of a block on sm_90 (CUDA programming guide, compute capability 9.0), less Triton's own use.
 _HOPPER_SHARED = (227 << 10) - 2048
 _XCDS = 8
 _MOST_LAUNCHES = 8
@@ -46,11 +47,11 @@ _MOST_LAUNCHES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """How C is cut. Blocks are powers of two, in elements; K is taken ``block_k`` at a time.
+    """Division of C into blocks. Block sizes are powers of two, in elements; K is processed ``block_k`` at a time.
 
-    ``group_m``: rows of tiles that are gone down before the next column. ``programs``: at most so many work-groups, and
-    not more than the device has compute units. ``fewest_steps``: tiles that fill no whole round of the programs are
-    split along K into pieces of at least so many blocks; 0: never.
+    ``group_m``: rows of tiles per group of the tile order. ``programs``: largest number of work-groups; never more than
+    the device has compute units. ``fewest_steps``: tiles that do not fill a whole round of the programs are split along
+    K into pieces of at least this many blocks; 0: never.
     """
 
     block_m: int = 256
@@ -70,11 +71,13 @@ class Tiling:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def most_programs(self, units: int) -> int:
-        """Programs of a product that is large enough, on a device with ``units`` compute units."""
-        return min(self.programs, units, MOST_PROGRAMS.value)
+        """Return the number of programs for a product that is large enough, on a device with ``units`` compute
+        units.
+        """
+        return min(self.programs, units, MAX_PROGRAMS.value)
 
     def schedule(self, rows: int, columns: int, depth: int, units: int) -> tuple[int, int]:
-        """(programs, pieces of a split tile) for a product on a device with ``units`` compute units.
+        """Return (programs, pieces of a split tile) for a product on a device with ``units`` compute units.
 
         Example: blocks of 256 x 128 x 64, a product of 8192 x 1152 x 36864, 132 units: 288 tiles are two rounds of 132
         and 24 tiles, of which each is split into 5 pieces.
@@ -94,8 +97,10 @@ _Plan = tuple[Any, dict[str, Any], bool, dict[str, Any], int]
 
 
 def suited_columns(dtype: torch.dtype) -> int:
-    """Of a tile with 256 rows and blocks of 64 of K, ``dtype`` being that of A and B. CDNA's local memory has no room
-    for more than 64, nor has Hopper's with other types."""
+    """Return the columns of a tile with 256 rows and blocks of 64 of K, for A and B of ``dtype``.
+
+    CDNA's local memory has no room for more than 64; neither has Hopper's shared memory with other types.
+    """
     hopper = triton.runtime.driver.active.get_current_target().backend == "cuda"
     return 128 if hopper and dtype.itemsize == 2 else 64
 
@@ -107,14 +112,14 @@ class GemmAllScatter:
     ``c`` is complete and no rank reads or writes its tensors any more. Every rank of the world makes the same calls, on
     one stream or ordered by events. Capturable in a graph after a first call of the same shape.
 
-    ``tiling``: see there. ``members``: the world's, see ``Iris.members``.
+    ``tiling``: see ``Tiling``. ``members``: the world's, see ``Iris.members``.
     """
 
     def __init__(self, ctx: iris.Iris, tiling: Tiling | None = None) -> None:
         self.ctx = ctx
         self.tiling = tiling or Tiling()
         self.members = ctx.members(None)
-        self._counters = torch.zeros(MOST_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
+        self._counters = torch.zeros(MAX_PROGRAMS.value, dtype=torch.int32, device=ctx.get_device())
         self._partials: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
         # What has been launched, with its tensors: looking up the compiled kernel and describing tensors to TMA takes
         # longer than many a product.
@@ -144,7 +149,7 @@ class GemmAllScatter:
             raise ValueError(f"{self.tiling} is too large: {error}") from error
 
     def launch(self, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, local: bool, traced: bool) -> Any:
-        """Enqueues the kernel; the arguments have been checked."""
+        """Enqueue the kernel; the arguments have been checked."""
         context = self.ctx.get_device_context()
         facts = [(t.data_ptr(), t.shape, t.stride(), t.dtype) for t in (context, c, a, b)]
         key = (local, traced, *facts)
@@ -306,6 +311,8 @@ def _rows_of_16_bytes(columns: int, width: int, lanes: int, warps: int) -> gl.Bl
 
 
 def _swizzled(rows: int, columns: int, width: int, order: list[int]) -> gl.SwizzledSharedLayout:
-    """Vectors of a row change places from row to row, so that lanes that read a column meet different banks."""
+    """Return a layout that permutes the vectors of a row from row to row, so that lanes of a column access different
+    banks.
+    """
     vectors = (columns if order[0] == 1 else rows) // width
     return gl.SwizzledSharedLayout(width, max(1, 8 // vectors), max(1, min(8, vectors)), order)

@@ -4,8 +4,8 @@
     products  4 or 8       wgmma from the ring into registers; a finished tile goes to a ring of C_TILES
     sender    2 warps      rows from that ring to every member, 16 bytes per lane and store
 
-So while a tile travels, however slow the links are at the time, the next one is computed. Rings are guarded by pairs of
-mbarriers: ``full`` says that a place was filled, ``free`` that it was emptied.
+So the next tile is computed while a tile is being sent, however slow the links are at the time. Rings are guarded by
+pairs of mbarriers: ``full`` signals that a place was filled, ``free`` that it was emptied.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from work import add_arrival, item_count, item_of, outputs_of, scatter, send_sum
 
 from iris_under_test import TraceEvent
 from iris_under_test.device.signals import first_turn, signal, wait
+
+from .work import add_arrival, item_count, item_of, outputs_of, scatter, send_sum
 
 __all__ = ["hopper_kernel"]
 
@@ -235,9 +236,9 @@ def _sender(
     LOCAL: gl.constexpr,
     TRACED: gl.constexpr,
 ):
-    """Sends finished tiles; of a split tile every piece's program sends an equal part of the rows.
+    """Send finished tiles; of a split tile, every piece's program sends an equal part of the rows.
 
-    Few rows at a time are on their way, some 8 to 28 KiB of a compute unit: when its queue to the links is full, its
+    Few rows at a time are in transfer, some 8 to 28 KiB of a compute unit: when its queue to the links is full, its
     loads of A and B stand in it behind stores, and the products wait.
     """
     BURST: gl.constexpr = 4 if WORLD_SIZE == 2 else 2
@@ -281,5 +282,5 @@ def _sender(
 
 @gluon.jit
 def _await_stores():
-    """Returns when what the calling warp has stored has come to its members."""
+    """Wait until the stores of the calling warp have arrived at their members."""
     tl.inline_asm_elementwise("fence.acq_rel.sys; mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, is_pure=False, pack=1)

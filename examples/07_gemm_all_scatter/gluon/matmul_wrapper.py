@@ -6,17 +6,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from gemm_all_scatter import GemmAllScatter
+
+from .gemm_all_scatter import GemmAllScatter
 
 __all__ = ["matmul"]
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, gemm: GemmAllScatter, c: torch.Tensor | None = None) -> torch.Tensor:
-    """``a`` times all ranks' ``b`` side by side: (M, K) and (K, n) give (M, ranks * n) on every rank. Collective.
+    """Return ``a`` times all ranks' ``b`` side by side: (M, K) and (K, n) give (M, ranks * n) on every rank.
+    Collective.
 
-    ``c``: where the result goes, on the heap; allocated there, which is collective, if None. float16, bfloat16 and
+    ``c``: the tensor for the result, on the heap; allocated there, which is collective, if None. float16, bfloat16 and
     float32 can be differentiated, for a loss that every rank computes alike from the whole result: then ``b.grad`` is
-    the own part, and ``a.grad`` the sum over all ranks, made by ``torch.distributed.all_reduce``.
+    this rank's part, and ``a.grad`` the sum over all ranks, computed by ``torch.distributed.all_reduce``.
     """
     if c is None:
         dtype = torch.int32 if a.dtype == torch.int8 else a.dtype

@@ -1,9 +1,9 @@
-"""What every target's kernel does alike: which tiles a program computes, sums of split tiles, and the scatter of rows.
+"""Work that every target's kernel shares: the tiles of a program, sums of split tiles, and the scatter of rows.
 
-A program goes through *items*. First come whole tiles, one per round: in each round every program has one. The tiles
-that are left, fewer than programs, would keep a part of them busy for as long as a whole round, and their way to the
-peers could not be hidden behind anything. So these tiles are split along K into equal *pieces*: all programs end
-together, and only this small part of C is sent when no product runs beside it.
+A program processes *items*. First come whole tiles, one per program in each round. The remaining tiles, fewer than
+programs, would keep some programs busy for a whole further round, and no product would hide their transfer to the
+peers. So these tiles are split along K into equal *pieces*: all programs end at the same time, and only this small part
+of C is sent without a product to hide it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from iris_under_test import TraceEvent
-from iris_under_test.ccl.tiles import grouped_tile
+from iris_under_test.device.bounds import bound
 from iris_under_test.device.fences import observe, pause, peek, publish
 from iris_under_test.device.gluon.address import translate
-from iris_under_test.device.signals import POLL_LIMIT
+from iris_under_test.kernels.tiles import grouped_tile
 
 __all__ = ["add_arrival", "item_count", "item_of", "outputs_of", "scatter", "send_sum"]
 
 
 @gluon.jit
 def item_count(program, programs, tiles, split):
-    """How many items the program has.
+    """Return the number of items of the program.
 
     Example: 10 tiles, 4 programs, split 2: 3 each, of which the last is a piece. With split 1: 3, 3, 2, 2.
     """
@@ -33,7 +33,7 @@ def item_count(program, programs, tiles, split):
 
 @gluon.jit
 def item_of(number, program, programs, tiles_m, tiles_n, steps, split, GROUP_M: gl.constexpr):
-    """Item ``number`` of the program: (tile_m, tile_n, first step, end of the steps, piece, place).
+    """Return item ``number`` of the program: (tile_m, tile_n, first step, end of the steps, piece, place).
 
     A step is BLK_K of K. ``piece`` is -1 for whole tiles. ``place`` counts the split tiles.
 
@@ -56,10 +56,8 @@ def item_of(number, program, programs, tiles_m, tiles_n, steps, split, GROUP_M: 
 
 @gluon.jit
 def outputs_of(c, heap_bases, member, WORLD_SIZE: gl.constexpr):
-    """``c`` at every member, the own one first and then round the group, so that members write to different ones.
-
-    Moved once, not at each store: AMD GPUs count loads and stores together, so waiting for a heap base behind a store
-    would wait for that store to reach its peer.
+    """Return ``c`` on every member, the caller first and then round the group, so that members write to different
+    ones.
     """
     outputs = ()
     for step in gl.static_range(WORLD_SIZE):
@@ -69,26 +67,26 @@ def outputs_of(c, heap_bases, member, WORLD_SIZE: gl.constexpr):
 
 @gluon.jit
 def scatter(outputs, offsets, data, mask, WORLD_SIZE: gl.constexpr, LOCAL: gl.constexpr):
-    """Stores a block of C at every member; only at the own one if LOCAL, which is for measuring."""
+    """Store a block of C on every member; only on the caller if LOCAL, which is for measurements."""
     for step in gl.static_range(1 if LOCAL else WORLD_SIZE):
-        gl.store(outputs[step] + offsets, data, mask=mask)  # remote
+        gl.store(outputs[step] + offsets, data, mask=mask)
 
 
 @gluon.jit
 def add_arrival(counter):
-    """Counts up when all that the calling warps have stored so far is visible."""
+    """Add 1 to the counter after all stores of the calling warps so far have become visible."""
     publish()
     gl.atomic_add(counter, 1, sem="relaxed", scope="gpu")
 
 
 @gluon.jit
 def _await_arrivals(counter, count):
-    """Returns when the counter has reached ``count``; what was stored before that is visible then."""
+    """Wait until the counter has reached ``count``; the stores before that are then visible."""
     polls = 0
     while peek(counter) < count:
         pause()
         polls += 1
-        gl.device_assert(polls < POLL_LIMIT, "a piece of a tile has not arrived")
+        bound(polls, "a piece of a tile has not arrived")
     observe()
 
 
@@ -113,7 +111,7 @@ def send_sum(
     SENT: gl.constexpr,
     LOCAL: gl.constexpr,
 ):
-    """Adds the pieces of a split tile, always in their order, and scatters the sum.
+    """Add the pieces of a split tile, always in their order, and scatter the sum.
 
     Each of the tile's programs calls it, and does every ``split``-th chunk of ROWS rows, in layout SENT.
     """

@@ -1,1 +1,1 @@
-"""The subcommands of ``python -m harness.emulator``, one a file."""
+"""Subcommands of ``python -m harness.emulator``, one per file."""

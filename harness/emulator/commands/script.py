@@ -1,4 +1,4 @@
-"""Running a script that launches kernels, with the emulated device in place of a GPU."""
+"""Run a script that launches kernels, with the emulated device in place of a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from harness.emulator import ARCHS, activate, deactivate
-from harness.emulator.driver import watching
+from harness.emulator.driver.driver import watching
 from harness.emulator.watch import Watch
 from harness.errors import KernelFault
 
@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def takes_script(command: Command) -> Command:
-    """The parameters of a command that runs a script: --arch, SCRIPT and its arguments."""
+    """Add the parameters of a command that runs a script: --arch, SCRIPT and its arguments."""
     for parameter in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
         click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
@@ -30,8 +30,11 @@ def takes_script(command: Command) -> Command:
 
 
 def execute(script: Path, arguments: tuple[str, ...], arch: str, watch: Watch | None) -> int:
-    """Run ``script`` as ``python SCRIPT ARGUMENTS`` would, and return its exit status; 1 when a kernel faults, which is
-    told on stderr. A script that activates the device itself gets ``watch`` too, unless it names a mode."""
+    """Run ``script`` as ``python SCRIPT ARGUMENTS`` would, and return its exit status.
+
+    The status is 1 if a kernel faults; the fault is printed to stderr. A script that activates the device itself gets
+    ``watch`` too, unless it names a mode.
+    """
     before = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [str(script), *arguments], str(script.resolve().parent)
     try:

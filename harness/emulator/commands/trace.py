@@ -1,4 +1,4 @@
-"""``python -m harness.emulator trace``: the timeline of a script's kernels."""
+"""``python -m harness.emulator trace``: write the timeline of a script's kernels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import click
 
 from harness.emulator.commands.script import execute, takes_script
 from harness.emulator.watch import Seeded
-from harness.emulator.watch.timeline import Trace
+from harness.emulator.watch.trace import Trace
 
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--output", type=_FILE, required=True, help="The timeline, for ui.perfetto.dev (JSON).")
-@click.option("--heat-map", type=_FILE, default=None, help="Bytes accessed by rank, allocation and address (HTML).")
-@click.option("--seed", type=int, default=None, help="Decides the interleaving.")
-@click.option("--wavefronts", type=click.IntRange(1), default=64, show_default=True, help="Tracks of each rank.")
-@click.option("--limit", type=click.IntRange(1), default=200_000, show_default=True, help="Accesses that are kept.")
+@click.option("--output", type=_FILE, required=True, help="File for the timeline (JSON, for ui.perfetto.dev).")
+@click.option("--heat-map", type=_FILE, default=None, help="File for the bytes per rank and address (HTML).")
+@click.option("--seed", type=int, default=None, help="Seed of the interleaving.")
+@click.option("--wavefronts", type=click.IntRange(1), default=64, show_default=True, help="Tracks per rank.")
+@click.option("--limit", type=click.IntRange(1), default=200_000, show_default=True, help="Most accesses recorded.")
 @takes_script
 def trace(
     output: Path,
@@ -30,14 +30,14 @@ def trace(
     script: Path,
     arguments: tuple[str, ...],
 ) -> int:
-    """Run SCRIPT with its ARGUMENTS on the emulated device and write what its kernels did.
+    """Run SCRIPT with its ARGUMENTS on the emulated device and write a timeline of its kernels.
 
-    Time is virtual, in executed wavefront-instructions: the same run gives the same file. It is written when a kernel
-    faults as well. Exit status: the script's, 1 when a kernel faults, 2 for bad input.
+    Time is virtual, in executed wavefront-instructions: the same run gives the same file. The file is also written if
+    a kernel faults. Exit status: that of the script, 1 if a kernel faults, 2 for bad input.
     """
     for path in (output, heat_map):
         if path is not None and not path.parent.is_dir():
-            raise click.UsageError(f"there is no folder {path.parent} to write {path.name} to")
+            raise click.UsageError(f"there is no folder {path.parent} to write {path.name} to: create it first")
     watch = Trace(None if seed is None else Seeded(seed), limit=limit, wavefronts=wavefronts)
     status = execute(script, arguments, arch, watch)
     watch.write(output)

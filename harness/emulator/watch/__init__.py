@@ -1,17 +1,19 @@
-"""The watched modes: what beside executing a kernel the emulated device can do with it.
+"""The watched modes: what the emulated device can check or record while it executes a kernel.
 
     driver = emulator.activate(mode="check")                       # or weak, trace, race
     kernel[grid](tensor, ...)
 
-``fast``    executes, and counts what was executed
-``check``   raises for what a GPU lets pass or answers with wrong numbers: red zones, undefined values, missing waits
-``weak``    an adversary of the gfx942 memory model: stores stay in caches, loads hit old lines, as LLVM allows it
-``trace``   keeps a timeline and an access log, for Perfetto
-``race``    names two accesses that no happens-before orders
+``fast``    executes, and counts the executed instructions
+``check``   raises for errors that a GPU ignores or answers with wrong numbers: red zones, undefined values, missing
+waits
+``weak``    acts as an adversary of the gfx942 memory model: stores stay in caches, loads hit old lines, as LLVM allows
+``trace``   records a timeline and an access log, for Perfetto
+``race``    reports two accesses that no happens-before orders
 
-A mode is a ``Watch``. It instruments the steps of a program while it is decoded, and the scheduler tells it what
-happens to wavefronts. With a ``Choices`` it also decides what is left open: which wavefront goes next, how old a cached
-line is. ``harness.emulator.together`` runs the kernels of several ranks under one scheduler and one ``Watch``.
+A mode is a ``Watch``. It instruments the steps of a program while the program is decoded, and the scheduler notifies it
+of events of wavefronts. With a ``Choices`` it also makes the decisions that are open: which wavefront runs next, how
+old a cached line is. ``harness.emulator.driver.ranks`` runs the kernels of several ranks under one scheduler and one
+``Watch``.
 """
 
 from harness.emulator.watch.base import Watch

@@ -1,4 +1,4 @@
-"""Heat maps: how many bytes each rank read, wrote and changed atomically, by allocation and address."""
+"""Heat maps: bytes that each rank read, wrote and changed atomically, by allocation and address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator.allocations import Allocation
+from harness.emulator.execution.allocations import Allocation
 
 READ, WRITTEN, ATOMIC = range(3)
 _KINDS = ("read", "written", "atomic")
@@ -16,8 +16,11 @@ _SHADES = " .:-=+*#%@"
 
 @dataclass(frozen=True)
 class Heat:
-    """What one rank did to one allocation: bytes in each of equal ``buckets`` of addresses, ``bucket`` bytes wide (the
-    last one may be narrower). ``peer`` is the owner's rank, None for memory of no other rank."""
+    """One rank's accesses to one allocation: bytes in each of equal ``buckets`` of addresses.
+
+    A bucket is ``bucket`` bytes wide (the last one may be narrower). ``peer`` is the owner's rank, None for memory that
+    belongs to no other rank.
+    """
 
     rank: int
     allocation: str
@@ -30,7 +33,7 @@ class Heat:
 
 
 class HeatMap:
-    """Counts by rank and allocation; at most ``buckets`` for each allocation."""
+    """Counts by rank and allocation, with at most ``buckets`` buckets per allocation."""
 
     def __init__(self, buckets: int) -> None:
         self.buckets = buckets
@@ -46,19 +49,19 @@ class HeatMap:
         counts += np.bincount(at.astype(np.int64), minlength=len(counts)) * size
 
     def heats(self) -> list[Heat]:
-        """All counts, by rank and in the order of first use."""
+        """Return all counts, by rank and in the order of first use."""
         return [
             Heat(rank, a.label, a.peer, a.size, self._width(a), *counts.tolist())
             for (rank, a), counts in sorted(self._counts.items(), key=lambda item: item[0][0])
         ]
 
     def _width(self, allocation: Allocation) -> int:
-        """Bytes of a bucket, whole dwords. An access counts where it begins."""
+        """Return the bytes of a bucket, whole dwords. An access counts where it begins."""
         return -(-allocation.size // self.buckets) + 3 & ~3
 
 
 def as_text(heats: list[Heat]) -> str:
-    """A table: a row for each rank, allocation and kind of access, a character for each bucket."""
+    """Return a table: a row for each rank, allocation and kind of access, a character for each bucket."""
     rows = [("rank", "allocation", "access", "bytes", f"from the first byte to the last, {_SHADES[1:]!r} by density")]
     for heat, kind, counts in _rows(heats):
         rows.append((str(heat.rank), heat.allocation, kind, str(sum(counts)), _bar(counts)))
@@ -67,12 +70,12 @@ def as_text(heats: list[Heat]) -> str:
 
 
 def as_html(heats: list[Heat]) -> str:
-    """The table as one HTML page, darker where more bytes were accessed; hovering names bytes and count."""
+    """Return the table as one HTML page, darker where more bytes were accessed; the tooltips name bytes and count."""
     lines = []
     for heat, kind, counts in _rows(heats):
-        most = max(counts)
+        maximum = max(counts)
         cells = "".join(
-            f'<td class="h" style="--d:{count / most:.3f}" title="bytes {i * heat.bucket} to '
+            f'<td class="h" style="--d:{count / maximum:.3f}" title="bytes {i * heat.bucket} to '
             f'{min((i + 1) * heat.bucket, heat.size) - 1}: {count}"></td>'
             for i, count in enumerate(counts)
         )
@@ -89,10 +92,10 @@ def as_html(heats: list[Heat]) -> str:
 
 
 def _rows(heats: list[Heat]) -> list[tuple[Heat, str, list[int]]]:
-    found = [(heat, kind, getattr(heat, kind)) for heat in heats for kind in _KINDS]
-    return [row for row in found if any(row[2])]
+    rows = [(heat, kind, getattr(heat, kind)) for heat in heats for kind in _KINDS]
+    return [row for row in rows if any(row[2])]
 
 
 def _bar(counts: list[int]) -> str:
-    most = max(counts)
-    return "".join(_SHADES[-(-count * (len(_SHADES) - 1) // most)] for count in counts)
+    maximum = max(counts)
+    return "".join(_SHADES[-(-count * (len(_SHADES) - 1) // maximum)] for count in counts)

@@ -1,14 +1,14 @@
-"""The memory that a gfx942 kernel sees, as weak as LLVM allows it to be.
+"""Memory as a gfx942 kernel sees it, as weak as LLVM allows it to be.
 
-Source: LLVM AMDGPUUsage, "Memory Model gfx942". A store *lands* in the L2 of its XCD, and is visible beyond it when it
-has been written back: to other XCDs of the agent at agent level, to other agents at system level. A write-back happens
-by ``buffer_wbl2``, by the store's own scope bits (a write-through), or when the adversary evicts. A load may be
-answered with a line that was fetched at any time since the compute unit last invalidated its caches.
+Source: LLVM AMDGPUUsage, "Memory Model gfx942". A store *lands* in the L2 of its XCD. It becomes visible beyond it when
+it has been written back: to other XCDs of the agent at agent level, to other agents at system level. A write-back
+happens by ``buffer_wbl2``, by the store's own scope bits (a write-through), or when the adversary evicts a line. A load
+may return a line that was fetched at any time since the compute unit last invalidated its caches.
 
-This is kept as history, not as caches: each 128-byte line has the list of its stores, each with the times at which it
-landed, reached its agent and reached the system. A load picks the time t of its fetch, not before the last fetch of
-that line by the same compute unit (coherence) and not before the last invalidate of the scope that the store needs. It
-sees the stores that were visible to its compute unit at t.
+This module records history instead of caches: each 128-byte line has the list of its stores, each with the times at
+which it landed, reached its agent and reached the system. A load picks the time t of its fetch, not before the last
+fetch of that line by the same compute unit (coherence) and not before the last invalidate of the scope that the store
+needs. It sees the stores that were visible to its compute unit at t.
 
 Example, two agents, x = 0: agent 0 stores x = 1; it lands at time 1 and is written back to the system at time 5. A load
 by agent 1 at time 9 with no invalidate since the start sees 0 or 1; after ``buffer_inv sc0 sc1`` at time 7 only 1;
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.emulator import native_atomics
+from harness.emulator.native import atomics as native_atomics
 from harness.emulator.watch.choices import Choices
 
 LINE = 128
@@ -33,7 +33,7 @@ SCOPES = ("wave", "workgroup", "agent", "system")
 
 
 class Unit(NamedTuple):
-    """A compute unit: what shares a vector L1. ``xcd`` counts within the agent, ``number`` within the XCD."""
+    """A compute unit, which has one vector L1. ``xcd`` counts within the agent, ``number`` within the XCD."""
 
     agent: int
     xcd: int
@@ -53,7 +53,7 @@ class Store:
     origin: str = ""
 
     def visible_from(self, reader: Unit) -> int:
-        """When a compute unit could first have seen it."""
+        """Return the first time at which a compute unit could see this store."""
         if self.unit == reader:
             return 0
         if self.unit[:2] == reader[:2]:
@@ -65,7 +65,7 @@ class Store:
 class Line:
     """The bytes [address, address + size), at most 128, of one allocation.
 
-    ``base`` are the bytes before the first store of ``stores``; ``seen`` the time of each compute unit's last fetch.
+    ``base`` holds the bytes before the first store of ``stores``; ``seen`` the time of each compute unit's last fetch.
     """
 
     address: int
@@ -77,9 +77,9 @@ class Line:
 
 
 class Hierarchy:
-    """The lines that were touched, and the clock. Real memory always holds the system level.
+    """The lines that were accessed, and the clock. Real memory always holds the system level.
 
-    ``outside``: others (rank processes, the host between launches) may change it, and are looked for at each access.
+    ``outside``: other processes, or the host between launches, may change memory; every access checks for such changes.
     """
 
     MOST_STORES = 128
@@ -90,17 +90,17 @@ class Hierarchy:
         self.now = 1
         self.lines: dict[int, Line] = {}
         self.images: dict[int, np.ndarray] = {}
-        # The last invalidate of each compute unit, by the scope of the stores that it made visible.
+        # Time of each compute unit's last invalidate, by the scope of the stores that it made visible.
         self.floors: dict[Unit, dict[str, int]] = {}
         self.begun: dict[int, int] = {}
         self.dirty: list[tuple[Line, Store]] = []
-        # Stores, promotions, and loads that did not see the newest value.
+        # Log of stores, promotions, and loads that did not see the newest value.
         self.changes = 0
 
     def line(self, address: int, start: int, end: int) -> Line:
-        """The line that holds ``address``, of the allocation [start, end).
+        """Return the line that holds ``address``, of the allocation [start, end).
 
-        Lines count from the allocation's start, so that a run does not depend on where it lies.
+        Lines are counted from the allocation's start, so that a run does not depend on its address.
         """
         low = address - (address - start) % LINE
         if low not in self.lines:
@@ -112,7 +112,7 @@ class Hierarchy:
         return self.lines[low]
 
     def forget(self, outside: bool) -> None:
-        """Kernels are about to run: all that happened before is over, and they see all of it."""
+        """Start afresh before kernels run: everything earlier is complete and visible to them."""
         self.lines.clear()
         self.images.clear()
         self.floors.clear()
@@ -120,24 +120,24 @@ class Hierarchy:
         self.outside = outside
 
     def picture(self, start: int, end: int) -> None:
-        """Keep what [start, end) holds now: what others change from here on may still be seen as it was."""
+        """Keep a copy of [start, end): later changes by other processes may still be seen as this old value."""
         if self.outside and start not in self.images:
             self.images[start] = _bytes(start, end - start).copy()
 
     def answered(self, address: int, size: int) -> None:
-        """The host has written somewhere in [address, address + size), on behalf of a kernel that waits for it."""
+        """Take in what the host wrote within [address, address + size) for a kernel that waits for its answer."""
         for line in self.lines.values():
             if line.address < address + size and address < line.address + line.size:
                 self._enter(line)
 
     def begin(self, agent: int) -> None:
-        """A kernel of ``agent`` starts, with clean caches."""
+        """Start a kernel of ``agent`` with clean caches."""
         self.begun[agent] = self.tick()
         for unit in [unit for unit in self.floors if unit.agent == agent]:
             del self.floors[unit]
 
     def floor(self, unit: Unit) -> dict[str, int]:
-        """When a compute unit last invalidated, by scope."""
+        """Return the times of a compute unit's last invalidates, by scope."""
         if unit not in self.floors:
             self.floors[unit] = dict.fromkeys(SCOPES, self.begun.get(unit.agent, 0))
         return self.floors[unit]
@@ -149,7 +149,7 @@ class Hierarchy:
     # -- stores ------------------------------------------------------------------------------------------------------
 
     def store(self, unit: Unit, line: Line, mask: np.ndarray, data: np.ndarray, scope: str, origin: str) -> None:
-        """A store lands; with agent or system scope it is written through."""
+        """Let a store land; with agent or system scope it is written through."""
         self._notice(line)
         self.changes += 1
         store = Store(unit, mask, data, self.tick(), origin=origin)
@@ -168,10 +168,10 @@ class Hierarchy:
         compute: Callable[[np.ndarray], np.ndarray | None],
         origin: str,
     ) -> np.ndarray:
-        """A read-modify-write of the 4 or 8 bytes ``at`` offsets of the line, at agent or system scope.
+        """Perform a read-modify-write of the 4 or 8 bytes at offsets ``at`` of the line, at agent or system scope.
 
-        It reads what reached that level, after its own XCD's stores to these bytes were written back to it.
-        ``compute(old)`` gives the new bytes, None to leave them. The result is the old bytes.
+        It reads the value at that level, after its own XCD's stores to these bytes were written back to it.
+        ``compute(old)`` returns the new bytes, or None to leave them. Returns the old bytes.
         """
         mask = np.zeros(line.size, np.bool_)
         mask[at] = True
@@ -191,7 +191,7 @@ class Hierarchy:
             new = compute(old)
             if new is None:
                 return old
-            # Other processes see the system level only, and there it is one of the host's own atomics.
+            # Other processes see only the system level, so there it must be one of the host's own atomics.
             if scope == "system" and not _replace(line.address + int(at[0]), old, new):
                 continue
             data = np.zeros(line.size, np.uint8)
@@ -205,7 +205,7 @@ class Hierarchy:
             return old
 
     def write_back(self, unit: Unit, scope: str) -> int:
-        """``buffer_wbl2`` of an XCD: its stores, and at system scope all that reached its agent. Returns how many."""
+        """``buffer_wbl2``: write back an XCD's stores, at system scope its agent's too; return their number."""
         self.tick()
         written = 0
         for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
@@ -216,25 +216,25 @@ class Hierarchy:
         return written
 
     def evict(self, index: int) -> tuple[Line, Store]:
-        """A cache writes one store back by itself, one level at a time."""
+        """Let a cache write one store back by itself, by one level."""
         line, store = self.dirty[index]
         self.tick()
         self._promote_older(line, store, "agent" if store.agent == NEVER else "system")
         return line, store
 
     def flush(self, agent: int) -> None:
-        """The release at the end of a kernel: everything of an agent reaches the system."""
+        """Perform the release at the end of a kernel: all stores of an agent reach the system."""
         self.tick()
         for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
             if store.unit.agent == agent:
                 self._promote(line, store, "system")
 
     def _promote_older(self, line: Line, store: Store, scope: str) -> None:
-        """Promote, after the older stores to the same bytes: a cache keeps only the newest, and nothing goes back."""
+        """Promote a store after the older stores to the same bytes: caches keep the newest only, and order is kept."""
 
         def older(level: Callable[[Store], bool]) -> list[Store]:
-            found = [s for dirty, s in self.dirty if dirty is line and s is not store and (s.mask & store.mask).any()]
-            return sorted((s for s in found if level(s)), key=_age)
+            earlier = [s for dirty, s in self.dirty if dirty is line and s is not store and (s.mask & store.mask).any()]
+            return sorted((s for s in earlier if level(s)), key=_age)
 
         for other in older(lambda s: s.unit[:2] == store.unit[:2] and s.landed < store.landed):
             self._promote(line, other, "agent")
@@ -257,13 +257,13 @@ class Hierarchy:
     # -- loads -------------------------------------------------------------------------------------------------------
 
     def load(self, unit: Unit, line: Line, scope: str) -> tuple[np.ndarray, int]:
-        """The line as a load of ``scope`` by a compute unit sees it, and how many stores the adversary hid from it."""
+        """Return the line as a compute unit's load of ``scope`` sees it, and how many stores the adversary hid."""
         self._notice(line)
         floors = self.floor(unit)
         seen = line.seen.get(unit, 0)
 
         def floor(store: Store) -> int:
-            """Until when a store must have become visible to be seen for certain."""
+            """Return the time by which a store must have become visible to be seen for certain."""
             if store.unit[:2] == unit[:2]:
                 level = "workgroup"
             else:
@@ -276,16 +276,16 @@ class Hierarchy:
             {at for s in line.stores if floor(s) < (at := s.visible_from(unit)) <= self.now}, reverse=True
         )
         hidden = self.choices.pick(len(optional) + 1, "age of a line") if optional else 0
-        # Fetched just before the oldest hidden store became visible.
+        # The line was fetched just before the oldest hidden store became visible.
         fetched = self.now if not hidden else optional[hidden - 1] - 1
         line.seen[unit] = max(seen, fetched)
         self.changes += bool(hidden)
         return _compose(line, lambda s: s.visible_from(unit) <= max(fetched, floor(s))), hidden
 
     def invalidate(self, unit: Unit, scope: str) -> None:
-        """``buffer_inv``: from now on loads see what had become visible at that scope."""
+        """``buffer_inv``: later loads see everything that has become visible at that scope."""
         if self.outside and scope == "system":
-            # What others wrote until now is seen for certain, whenever that was.
+            # Stores of other processes up to now are seen for certain, whenever they were made.
             for line in self.lines.values():
                 self._notice(line)
             for start, image in self.images.items():
@@ -297,7 +297,7 @@ class Hierarchy:
     # -- bookkeeping -------------------------------------------------------------------------------------------------
 
     def _notice(self, line: Line) -> None:
-        """Memory that somebody outside changed (another process, the host) is a store that reached the system."""
+        """Record a change of memory by another process or the host as a store that has reached the system."""
         if self.outside:
             self._enter(line)
 
@@ -309,7 +309,7 @@ class Hierarchy:
             line.stores.append(Store(Unit(-1, 0, 0), changed, line.memory.copy(), now, now, now, "outside"))
 
     def _prune(self, line: Line) -> None:
-        """Forget old history: the oldest stores that reached the system become the base."""
+        """Drop old history: the oldest stores that reached the system become the base."""
         while len(line.stores) > self.MOST_STORES:
             old = min(line.stores, key=lambda s: s.system)
             if old.system == NEVER:
@@ -319,7 +319,7 @@ class Hierarchy:
 
 
 def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
-    """The line's bytes from the visible stores: the system's in their order, over them the agent's, the XCD's."""
+    """Build the line's bytes from the visible stores: first the system's in order, then the agent's, then the XCD's."""
     data: np.ndarray = line.base.copy()
     shown = [s for s in line.stores if visible(s)]
     for store in sorted(shown, key=lambda s: (s.system, *_age(s))):
@@ -328,17 +328,17 @@ def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
 
 
 def _replace(address: int, old: np.ndarray, new: np.ndarray) -> bool:
-    """Put ``new`` where ``old`` is, unless somebody changed that meanwhile."""
+    """Write ``new`` over ``old``, unless another process has changed the memory meanwhile."""
     kind, function = (np.uint32, native_atomics.replace32) if len(old) == 4 else (np.uint64, native_atomics.replace64)
     expected = old.view(kind)[0]
     return bool(function(np.uint64(address), expected, new.view(kind)[0]) == expected)
 
 
 def _bytes(address: int, size: int) -> np.ndarray:
-    """Real memory, as an array."""
+    """Return real memory as an array."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def _age(store: Store) -> tuple[int, int]:
-    """The order of an agent's stores: those that reached the agent, then those still in an L2."""
+    """Sort key for an agent's stores: those that reached the agent, then those still in an L2."""
     return store.agent, store.landed

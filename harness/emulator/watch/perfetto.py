@@ -1,42 +1,41 @@
-"""A timeline as JSON that ui.perfetto.dev and its trace processor read: the Chrome "Trace Event Format".
+"""Export of a timeline to the Chrome "Trace Event Format", JSON that ui.perfetto.dev and its trace processor read.
 
-A process is a rank. Its first thread shows the launches, the others a wavefront each: slices from barrier to barrier,
-waits and accesses inside them, and arrows (flow events) from a store to the access that first reads its value. Counters
-show bytes accessed and LDS bank conflicts. One microsecond stands for one executed wavefront-instruction. Addresses are
-offsets into allocations, so that the same run gives the same file.
+A process is a rank. Its first thread shows the launches, each other thread one wavefront: slices from barrier to
+barrier, with waits and accesses inside them, and arrows (flow events) from a store to the access that first reads its
+value. Counters show bytes accessed and LDS bank conflicts. One microsecond stands for one executed
+wavefront-instruction. Addresses are offsets into allocations, so that the same run gives the same file.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from harness.emulator.watch.timeline import Timeline
+from harness.emulator.watch.timeline import Timeline
 
 _LAUNCHES = 0
 Event = dict[str, Any]
 
 
 def as_json(timeline: Timeline, wavefronts: int) -> str:
-    """The trace, one event a line; ``wavefronts`` of each rank are shown."""
+    """Return the trace, one event per line; up to ``wavefronts`` wavefronts of each rank are shown."""
     events = [*_names(timeline, wavefronts), *sorted(_timed(timeline, wavefronts), key=lambda event: event["ts"])]
     others = {
         "time": "1 us is one executed wavefront-instruction",
         "wavefronts left out": sum(len(waves[wavefronts:]) for waves in _waves(timeline).values()),
-        **{f"{what} left out": count for what, count in timeline.dropped.items()},
+        **{f"{kind} left out": count for kind, count in timeline.dropped.items()},
     }
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(others)},"traceEvents":[\n{lines}\n]}}\n'
 
 
 def _waves(timeline: Timeline) -> dict[int, range]:
-    """The wavefront numbers of each rank's largest launch."""
-    most: dict[int, int] = {}
+    """Return the wavefront numbers of each rank's largest launch."""
+    largest: dict[int, int] = {}
     for launch in timeline.launches:
         x, y, z = launch.grid
-        most[launch.rank] = max(most.get(launch.rank, 0), x * y * z * launch.waves_per_group)
-    return {rank: range(count) for rank, count in sorted(most.items())}
+        largest[launch.rank] = max(largest.get(launch.rank, 0), x * y * z * launch.waves_per_group)
+    return {rank: range(count) for rank, count in sorted(largest.items())}
 
 
 def _names(timeline: Timeline, wavefronts: int) -> list[Event]:
@@ -54,22 +53,22 @@ def _names(timeline: Timeline, wavefronts: int) -> list[Event]:
 
 
 def _timed(timeline: Timeline, wavefronts: int) -> list[Event]:
-    """Slices before what happens in them: events of one time are read in this order."""
+    """Return the slices, each before the events inside it: events of one time are read in this order."""
     events = []
     for launch in timeline.launches:
         end = timeline.now if launch.end is None else launch.end
-        what = {"grid": list(launch.grid), "wavefronts in a work-group": launch.waves_per_group}
-        events.append(_slice(launch.rank, _LAUNCHES, launch.kernel, launch.start, end, what))
+        arguments = {"grid": list(launch.grid), "wavefronts in a work-group": launch.waves_per_group}
+        events.append(_slice(launch.rank, _LAUNCHES, launch.kernel, launch.start, end, arguments))
     for span in sorted(timeline.spans, key=lambda span: (span.start, -span.end)):
         if span.wavefront < wavefronts:
             where = {"source": span.source} if span.source else {}
             events.append(_slice(span.rank, span.wavefront + 1, span.name, span.start, span.end, where))
     for record in timeline.accesses:
         if record.wavefront < wavefronts:
-            what = {"bytes": record.bytes, "allocation": record.allocation, "offset": record.offset,
+            arguments = {"bytes": record.bytes, "allocation": record.allocation, "offset": record.offset,
                     "memory": "peer" if record.peer else "local", "source": record.source}  # fmt: skip
             name = record.instruction.split()[0]
-            events.append(_slice(record.rank, record.wavefront + 1, name, record.step, record.step + 1, what))
+            events.append(_slice(record.rank, record.wavefront + 1, name, record.step, record.step + 1, arguments))
     for number, (store, load) in enumerate(timeline.flows):
         if max(store.wavefront, load.wavefront) < wavefronts:
             for phase, record in (("s", store), ("f", load)):
@@ -92,5 +91,5 @@ def _slice(rank: int, thread: int, name: str, start: int, end: int, arguments: d
     return {**_event("X", rank, thread, name, start), "dur": end - start, "args": arguments}
 
 
-def _meta(what: str, rank: int, thread: int, **arguments: object) -> Event:
-    return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": arguments}
+def _meta(kind: str, rank: int, thread: int, **arguments: object) -> Event:
+    return {"ph": "M", "pid": rank, "tid": thread, "name": kind, "args": arguments}

@@ -1,30 +1,32 @@
-"""Mode ``race``: names two accesses to global memory that no happens-before orders, across wavefronts, work-groups and
-ranks.
+"""Mode ``race``: reports two accesses to global memory that no happens-before orders.
+
+The accesses may be by different wavefronts, work-groups or ranks:
 
     driver = emulator.activate(mode="race", choices=7)
-    with emulator.together(driver) as ranks: ...           # raises DataRace
+    with emulator.concurrent_ranks(driver) as ranks: ...           # raises DataRace
 
-Two accesses conflict when they overlap, one of them writes, and they are not both atomic at scopes that include each
-other's thread. Atomic are read-modify-writes (at agent scope; with sc1 at system scope), and loads and stores of up to
-8 bytes with scope bits (sc0 work-group, sc1 agent, sc0 sc1 system). ``race_order`` says what orders accesses: program
-order, s_barrier, released values that were read, and kernel boundaries: the launches of one rank run one after the
-other, those of several ranks side by side within ``together``.
+Two accesses conflict when they overlap, at least one of them writes, and they are not both atomic at scopes that
+include each other's thread. Atomic accesses are read-modify-writes (at agent scope; with sc1 at system scope), and
+loads and stores of up to 8 bytes with scope bits (sc0 work-group, sc1 agent, sc0 sc1 system). ``race_order`` defines
+what orders accesses: program order, s_barrier, released values that were read, and kernel boundaries. The launches of
+one rank run one after the other, those of several ranks run concurrently within ``concurrent_ranks``.
 
-``covers`` is the reading of what the manuals leave open, as in mode ``weak``: with ``work-group`` a wavefront's fences
-also act for its siblings behind an s_barrier, and races that only the other reading has are kept in ``unspecified``;
-with ``wavefront`` these raise as well, saying ``relies on unspecified behaviour``.
+``covers`` selects the reading of points that the manuals leave open, as in mode ``weak``. With ``work-group``, a
+wavefront's fences also act for the other wavefronts of its work-group after an s_barrier; races that exist only in the
+other reading are recorded in ``unspecified``. With ``wavefront`` these raise as well, with the text ``relies on
+unspecified behaviour``.
 
-Where LLVM makes compare-and-swaps of a read-modify-write, the plain load with which it begins is left out, since the
-swap confirms what it read: the last load of that width before the swap, from the same source position.
+Where LLVM expands a read-modify-write into a compare-and-swap loop, the plain load before the loop is ignored, since
+the swap confirms its value: the last load of that width before the swap, from the same source position.
 
 Where a block is smaller than a work-group, Triton lets several wavefronts load the same bytes with one instruction, and
-one of them store there, with no barrier between. If the copies are used this is a bug of the compiler, mostly they are
-not: such races are kept in ``replicated``.
+one of them store there, without a barrier between. If the copies are used, this is a bug of the compiler; usually they
+are not. Such races are recorded in ``replicated``.
 
-What is found does not depend on how the accesses interleave, but on what the run did: the path that each wavefront
-took, and which released value it read. Where two critical sections may go in either order, one order can hide a race
-that the other shows: try several seeds. Not seen are the accesses of other processes (a value that one of them wrote
-counts as released by everything that this process had published), and accesses of the host.
+The result does not depend on how the accesses interleave, but on the path that each wavefront took and on the released
+values that it read. Where two critical sections may run in either order, one order can hide a race that the other
+shows: try several seeds. The mode does not see accesses of the host or of other processes; a value that another process
+wrote counts as a release of everything that this process had published.
 """
 
 from __future__ import annotations
@@ -34,13 +36,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.emulator import native
 from harness.emulator.faults import DataRace, UnimplementedInstruction
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess, ScratchAccess
-from harness.emulator.ops.table import Step
-from harness.emulator.program import Decoded, Program
-from harness.emulator.state import Wavefronts
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.native import memory as native
+from harness.emulator.operations.access import (
+    ATOMIC,
+    LOAD,
+    STORE,
+    CopyAccess,
+    GlobalAccess,
+    ScalarAccess,
+    ScratchAccess,
+)
+from harness.emulator.operations.table import Step
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import Choices
@@ -75,9 +84,10 @@ from harness.emulator.watch.race_report import UNSPECIFIED, Event, describe, mis
 from harness.emulator.watch.shadow import Region, Shadow
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
+from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
-    from harness.emulator.launch import Chunk, Launch
+    from harness.emulator.execution.launch import Chunk, Launch
 
 
 class Race(Watch):
@@ -89,33 +99,33 @@ class Race(Watch):
     def __init__(self, choices: Choices | None = None, covers: str = COVERS[0]) -> None:
         super().__init__(choices)
         if covers not in COVERS:
-            raise ValueError(f"covers is one of {', '.join(COVERS)}, not {covers!r}")
+            raise ValueError(f"covers must be one of {', '.join(COVERS)}, got {covers!r}")
         self.raises_unspecified = covers != COVERS[0]
         self.unspecified: list[str] = []
         self.replicated: list[str] = []
         self._guessing: dict[int, tuple[Program, set[int]]] = {}
-        self._told: set[tuple[frozenset[tuple[str, int]], str]] = set()
+        self._reported: set[tuple[frozenset[tuple[str, int]], str]] = set()
         self.begin(closed=False)
 
     def restart(self, choices: Choices | None) -> None:
         super().restart(choices)
         self.unspecified.clear()
         self.replicated.clear()
-        self._told.clear()
+        self._reported.clear()
 
-    # -- what the scheduler and the decoder call ---------------------------------------------------------------------
+    # -- called by the scheduler and the decoder ---------------------------------------------------------------------
 
     def begin(self, closed: bool) -> None:
         self._closed = closed
         self._shadow = Shadow()
         self._threads: list[Thread] = []
         self._by_wave: dict[tuple[int, int], Thread] = {}
-        # Each launch has a negative number, under which its end is known: id(launch) -> number.
+        # Each launch has a negative thread number, which stands for its end: id(launch) -> number.
         self._launches: dict[int, int] = {}
-        # What each rank's next launch knows, and what the one that runs will leave to it.
+        # What each rank's next launch knows at its start, and what the running one will pass on to it.
         self._stream: dict[int, tuple[Order, ...]] = {}
         self._ends: dict[int, tuple[Order, ...]] = {}
-        # What was published at system scope, and the values of scoped stores: for readers of other processes' values.
+        # Everything published at system scope, and the values of scoped stores: for readers of other processes' values.
         self._outside = (NOTHING, NOTHING)
         self._values: dict[int, bytes] = {}
 
@@ -175,7 +185,7 @@ class Race(Watch):
             left, _ = waits_for(decoded.instruction)
             return lambda wf: self._thread(wf).wait(left)
         if decoded.access is not None and mnemonic.startswith(("global_", "buffer_", "flat_")):
-            raise UnimplementedInstruction(f"mode race does not know {mnemonic}")
+            raise UnimplementedInstruction(f"mode race cannot track {mnemonic}; use another mode")
         return decoded.step
 
     # -- accesses ----------------------------------------------------------------------------------------------------
@@ -199,7 +209,7 @@ class Race(Watch):
                 return
             hostcall = wf.chunk.launch.hostcall
             if hostcall is not None and hostcall.holds(chosen):
-                # The library's stack of packets: who loses the compare-and-swap has read what the winner may write.
+                # hostcall's stack of packets: a loser of the compare-and-swap has read what the winner may write.
                 plain(wf)
                 thread.access(())
                 return
@@ -217,7 +227,7 @@ class Race(Watch):
         return step
 
     def _scalar(self, access: ScalarAccess, plain: Step) -> Step:
-        """A scalar load: it is waited for by lgkmcnt, and taken to be complete when nothing else is in flight."""
+        """Watch a scalar load: lgkmcnt waits for it, and it counts as complete when nothing else is in flight."""
 
         def step(wf: Wavefronts) -> None:
             launch, addresses = wf.chunk.launch, access.addresses(wf)
@@ -232,7 +242,7 @@ class Race(Watch):
         return step
 
     def _private(self, plain: Step) -> Step:
-        """An access to a lane's own memory: nobody races with it, but s_waitcnt counts it."""
+        """Watch an access to a lane's own memory: no other lane can race with it, but s_waitcnt counts it."""
 
         def step(wf: Wavefronts) -> None:
             plain(wf)
@@ -241,7 +251,7 @@ class Race(Watch):
         return step
 
     def _note(self, event: Event, taken: dict[int, Taken]) -> None:
-        """Check an access against the history of its bytes, and enter it; ``taken`` collects what it reads."""
+        """Check an access against the history of its bytes, and add it; ``taken`` collects released values it reads."""
         thread, scope = event.thread, event.scope
         region = self._shadow.region(event.addresses, event.size)
         mine: Released | None = None
@@ -261,7 +271,7 @@ class Race(Watch):
             else:
                 readers = None
                 for e in events(old.readers):
-                    # Own reads stay, to know a copy of theirs that comes later.
+                    # Own reads are kept, to recognize a replicated copy that follows.
                     if self._concurrent(e, event, region, cell) or e.thread is thread:
                         readers = add(readers, e)
                 released: tuple[Released, ...] = () if mine is None else (mine,)
@@ -276,30 +286,30 @@ class Race(Watch):
         region.replace(new)
 
     def _concurrent(self, first: Event, second: Event, region: Region, cell: Cell | None) -> bool:
-        """False when ``first`` happens before ``second``, True when both are atomic; otherwise they race."""
+        """Return False if ``first`` happens before ``second``, True if both are atomic; otherwise report a race."""
         if first.thread is second.thread or ordered(first, second, STRICT):
             return False
         if first.atomic and second.atomic and min(first.scope, second.scope) >= second.thread.relation(first.thread):
             return True
         copies = are_copies(first, second, cell)
         if copies:
-            told, why = self.replicated, "one loads a copy of what the other has loaded before it stores"
+            messages, why = self.replicated, "one loads a copy of what the other has loaded before it stores"
         elif ordered(first, second, LENIENT):
-            told, why = self.unspecified, UNSPECIFIED
+            messages, why = self.unspecified, UNSPECIFIED
         else:
-            told, why = None, missing(first, second)
+            messages, why = None, missing(first, second)
         pair = frozenset((e.thread.launch.program.name, e.instruction.index) for e in (first, second)), why
-        if told is not None and pair in self._told:
+        if messages is not None and pair in self._reported:
             return False
         message, details = describe(first, second, region.address_of(cell), region.bytes_of(cell), why)
-        if told is None or (told is self.unspecified and self.raises_unspecified):
+        if messages is None or (messages is self.unspecified and self.raises_unspecified):
             raise DataRace(message, **details)
-        self._told.add(pair)
-        told.append(message)
+        self._reported.add(pair)
+        messages.append(message)
         return False
 
     def _guesses(self, program: Program) -> set[int]:
-        """The indices of a program's loads that only guess what a compare-and-swap will find."""
+        """Return the indices of a program's loads that only guess the value for a compare-and-swap."""
         if id(program) not in self._guessing:
             self._guessing[id(program)] = program, _guesses(program.listing.instructions)
         return self._guessing[id(program)][1]
@@ -310,7 +320,7 @@ class Race(Watch):
     # -- other processes ---------------------------------------------------------------------------------------------
 
     def _open(self, launch: Launch) -> bool:
-        """True when other processes can change memory that this launch reads."""
+        """Return True if other processes can change memory that this launch reads."""
         return not self._closed and any(a.peer is not None for a in launch.table.allocations)
 
     def _foreign(self, event: Event) -> bool:
@@ -327,7 +337,7 @@ class Race(Watch):
 def _effects(
     wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
-    """What an access does, by lanes: a compare-and-swap that does not swap is a load."""
+    """Return the kinds of an access with their lanes: a compare-and-swap that does not swap is a load."""
     if isinstance(access, CopyAccess):
         return [(LOAD, np.ones(len(lanes), np.bool_))]
     if access.operation != native.CMPSWAP:
@@ -340,14 +350,14 @@ def _effects(
 
 
 def _guesses(code: list[Instruction]) -> set[int]:
-    found: set[int] = set()
+    guesses: set[int] = set()
     for swap in code:
         if "_atomic_cmpswap" not in swap.mnemonic or not swap.frames:
             continue
         width = "_dwordx2" if swap.mnemonic.endswith("_x2") else "_dword"
         for load in reversed(code[: swap.index]):
             alike = "_load_" in load.mnemonic and load.mnemonic.endswith(width) and load.frames == swap.frames
-            if alike and load.index not in found:
-                found.add(load.index)
+            if alike and load.index not in guesses:
+                guesses.add(load.index)
                 break
-    return found
+    return guesses

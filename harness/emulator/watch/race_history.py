@@ -1,16 +1,16 @@
-"""The history of a byte of global memory in mode ``race``: who wrote it, who has read it since, what is released."""
+"""History of a byte of global memory in mode ``race``: its last writes, the reads since, and released values."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.emulator.ops.access import LOAD, STORE
+from harness.emulator.operations.access import LOAD, STORE
 from harness.emulator.watch.race_order import COMPLETE, ISSUED, WORKGROUP, Order
 from harness.emulator.watch.race_report import Event
 
 
 class Readers(NamedTuple):
-    """Reads of a byte since its last write: the newest, and those before; ``length`` of them in all."""
+    """Reads of a byte since its last write: the newest, and the earlier ones; ``length`` is their number."""
 
     event: Event
     before: Readers | None
@@ -18,8 +18,10 @@ class Readers(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What reading a byte's value hands over, by ``scope`` and rank of who released it. ``place`` is the releasing
-    work-group, None: several."""
+    """The order that a reader of a byte's value gains.
+
+    ``scope`` and rank are those of the release; ``place`` is the releasing work-group, None for several.
+    """
 
     scope: int
     rank: int
@@ -28,7 +30,7 @@ class Released(NamedTuple):
 
 
 class Cell:
-    """The history of bytes: the last writes (several only where all are atomic), the reads since, what is released."""
+    """History of bytes: the last writes (several only if all are atomic), the reads since, and released values."""
 
     __slots__ = ("readers", "released", "writes")
 
@@ -47,7 +49,7 @@ UNTOUCHED = Cell()
 
 
 def ordered(first: Event, second: Event, reading: int) -> bool:
-    """True when ``first``, of another thread, happens before ``second``."""
+    """Return True if ``first``, of another thread, happens before ``second``."""
     view, thread = second.thread.views[reading], first.thread
     relation = second.thread.relation(thread)
     if relation == WORKGROUP:
@@ -57,7 +59,7 @@ def ordered(first: Event, second: Event, reading: int) -> bool:
     else:
         level = relation
     orders = [view.known]
-    # Only loads can hit old lines, and those with scope bits look beyond the caches; siblings share theirs.
+    # Only plain loads can hit old lines: those with scope bits bypass the caches, and siblings share theirs.
     if second.kind == STORE or first.kind == LOAD or relation == WORKGROUP:
         orders += view.seen.values()
     else:
@@ -71,8 +73,7 @@ def ordered(first: Event, second: Event, reading: int) -> bool:
 
 
 def are_copies(first: Event, second: Event, cell: Cell | None) -> bool:
-    """True for a load and a store by siblings, of which the storing one has loaded these bytes with the same
-    instruction."""
+    """Return True for a load and a store by siblings if both loaded these bytes with the same instruction."""
     load, store = (first, second) if first.kind == LOAD else (second, first)
     if cell is None or load.kind != LOAD or load.thread.relation(store.thread) != WORKGROUP:
         return False
@@ -80,21 +81,21 @@ def are_copies(first: Event, second: Event, cell: Cell | None) -> bool:
 
 
 def same(a: Event, b: Event) -> bool:
-    """Of two accesses of one thread that reach equally far the newer one stands for both."""
+    """Return True if one of two accesses of a thread can stand for both: they reach equally far."""
     return a.thread is b.thread and a.reach == b.reach
 
 
 def events(readers: Readers | None) -> list[Event]:
-    """All reads, newest first."""
-    found = []
+    """Return all reads, newest first."""
+    reads = []
     while readers is not None:
-        found.append(readers.event)
+        reads.append(readers.event)
         readers = readers.before
-    return found
+    return reads
 
 
 def add(readers: Readers | None, event: Event) -> Readers:
-    """One more read. When there are many, those of the same thread before are dropped."""
+    """Add a read. If there are many, the earlier ones of the same thread are dropped."""
     if readers is not None and same(readers.event, event):
         readers = readers.before
     length = readers.length + 1 if readers is not None else 1
@@ -110,7 +111,7 @@ def add(readers: Readers | None, event: Event) -> Readers:
 
 
 def continue_release(released: tuple[Released, ...], mine: Released) -> tuple[Released, ...]:
-    """A read-modify-write continues the release sequences that it reads (C++ [intro.races])."""
+    """Return the release sequences that a read-modify-write continues (C++ [intro.races])."""
     out = []
     for r in released:
         if (r.scope, r.rank) == (mine.scope, mine.rank):

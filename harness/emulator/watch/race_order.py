@@ -1,17 +1,17 @@
-"""Happens-before on gfx942, with vector clocks: which accesses of other wavefronts are over for a wavefront.
+"""Happens-before on gfx942, with vector clocks: the accesses of other wavefronts that are complete for a wavefront.
 
-Source: LLVM AMDGPUUsage, "Memory Model gfx942". That another thread (a wavefront) knows an access to be *issued* orders
-it within the work-group, which shares a compute unit. Beyond it the access must be *complete* (``s_waitcnt vmcnt``),
-and what a plain store wrote must also have been written back: by ``buffer_wbl2 sc1`` as far as the *agent*, by
-``buffer_wbl2 sc0 sc1`` as far as the *system*. So what a thread knows is an ``Order``: four clocks, and a fifth for
-the scoped writes whose own values were read. It passes it on with every scoped store or atomic; who reads that value
-may use it once the read is complete and, for loads that may hit its caches, a ``buffer_inv`` of a scope that includes
-the releasing thread has followed.
+Source: LLVM AMDGPUUsage, "Memory Model gfx942". Within a work-group, which shares a compute unit, an access is ordered
+once another thread (a wavefront) knows that it was *issued*. Beyond it the access must be *complete* (``s_waitcnt
+vmcnt``), and the data of a plain store must also have been written back: by ``buffer_wbl2 sc1`` as far as the *agent*,
+by ``buffer_wbl2 sc0 sc1`` as far as the *system*. So the knowledge of a thread is an ``Order``: four clocks, and a
+fifth for the scoped writes whose own values were read. A thread passes it on with every scoped store or atomic. A
+thread that reads that value may use the order once the read is complete and, for loads that may hit its caches, after a
+``buffer_inv`` of a scope that includes the releasing thread.
 
-A thread holds two views, for the two readings of what the manuals leave open. In the *lenient* one the fences of a
-wavefront also act for its siblings behind the last s_barrier: the write-back covers their stores in flight, the
-invalidate counts for their loads at once. In the *strict* one siblings must have waited for their own stores, and
-the invalidate counts for them when the wavefront that issued it has waited for it.
+A thread holds two views, for the two readings of points that the manuals leave open. In the *lenient* view the fences
+of a wavefront also act for its siblings after the last s_barrier: the write-back covers their stores in flight, and the
+invalidate counts for their loads at once. In the *strict* view siblings must have waited for their own stores, and the
+invalidate counts for them after the wavefront that issued it has waited for it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from harness.emulator.launch import Launch
+from harness.emulator.execution.launch import Launch
 
-# Thread number -> the last of its accesses, counted from 1. Never changed: threads and memory share them.
+# Thread number -> the last of its accesses, counted from 1. Never modified, so threads and memory share clocks.
 Clock = dict[int, int]
 
 ISSUED, COMPLETE, AGENT_WIDE, SYSTEM_WIDE = range(4)
-# How far apart two threads are, and how far an access or a fence reaches.
+# Distance of two threads, and reach of an access or a fence.
 WAVE, WORKGROUP, AGENT, SYSTEM = range(4)
 SCOPES = ("wave", "workgroup", "agent", "system")
 LENIENT, STRICT = 0, 1
@@ -33,7 +33,7 @@ READINGS = (LENIENT, STRICT)
 
 
 class Order(NamedTuple):
-    """What is over: see the module docstring."""
+    """Clocks of the accesses that are complete: see the module docstring."""
 
     issued: Clock
     complete: Clock
@@ -51,17 +51,17 @@ class Order(NamedTuple):
         return Order(*(done[id(a), id(b)] for a, b in zip(self, other, strict=True)))
 
     def having(self, thread: int, reached: list[int]) -> Order:
-        """With what ``thread`` itself has issued, completed and written back."""
+        """Return this order plus what ``thread`` itself has issued, completed and written back."""
         return Order(*({**clock, thread: n} if n else clock for clock, n in zip(self, reached, strict=True)))
 
 
 NOTHING = Order(*[{}] * 5)
-# What a read of a released value hands over: how far away the releasing thread is, and its order in both readings.
+# What a reader of a released value gains: the distance of the releasing thread, and its order in both readings.
 Taken = tuple[int, tuple[Order, Order]]
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """The later of both for each thread: one of the two where it holds the other, so that equal clocks are shared."""
+    """Return the later access for each thread; if one clock includes the other, that object itself, to share it."""
     if a is b or not b:
         return a
     if len(a) < len(b):
@@ -73,9 +73,12 @@ def join(a: Clock, b: Clock) -> Clock:
 
 
 class View:
-    """One reading of what a thread knows. ``known``: others' accesses that are over for all that it does. ``shared``:
-    the part that also counts for its siblings behind a barrier. ``seen``: of agent and system scope, released values
-    that were read, without a ``buffer_inv`` since."""
+    """One reading of a thread's knowledge.
+
+    ``known``: accesses of others that are complete for all that it does. ``shared``: the part that also counts for its
+    siblings after a barrier. ``seen``: released values of agent and system scope that were read, without a
+    ``buffer_inv`` since.
+    """
 
     __slots__ = ("known", "seen", "shared")
 
@@ -88,8 +91,10 @@ class View:
 
 
 class Operation(NamedTuple):
-    """A memory instruction in flight: access number ``number`` (0: none), what it read, and of a fence what it does to
-    each view: the write-back's (scope, clocks), the invalidate's orders."""
+    """A memory instruction in flight: access number ``number`` (0: none), and the released values that it read.
+
+    For a fence also its effect on each view: the write-back's (scope, clocks), the invalidate's orders.
+    """
 
     number: int = 0
     taken: tuple[Taken, ...] = ()
@@ -112,27 +117,30 @@ class Thread:
         self.views = tuple(View(order) for order in known)
 
     def relation(self, other: Thread) -> int:
-        """How far another thread is away."""
+        """Return how far away another thread is."""
         return distance(self, other.place, other.rank)
 
     def access(self, taken: tuple[Taken, ...]) -> None:
-        """An access is issued, and will hand over what it read."""
+        """Issue an access; on completion it takes in the released values that it read."""
         self.reached[ISSUED] += 1
         self.flight.append(Operation(self.reached[ISSUED], taken))
 
     def publish(self) -> tuple[Order, Order]:
-        """What a scoped store or atomic, the next access, passes on in both readings: who reads its value comes behind
-        it as well."""
+        """Return the order, in both readings, that the next access passes on if it is a scoped store or atomic.
+
+        A thread that reads its value is also ordered after that access itself.
+        """
         reached = [*self.reached, self.reached[ISSUED] + 1]
         lenient, strict = (view.known.having(self.number, reached) for view in self.views)
         return lenient, strict
 
     def write_back(self, scope: int, threads: list[Thread]) -> None:
-        """``buffer_wbl2``: covers the own accesses so far, and all that the thread knows to be over for itself."""
+        """``buffer_wbl2``: covers this thread's accesses so far and all accesses it knows to be complete."""
         clocks = []
         for reading, view in zip(READINGS, self.views, strict=True):
             known = view.known
-            # Of other agents what reached the system, of this one what reached it, of siblings what is in the unit.
+            # Covered: of other agents, accesses that reached the system; of this one, those that reached it; of
+            # siblings, those in the compute unit.
             clock = dict(known.system)
             for source, reach in ((known.agent, AGENT), (known.issued if reading == LENIENT else known.complete, 1)):
                 for number, n in source.items():
@@ -143,7 +151,7 @@ class Thread:
         self.flight.append(Operation(written_back=(scope, tuple(clocks))))
 
     def invalidate(self, scope: int) -> None:
-        """``buffer_inv``: what was seen from within ``scope`` holds for all later loads."""
+        """``buffer_inv``: values seen from within ``scope`` order all later loads."""
         gains = []
         for reading, view in zip(READINGS, self.views, strict=True):
             gain = NOTHING
@@ -157,7 +165,7 @@ class Thread:
         self.flight.append(Operation(invalidated=tuple(gains)))
 
     def wait(self, left: int) -> None:
-        """``s_waitcnt vmcnt(left)``: all but the newest ``left`` operations are complete."""
+        """``s_waitcnt vmcnt(left)``: complete all but the newest ``left`` operations."""
         done = max(0, len(self.flight) - left)
         for operation in self.flight[:done]:
             self._complete(operation)
@@ -187,14 +195,14 @@ class Thread:
 
 
 def distance(thread: Thread, place: tuple[int, int] | None, rank: int) -> int:
-    """How far a place (launch and work-group; None: several) of ``rank`` is away from a thread."""
+    """Return how far a place (launch and work-group; None: several) of ``rank`` is from a thread."""
     if thread.place == place:
         return WORKGROUP
     return AGENT if thread.rank == rank else SYSTEM
 
 
 def meet(threads: list[Thread]) -> None:
-    """s_barrier: what each of these siblings has done or knows, all know."""
+    """s_barrier: share among these siblings what each has done or knows."""
     for reading in READINGS:
         joint, seen = NOTHING, {AGENT: NOTHING, SYSTEM: NOTHING}
         for thread in threads:

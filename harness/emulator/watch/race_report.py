@@ -1,4 +1,4 @@
-"""Data races in words: both accesses, where they stand in the source, and what was missing between them."""
+"""Messages for data races: both accesses, their source positions, and the missing synchronization."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import LOAD, STORE
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import LOAD, STORE
 from harness.emulator.watch.race_order import AGENT, SCOPES, WAVE, WORKGROUP, Thread
 
 UNSPECIFIED = "relies on unspecified behaviour"
 
 
 class Event(NamedTuple):
-    """One access of a thread, its ``number``-th: ``size`` bytes at each of ``addresses`` by ``lanes``; ``scope`` is how
-    far it reaches as an atomic."""
+    """One access of a thread, its ``number``-th: ``size`` bytes at each of ``addresses`` by ``lanes``.
+
+    ``scope`` is its reach as an atomic.
+    """
 
     thread: Thread
     number: int
@@ -28,7 +30,7 @@ class Event(NamedTuple):
 
     @property
     def atomic(self) -> bool:
-        """Scoped accesses of up to 8 bytes are single-copy atomic (LLVM: the widest atomic is 64 bits)."""
+        """True for scoped accesses of up to 8 bytes, single-copy atomic in LLVM (the widest atomic is 64 bits)."""
         return self.scope > WAVE and self.size <= 8
 
     @property
@@ -36,21 +38,21 @@ class Event(NamedTuple):
         return self.scope, self.atomic
 
     def lane(self, address: int) -> int:
-        """The first lane that accessed the byte at ``address``."""
+        """Return the first lane that accessed the byte at ``address``."""
         offsets = np.uint64(address) - self.addresses
         return int(self.lanes[int(np.flatnonzero(offsets < self.size)[0])])
 
     def describe(self, address: int) -> str:
-        launch, what = self.thread.launch, self.kind if self.kind in (LOAD, STORE) else "atomic"
+        launch, kind = self.thread.launch, self.kind if self.kind in (LOAD, STORE) else "atomic"
         scope = f" at {SCOPES[self.scope]} scope" if self.scope > WAVE else ""
         return (
-            f"{what} of {self.size} bytes{scope} by kernel {launch.program.name}, rank {self.thread.rank}, work-group "
+            f"{kind} of {self.size} bytes{scope} by kernel {launch.program.name}, rank {self.thread.rank}, work-group "
             f"{launch.group_id(self.thread.group)}, wavefront {self.thread.wave}, lane {self.lane(address)}, "
             f"instruction {self.instruction.text!r}, at {self.instruction.source}"
         )
 
     def report(self, address: int) -> dict[str, object]:
-        """``describe`` as plain data."""
+        """Return ``describe`` as plain data."""
         launch = self.thread.launch
         return {
             "kernel": launch.program.name,
@@ -67,7 +69,7 @@ class Event(NamedTuple):
 
 
 def describe(first: Event, second: Event, address: int, size: int, why: str) -> tuple[str, dict[str, Any]]:
-    """The message and the details of a ``DataRace``; ``size`` bytes from ``address`` are concerned."""
+    """Return the message and the details of a ``DataRace`` on ``size`` bytes from ``address``."""
     where = _where(second, address)
     message = (
         f"data race on {size} bytes at {address:#x} ({where}), {why}:\n"
@@ -78,7 +80,7 @@ def describe(first: Event, second: Event, address: int, size: int, why: str) -> 
 
 
 def missing(first: Event, second: Event) -> str:
-    """Why nothing orders ``first`` before ``second``, as far as the clocks tell."""
+    """Return the reason why nothing orders ``first`` before ``second``, as far as the clocks show."""
     relation = second.thread.relation(first.thread)
     other = {WORKGROUP: "wavefront", AGENT: "work-group"}.get(relation, "rank")
     if first.atomic and second.atomic:
@@ -92,16 +94,16 @@ def missing(first: Event, second: Event) -> str:
     orders = [view.known, *view.seen.values()]
     number, reach = first.thread.number, max(relation, WORKGROUP)
     if not any(order.issued.get(number, 0) >= first.number for order in orders):
-        return f"nothing orders the second {other} behind the first{hint}"
+        return f"nothing orders the second {other} after the first{hint}"
     if not any(order.complete.get(number, 0) >= first.number for order in orders):
-        return f"the {first.kind} was not complete (s_waitcnt vmcnt) when the first {other} said that it was done{hint}"
+        return f"the {first.kind} was not complete (s_waitcnt vmcnt) when the first {other} signalled that it was{hint}"
     bits = "sc1" if relation == AGENT else "sc0 sc1"
     if first.kind != LOAD and first.scope < reach and not any(o[reach].get(number, 0) >= first.number for o in orders):
         return (
             f"the {first.kind} was not written back (buffer_wbl2 {bits}, s_waitcnt vmcnt(0)) when the first {other} "
-            f"said that it was done{hint}"
+            f"signalled that it was{hint}"
         )
-    return f"the second {other} saw that it was done, but did not invalidate its caches (buffer_inv {bits}){hint}"
+    return f"the second {other} saw that signal, but did not invalidate its caches (buffer_inv {bits}){hint}"
 
 
 def _where(event: Event, address: int) -> str:

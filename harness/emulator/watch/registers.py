@@ -1,4 +1,4 @@
-"""Between registers and bytes, for a watched mode that moves the data itself: one wavefront at a time."""
+"""Transfer between registers and bytes, one wavefront at a time, for a watched mode that moves the data itself."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator import native, native_atomics
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
-from harness.emulator.ops.atomics import pk_add_bf16, pk_add_f16
-from harness.emulator.state import Wavefronts
+from harness.emulator.native import atomics as native_atomics
+from harness.emulator.native import memory as native
+from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
+from harness.emulator.operations.atomics import pk_add_bf16, pk_add_f16
+from harness.emulator.wavefront.state import Wavefronts
 
 
 def locate(
     wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of the allocation that each lane's address lies in; raises the fault of the first bad lane."""
+    """Return start and end of the allocation of each lane's address; raises the fault of the first bad lane."""
     starts, ends, _ = wf.chunk.table
     chosen = addresses[lanes]
     at = np.searchsorted(starts, chosen, side="right").astype(np.int64) - 1
@@ -30,7 +31,7 @@ def locate(
 
 
 def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """What the lanes store, uint8[lanes, size] (empty for a load), and what a compare-and-swap compares with."""
+    """Return the stored bytes, uint8[lanes, size] (empty for a load), and a compare-and-swap's expected values."""
     if access.kind == LOAD:
         return np.zeros((len(lanes), access.size), np.uint8), None
     data = _words(wf, access.data, max(1, access.size // 4), lanes)
@@ -45,7 +46,7 @@ def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.
 
 
 def deliver(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
-    """A load's bytes, uint8[lanes, size], into its destination registers."""
+    """Write a load's bytes, uint8[lanes, size], to its destination registers."""
     words = _extended(data, access.size, access.signed)
     if access.half:
         old = wf.v[access.data >> 1][0, lanes, access.data & 1][:, None]
@@ -55,13 +56,13 @@ def deliver(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data
 
 
 def deliver_to_share(wf: Wavefronts, access: CopyAccess, places: np.ndarray, data: np.ndarray) -> None:
-    """What a load to the data share brought, uint8[lanes, size], to ``places``, int64[lanes] in the chunk's share."""
+    """Write the bytes of a load to LDS, uint8[lanes, size], to ``places``, int64[lanes] in the chunk's share."""
     words = np.ascontiguousarray(_extended(data, access.size, access.signed))
     wf.chunk.lds[places[:, None] + np.arange(access.slot)] = words.view(np.uint8)
 
 
 def _extended(data: np.ndarray, size: int, signed: bool) -> np.ndarray:
-    """Bytes of ``size`` a lane as dwords."""
+    """Extend values of ``size`` bytes per lane to dwords."""
     if size >= 4:
         return data.view(np.uint32)
     narrow = data.view(np.uint8 if size == 1 else np.uint16)
@@ -69,12 +70,12 @@ def _extended(data: np.ndarray, size: int, signed: bool) -> np.ndarray:
 
 
 def deliver_old(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
-    """The old values of an atomic into its target registers."""
+    """Write the old values of an atomic to its target registers."""
     _write(wf, access.target, lanes, data.view(np.uint32))
 
 
 def clear(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> None:
-    """A buffer access out of range reads 0."""
+    """Write 0 to the registers of lanes whose buffer access is out of range."""
     if access.kind == LOAD:
         deliver(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
     elif access.target >= 0:
@@ -82,7 +83,7 @@ def clear(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> None:
 
 
 def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """The new bytes of one read-modify-write: ``old``, ``value`` and the result are uint8[size]."""
+    """Compute the new bytes of one read-modify-write: ``old``, ``value`` and the result are uint8[size]."""
     if access.operation in (native.SWAP, native.CMPSWAP):
         return value
     kind = np.uint32 if access.size == 4 else np.uint64
@@ -97,7 +98,7 @@ def fold(access: GlobalAccess, old: np.ndarray, value: np.ndarray) -> np.ndarray
 
 
 def _words(wf: Wavefronts, register: int, count: int, lanes: np.ndarray) -> np.ndarray:
-    """uint32[lanes, count] from consecutive registers."""
+    """Read consecutive registers as uint32[lanes, count]."""
     return np.ascontiguousarray(np.stack([wf.v[r >> 1][0, lanes, r & 1] for r in range(register, register + count)], 1))
 
 
@@ -107,7 +108,7 @@ def _write(wf: Wavefronts, register: int, lanes: np.ndarray | None, words: np.nd
 
 
 def written(access: GlobalAccess | CopyAccess | ScratchAccess | None) -> frozenset[int]:
-    """The vector registers in which a load leaves its data, or an atomic the old value."""
+    """Return the vector registers that receive a load's data, or the old value of an atomic."""
     if access is None or isinstance(access, CopyAccess) or access.kind == STORE:
         return frozenset()
     first = access.data if access.kind == LOAD or isinstance(access, ScratchAccess) else access.target

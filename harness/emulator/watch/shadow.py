@@ -1,7 +1,7 @@
-"""Shadow memory: what a watched mode remembers of each byte of global memory.
+"""Shadow memory: a watched mode's state for each byte of global memory.
 
-Bytes that share a history share one *cell*, an object of the mode's own; a byte that nobody has touched has None. Cells
-are kept in pages, so that memory which no kernel touches costs nothing, and are freed when no byte refers to them.
+Bytes with the same history share one *cell*, an object of the mode; a byte that was never accessed has None. Cells are
+kept in pages, so that memory which no kernel accesses costs nothing, and are freed when no byte refers to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Shadow:
         self._pages: dict[int, np.ndarray] = {}
 
     def region(self, addresses: np.ndarray, size: int) -> Region:
-        """The bytes of an access: ``size`` bytes at each of ``addresses``, uint64[lanes]."""
+        """Return the bytes of an access: ``size`` bytes at each of ``addresses``, uint64[lanes]."""
         first = int(addresses[0])
         if len(addresses) == 1 or (np.diff(addresses) == size).all():
             runs = _runs(first, len(addresses) * size)
@@ -58,16 +58,16 @@ class Region:
         self.cells: list[Any] = list(dict.fromkeys(cell for each in self._each for cell in each))
 
     def address_of(self, cell: object) -> int:
-        """The first byte that has ``cell``."""
+        """Return the first byte that has ``cell``."""
         at = [c is cell for each in self._each for c in each].index(True)
         return self._first + at if self._where is None else int(self._where[at])
 
     def bytes_of(self, cell: object) -> int:
-        """How many bytes have ``cell``."""
+        """Return the number of bytes that have ``cell``."""
         return sum(c is cell for each in self._each for c in each)
 
     def replace(self, new: Mapping[Any, Any]) -> None:
-        """Give each byte ``new[its cell]``."""
+        """Set the cell of each byte to ``new[its cell]``."""
         if len(self.cells) == 1:
             for page, at in self._parts:
                 page[at] = new[self.cells[0]]
@@ -77,7 +77,7 @@ class Region:
 
 
 def _runs(first: int, size: int) -> list[tuple[int, int, int]]:
-    """[first, first + size) by page: page number, and the run's bounds in it."""
+    """Split [first, first + size) by page: page number, and the run's bounds in it."""
     runs = []
     while size:
         low = first & (_PAGE - 1)

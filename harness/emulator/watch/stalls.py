@@ -1,15 +1,15 @@
-"""What wavefronts wait for: each s_waitcnt that finds more outstanding than it allows.
+"""Counts of stalls: executions of s_waitcnt with more operations outstanding than it allows.
 
-On hardware such a wait lasts until the memory has answered, unless it has by then; here nothing takes time, so this is
-the most that a kernel can stall. A wait is counted once, by the slowest kind of what it waits for.
+On hardware such a wait lasts until the memory has answered, which may be at once; here nothing takes time, so the count
+is an upper bound of the stalls of a kernel. A wait is counted once, under the slowest kind of operation it waits for.
 """
 
 from __future__ import annotations
 
-from harness.emulator.launch import Launch
-from harness.emulator.listing import Instruction
-from harness.emulator.state import Wavefronts
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.instructions import Instruction
 from harness.emulator.watch.check.queues import LGKMCNT_MOST, VMCNT_MOST
+from harness.emulator.wavefront.state import Wavefronts
 
 KINDS = (
     "peer atomic",
@@ -23,11 +23,11 @@ KINDS = (
     "lds",
     "scalar",
 )
-"""What is waited for, the slowest first. *peer*: some lane reached another rank's memory."""
+"""Kinds of outstanding operations, the slowest first. *peer*: at least one lane accessed another rank's memory."""
 
 
 class Stalls:
-    """The operations that each wavefront of one launch has outstanding, by the counters vmcnt and lgkmcnt."""
+    """Outstanding operations of each wavefront of one launch, by the counters vmcnt and lgkmcnt."""
 
     def __init__(self, launch: Launch) -> None:
         self._counts = launch.stalls
@@ -35,7 +35,7 @@ class Stalls:
         self._lgkm: dict[int, list[str]] = {}
 
     def issue(self, wave: int, kind: str) -> None:
-        """One more operation of ``wave``. A full counter holds no more: the oldest has completed."""
+        """Add an operation of ``wave``. If its counter is full, the oldest one has completed."""
         share = kind in ("lds", "scalar")
         queue = (self._lgkm if share else self._vm).setdefault(wave, [])
         queue.append(kind)
@@ -43,7 +43,7 @@ class Stalls:
             del queue[0]
 
     def wait(self, wf: Wavefronts, instruction: Instruction, vm: int, lgkm: int) -> None:
-        """An s_waitcnt: at most so many are outstanding afterwards."""
+        """Execute an s_waitcnt: at most ``vm`` and ``lgkm`` operations stay outstanding."""
         for wave in wf.wave.tolist():
             waited = [*_completed(self._vm.get(wave, []), vm), *_completed(self._lgkm.get(wave, []), lgkm)]
             if waited:
@@ -52,7 +52,7 @@ class Stalls:
 
 
 def _completed(queue: list[str], allowed: int) -> list[str]:
-    """Takes the oldest from ``queue`` until ``allowed`` are left."""
+    """Remove the oldest operations from ``queue`` until ``allowed`` are left, and return them."""
     done = queue[: max(0, len(queue) - allowed)]
     del queue[: len(done)]
     return done

@@ -1,21 +1,21 @@
 """Mode ``weak``: an adversary of the gfx942 memory model across wavefronts, work-groups, XCDs and ranks.
 
     driver = emulator.activate(mode="weak", choices=7)
-    with emulator.together(driver) as ranks: ...
+    with emulator.concurrent_ranks(driver) as ranks: ...
 
-Every global access is issued, and performed at any time before the wavefront's ``s_waitcnt vmcnt`` asks for it:
-accesses of one wavefront to different lines in any order, to the same line in program order. Where a store is then
-visible, and how old a line a load sees, is up to ``Hierarchy`` (LLVM AMDGPUUsage, "Memory Model gfx942"). A
-register that a load fills changes when the load is performed, so code that forgets to wait reads the old value.
+Every global access is issued, and performed at any time before the wavefront's ``s_waitcnt vmcnt`` requires it:
+accesses of one wavefront to different lines in any order, to the same line in program order. ``Hierarchy`` decides
+where a store is then visible, and how old a line a load sees (LLVM AMDGPUUsage, "Memory Model gfx942"). The destination
+register of a load changes when the load is performed, so code that forgets to wait reads the old value.
 
-``covers`` is the reading of what the manuals leave open (whether a leader wavefront's fence covers its siblings):
-``work-group``  ``buffer_wbl2`` also writes back stores that other wavefronts of the work-group issued before it and
-that are still in flight; ``buffer_inv`` acts at once for the whole compute unit
+``covers`` selects the reading of a point that the manuals leave open: whether a leader wavefront's fence covers
+siblings. ``work-group``  ``buffer_wbl2`` also writes back stores that other wavefronts of the work-group issued before
+it and that are still in flight; ``buffer_inv`` acts at once for the whole compute unit
 ``wavefront``   it covers this wavefront's own earlier stores and what already landed; ``buffer_inv`` acts for siblings
 when this wavefront has waited for it
 
-Of the work-groups of an agent, number i runs on XCD i modulo ``xcds``, each on a compute unit of its own. LDS and
-scalar loads are coherent; what a kernel wrote reaches the system when it ends, and a kernel begins with clean caches.
+Work-group number i of an agent runs on XCD i modulo ``xcds``, each on a compute unit of its own. LDS and scalar loads
+are coherent. The stores of a kernel reach the system when it ends, and a kernel begins with clean caches.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.emulator import operands
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import (
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
     STORE,
@@ -42,26 +41,27 @@ from harness.emulator.ops.access import (
     ScalarAccess,
     ScratchAccess,
 )
-from harness.emulator.ops.table import Step
-from harness.emulator.program import Decoded
-from harness.emulator.state import Wavefronts
+from harness.emulator.operations.table import Step
+from harness.emulator.program.decode import Decoded
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import Choices, Seeded
 from harness.emulator.watch.hierarchy import LINE, Hierarchy, Line, Unit
+from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
-    from harness.emulator.launch import Launch
+    from harness.emulator.execution.launch import Launch
 
 READINGS = ("work-group", "wavefront")
 WRITE_BACK, INVALIDATE = "write-back", "invalidate"
-# One of how many memory instructions the adversary uses to perform an access or to evict; 0: it only delays.
+# The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
 
 
 @dataclass
 class Local:
-    """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront as it was when it was issued."""
+    """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront made when it was issued."""
 
     wf: Wavefronts
     issued: Wavefronts
@@ -81,7 +81,10 @@ class Local:
 
 @dataclass(eq=False)
 class Part:
-    """What an access does to one line: ``rows`` are its bytes, numbered lane by lane, at ``offsets`` in the line."""
+    """The bytes of an access that lie in one cache line.
+
+    ``rows``: their numbers in the access, counted lane by lane. ``offsets``: their positions in the line.
+    """
 
     operation: Operation
     line: Line
@@ -91,8 +94,11 @@ class Part:
 
 @dataclass
 class Operation:
-    """An instruction of one wavefront in flight. ``lanes`` access memory; ``data`` uint8[lanes, size] is what is
-    stored, or what has been loaded so far; ``places`` int64[lanes] is where a load to the data share writes."""
+    """An instruction of one wavefront in flight.
+
+    ``lanes`` access memory; ``data`` uint8[lanes, size] is the stored data, or the data loaded so far; ``places``
+    int64[lanes] are the destinations of a load to the data share.
+    """
 
     number: int
     wf: Wavefronts
@@ -118,7 +124,7 @@ class Operation:
 
 
 class Weak(Watch):
-    """See the module docstring. ``story()`` tells what happened to memory, oldest first."""
+    """See the module docstring. ``story()`` returns the memory events, oldest first."""
 
     name = "weak"
     interleaves = True
@@ -126,9 +132,9 @@ class Weak(Watch):
     def __init__(self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8) -> None:
         super().__init__(choices or Seeded(0))
         if covers not in READINGS:
-            raise ValueError(f"covers is one of {', '.join(READINGS)}, not {covers!r}")
+            raise ValueError(f"covers must be one of {', '.join(READINGS)}, got {covers!r}")
         if xcds < 1:
-            raise ValueError(f"an agent has at least 1 XCD, not {xcds}")
+            raise ValueError(f"xcds must be at least 1, got {xcds}")
         self.covers = covers
         self.xcds = xcds
         self.restart(self.choices)
@@ -136,7 +142,7 @@ class Weak(Watch):
     def restart(self, choices: Choices | None) -> None:
         self.choices = choices or Seeded(0)
         self.hierarchy = Hierarchy(self.choices)
-        # In flight, by (rank, launch, wavefront) in program order.
+        # Operations in flight, by (rank, launch, wavefront), in program order.
         self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
         self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
         self.drift: int | None = None
@@ -144,24 +150,24 @@ class Weak(Watch):
         # Ranks whose kernel has ended and whose caches have not been written back.
         self.ending: list[int] = []
         self.issued = 0
-        self._told: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
+        self._events: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
         self._changes = -1
         self._blocked = False
 
     def story(self, last: int = 40) -> list[str]:
-        """The last events, oldest first: when, what happened to which lines, by which instruction of which wavefront.
+        """Return the last events, oldest first: time, event, lines, and the instruction and wavefront that caused it.
 
         Loads that saw the newest value are left out.
         """
         lines: list[str] = []
-        for (what, who), events in itertools.groupby(self._told, lambda event: (event[1], str(event[3]))):
+        for (event, origin), events in itertools.groupby(self._events, lambda entry: (entry[1], str(entry[3]))):
             group = list(events)
             count = f"{len(group)} lines from " if len(group) > 1 else ""
             at = f" {count}{group[0][2]:#x}" if group[0][2] else ""
-            lines.append(f"{group[0][0]:6d} {what}{at}: {who}")
+            lines.append(f"{group[0][0]:6d} {event}{at}: {origin}")
         return lines[-last:]
 
-    # -- what the scheduler and the decoder call ---------------------------------------------------------------------
+    # -- called by the scheduler and the decoder ---------------------------------------------------------------------
 
     def begin(self, closed: bool) -> None:
         self.hierarchy.forget(outside=not closed)
@@ -190,7 +196,7 @@ class Weak(Watch):
             self._end_kernel()
 
     def _end_kernel(self) -> None:
-        """The release at the end of a kernel: it comes after the last wavefront, and before the rank's next kernel."""
+        """Perform the release at the end of a kernel: after the last wavefront, before the rank's next kernel."""
         self.hierarchy.flush(self.ending.pop(0))
 
     def settled(self) -> bool:
@@ -220,7 +226,7 @@ class Weak(Watch):
         if decoded.step is not None and decoded.entry.klass in ("lds", "smem"):
             return self._issue_local(decoded, decoded.step)
         if mnemonic.startswith(("global_", "buffer_", "flat_")) and decoded.access is not None:
-            raise UnimplementedInstruction(f"mode weak does not know {mnemonic}")
+            raise UnimplementedInstruction(f"mode weak cannot track {mnemonic}; use another mode")
         return decoded.step
 
     # -- issuing -----------------------------------------------------------------------------------------------------
@@ -250,7 +256,7 @@ class Weak(Watch):
         return step
 
     def _issue_copy(self, access: CopyAccess) -> Step:
-        """A load to the data share writes there when it is performed, as another load writes its registers."""
+        """Issue a load to the data share, which writes there when it is performed."""
 
         def step(wf: Wavefronts) -> None:
             addresses, taking = access.addresses(wf)
@@ -277,7 +283,7 @@ class Weak(Watch):
         return step
 
     def _issue_private(self, access: ScratchAccess, plain: Step) -> Step:
-        """Nobody else sees a lane's private segment: the access is performed at once, and counted as in flight."""
+        """Issue an access to a lane's private segment: it is performed at once, and counted as in flight."""
         written = registers.written(access)
 
         def step(wf: Wavefronts) -> None:
@@ -351,7 +357,7 @@ class Weak(Watch):
     # -- performing --------------------------------------------------------------------------------------------------
 
     def _wait(self, global_: int, local: int) -> Callable[[Wavefronts], None]:
-        """s_waitcnt: the oldest accesses are performed one by one, in an order that the adversary chooses."""
+        """s_waitcnt: perform the oldest accesses one by one, in an order that the adversary chooses."""
 
         def step(wf: Wavefronts) -> None:
             locals_ = self.local[self._key(wf)]
@@ -369,7 +375,7 @@ class Weak(Watch):
         return step
 
     def lingers(self, wf: Wavefronts) -> bool:
-        """A wavefront has ended when its accesses have been performed."""
+        """Return True until the wavefront's accesses have been performed."""
         waiting = [operation for operation in self._flight(wf) if not operation.done]
         if waiting:
             self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
@@ -381,7 +387,7 @@ class Weak(Watch):
         return blocked
 
     def _drift(self) -> None:
-        """Memory moves by itself: an access is performed, or a cache evicts."""
+        """Let memory change without an instruction: perform an access, or evict a line."""
         assert self.choices is not None  # sanity check
         if not self.drift or self.choices.pick(self.drift, "memory moves") == 0:
             return
@@ -400,7 +406,7 @@ class Weak(Watch):
             return
         if chosen >= len(moving):
             _, store = self.hierarchy.evict(chosen - len(moving))
-            self._tell("cache evicts the store of", store.origin)
+            self._log("cache evicts the store of", store.origin)
             return
         operation = moving[chosen]
         if operation.parts:
@@ -421,7 +427,7 @@ class Weak(Watch):
         operation.done = True
         if operation.kind == INVALIDATE:
             self.hierarchy.invalidate(operation.unit, operation.scope)
-            self._tell("caches are invalidated by", operation)
+            self._log("caches are invalidated by", operation)
             return
         for flight in self.flights.values():
             for other in flight:
@@ -429,25 +435,25 @@ class Weak(Watch):
                 if covered and other.number < operation.number and other.kind != LOAD:
                     self._complete(other)
         written = self.hierarchy.write_back(operation.unit, operation.scope) if operation.scope != "workgroup" else 0
-        self._tell(f"{written} stores are written back by", operation)
+        self._log(f"{written} stores are written back by", operation)
 
     def _perform(self, part: Part) -> None:
         operation, line = part.operation, part.line
         self._perform_before(part)
         access, data, parts = operation.access, operation.data, operation.parts
         if access is None or data is None or parts is None or part not in parts:
-            return  # performed on the way
+            return  # performed as a predecessor of another part
         flat = data.reshape(-1)
         if operation.kind == LOAD:
             seen, hidden = self.hierarchy.load(operation.unit, line, operation.scope)
             flat[part.rows] = seen[part.offsets]
             if hidden:
-                self._tell("reads an old copy of", operation, line.address)
+                self._log("reads an old copy of", operation, line.address)
         elif operation.kind == STORE:
             mask, new = np.zeros(line.size, np.bool_), np.zeros(line.size, np.uint8)
             mask[part.offsets], new[part.offsets] = True, flat[part.rows]
             self.hierarchy.store(operation.unit, line, mask, new, operation.scope, str(operation))
-            self._tell("lands at", operation, line.address)
+            self._log("lands at", operation, line.address)
         else:
             self._perform_atomic(operation, part, flat)
         parts.remove(part)
@@ -462,7 +468,7 @@ class Weak(Watch):
                 registers.deliver_old(operation.wf, access, operation.lanes, data)
 
     def _perform_atomic(self, operation: Operation, part: Part, flat: np.ndarray) -> None:
-        """The lanes whose address lies in the line, one after the other; ``flat`` then holds the old values."""
+        """Perform an atomic for the lanes in the line, one after the other; ``flat`` then holds the old values."""
         access, line = operation.access, part.line
         assert isinstance(access, GlobalAccess)  # sanity check
         for first in range(0, len(part.rows), access.size):
@@ -477,11 +483,14 @@ class Weak(Watch):
                 return None if unequal else registers.fold(access, old, value)
 
             flat[rows] = self.hierarchy.exchange(operation.unit, line, at, operation.scope, compute, str(operation))
-        self._tell(f"exchanges at {operation.scope} scope", operation, line.address)
+        self._log(f"exchanges at {operation.scope} scope", operation, line.address)
 
     def _perform_before(self, part: Part) -> None:
-        """What must come first: earlier accesses of the compute unit to the same line, an own earlier invalidate, and
-        an own earlier load into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt)."""
+        """Perform the predecessors of a part.
+
+        These are earlier accesses of the compute unit to the same line, an earlier invalidate of the wavefront, and an
+        earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
+        """
         operation = part.operation
         written = registers.written(operation.access)
         for flight in list(self.flights.values()):
@@ -498,15 +507,15 @@ class Weak(Watch):
                         if earlier.line is part.line and earlier in other.parts:
                             self._perform(earlier)
 
-    def _tell(self, what: str, who: object, address: int = 0) -> None:
-        self._told.append((self.hierarchy.now, what, address, who))
+    def _log(self, event: str, origin: object, address: int = 0) -> None:
+        self._events.append((self.hierarchy.now, event, address, origin))
 
 
 def waits_for(instruction: Instruction) -> tuple[int, int]:
-    """How many vector memory accesses, and how many LDS accesses and scalar loads, an s_waitcnt lets stay in flight.
+    """Return how many vector memory accesses, and how many LDS accesses and scalar loads, may stay in flight.
 
-    The operand is ``vmcnt(n) lgkmcnt(n)`` or one of them, or the number that encodes both: bits 3..0 with 15..14,
-    and 11..8 (CDNA3 ISA, SOPP).
+    The operand of s_waitcnt is ``vmcnt(n) lgkmcnt(n)`` or one of them, or a number that encodes both: bits 3..0 with
+    15..14, and 11..8 (CDNA3 ISA, SOPP).
     """
     text = " ".join(instruction.operands)
     if "cnt(" not in text:

@@ -2,11 +2,10 @@
 
 Address rule of every method: pointers are in the **caller's** address space (its own heap); the library moves them to
 the same offset of the target rank's heap. Nothing is checked, except in a debug build (see ``device.debug``): a pointer
-off the heap, or a rank outside the world, gives a wild address. Target ranks may be run-time values; the own rank is
-legal and means local. Offsets are 64-bit.
+outside the heap, or a rank outside the world, gives a wild address. Target ranks may be run-time values; the caller's
+own rank is legal and means a local access. Offsets are 64-bit.
 
-Accesses are 16 bytes wide where the caller's layout, alignment and mask allow it (see ``address.translate``). Each line
-that touches the target rank's memory carries the comment ``# remote``: instruction checks attribute accesses by it.
+Accesses are 16 bytes wide where the caller's layout, alignment and mask allow it (see ``address.translate``).
 
 ``sem`` is one of "acquire", "release", "acq_rel", "relaxed", ``scope`` one of "cta", "gpu", "sys"; None means Triton's
 default (acq_rel, gpu). Only "sys" orders against other ranks. Cache modifiers are forwarded unchanged: loads take None,
@@ -30,7 +29,7 @@ __all__ = ["IrisDeviceCtx"]
 
 @aggregate
 class IrisDeviceCtx:
-    """What a kernel needs to reach other ranks: pass the class as a ``gl.constexpr`` parameter, then ``initialize``.
+    """Device context of a Gluon kernel: pass the class as a ``gl.constexpr`` parameter, then call ``initialize``.
 
     Fields: ``cur_rank`` and ``num_ranks`` (run-time int32 scalars), ``heap_bases`` (pointer to int64, one entry per
     rank, as mapped in this process), ``tracing`` (see ``GluonDeviceTracing``).
@@ -52,7 +51,9 @@ class IrisDeviceCtx:
     @staticmethod
     @gluon.jit
     def initialize(context_tensor, tracing: gl.constexpr = False):
-        """Reads the context tensor (``Iris.get_device_context()``). ``tracing``: whether to record events."""
+        """Read the context tensor (``Iris.get_device_context()``). ``tracing``: whether the kernel can record
+        events.
+        """
         cur_rank = gl.load(context_tensor).to(gl.int32)
         num_ranks = gl.load(context_tensor + 1).to(gl.int32)
         return IrisDeviceCtx(
@@ -61,40 +62,41 @@ class IrisDeviceCtx:
 
     @gluon.jit
     def load(self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False):
-        """Returns the block that lies in ``from_rank``'s heap where ``pointer`` does in the caller's own.
-
-        Masked lanes are ``other``, undefined without.
+        """Return the block at ``pointer`` in ``from_rank``'s heap; masked lanes are ``other``, or undefined without
+        it.
         """
         check(pointer, self.heap_bases, self.cur_rank, from_rank, mask, "load")
         remote = translate(pointer, self.heap_bases, self.cur_rank, from_rank)
-        return gl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)  # remote
+        return gl.load(remote, mask=mask, other=other, cache_modifier=cache_modifier, volatile=volatile)
 
     @gluon.jit
     def store(self, pointer, value, to_rank, mask=None, cache_modifier=None):
-        """Writes ``value`` at ``pointer`` in ``to_rank``'s heap."""
+        """Write ``value`` at ``pointer`` in ``to_rank``'s heap."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "store")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        gl.store(remote, value, mask=mask, cache_modifier=cache_modifier)  # remote
+        gl.store(remote, value, mask=mask, cache_modifier=cache_modifier)
 
     @gluon.jit
     def get(
         self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
     ):
-        """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
+        """Copy from ``from_rank``'s heap to local memory; only ``from_ptr`` is translated. The mask guards both
+        sides.
+        """
         check(from_ptr, self.heap_bases, self.cur_rank, from_rank, mask, "get")
         remote = translate(from_ptr, self.heap_bases, self.cur_rank, from_rank)
-        value = gl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
+        value = gl.load(remote, mask=mask, other=other, cache_modifier=load_cache_modifier)
         gl.store(to_ptr, value, mask=mask, cache_modifier=store_cache_modifier)
 
     @gluon.jit
     def put(
         self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None
     ):
-        """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
+        """Copy from local memory to ``to_rank``'s heap; only ``to_ptr`` is translated. The mask guards both sides."""
         check(to_ptr, self.heap_bases, self.cur_rank, to_rank, mask, "put")
         remote = translate(to_ptr, self.heap_bases, self.cur_rank, to_rank)
         value = gl.load(from_ptr, mask=mask, other=other, cache_modifier=load_cache_modifier)
-        gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
+        gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)
 
     @gluon.jit
     def copy(
@@ -108,81 +110,81 @@ class IrisDeviceCtx:
         load_cache_modifier=None,
         store_cache_modifier=None,
     ):
-        """Copies from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
+        """Copy from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
 
-        Both pointers are in the caller's address space and both are moved. Each side keeps its own element type: values
-        are converted as ``gl.store`` does.
+        Both pointers are in the caller's address space and both are translated. Each side keeps its own element type:
+        values are converted as ``gl.store`` does.
         """
         check(src_ptr, self.heap_bases, self.cur_rank, from_rank, mask, "copy")
         source = translate(src_ptr, self.heap_bases, self.cur_rank, from_rank)
         check(dst_ptr, self.heap_bases, self.cur_rank, to_rank, mask, "copy")
         destination = translate(dst_ptr, self.heap_bases, self.cur_rank, to_rank)
-        value = gl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)  # remote
-        gl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)  # remote
+        value = gl.load(source, mask=mask, other=other, cache_modifier=load_cache_modifier)
+        gl.store(destination, value, mask=mask, cache_modifier=store_cache_modifier)
 
     @gluon.jit
     def atomic_add(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value."""
+        """Add ``val`` at ``pointer`` in ``to_rank``'s heap; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_add")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_add(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_add(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+        """Subtract ``val``; return the old value. Triton has no such atomic, so the negated value is added."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_sub")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         negative = negated(val, pointer.dtype.element_ty, self.num_ranks)
-        return gl.atomic_add(remote, negative, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_add(remote, negative, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+        """Exchange ``val`` with the value in ``to_rank``'s heap; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_xchg")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_xchg(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_xchg(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise exclusive or with ``val``; returns the old value."""
+        """Bitwise exclusive or with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_xor")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise and with ``val``; returns the old value."""
+        """Bitwise and with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_and")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise or with ``val``; returns the old value."""
+        """Bitwise or with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_or")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)  # remote
+        return gl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Minimum with ``val``; returns the old value."""
+        """Minimum with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_min")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))  # remote
+        return used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))
 
     @gluon.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Maximum with ``val``; returns the old value."""
+        """Maximum with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_max")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))  # remote
+        return used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))
 
     @gluon.jit
     def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None):
-        """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+        """Write ``val`` if the value equals ``cmp``; return the old value. Takes no mask, like Triton's."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, None, "atomic_cas")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
-        return gl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)  # remote
+        return gl.atomic_cas(remote, cmp, val, sem=sem, scope=scope)
 
 
 IrisDeviceCtx.cache_key = SourceHash()

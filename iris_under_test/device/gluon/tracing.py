@@ -1,16 +1,17 @@
-"""The ``tracing`` field of ``IrisDeviceCtx``: kernels record what they do, the host exports it (``Iris.tracing``).
+"""Recording of events by Gluon kernels: the ``tracing`` field of ``IrisDeviceCtx``. The host exports them
+(``Iris.tracing``).
 
     ctx = IrisDeviceCtx.initialize(context_tensor, tracing=True)
     handle = ctx.tracing.record_event_start(TraceEvent().put, to_rank, target + offsets, pid_m, pid_n, mask)
     ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
     ctx.tracing.record_event_end(handle)
 
-The remote operations record nothing by themselves. Without ``tracing=True`` none of this is in the compiled code; with
-it, and tracing not enabled on the host, the code finds room for no events and does nothing.
+The remote operations do not record events by themselves. Without ``tracing=True`` the compiled code contains none of
+this; with it, while tracing is not enabled on the host, the code sees a table of size 0 and records nothing.
 
-An event belongs to a program, and its times are those at which the program's first warp passed: a store that was issued
-need not have arrived, and other warps may be elsewhere. Records are plain stores and relaxed atomics, so that tracing
-orders no memory accesses that were not ordered before; they are complete when the kernel has ended.
+An event belongs to a program. Its times are those at which the program's first warp passed: an issued store need not
+have arrived, and other warps may be elsewhere. Records are plain stores and relaxed atomics, so tracing adds no
+ordering of memory accesses. They are complete when the kernel has ended.
 """
 
 # No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
@@ -25,11 +26,11 @@ __all__ = ["GluonDeviceTracing", "device_tracing"]
 
 @aggregate
 class GluonDeviceTracing:
-    """Where this rank's events go; made by ``device_tracing``.
+    """Destination of this rank's events; created by ``device_tracing``.
 
-    ``enabled``: whether tracing is compiled in. ``rank``: the own one. ``max_events`` (int32): how many fit, 0 where
-    the host has not enabled tracing. The others are pointers: two int32 counters and, with an element per event, the
-    columns of a table; ``timestamp``, ``address`` and ``duration_cycles`` are int64, the other columns int32.
+    ``enabled``: whether tracing is compiled in. ``rank``: the caller's rank. ``max_events`` (int32): size of the table,
+    0 if the host has not enabled tracing. The others are pointers: two int32 counters and, with one element per event,
+    the columns of the table; ``timestamp``, ``address`` and ``duration_cycles`` are int64, the other columns int32.
     """
 
     enabled: gl.constexpr
@@ -77,11 +78,11 @@ class GluonDeviceTracing:
 
     @gluon.jit
     def record_event_start(self, event_id: gl.constexpr, target_rank, address, pid_m, pid_n, mask=None):
-        """Records that an event begins now; returns its handle (int32) for ``record_event_end``.
+        """Record that an event begins now; return its handle (int32) for ``record_event_end``.
 
         ``event_id``: see ``TraceEvent``. ``target_rank``, ``pid_m``, ``pid_n``: integers. ``address``: a pointer or a
-        block of pointers, of which the lowest is recorded. ``mask``: which elements of ``address`` take part; their
-        bytes are the payload, which is 0 without a mask. Events for which there is no room are counted only.
+        block of pointers, of which the lowest is recorded. ``mask``: the elements of ``address`` that take part; their
+        bytes are the payload, which is 0 without a mask. Events beyond the table's size are counted but not stored.
 
         Example: pointers to 64 float16 from 0x1000 on, mask ``offsets < 10``: address 0x1000, payload 20 bytes.
         """
@@ -94,7 +95,7 @@ class GluonDeviceTracing:
 
     @gluon.jit
     def record_event_end(self, handle):
-        """Records that the event of ``handle`` ends now. An event that is never ended is one moment."""
+        """Record that the event of ``handle`` ends now. An event that is never ended is exported as an instant."""
         if self.enabled:  # noqa: SIM102 - the first is settled when the kernel is compiled
             if self.max_events > 0:
                 close_record(self, handle)
@@ -102,12 +103,12 @@ class GluonDeviceTracing:
 
 @gluon.jit
 def device_tracing(context_tensor, rank, num_ranks, enabled: gl.constexpr):
-    """Reads the tracing entries of the context tensor, if ``enabled``. ``rank`` and ``num_ranks``: int32 scalars."""
+    """Read the tracing entries of the context tensor, if ``enabled``. ``rank`` and ``num_ranks``: int32 scalars."""
     if enabled:
         entries = read_entries(context_tensor, num_ranks)
         tracing = GluonDeviceTracing(True, rank, *entries)
     else:
-        # Fields must hold something; nothing reads them.
+        # The fields need values, although nothing reads them.
         no = context_tensor
         tracing = GluonDeviceTracing(False, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no)
     return tracing
@@ -115,7 +116,7 @@ def device_tracing(context_tensor, rank, num_ranks, enabled: gl.constexpr):
 
 @gluon.jit
 def _lowest(address):
-    """The lowest address of a pointer or a block of pointers, as int64."""
+    """Return the lowest address of a pointer or a block of pointers, as int64."""
     lowest = address.to(gl.int64)
     if address.type.is_block():
         lowest = gl.min(lowest)
@@ -124,7 +125,7 @@ def _lowest(address):
 
 @gluon.jit
 def _payload(address, mask):
-    """Bytes of the elements that ``mask`` keeps (int32); 0 without a mask."""
+    """Return the bytes of the elements where ``mask`` is true (int32); 0 without a mask."""
     payload = 0
     if mask is not None:
         # 1-bit elements occupy one byte.

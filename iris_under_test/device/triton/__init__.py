@@ -1,26 +1,11 @@
-"""Device API for Triton kernels: ``DeviceContext``, and the same operations as plain functions."""
+"""Device API for Triton kernels: ``DeviceContext``, and the same operations as plain functions, those of ``ops``."""
 
+from . import ops
 from .address import translate
 from .context import DeviceContext
-from .ops import (
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_sub,
-    atomic_xchg,
-    atomic_xor,
-    copy,
-    get,
-    load,
-    put,
-    store,
-)
+from .ops import *  # noqa: F403 - the operations, by the list in that file
+from .ops import atomic_sub
 from .tracing import DeviceTracing
 
-__all__ = [
-    "DeviceContext", "DeviceTracing", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min",
-    "atomic_or", "atomic_sub", "atomic_xchg", "atomic_xor", "copy", "get", "load", "put", "store", "translate",
-]  # fmt: skip
+__all__ = ["DeviceContext", "DeviceTracing", "atomic_sub", "translate"]
+__all__ += ops.__all__

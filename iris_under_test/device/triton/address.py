@@ -1,4 +1,4 @@
-"""Re-basing a pointer from one rank's heap onto another's, for Triton kernels."""
+"""Translation of a pointer from one rank's heap to another's, for Triton kernels."""
 
 import triton
 import triton.language as tl
@@ -8,7 +8,7 @@ __all__ = ["translate"]
 
 @triton.constexpr_function
 def _twin(element_ty):
-    """Another element type of the same size. 1-bit elements occupy one byte."""
+    """Return another element type of the same size. 1-bit elements occupy one byte."""
     if element_ty.is_int():
         floats = {8: tl.float8e5, 16: tl.float16, 32: tl.float32, 64: tl.float64}
         return floats[max(8, element_ty.primitive_bitwidth)]
@@ -22,18 +22,18 @@ def _entry(hint, dimension):
 
 @triton.jit
 def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None):
-    """Returns ``pointer`` (scalar or block, in ``from_rank``'s heap) moved to the same offset of ``to_rank``'s heap.
+    """Return ``pointer`` (scalar or block, in ``from_rank``'s heap) moved to the same offset of ``to_rank``'s heap.
 
-    What Triton knows of the pointers' contiguity and alignment survives, so that accesses are 16 bytes wide where they
-    were. The usual form, pointer -> integer -> pointer, makes Triton forget both. Moving the pointer itself will not do
-    either: of an argument that is a tensor of less than 2 GiB, Triton's AMD compiler assumes that whatever is added to
-    it fits 32 bits, and it cuts the distance between two heaps short. So the pointer is moved as one to elements of the
-    same size but another type: there the compiler loses sight of the argument, and of nothing else. Heap bases are page
-    aligned, so their difference divides by 16; writing the step as a multiple of 16 bytes says so.
+    Triton's knowledge of the pointers' contiguity and alignment survives, so that accesses stay 16 bytes wide. The
+    usual form, pointer -> integer -> pointer, makes Triton forget both. Moving the pointer itself fails as well:
+    Triton's AMD compiler assumes that any offset added to an argument that is a tensor of less than 2 GiB fits 32 bits,
+    and truncates the distance between two heaps. So the pointer is moved as a pointer to elements of the same size but
+    another type: then the compiler loses track of the argument, and of nothing else. Heap bases are page aligned, so
+    their difference divides by 16; the step is written as a multiple of 16 bytes to show this to the compiler.
 
-    ``hint``, for what Triton cannot know: an int for a 1-D block, a tuple with one per dimension for others. Along each
-    dimension, runs of ``hint`` elements are contiguous and start at multiples of ``hint`` bytes. A wrong hint is
-    undefined behaviour; of a scalar only the alignment counts.
+    ``hint``, for facts that Triton cannot know: an int for a 1-D block, a tuple with one entry per dimension for
+    others. Along each dimension, runs of ``hint`` elements are contiguous and start at multiples of ``hint`` bytes. A
+    wrong hint is undefined behaviour; for a scalar only the alignment matters.
 
     Example: fp16, bases 0x1000 and 0x9000: pointer 0x1040 moves by (0x8000 >> 4) * (16 // 2) = 0x4000 elements, to
     0x9040.

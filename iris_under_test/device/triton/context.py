@@ -1,13 +1,13 @@
-"""``DeviceContext``: the remote operations of ``ops`` as methods that know the own rank and the heaps.
+"""``DeviceContext``: the remote operations of ``ops`` as methods that know the caller's rank and the heaps.
 
-Pass ``Iris.get_device_context()`` to a Triton kernel, and make the context there:
+Pass ``Iris.get_device_context()`` to a Triton kernel, and create the context there:
 
     @triton.jit
     def kernel(context_tensor, data, rank: tl.constexpr, world_size: tl.constexpr):
         ctx = DeviceContext.initialize(context_tensor, rank, world_size)
         ctx.store(data, 1, (rank + 1) % world_size)
 
-The rules on addresses, widths, orders and modifiers are those of ``ops``.
+``ops`` has the rules on addresses, widths, memory order and cache modifiers.
 """
 
 # No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
@@ -25,13 +25,13 @@ __all__ = ["DeviceContext"]
 
 @triton.constexpr_function
 def _known(value):
-    """Whether the compiler knows the integer ``value``."""
+    """Return whether the integer ``value`` is known to the compiler."""
     return isinstance(value, int)
 
 
 @aggregate
 class DeviceContext:
-    """What a Triton kernel needs to reach other ranks; made by ``initialize``.
+    """Access of a Triton kernel to other ranks; created by ``initialize``.
 
     Fields: ``rank`` and ``world_size`` (constexpr), ``heap_bases`` (pointer to int64, one entry per rank, as mapped in
     this process), ``tracing`` (see ``DeviceTracing``).
@@ -53,7 +53,8 @@ class DeviceContext:
     @staticmethod
     @triton.jit
     def initialize(context_tensor, rank: tl.constexpr, world_size: tl.constexpr, tracing: tl.constexpr = False):
-        """The context of ``rank`` in a world of ``world_size``; both are compile-time values, not read from the tensor.
+        """Return the context of ``rank`` in a world of ``world_size``; both are compile-time values, not read from the
+        tensor.
 
         ``context_tensor``: ``Iris.get_device_context()``. ``tracing``: whether the kernel can record events.
         """
@@ -67,9 +68,8 @@ class DeviceContext:
     def load(
         self, pointer, from_rank, mask=None, other=None, cache_modifier=None, volatile=False, hint: tl.constexpr = None
     ):
-        """Returns the block that lies in ``from_rank``'s heap where ``pointer`` does in the caller's own.
-
-        Masked lanes are ``other``, undefined without.
+        """Return the block at ``pointer`` in ``from_rank``'s heap. Masked lanes are ``other``, or undefined without
+        it.
         """
         return ops.load(
             pointer, self.rank, from_rank, self.heap_bases, mask, other, cache_modifier, volatile, hint
@@ -77,7 +77,7 @@ class DeviceContext:
 
     @triton.jit
     def store(self, pointer, value, to_rank, mask=None, cache_modifier=None, hint: tl.constexpr = None):
-        """Writes ``value`` at ``pointer`` in ``to_rank``'s heap."""
+        """Write ``value`` at ``pointer`` in ``to_rank``'s heap."""
         ops.store(pointer, value, self.rank, to_rank, self.heap_bases, mask, hint, cache_modifier)
 
     @triton.jit
@@ -85,7 +85,9 @@ class DeviceContext:
         self, from_ptr, to_ptr, from_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None,
         hint: tl.constexpr = None,
     ):  # fmt: skip
-        """Copies from ``from_rank``'s heap to local memory; only ``from_ptr`` is moved. The mask guards both sides."""
+        """Copy from ``from_rank``'s heap to local memory; only ``from_ptr`` is translated. The mask guards both
+        sides.
+        """
         ops.get(
             from_ptr, to_ptr, self.rank, from_rank, self.heap_bases, mask, other, load_cache_modifier,
             store_cache_modifier, hint,
@@ -96,7 +98,7 @@ class DeviceContext:
         self, from_ptr, to_ptr, to_rank, mask=None, other=None, load_cache_modifier=None, store_cache_modifier=None,
         hint: tl.constexpr = None,
     ):  # fmt: skip
-        """Copies from local memory to ``to_rank``'s heap; only ``to_ptr`` is moved. The mask guards both sides."""
+        """Copy from local memory to ``to_rank``'s heap; only ``to_ptr`` is translated. The mask guards both sides."""
         ops.put(
             from_ptr, to_ptr, self.rank, to_rank, self.heap_bases, mask, other, load_cache_modifier,
             store_cache_modifier, hint,
@@ -107,9 +109,9 @@ class DeviceContext:
         self, src_ptr, dst_ptr, from_rank, to_rank, mask=None, other=None, load_cache_modifier=None,
         store_cache_modifier=None, hint: tl.constexpr = None,
     ):  # fmt: skip
-        """Copies from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
+        """Copy from ``from_rank``'s heap to ``to_rank``'s; one of the two must be the caller, else undefined.
 
-        Both pointers are in the caller's address space and both are moved. Each side keeps its own element type.
+        Both pointers are in the caller's address space and both are translated. Each side keeps its own element type.
         """
         ops.copy(
             src_ptr, dst_ptr, from_rank, to_rank, self.rank, self.heap_bases, mask, other, load_cache_modifier,
@@ -118,102 +120,104 @@ class DeviceContext:
 
     @triton.jit
     def atomic_add(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Adds ``val`` at ``pointer`` in ``to_rank``'s heap; returns the old value."""
+        """Add ``val`` at ``pointer`` in ``to_rank``'s heap; return the old value."""
         return ops.atomic_add(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Subtracts ``val``; returns the old value. Triton has no such atomic, so the negated value is added."""
+        """Subtract ``val``; return the old value. Triton has no such atomic, so the negated value is added."""
         return ops.atomic_sub(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_xchg(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Exchanges ``val`` with the value in ``to_rank``'s heap; returns the old value."""
+        """Exchange ``val`` with the value in ``to_rank``'s heap; return the old value."""
         return ops.atomic_xchg(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise exclusive or with ``val``; returns the old value."""
+        """Bitwise exclusive or with ``val``; return the old value."""
         return ops.atomic_xor(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise and with ``val``; returns the old value."""
+        """Bitwise and with ``val``; return the old value."""
         return ops.atomic_and(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise or with ``val``; returns the old value."""
+        """Bitwise or with ``val``; return the old value."""
         return ops.atomic_or(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Minimum with ``val``; returns the old value."""
+        """Minimum with ``val``; return the old value."""
         return ops.atomic_min(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Maximum with ``val``; returns the old value."""
+        """Maximum with ``val``; return the old value."""
         return ops.atomic_max(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_cas(self, pointer, cmp, val, to_rank, sem=None, scope=None, hint: tl.constexpr = None):
-        """Writes ``val`` where the value equals ``cmp``; returns the old value. Takes no mask, like Triton's."""
+        """Write ``val`` if the value equals ``cmp``; return the old value. Takes no mask, like Triton's."""
         return ops.atomic_cas(pointer, cmp, val, self.rank, to_rank, self.heap_bases, sem, scope, hint)
 
     @triton.jit
     def all_gather(self, tile, dst_view, dim: tl.constexpr):
-        """Writes ``tile.data`` into every rank's ``dst_view``: for this and the following, see ``tile_collectives``."""
+        """Write ``tile.data`` into every rank's ``dst_view``. For this and the following methods see
+        ``tile_collectives``.
+        """
         tile_collectives.all_gather(tile, dst_view, dim, self)
 
     @triton.jit
     def all_to_all(self, tile, src_view, dst_view, N_per_rank):
-        """The tile of column block j of the own ``src_view`` goes to rank j."""
+        """Send the tile of column block j of this rank's ``src_view`` to rank j."""
         tile_collectives.all_to_all(tile, src_view, dst_view, N_per_rank, self)
 
     @triton.jit
     def gather(self, tile, src_view, source_rank):
-        """Returns ``source_rank``'s tile."""
+        """Return ``source_rank``'s tile."""
         return tile_collectives.gather(tile, src_view, source_rank, self)
 
     @triton.jit
     def set_ready(self, tile, view, locks):
-        """Tells all ranks that this rank's tile of ``view`` is there."""
+        """Signal to all ranks that this rank's tile of ``view`` is complete."""
         tile_collectives.set_ready(tile, view, locks, self)
 
     @triton.jit
     def reduce_scatter(self, tile, src_view, dst_view, locks):
-        """The tile's sum, on the rank that owns it."""
+        """Sum the tile over all ranks, on the rank that owns it."""
         tile_collectives.reduce_scatter(tile, src_view, dst_view, locks, self)
 
     @triton.jit
     def all_reduce(self, tile, src_view, dst_view, config):
-        """One of the following, by an ``AllReduceConfig``."""
+        """Sum the tile by one of the following methods, as an ``AllReduceConfig`` selects."""
         tile_collectives.all_reduce(tile, src_view, dst_view, config, self)
 
     @triton.jit
     def all_reduce_atomic(self, tile, dst_view):
-        """The tile's sum on every rank, by atomics."""
+        """Sum the tile on every rank, by atomics."""
         tile_collectives.all_reduce_atomic(tile, dst_view, self)
 
     @triton.jit
     def all_reduce_spinlock(self, tile, dst_view, locks):
-        """The tile's sum on every rank, under a lock per tile."""
+        """Sum the tile on every rank, under one lock per tile."""
         tile_collectives.all_reduce_spinlock(tile, dst_view, locks, self)
 
     @triton.jit
     def all_reduce_one_shot(self, tile, src_view, dst_view, locks):
-        """The tile's sum on every rank, each of which reads all."""
+        """Sum the tile on every rank; every rank reads all ranks."""
         tile_collectives.all_reduce_one_shot(tile, src_view, dst_view, locks, self)
 
     @triton.jit
     def all_reduce_two_shot(self, tile, src_view, dst_view, locks):
-        """The tile's sum on every rank, written by the one that owns it."""
+        """Sum the tile on the rank that owns it, which writes the sum to every rank."""
         tile_collectives.all_reduce_two_shot(tile, src_view, dst_view, locks, self)
 
     @triton.jit
     def all_reduce_ring(self, tile, src_view, dst_view):
-        """The tile's sum on every rank, read around the ring."""
+        """Sum the tile on every rank, reading around the ring."""
         tile_collectives.all_reduce_ring(tile, src_view, dst_view, self)
 
 

@@ -1,12 +1,12 @@
-"""The ``tracing`` field of ``DeviceContext``: as ``device.gluon.tracing``, whose description holds here too.
+"""Recording of events by Triton kernels: the ``tracing`` field of ``DeviceContext``. See ``device.gluon.tracing``.
 
     ctx = DeviceContext.initialize(context_tensor, rank, world_size, tracing=True)
     handle = ctx.tracing.record_event_start(TraceEvent().put, to_rank, target + offsets, pid_m, pid_n, mask)
     ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
     ctx.tracing.record_event_end(handle)
 
-In the reference a kernel that was compiled with ``tracing=True`` must not run while tracing is off on the host; here it
-may, in both languages.
+In upstream Iris a kernel compiled with ``tracing=True`` must not run while tracing is off on the host; here it may, in
+both languages.
 """
 
 # No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
@@ -14,18 +14,18 @@ import triton
 import triton.language as tl
 from triton.language.core import _aggregate as aggregate
 
-from iris_under_test.device.trace_records import triton_close_record, triton_open_record, triton_read_entries
+from iris_under_test.device.trace_records import close_record, open_record, read_entries
 
 __all__ = ["DeviceTracing", "device_tracing"]
 
 
 @aggregate
 class DeviceTracing:
-    """Where this rank's events go; made by ``device_tracing``.
+    """Destination of this rank's events; created by ``device_tracing``.
 
-    ``enabled``: whether tracing is compiled in. ``rank``: the own one. ``max_events`` (int32): how many fit, 0 where
-    the host has not enabled tracing. The others are pointers: two int32 counters and, with an element per event, the
-    columns of a table; ``timestamp``, ``address`` and ``duration_cycles`` are int64, the other columns int32.
+    ``enabled``: whether tracing is compiled in. ``rank``: the caller's rank. ``max_events`` (int32): size of the table,
+    0 if the host has not enabled tracing. The others are pointers: two int32 counters and, with one element per event,
+    the columns of the table; ``timestamp``, ``address`` and ``duration_cycles`` are int64, the other columns int32.
     """
 
     enabled: tl.constexpr
@@ -73,11 +73,11 @@ class DeviceTracing:
 
     @triton.jit
     def record_event_start(self, event_id: tl.constexpr, target_rank, address, pid_m, pid_n, mask=None):
-        """Records that an event begins now; returns its handle (int32) for ``record_event_end``.
+        """Record that an event begins now; return its handle (int32) for ``record_event_end``.
 
         ``event_id``: see ``TraceEvent``. ``target_rank``, ``pid_m``, ``pid_n``: integers. ``address``: a pointer or a
-        block of pointers, of which the lowest is recorded. ``mask``: which elements of ``address`` take part; their
-        bytes are the payload, which is 0 without a mask. Events for which there is no room are counted only.
+        block of pointers, of which the lowest is recorded. ``mask``: the elements of ``address`` that take part; their
+        bytes are the payload, which is 0 without a mask. Events beyond the table's size are counted but not stored.
 
         Example: pointers to 64 float16 from 0x1000 on, mask ``offsets < 10``: address 0x1000, payload 20 bytes.
         """
@@ -85,25 +85,25 @@ class DeviceTracing:
         if self.enabled:  # noqa: SIM102 - the first is settled when the kernel is compiled
             if self.max_events > 0:
                 lowest, payload = _lowest(address), _payload(address, mask)
-                handle = triton_open_record(self, event_id, target_rank, lowest, pid_m, pid_n, payload)
+                handle = open_record(self, event_id, target_rank, lowest, pid_m, pid_n, payload)
         return handle
 
     @triton.jit
     def record_event_end(self, handle):
-        """Records that the event of ``handle`` ends now. An event that is never ended is one moment."""
+        """Record that the event of ``handle`` ends now. An event that is never ended is exported as an instant."""
         if self.enabled:  # noqa: SIM102 - the first is settled when the kernel is compiled
             if self.max_events > 0:
-                triton_close_record(self, handle)
+                close_record(self, handle)
 
 
 @triton.jit
 def device_tracing(context_tensor, rank, num_ranks, enabled: tl.constexpr):
-    """Reads the tracing entries of the context tensor, if ``enabled``. ``rank`` and ``num_ranks``: integers."""
+    """Read the tracing entries of the context tensor, if ``enabled``. ``rank`` and ``num_ranks``: integers."""
     if enabled:
-        entries = triton_read_entries(context_tensor, num_ranks)
+        entries = read_entries(context_tensor, num_ranks)
         tracing = DeviceTracing(True, tl.cast(rank, tl.int32), *entries)
     else:
-        # Fields must hold something; nothing reads them.
+        # The fields need values, although nothing reads them.
         no = context_tensor
         tracing = DeviceTracing(False, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no, no)
     return tracing
@@ -111,7 +111,7 @@ def device_tracing(context_tensor, rank, num_ranks, enabled: tl.constexpr):
 
 @triton.jit
 def _lowest(address):
-    """The lowest address of a pointer or a block of pointers, as int64."""
+    """Return the lowest address of a pointer or a block of pointers, as int64."""
     lowest = address.to(tl.int64)
     if address.type.is_block():
         lowest = tl.min(lowest)
@@ -120,7 +120,7 @@ def _lowest(address):
 
 @triton.jit
 def _payload(address, mask):
-    """Bytes of the elements that ``mask`` keeps (int32); 0 without a mask."""
+    """Return the bytes of the elements where ``mask`` is true (int32); 0 without a mask."""
     payload = 0
     if mask is not None:
         # 1-bit elements occupy one byte.

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-import torch
+from iris_under_test.drivers.base import (
+    BaseFabricDriver,
+    CudaFabricError,
+    CudaFabricNotSupported,
+    DriverError,
+    DriverNotSupported,
+    LocalAllocation,
+    PeerMapping,
+)
+from iris_under_test.host.platform import current
 
-from iris_under_test.drivers.base import BaseFabricDriver
+from .handles import HANDLE_BYTES, handle_to_tensor, tensor_to_handle
 
-__all__ = ["HANDLE_BYTES", "get_fabric_driver", "handle_to_tensor", "tensor_to_handle"]
-
-HANDLE_BYTES = 64
-"""Length of a fabric handle: CU_IPC_HANDLE_SIZE, which fabric handles have too."""
+__all__ = [
+    "HANDLE_BYTES",
+    "BaseFabricDriver",
+    "CudaFabricError",
+    "CudaFabricNotSupported",
+    "DriverError",
+    "DriverNotSupported",
+    "LocalAllocation",
+    "PeerMapping",
+    "get_fabric_driver",
+    "handle_to_tensor",
+    "tensor_to_handle",
+]
 
 
 def get_fabric_driver() -> BaseFabricDriver:
-    """The driver for the device of Triton's active driver, yet to be initialised.
+    """Return the driver for the device of Triton's active driver; call its ``initialize`` first.
 
     Raises:
         RuntimeError: Triton has no active driver.
     """
-    from triton.runtime import driver
-
-    if driver.active.get_active_torch_device().type == "cpu":
-        from .emulated import EmulatedFabricDriver
-
-        return EmulatedFabricDriver()
-    if torch.version.hip is not None:
-        from .amd import AmdFabricDriver
-
-        return AmdFabricDriver()
-    from .nvidia import NvidiaFabricDriver
-
-    return NvidiaFabricDriver()
-
-
-def handle_to_tensor(handle: bytes, device: torch.device | str = "cpu") -> torch.Tensor:
-    """The handle as a uint8 tensor of shape (64,), for a collective. ValueError for another length."""
-    if len(handle) != HANDLE_BYTES:
-        raise ValueError(f"a fabric handle has {HANDLE_BYTES} bytes, got {len(handle)}")
-    return torch.tensor(list(handle), dtype=torch.uint8, device=device)
-
-
-def tensor_to_handle(tensor: torch.Tensor) -> bytes:
-    """``handle_to_tensor`` taken back. ValueError unless the tensor is uint8 and has 64 elements."""
-    if tensor.dtype != torch.uint8 or tensor.numel() != HANDLE_BYTES:
-        raise ValueError(
-            f"a fabric handle is {HANDLE_BYTES} elements of torch.uint8, got {tensor.numel()} of {tensor.dtype}"
-        )
-    return bytes(tensor.flatten().tolist())
+    return current().fabric_driver()

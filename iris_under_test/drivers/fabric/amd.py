@@ -1,4 +1,4 @@
-"""AMD's fabric: as in the reference, no GPU of theirs that this library serves shares memory beyond its node."""
+"""AMD's fabric driver: as in upstream Iris, no AMD GPU that this library serves shares memory beyond its node."""
 
 from __future__ import annotations
 

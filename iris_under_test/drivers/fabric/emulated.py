@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from iris_under_test.drivers.base import (
     BaseFabricDriver,
     DriverError,
@@ -11,8 +9,9 @@ from iris_under_test.drivers.base import (
     LocalAllocation,
     PeerMapping,
 )
+from iris_under_test.host.platform.emulated.runtime import EmulatedRuntime
 
-from .checks import check_handle, check_size
+from .handles import check_handle, check_size
 
 __all__ = ["EmulatedFabricDriver"]
 
@@ -20,17 +19,15 @@ __all__ = ["EmulatedFabricDriver"]
 class EmulatedFabricDriver(BaseFabricDriver):
     """See ``base.BaseFabricDriver``. Its handles are the interprocess handles of the emulated runtime."""
 
-    def __init__(self) -> None:
-        self._runtime: Any = None
+    def __init__(self, runtime: EmulatedRuntime) -> None:
+        self._device = runtime
+        self._runtime: EmulatedRuntime | None = None
         self._live: set[int] = set()
 
     def initialize(self, ordinal: int) -> None:
-        from iris_under_test.host.platform import runtime
-
-        found = runtime.current()
-        if ordinal != found.device_id():
-            raise DriverNotSupported(f"this process's emulated device is {found.device_id()}, not {ordinal}")
-        self._runtime = found
+        if ordinal != self._device.device_id():
+            raise DriverNotSupported(f"this process's emulated device is {self._device.device_id()}, not {ordinal}")
+        self._runtime = self._device
 
     def allocate_exportable(self, size: int) -> LocalAllocation:
         check_size(size)
@@ -76,11 +73,11 @@ class EmulatedFabricDriver(BaseFabricDriver):
         runtime.free(allocation.va)
         self._live.remove(allocation.va)
 
-    def _ready(self) -> Any:
+    def _ready(self) -> EmulatedRuntime:
         if self._runtime is None:
             raise DriverError("the fabric driver is not initialised: call initialize(ordinal) first")
         return self._runtime
 
     def _check_live(self, address: int) -> None:
         if address not in self._live:
-            raise DriverError(f"{address:#x} is no memory of this driver, or was given back before")
+            raise DriverError(f"{address:#x} is not memory of this driver, or was freed before")

@@ -17,9 +17,16 @@ from iris_under_test.drivers.base import (
     PeerMapping,
 )
 
-from .checks import check_handle, check_size
+from .handles import HANDLE_BYTES, check_handle, check_size, handle_to_tensor, tensor_to_handle
 
-__all__ = ["NvidiaFabricDriver"]
+__all__ = [
+    "HANDLE_BYTES",
+    "CudaFabricError",
+    "CudaFabricNotSupported",
+    "NvidiaFabricDriver",
+    "handle_to_tensor",
+    "tensor_to_handle",
+]
 
 _TRANSPORT = "cuda_fabric"
 
@@ -42,7 +49,7 @@ class NvidiaFabricDriver(BaseFabricDriver):
             raise CudaFabricNotSupported(f"cuda-bindings is not installed: {error}") from error
         try:
             status, *_ = driver.cuInit(0)
-        except RuntimeError as error:  # cuda-bindings' way of saying that libcuda is not there
+        except RuntimeError as error:  # raised by cuda-bindings without libcuda
             raise CudaFabricNotSupported(f"there is no CUDA driver: {error}") from error
         if status != driver.CUresult.CUDA_SUCCESS:
             raise CudaFabricNotSupported(f"cuInit: {status.name}")
@@ -92,7 +99,7 @@ class NvidiaFabricDriver(BaseFabricDriver):
         self._unmap(allocation.va, allocation.size, allocation.handle)
 
     def _probe(self) -> None:
-        """A device may have fabric handles and its machine no fabric: that shows when memory is asked for."""
+        """Allocate and export once: a device may have fabric handles while its machine has no fabric."""
         try:
             handle = self._call("cuMemCreate", self._granularity, self._properties(), 0)
         except CudaFabricError as error:
@@ -107,7 +114,7 @@ class NvidiaFabricDriver(BaseFabricDriver):
             self._call("cuMemRelease", handle)
 
     def _map(self, handle: Any, size: int) -> int:
-        """Reserves addresses, maps and opens them to this device; the handle is released where that fails."""
+        """Map the handle for this device at new addresses; release the handle if that fails."""
         cuda = self._cuda
         with contextlib.ExitStack() as undo:
             undo.callback(self._call, "cuMemRelease", handle)
@@ -157,4 +164,4 @@ class NvidiaFabricDriver(BaseFabricDriver):
 
     def _check_live(self, address: int) -> None:
         if address not in self._live:
-            raise CudaFabricError(f"{address:#x} is no memory of this driver, or was given back before")
+            raise CudaFabricError(f"{address:#x} is not memory of this driver, or was freed before")

@@ -5,8 +5,8 @@ received = exchange_fd(connections, rank, handle, payload)  # {peer: (descriptor
 close_connections(connections)
 
 Each call of ``setup_fd_infrastructure`` listens at an address of its own, in a directory that only this user can enter
-and that is gone when the call returns, so that instances which follow or overlap one another never meet. Addresses go
-round by torch.distributed's key-value store, not by a collective: nothing here can interleave with the caller's own.
+and that is gone when the call returns, so that instances which follow or overlap one another never connect. Addresses
+travel by torch.distributed's key-value store, not by a collective: nothing here can interleave with the caller's own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROOM_FOR_FDS = 8
 
 
 def send_fd(sock: socket.socket, fd: int, payload: bytes = b"\0") -> None:
-    """Sends a duplicate of ``fd`` with ``payload``, which is at least one byte: a stream carries no message of none.
+    """Send a duplicate of ``fd`` with ``payload``, which is at least one byte: a stream carries no message of none.
 
     Raises:
         ValueError: the descriptor is negative, or the payload empty.
@@ -94,14 +94,14 @@ def managed_fd(fd: int) -> Iterator[int]:
 
 
 def setup_fd_infrastructure(rank: int, world: int) -> dict[int, socket.socket] | None:
-    """Connects every pair of ranks of the default group: ``{peer: socket}``, None for a single rank. Collective.
+    """Connect every pair of ranks of the default group: ``{peer: socket}``, None for a single rank. Collective.
 
-    The lower rank of a pair listens, the higher one connects and says who it is, its rank as 4 little-endian bytes. The
+    The lower rank of a pair listens, the higher one connects and sends its rank as 4 little-endian bytes. The
     caller closes the sockets (``close_connections``); their operations wait ``TRANSFER_LIMIT_S``. Ranks are waited for
     as long as the store's own timeout.
 
     Raises, on each rank where it went wrong, and RuntimeError naming those ranks on the others:
-        RuntimeError: torch.distributed is not initialised (on that rank alone), or somebody else connected.
+        RuntimeError: torch.distributed is not initialised (on that rank alone), or another process connected.
         ValueError: ``rank`` and ``world`` are not those of the default group.
         FileNotFoundError: a rank's socket is not there: it runs on another host or in another container.
         TimeoutError: a rank did not connect within ``CONNECT_LIMIT_S``.
@@ -163,13 +163,13 @@ def exchange_fd(
 
 
 def close_connections(connections: dict[int, socket.socket] | None) -> None:
-    """Closes and forgets them; idempotent, not collective."""
+    """Close the connections and empty the dict. Idempotent, not collective."""
     while connections:
         connections.popitem()[1].close()
 
 
 class _Meeting:
-    """One call of ``setup_fd_infrastructure``, told from earlier ones by a count that the store keeps for each rank."""
+    """One call of ``setup_fd_infrastructure``, distinguished from earlier ones by a count per rank."""
 
     def __init__(self) -> None:
         if not dist.is_initialized():
@@ -182,10 +182,10 @@ class _Meeting:
         if (rank, world) != (self._rank, self._world):
             raise ValueError(f"rank {rank} of {world} is not this process, rank {self._rank} of {self._world}")
 
-    def exchange(self, what: str, text: str) -> list[str]:
-        """Each rank's text, in the order of the ranks."""
-        self._store.set(f"{self._name}/{what}/{self._rank}", text)
-        return [self._store.get(f"{self._name}/{what}/{peer}").decode() for peer in range(self._world)]
+    def exchange(self, key: str, text: str) -> list[str]:
+        """Publish this rank's text under ``key``; return each rank's, in the order of the ranks."""
+        self._store.set(f"{self._name}/{key}/{self._rank}", text)
+        return [self._store.get(f"{self._name}/{key}/{peer}").decode() for peer in range(self._world)]
 
 
 def _listen(listening: contextlib.ExitStack, world: int) -> tuple[socket.socket, str]:

@@ -10,14 +10,11 @@ import itertools
 import pickle
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
-
-if TYPE_CHECKING:
-    from iris_under_test.host.iris import Iris
 
 __all__ = [
     "agree",
@@ -37,43 +34,49 @@ __all__ = [
 
 _FLOATS_OF_NUMPY = (torch.float16, torch.float32, torch.float64)
 _ROW = 8
-"""Words that ``exchange`` sends at least, beside its header."""
+"""The least number of words that ``exchange`` sends, besides its header."""
+
+
+class HasDeviceBarrier(Protocol):
+    """The part of an ``Iris`` that ``distributed_device_barrier`` uses."""
+
+    def device_barrier(self, group: dist.ProcessGroup | None = None) -> None: ...
 
 
 def distributed_allgather(data: Any) -> np.ndarray:
-    """Every rank's one-dimensional array of n elements, as an array of shape (world, n) and the same dtype.
+    """Gather every rank's one-dimensional array of n elements as an array of shape (world, n) and the same dtype.
 
     Raises, on every rank:
         ValueError: some rank's array is not one-dimensional, or holds Python objects, or ranks differ in length or
-            dtype; the message tells what each rank passed.
+            dtype; the message names what each rank passed.
     """
     return _gathered(data, 1)
 
 
 def distributed_allgather_multidim(data: Any) -> np.ndarray:
-    """Every rank's array of any shape, as an array of shape (world, *shape). ``distributed_allgather`` otherwise."""
+    """Gather every rank's array, of any shape, as ``(world, *shape)``; see ``distributed_allgather``."""
     return _gathered(data, None)
 
 
-def distributed_broadcast_scalar(value: Any = None, src: int = 0) -> Any:
-    """The number that rank ``src`` passes, as a Python ``bool``, ``int``, ``float`` or ``complex``, on every rank.
+def distributed_broadcast_scalar(value: Any = None, root: int = 0) -> Any:
+    """Return the number that rank ``root`` passes, a Python ``bool``, ``int``, ``float`` or ``complex``, on every rank.
 
     Raises:
-        ValueError: ``src`` is no rank; on ``src``, its value is no number, RuntimeError on the others.
+        ValueError: ``root`` is not a rank; on ``root``, its value is not a number, RuntimeError on the others.
     """
     number = isinstance(value, (bool, int, float, complex, np.number, np.bool_))
     number = number or (isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim == 0)
     error = None
-    if dist.get_rank() == src and not number:
-        error = ValueError(f"a scalar is broadcast, which {value!r} is not")
+    if dist.get_rank() == root and not number:
+        error = ValueError(f"expected a scalar to broadcast, got {value!r}")
     agree(error, "broadcast of a scalar")
-    got = broadcast_value(value, src)
+    got = broadcast_value(value, root)
     return got.item() if isinstance(got, np.ndarray) else got
 
 
-def distributed_broadcast_tensor(value: Any = None, src: int = 0) -> np.ndarray:
-    """The tensor or array that rank ``src`` passes, as a numpy array on every rank. See ``broadcast_value``."""
-    return np.asarray(broadcast_value(value, src))
+def distributed_broadcast_tensor(value: Any = None, root: int = 0) -> np.ndarray:
+    """Return the tensor or array of rank ``root``, as a numpy array, on every rank. See ``broadcast_value``."""
+    return np.asarray(broadcast_value(value, root))
 
 
 def distributed_barrier(group: dist.ProcessGroup | None = None) -> None:
@@ -81,13 +84,13 @@ def distributed_barrier(group: dist.ProcessGroup | None = None) -> None:
     host_barrier(group)
 
 
-def distributed_device_barrier(instance: Iris, group: dist.ProcessGroup | None = None) -> None:
+def distributed_device_barrier(instance: HasDeviceBarrier, group: dist.ProcessGroup | None = None) -> None:
     """``Iris.device_barrier``: a barrier of the devices, in the order of the current stream, without a wait here."""
     instance.device_barrier(group)
 
 
 def collective_device(group: dist.ProcessGroup | None = None) -> torch.device:
-    """Where small tensors of collectives must live: on the CPU if the group's backends serve it, else on the GPU.
+    """Return the device for small tensors of collectives: the CPU if the group's backends serve it, else the GPU.
 
     ``nccl`` alone serves only GPUs; ``gloo`` and ``cpu:gloo,cuda:nccl`` serve the CPU.
     """
@@ -104,9 +107,14 @@ def host_barrier(group: dist.ProcessGroup | None = None, error: Exception | None
     Raises:
         RuntimeError: this rank is not in the group; then the members' barrier is not touched.
     """
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
+    if is_outside(group):
         raise RuntimeError(f"barrier: rank {dist.get_rank()} is not part of the group")
     agree(error, "what a barrier waits for", group)
+
+
+def is_outside(group: object) -> bool:
+    """Return whether ``group`` is what ``dist.new_group`` returns on the ranks that are not members."""
+    return group is dist.GroupMember.NON_GROUP_MEMBER
 
 
 def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None, doing: str = "exchange") -> list[list[int]]:
@@ -118,21 +126,21 @@ def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None, doin
     Raises, on every rank:
         RuntimeError: ranks are not ``doing`` the same, as where one allocates and another is at a barrier.
     """
-    padding = [0] * (_ROW - len(values))  # so that rows of different calls meet as well
+    padding = [0] * (_ROW - len(values))  # so that rows of different calls match in length
     header = [zlib.crc32(doing.encode()), len(values)]
     mine = torch.tensor([*header, *values, *padding], dtype=torch.int64, device=collective_device(group))
     gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     dist.all_gather(gathered, mine, group=group)
     rows = [row.tolist() for row in gathered]
     if any(row[:2] != header for row in rows):
-        told: list[Any] = [None] * len(rows)
-        dist.all_gather_object(told, doing, group=group)
-        raise RuntimeError(f"ranks are at different calls: {dict(zip(_ranks(group), told, strict=True))}")
+        calls: list[Any] = [None] * len(rows)
+        dist.all_gather_object(calls, doing, group=group)
+        raise RuntimeError(f"ranks are at different calls: {dict(zip(_ranks(group), calls, strict=True))}")
     return [row[2 : 2 + len(values)] for row in rows]
 
 
 def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None = None) -> None:
-    """Raises on every rank if any rank has an error: its own there, RuntimeError naming those ranks elsewhere."""
+    """Raise on every rank if any rank has an error: its own there, RuntimeError naming those ranks elsewhere."""
     failed = [place for place, (bad,) in enumerate(exchange([error is not None], group, doing)) if bad]
     if error is not None:
         raise error
@@ -141,15 +149,15 @@ def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None =
 
 
 def broadcast_value(value: Any, src: int) -> Any:
-    """Sends ``value`` from rank ``src`` to every rank of the world; what other ranks pass is ignored.
+    """Send ``value`` from rank ``src`` to every rank of the world; what other ranks pass is ignored.
 
     Numbers, tensors, arrays and numeric lists or tuples come back as numpy arrays (0-d for a number; bfloat16 and 8-bit
     floats as float32, which holds them exactly); everything else, ``bool``, ``str`` and ``dict`` among it, as its own
-    type. Unlike the reference, a Python float keeps its 64 bits. Nested lists of differing lengths come back as they
+    type. Unlike in upstream Iris, a Python float keeps its 64 bits. Nested lists of differing lengths come back as they
     are.
 
     Raises, on every rank:
-        ValueError: ``src`` is no rank of the world somewhere, or not the same everywhere, or the value is None.
+        ValueError: ``src`` is not a rank of the world, or differs between ranks, or the value is None.
         TypeError: the value cannot be sent: it cannot be pickled, or is a tensor without data of its own.
     """
     _check_source(src)
@@ -171,16 +179,16 @@ def _ranks(group: dist.ProcessGroup | None) -> Sequence[int]:
 def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
     try:
         array = np.asarray(data)
-        told = f"{array.dtype} of shape {array.shape}"
+        form = f"{array.dtype} of shape {array.shape}"
         fine = not array.dtype.hasobject and dimensions in {None, array.ndim}
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
-        array, told, fine = np.empty(0), f"no array: {error}", False
-    rows = exchange([fine, zlib.crc32(told.encode())], doing="gathering arrays")
+        array, form, fine = np.empty(0), f"no array: {error}", False
+    rows = exchange([fine, zlib.crc32(form.encode())], doing="gathering arrays")
     if len({tuple(row) for row in rows}) > 1 or not fine:
         passed: list[Any] = [None] * len(rows)
-        dist.all_gather_object(passed, told)
-        form = "arrays" if dimensions is None else f"{dimensions}-dimensional arrays"
-        raise ValueError(f"every rank must pass {form} of numbers, all alike, got {dict(enumerate(passed))}")
+        dist.all_gather_object(passed, form)
+        expected = "arrays" if dimensions is None else f"{dimensions}-dimensional arrays"
+        raise ValueError(f"every rank must pass {expected} of numbers, all alike, got {dict(enumerate(passed))}")
     result = np.empty((len(rows), *array.shape), array.dtype)
     if array.nbytes:
         mine = torch.frombuffer(bytearray(array.tobytes()), dtype=torch.uint8).to(collective_device())
@@ -190,7 +198,7 @@ def _gathered(data: Any, dimensions: int | None) -> np.ndarray:
     return result
 
 
-def _check_source(src: int) -> None:
+def _check_source(src: Any) -> None:
     ranks = range(dist.get_world_size())
     fine = isinstance(src, int) and src in ranks
     sources = [source for (source,) in exchange([src if fine else -1], doing="broadcast")]
@@ -247,7 +255,7 @@ def extract_group_info(group: dist.ProcessGroup | None, rank: int, num_ranks: in
     """
     if group is None:
         return rank, rank, num_ranks, 0, 1
-    members = dist.get_process_group_ranks(group) if group is not dist.GroupMember.NON_GROUP_MEMBER else []
+    members = [] if is_outside(group) else dist.get_process_group_ranks(group)
     if rank not in members:
         raise RuntimeError(f"rank {rank} is not part of the group {members}")
     strides = {after - before for before, after in itertools.pairwise(members)} or {1}

@@ -5,9 +5,9 @@ topology.discover()                          # collective
 topology.get_communication_groups()          # tier -> lists of ranks
 topology.get_heap_distribution_plan()[rank]  # by what each other rank's heap can be reached
 
-A node is a host name. A fabric is what the GPU's driver tells of one (NVIDIA: cluster UUID and clique). What a machine
-has no tool to tell - no NVML, no amdsmi - is left empty or UNKNOWN, and never guessed. ``gather`` is all that speaks to
-other ranks; everything else computes on a ``TopologyMap``, which travels as a dict.
+A node is a host name. A fabric is the one that the GPU's driver reports (NVIDIA: cluster UUID and clique). What no
+tool of the machine reports (no NVML, no amdsmi) stays empty or UNKNOWN, and is never guessed. Only ``discover``
+communicates with other ranks; everything else computes on a ``TopologyMap``, which travels as a dict.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from iris_under_test.host.iris import Iris
+from iris_under_test.host.platform import current
+
+from .links import FabricInfo, IntraNodeLinkType
 
 __all__ = [
     "FabricInfo",
@@ -41,41 +42,6 @@ class InterconnectLevel(IntEnum):
     INTRA_NODE = 0
     INTRA_RACK_FABRIC = 1
     INTER_NODE_RDMA = 2
-
-
-class IntraNodeLinkType(IntEnum):
-    """What lies between two GPUs of one node; NVLINK stands for any direct link of GPUs, AMD's xGMI too."""
-
-    SELF = -1
-    NVLINK = 0
-    NVSWITCH = 1
-    PCIE_SWITCH = 2
-    PCIE_HOST_BRIDGE = 3
-    PCIE_NUMA = 4
-    PCIE_SYSTEM = 5
-    UNKNOWN = 99
-
-
-@dataclass(frozen=True)
-class FabricInfo:
-    """Where in a fabric a GPU is. Without a cluster it is in none."""
-
-    cluster_uuid: str = ""
-    clique_id: int = 0
-
-    @property
-    def domain_key(self) -> str:
-        """The same for GPUs that reach each other's memory over the fabric, empty for one in no fabric."""
-        return f"{self.cluster_uuid}:{self.clique_id}" if self.cluster_uuid else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Of texts, numbers, lists and dicts alone."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> FabricInfo:
-        """Takes ``to_dict`` back."""
-        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -97,12 +63,12 @@ class GPUInfo:
     links: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Of texts, numbers, lists and dicts alone."""
+        """Return the record as a dict of strings, numbers, lists and dicts."""
         return {**asdict(self), "links": {key: int(link) for key, link in self.links.items()}}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> GPUInfo:
-        """Takes ``to_dict`` back."""
+        """Return the record of a dict that ``to_dict`` returned."""
         return cls(**{**plain, "fabric": FabricInfo.from_dict(plain["fabric"]), "links": dict(plain["links"])})
 
 
@@ -114,18 +80,18 @@ class NodeInfo:
     ranks: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Of texts, numbers, lists and dicts alone."""
+        """Return the record as a dict of strings, numbers, lists and dicts."""
         return {"hostname": self.hostname, "ranks": list(self.ranks)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> NodeInfo:
-        """Takes ``to_dict`` back."""
+        """Return the record of a dict that ``to_dict`` returned."""
         return cls(plain["hostname"], tuple(plain["ranks"]))
 
 
 @dataclass(frozen=True)
 class TopologyMap:
-    """All ranks' GPUs, by rank. Immutable; lists of ranks are ascending. ValueError for a rank that there is not."""
+    """All ranks' GPUs, by rank. Immutable; lists of ranks are ascending. ValueError for an unknown rank."""
 
     gpus: tuple[GPUInfo, ...]
 
@@ -135,7 +101,7 @@ class TopologyMap:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self.gpus)
 
     @property
@@ -160,7 +126,7 @@ class TopologyMap:
         return InterconnectLevel.INTER_NODE_RDMA
 
     def get_link_type(self, rank: int, other: int) -> IntraNodeLinkType:
-        """What lies between the GPUs of two ranks of one node; UNKNOWN where nothing tells, or for two nodes.
+        """Return the link between the GPUs of two ranks of one node; UNKNOWN where none is reported, or for two nodes.
 
         Ranks that share a GPU (a test on few) have SELF between them.
         """
@@ -187,11 +153,11 @@ class TopologyMap:
         return self._peers(rank, InterconnectLevel.INTER_NODE_RDMA)
 
     def get_ranks_for_node(self, hostname: str) -> list[int]:
-        """All ranks of a host; none for one that nobody runs on."""
+        """Return all ranks of a host; empty for a host without ranks."""
         return [gpu.global_rank for gpu in self.gpus if gpu.hostname == hostname]
 
     def get_ranks_for_fabric_domain(self, domain_key: str) -> list[int]:
-        """All ranks of a fabric domain; none for one that nobody is in, the empty key among them."""
+        """Return all ranks of a fabric domain; empty for an unknown key, and for the empty key."""
         return self.fabric_domains.get(domain_key, [])
 
     def summary(self) -> str:
@@ -204,12 +170,12 @@ class TopologyMap:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Of texts, numbers, lists and dicts alone."""
+        """Return the record as a dict of strings, numbers, lists and dicts."""
         return {"gpus": [gpu.to_dict() for gpu in self.gpus]}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TopologyMap:
-        """Takes ``to_dict`` back."""
+        """Return the record of a dict that ``to_dict`` returned."""
         return cls(tuple(GPUInfo.from_dict(gpu) for gpu in plain["gpus"]))
 
     def _peers(self, rank: int, level: InterconnectLevel) -> list[int]:
@@ -232,13 +198,20 @@ class TopologyMap:
         return self.gpus[rank]
 
 
+class HasDevice(Protocol):
+    """The part of an ``Iris`` that ``TopologyDiscovery`` uses."""
+
+    @property
+    def gpu_id(self) -> int: ...
+
+
 class TopologyDiscovery:
-    """``discover`` asks every rank of the world once; the other functions answer from what it found.
+    """The topology of the world: ``discover`` gathers it once, the other functions read it.
 
     ``iris_ctx`` is an instance, whose device is meant; without one it is the device that an instance would have.
     """
 
-    def __init__(self, iris_ctx: Iris | None = None) -> None:
+    def __init__(self, iris_ctx: HasDevice | None = None) -> None:
         self._instance = iris_ctx
         self._topology: TopologyMap | None = None
 
@@ -253,7 +226,7 @@ class TopologyDiscovery:
         """Collective over the world. The same map on every rank.
 
         Raises:
-            RuntimeError: torch.distributed is not initialised; a rank cannot tell what its device is, on every rank.
+            RuntimeError: torch.distributed is not initialised; on every rank, a rank cannot identify its device.
         """
         if not dist.is_initialized():
             raise RuntimeError("torch.distributed is not initialised: call init_process_group first")
@@ -263,8 +236,8 @@ class TopologyDiscovery:
     def get_communication_groups(self) -> dict[InterconnectLevel, list[list[int]]]:
         """Each tier's groups, which divide the world: ranks of a group reach each other within that tier.
 
-        Nodes; then fabric domains, with a node that is in none as a group of its own (and no group at all where there
-        is no fabric anywhere); then the world.
+        Nodes; then fabric domains, with a node that is in none as a group of its own (and no group at all without any
+        fabric); then the world.
         """
         topology = self.topology
         nodes = [list(node.ranks) for node in topology.nodes.values()]
@@ -300,33 +273,27 @@ class TopologyDiscovery:
         return plan
 
 
-def _gather(instance: Iris | None) -> list[dict[str, Any]]:
-    """What each rank says of itself: a GPUInfo's dict, whose local_rank is yet to be found."""
-    from .gpu_facts import gpu_facts
-
+def _gather(instance: HasDevice | None) -> list[dict[str, Any]]:
+    """Gather each rank's GPUInfo as a dict, in which ``local_rank`` is still 0."""
     rank = dist.get_rank()
-    told: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     error = ""
     try:
-        if instance is not None:
-            gpu_id = instance.gpu_id
-        else:
-            from iris_under_test.host.platform.utils import get_device_id_for_rank
-
-            gpu_id = get_device_id_for_rank(rank)
-        told = GPUInfo(rank, 0, gpu_id, socket.gethostname(), **gpu_facts(gpu_id)).to_dict()
+        platform = current()
+        gpu_id = platform.device_id(rank) if instance is None else instance.gpu_id
+        own = GPUInfo(rank, 0, gpu_id, socket.gethostname(), **platform.gpu_facts(gpu_id)).to_dict()
     except Exception as failure:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         error = f"{type(failure).__name__}: {failure}"
-    all_told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(all_told, (error, told))
-    errors = {rank: text for rank, (text, _) in enumerate(all_told) if text}
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, (error, own))
+    errors = {rank: text for rank, (text, _) in enumerate(gathered) if text}
     if errors:
-        raise RuntimeError(f"ranks cannot tell what their device is: {errors}")
-    return [plain for _, plain in all_told]
+        raise RuntimeError(f"ranks cannot identify their device: {errors}")
+    return [plain for _, plain in gathered]
 
 
-def _with_local_ranks(told: Iterable[Mapping[str, Any]]) -> Iterable[GPUInfo]:
+def _with_local_ranks(gathered: Iterable[Mapping[str, Any]]) -> Iterable[GPUInfo]:
     counted: dict[str, int] = defaultdict(int)
-    for plain in told:
+    for plain in gathered:
         yield GPUInfo.from_dict({**plain, "local_rank": counted[plain["hostname"]]})
         counted[plain["hostname"]] += 1

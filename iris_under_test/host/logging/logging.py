@@ -21,7 +21,7 @@ logger = logging.getLogger("iris")
 
 
 class IrisFormatter(logging.Formatter):
-    """``HH:MM:SS LEVEL [Iris] [rank/world] message``; what the library says by itself has ``[module]`` before the text.
+    """``HH:MM:SS LEVEL [Iris] [rank/world] message``; the library's own records have ``[module]`` before the text.
 
     A record without a rank, as of ``logger.info(...)``, has ``?`` in the place of both numbers. Exception and stack
     text follow as usual. Source: Iris API, section 2.2 (M).
@@ -41,7 +41,7 @@ class IrisFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Gives the logger its level and handler where the application has set none. Idempotent.
+    """Set the logger's level and handler where the application has set none. Idempotent.
 
     Raises:
         ValueError: ``IRIS_LOG_LEVEL`` names no level.
@@ -55,7 +55,7 @@ def configure() -> None:
 
 
 def set_logger_level(level: int) -> None:
-    """Sets the lowest level that is shown: DEBUG, INFO, WARNING or ERROR. It goes before ``IRIS_LOG_LEVEL``."""
+    """Set the lowest level that is shown: DEBUG, INFO, WARNING or ERROR. It overrides ``IRIS_LOG_LEVEL``."""
     logger.setLevel(level)
     configure()
 

@@ -1,4 +1,4 @@
-"""That all ranks ask the heap for the same thing: otherwise every rank gets the error, and none is left waiting."""
+"""Check that all ranks request the same of the heap: otherwise every rank raises, and no rank waits forever."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from iris_under_test.host.distributed.helpers import exchange
 
@@ -19,7 +20,7 @@ _USE = "allocating or freeing heap memory"
 
 
 class Operation(enum.IntEnum):
-    """What a rank asks for; goes round as a number."""
+    """The operation that a rank requests; sent as a number."""
 
     ALLOCATE = 0
     FREE = 1
@@ -38,7 +39,7 @@ class _Status(enum.IntEnum):
 
 @dataclass
 class Request:
-    """One rank's part of a collective operation: what it asks for, and what was wrong with that.
+    """One rank's part of a collective operation: the request, and its error if it has one.
 
     ``offset``: where the allocation is that it has reserved or wants to free, -1 for none. Both numbers are bytes.
     ``elsewhere``: what ranks raise that did nothing wrong.
@@ -52,25 +53,25 @@ class Request:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Keeps what is raised inside, if it is the first: it may be told when the other ranks know of it."""
+        """Keeps what is raised inside, if it is the first: it is raised once the other ranks know of it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - raised by agree, whatever it is
             self.error = self.error or error
 
     def agree(self, more: Sequence[int] = (0, 0)) -> list[tuple[int, ...]]:
-        """Collective: the two integers ``more`` of every rank, if all ask for the same and nothing was wrong.
+        """Collective: the two integers ``more`` of every rank, if all requests are the same and none has an error.
 
         Raises, on every rank:
             HeapOutOfMemory: a rank noted one.
             what was noted, on the rank that noted anything else, and ``elsewhere`` naming those ranks on the others.
-            RuntimeError: ranks ask for different things, or do not all ask the heap.
+            RuntimeError: ranks request different things, or some rank requests nothing of the heap.
         """
         # Sizes beyond 64 bits never fit; the exchange cannot carry them.
         mine = [self.operation, self._status(), min(self.num_bytes, _LARGEST), self.offset, *more]
         try:
-            told = exchange(mine, doing=_USE)
-            rows = [_Row(Operation(row[0]), _Status(row[1]), row[2], row[3], tuple(row[4:])) for row in told]
+            received = exchange(mine, doing=_USE)
+            rows = [_Row(Operation(row[0]), _Status(row[1]), row[2], row[3], tuple(row[4:])) for row in received]
             self._check(rows)
         finally:
             self.error = None  # its traceback refers to the frame that holds the request
@@ -89,12 +90,12 @@ class Request:
         _check_alike([row.request for row in rows])
         if full := _ranks_with(_Status.NO_ROOM, rows):
             raise self.error or HeapOutOfMemory(
-                f"Heap out of memory: {self.num_bytes} bytes asked, ranks {full} are full"
+                f"Heap out of memory: {self.num_bytes} bytes requested, ranks {full} are full"
             )
         _check_alike([row.place for row in rows])
 
 
-def on_heap(heap_size: int, allocator_type: str, known: Sequence[str]) -> None:
+def on_heap(heap_size: Any, allocator_type: str, known: Sequence[str]) -> None:
     """Collective: ValueError on every rank unless all want one positive number of bytes and one known allocator."""
     problem = None
     if not isinstance(heap_size, int) or isinstance(heap_size, bool) or not 0 < heap_size <= _LARGEST:
@@ -137,9 +138,9 @@ def _ranks_with(status: _Status, rows: list[_Row]) -> list[int]:
     return [rank for rank, row in enumerate(rows) if row.status is status]
 
 
-def _check_alike(told: list[str]) -> None:
-    common, count = Counter(told).most_common(1)[0]
-    if count == len(told):
+def _check_alike(requests: list[str]) -> None:
+    common, count = Counter(requests).most_common(1)[0]
+    if count == len(requests):
         return
-    others = ", ".join(f"rank {rank}: {text}" for rank, text in enumerate(told) if text != common)
-    raise RuntimeError(f"asymmetric use of the heap: most ranks ask for {common}, but {others}")
+    others = ", ".join(f"rank {rank}: {text}" for rank, text in enumerate(requests) if text != common)
+    raise RuntimeError(f"asymmetric use of the heap: most ranks request {common}, but {others}")

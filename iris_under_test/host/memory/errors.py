@@ -1,4 +1,4 @@
-"""What the heap raises beside Python's own."""
+"""Errors of the heap."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["HeapOutOfMemory"]
 
 
 class HeapOutOfMemory(MemoryError, RuntimeError):  # noqa: N818 - as torch.OutOfMemoryError is named
-    """The heap, or the device under it, has no room. Both bases, since users of the reference catch either: there the
+    """The heap, or the device under it, has no room. Both bases, since users of upstream Iris catch either: there the
     torch allocator raises MemoryError and the vmem allocator RuntimeError."""

@@ -1,4 +1,4 @@
-"""Where in a range of bytes allocations go: arithmetic only, the same decisions on every rank."""
+"""Placement of allocations in a range of bytes: arithmetic only, the same decisions on every rank."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class Placement:
         return None
 
     def take(self, offset: int, num_bytes: int) -> None:
-        """Makes [offset, offset + num_bytes), which ``find`` gave, an allocation."""
+        """Record [offset, offset + num_bytes), a result of ``find``, as an allocation."""
         self._starts.insert(bisect_left(self._starts, offset), offset)
         self._sizes[offset] = num_bytes
 
     def release(self, offset: int) -> int:
-        """Takes back the allocation that starts at ``offset`` and returns its size; KeyError if none does."""
+        """Free the allocation that starts at ``offset`` and return its size; KeyError if none starts there."""
         size = self._sizes.pop(offset)
         del self._starts[bisect_left(self._starts, offset)]
         return size
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether a live allocation has a byte in [start, stop)."""
+        """Return True if a live allocation has a byte in [start, stop)."""
         index = bisect_left(self._starts, stop) - 1
         return index >= 0 and self._starts[index] + self._sizes[self._starts[index]] > start
 

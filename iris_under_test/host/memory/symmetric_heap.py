@@ -32,8 +32,8 @@ class SymmetricHeap:
     process; they never change), ``cur_rank``, ``num_ranks``.
 
     Raises, on every rank:
-        ValueError: ``heap_size`` is no positive int, or there is no such allocator, or ranks disagree on either, or the
-            memory cannot be had (RuntimeError on the ranks that could have it).
+        ValueError: ``heap_size`` is not a positive int, the allocator is unknown, ranks disagree on either, or the
+            memory cannot be allocated (RuntimeError on the ranks that could allocate it).
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class SymmetricHeap:
         bytes, and that of the offset: heaps start at multiples of 4096.
 
         Raises, on every rank:
-            ValueError: a rank asked for a negative number of elements or a bad alignment, or ``initialise`` raised on
+            ValueError: a rank requested a negative number of elements or a bad alignment, or ``initialise`` raised on
                 another rank (on that rank, what it raised).
-            RuntimeError: ranks asked for different sizes, or not all for an allocation; the message names them.
+            RuntimeError: ranks requested different sizes, or not all an allocation; the message names them.
             HeapOutOfMemory (a MemoryError and a RuntimeError): the heap, or the memory of a rank's device, is full.
         """
         request = Request(Operation.ALLOCATE)
@@ -100,15 +100,15 @@ class SymmetricHeap:
         return tensor
 
     def free(self, tensor: torch.Tensor) -> None:
-        """Gives the memory of an allocation back: later ones may have it.
+        """Free the memory of an allocation: later allocations may use it.
 
         ``tensor`` covers one whole allocation: what ``allocate`` or a function of tensor_creation returned, or a view
         of all of it. It and its views must not be used any more; with ``vmem`` their addresses may fault. Nothing in
         flight is hurt: no memory is reused before every rank's device has finished what was enqueued before.
 
         Raises, on every rank:
-            ValueError: a rank passed a tensor that is no live allocation of this heap: of another one, of none, a part
-                of one, or one that was freed before.
+            ValueError: a rank passed a tensor that is not a live allocation of this heap: of another heap or of none, a
+                part of an allocation, or one that was freed before.
             RuntimeError: ranks freed different allocations, or not all freed.
         """
         request, first = Request(Operation.FREE), -1
@@ -120,27 +120,32 @@ class SymmetricHeap:
         del self._live[first]
         self.allocator.release(request.offset)
 
-    def as_symmetric(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor on the heap with the shape, dtype and values of ``tensor``, outside autograd.
+    def as_symmetric(self, external_tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor on the heap with the shape, dtype and values of ``external_tensor``, outside autograd.
 
-        ``torch``: a copy. ``vmem``: a second mapping of the memory that ``tensor`` lies in, so that each sees what is
-        written through the other, also after the heap is closed; a copy where the device, or where the tensor lies,
-        does not allow it on every rank alike (docs/memory.md tells when). A second mapping takes the addresses, not the
-        memory, of the whole granules around it. Give it back with ``free``; the original is not touched by that.
+        ``torch``: a copy. ``vmem``: a second mapping of the memory of ``external_tensor``, so that each shows what is
+        written through the other, also after the heap is closed; a copy where the device or the tensor's memory does
+        not allow that on every rank alike (see docs/memory.md). A second mapping takes the addresses, not the
+        memory, of the whole granules around it. ``free`` frees the returned tensor and leaves the original as it is.
 
         Raises:
             RuntimeError: on every rank, if a rank passed a tensor that is not contiguous or not on its device, or ranks
                 passed different sizes.
             HeapOutOfMemory: on every rank: the heap is full.
         """
-        request, shared = Request(Operation.AS_SYMMETRIC, elsewhere=RuntimeError), None
+        request, shared, tensor = Request(Operation.AS_SYMMETRIC, elsewhere=RuntimeError), None, external_tensor
         with request.noting():
             self._check_open()
-            if tensor.device != self.get_device():
-                raise RuntimeError(f"as_symmetric: the tensor is on {tensor.device}, the heap on {self.get_device()}")
-            if not tensor.is_contiguous():
-                raise RuntimeError(f"as_symmetric: the tensor must be contiguous, its strides are {tensor.stride()}")
-            tensor = tensor.detach()
+            if external_tensor.device != self.get_device():
+                raise RuntimeError(
+                    f"as_symmetric: the tensor is on {external_tensor.device}, the heap on {self.get_device()}: "
+                    "move the tensor there first"
+                )
+            if not external_tensor.is_contiguous():
+                raise RuntimeError(
+                    f"as_symmetric: the tensor must be contiguous, its strides are {external_tensor.stride()}"
+                )
+            tensor = external_tensor.detach()
             request.num_bytes = tensor.nbytes
             # Of a lazy conjugate or negative, the memory does not hold the values.
             plain = not tensor.is_conj() and not tensor.is_neg()
@@ -165,11 +170,11 @@ class SymmetricHeap:
     # Queries, not collective
 
     def is_symmetric(self, tensor: torch.Tensor) -> bool:
-        """Whether all of the tensor lies inside this rank's heap; every tensor without elements counts as inside."""
+        """Return True if all of the tensor lies inside this rank's heap, or if it has no elements."""
         return self.allocator.owns_tensor(tensor)
 
     def on_symmetric_heap(self, tensor: torch.Tensor) -> bool:
-        """The same as ``is_symmetric``."""
+        """Return the result of ``is_symmetric``."""
         return self.is_symmetric(tensor)
 
     def get_device(self) -> torch.device:
@@ -181,12 +186,12 @@ class SymmetricHeap:
         return list(self.bases)
 
     def close(self) -> None:
-        """Unmaps the peers' heaps; the own one goes with its last tensor. Idempotent, not collective."""
+        """Unmap the peers' heaps; this rank's goes with its last tensor. Idempotent, not collective."""
         self._closed = True
         self.allocator.close()
 
     def _agree(self, request: Request, more: tuple[int, int] = (0, 0)) -> list[tuple[int, ...]]:
-        """Waits for this rank's device and for every rank, and raises on every rank unless all ask for the same."""
+        """Wait for this rank's device and for every rank, and raise on every rank unless all request the same."""
         with request.noting():  # the device may have failed, and the others must not wait for this rank
             self._platform.synchronize()
         return request.agree(more)
@@ -211,10 +216,10 @@ class SymmetricHeap:
         return self.allocator.view(first, tensor.numel(), tensor.dtype).view(tensor.shape)
 
     def _offset_of(self, tensor: torch.Tensor) -> int:
-        """Where the live allocation starts that ``tensor`` covers; ValueError if it covers none."""
+        """Return the offset of the live allocation that ``tensor`` covers; ValueError if it covers none."""
         # Not data_ptr, which is 0 for a tensor without elements.
         address = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
-        first = address - self.bases[self.cur_rank]
+        first = int(address) - self.bases[self.cur_rank]
         if first not in self._live or tensor.device != self.get_device():
             raise ValueError(f"free: no live allocation of this heap starts at {address:#x}")
         size = self._live[first][1]

@@ -1,19 +1,33 @@
-"""What a program asks of the GPU's runtime beside torch: ``iris_under_test.hip``.
+"""Call of the GPU runtime that torch does not offer: ``iris_under_test.hip``.
 
-The name is that of the reference, which is written for HIP; here the functions serve whichever device Triton's active
-driver stands for: ROCm through hip-python, CUDA through cuda-bindings, and the emulated device. ``device`` is an
-ordinal among this process's visible devices, None the current one. Addresses are ints, sizes bytes.
+The module has upstream Iris's name, which was written for HIP. Here the functions serve the device of Triton's active
+driver: ROCm through hip-python, CUDA through cuda-bindings, and the emulated device. A device argument is an ordinal
+among this process's visible devices; None is the current one. Addresses are ints, sizes are bytes.
 
-``RuntimeError`` where the runtime refuses, with its own words; where no driver is active; and for the functions in the
-second half, which are AMD's, on CUDA. ``ModuleNotFoundError`` names the binding where it is not installed; the first
-group of functions needs none. None of them is collective, and none keeps what a caller does not give back.
+Every function raises ``RuntimeError`` where the runtime fails, with the runtime's own message, and where no driver is
+active. The functions for descriptors and virtual memory exist on AMD devices and the emulated device only; on CUDA they
+raise ``RuntimeError``. ``ModuleNotFoundError`` names a binding that is not installed; the functions about the device
+need none. No function is collective, and none frees what a caller does not free.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .runtime import AmdRuntime, Runtime, current
+from .access import (
+    hipMemAccessDesc,
+    hipMemAccessFlagsProtNone,
+    hipMemAccessFlagsProtRead,
+    hipMemAccessFlagsProtReadWrite,
+    hipMemLocation,
+    hipMemLocationTypeDevice,
+)
+from .amd import AmdRuntime
+from .base import Runtime
+from .kinds import current
 
 __all__ = [
     "close_ipc_handle",
@@ -29,6 +43,12 @@ __all__ = [
     "get_num_xcc",
     "get_rocm_version",
     "get_wall_clock_rate",
+    "hipMemAccessDesc",
+    "hipMemAccessFlagsProtNone",
+    "hipMemAccessFlagsProtRead",
+    "hipMemAccessFlagsProtReadWrite",
+    "hipMemLocation",
+    "hipMemLocationTypeDevice",
     "hip_free",
     "hip_malloc",
     "import_dmabuf_handle",
@@ -46,52 +66,54 @@ __all__ = [
     "set_device",
 ]
 
+IPC_HANDLE_BYTES = 64
+
 # The device
 
 
-def set_device(device: int) -> None:
-    """Makes it this process's current device. ValueError if there is none of that ordinal."""
-    runtime = current()
-    _ordinal(runtime, device)
-    runtime.set_device(device)
+def set_device(device_id: int) -> None:
+    """Make a device this process's current one. ValueError if no device has that ordinal."""
+    runtime = _runtime()
+    _ordinal(runtime, device_id)
+    runtime.set_device(device_id)
 
 
 def get_device_id() -> int:
-    """The current device's ordinal; on the emulated device, where each rank is a device of its own, the rank."""
-    return current().device_id()
+    """Return the current device's ordinal; on the emulated device, where each rank is its own device, the rank."""
+    return _runtime().device_id()
 
 
 def count_devices() -> int:
-    """The visible devices; on the emulated device the ranks."""
-    return current().device_count()
+    """Return the number of visible devices; on the emulated device the number of ranks."""
+    return _runtime().device_count()
 
 
 def get_cu_count(device: int | None = None) -> int:
-    """Compute units (AMD) or streaming multiprocessors."""
-    runtime = current()
+    """Return the number of compute units (AMD) or streaming multiprocessors (NVIDIA)."""
+    runtime = _runtime()
     return runtime.cu_count(_ordinal(runtime, device))
 
 
-def get_arch_string(device: int | None = None) -> str:
-    """As in ``gfx942`` (without feature flags) or ``sm_90``."""
-    runtime = current()
-    return runtime.arch(_ordinal(runtime, device))
+def get_arch_string(device_id: int | None = None) -> str:
+    """Return the architecture, such as ``gfx942`` (without feature flags) or ``sm_90``."""
+    runtime = _runtime()
+    return runtime.arch(_ordinal(runtime, device_id))
 
 
-def get_wall_clock_rate(device: int | None = None) -> int:
-    """kHz of the clock that ``device.utils.read_realtime`` reads."""
-    runtime = current()
-    return runtime.wall_clock_khz(_ordinal(runtime, device))
+def get_wall_clock_rate(device_id: int | None = None) -> int:
+    """Return the rate, in kHz, of the clock that ``device.utils.read_realtime`` reads."""
+    runtime = _runtime()
+    return runtime.wall_clock_khz(_ordinal(runtime, device_id))
 
 
-def get_num_xcc(device: int | None = None) -> int:
-    """Compute dies that work is spread over: 8 on MI300X and MI350 as a whole, 1 on CUDA."""
-    runtime = current()
-    return runtime.xcc_count(_ordinal(runtime, device))
+def get_num_xcc(device_id: int | None = None) -> int:
+    """Return the number of compute dies that work is spread over: 8 on a whole MI300X or MI350, 1 on CUDA."""
+    runtime = _runtime()
+    return runtime.xcc_count(_ordinal(runtime, device_id))
 
 
 def get_rocm_version() -> tuple[int, int]:
-    """Major and minor of the ROCm that torch was built for; (-1, -1) elsewhere. Needs no device and no driver."""
+    """Return major and minor of the ROCm that torch was built for; (-1, -1) elsewhere. Needs no device, no driver."""
     import torch
 
     if torch.version.hip is None:
@@ -104,134 +126,186 @@ def get_rocm_version() -> tuple[int, int]:
 
 
 def hip_malloc(size: int) -> int:
-    """The address of ``size`` new bytes of the current device."""
-    return current().malloc(_positive(size))
+    """Allocate ``size`` bytes on the current device and return their address."""
+    return _runtime().malloc(_positive(size))
 
 
 def malloc_fine_grained(size: int) -> int:
-    """As ``hip_malloc``, of memory that is coherent among devices within a kernel; on CUDA all device memory is."""
-    return current().malloc(_positive(size), fine_grained=True)
+    """Allocate memory that is coherent among devices while a kernel runs; on CUDA all device memory is."""
+    return _runtime().malloc(_positive(size), fine_grained=True)
 
 
 def hip_free(ptr: int) -> None:
-    """Gives memory of the two functions above back."""
-    current().free(ptr)
+    """Free memory of ``hip_malloc`` or ``malloc_fine_grained``."""
+    _runtime().free(ptr)
 
 
 def get_address_range(ptr: int) -> tuple[int, int]:
-    """``(base, size)`` of the allocation that ``ptr`` points into."""
-    return current().address_range(ptr)
+    """Return ``(base, size)`` of the allocation that ``ptr`` points into."""
+    return _runtime().address_range(ptr)
 
 
-def get_ipc_handle(ptr: int) -> bytes:
-    """64 bytes by which another process on this host opens the whole allocation that ``ptr`` points into."""
-    return current().ipc_handle(ptr)
+def get_ipc_handle(ptr: int, rank: int | None = None) -> bytes:
+    """Return 64 bytes by which another process on this host opens the allocation that ``ptr`` points into.
+
+    The handle stands for the whole allocation, from its base. ``rank`` is the caller's; error messages name it.
+    """
+    with _naming(rank):
+        return _runtime().ipc_handle(ptr)
 
 
-def open_ipc_handle(handle: bytes) -> int:
-    """Where the allocation behind another process's handle is mapped in this one.
+def open_ipc_handle(handle: bytes | Sequence[int], rank: int | None = None) -> int:
+    """Map the allocation of another process's handle into this process; return its base address.
+
+    ``handle`` is what ``get_ipc_handle`` returned, or its 64 values, such as a uint8 array or tensor in which it was
+    sent. ``rank`` is the rank that owns the memory; error messages name it.
 
     Raises:
-        ValueError: not 64 bytes.
-        RuntimeError: the allocation is gone, or is this process's own.
+        ValueError: the handle does not have 64 bytes.
+        RuntimeError: the allocation was freed, or belongs to this process.
     """
-    if len(handle) != 64:
-        raise ValueError(f"an interprocess handle has 64 bytes, got {len(handle)}")
-    return current().open_ipc_handle(handle)
+    handle = bytes(handle)
+    if len(handle) != IPC_HANDLE_BYTES:
+        raise ValueError(f"an interprocess handle has {IPC_HANDLE_BYTES} bytes, got {len(handle)}")
+    with _naming(rank):
+        return _runtime().open_ipc_handle(handle)
 
 
 def close_ipc_handle(ptr: int) -> None:
-    """Unmaps what ``open_ipc_handle`` mapped."""
-    current().close_ipc_handle(ptr)
+    """Unmap what ``open_ipc_handle`` mapped."""
+    _runtime().close_ipc_handle(ptr)
 
 
-# AMD's alone: memory as file descriptors
+# AMD devices only: memory as file descriptors
 
 
-def export_dmabuf_handle(ptr: int, size: int) -> int:
-    """A DMA-BUF descriptor, the caller's to close, for ``size`` bytes at ``ptr``.
+def export_dmabuf_handle(ptr: int, size: int) -> tuple[int, int, int]:
+    """Export the memory at ``ptr`` as a DMA-BUF: return ``(fd, base, size)``.
 
-    Also on ROCm it stands for the whole allocation: what imports it adds ``ptr - get_address_range(ptr)[0]``.
+    The descriptor ``fd``, which the caller closes, stands for the whole allocation or mapping that holds the ``size``
+    bytes at ``ptr``. The returned ``base`` and ``size`` are those of that allocation, so the importer passes the
+    returned size, and ``ptr - base`` as the offset.
+
+    Raises:
+        RuntimeError: the memory cannot be exported, or the ``size`` bytes do not lie in one allocation.
     """
-    return _amd("DMA-BUF export").export_dmabuf(ptr, _positive(size))
+    runtime = _amd("DMA-BUF export")
+    fd = runtime.export_dmabuf(ptr, _positive(size))
+    try:
+        return fd, *runtime.address_range(ptr)
+    except BaseException:
+        os.close(fd)
+        raise
 
 
-def import_dmabuf_handle(fd: int, size: int) -> tuple[Any, int]:
-    """``(memory, address)``: ``size`` bytes behind a DMA-BUF descriptor, mapped here.
+def import_dmabuf_handle(fd: int, size: int, offset: int = 0) -> tuple[Any, int]:
+    """Map the memory of a DMA-BUF: return ``(memory, address)``.
 
-    The descriptor stays the caller's; ``destroy_external_memory(memory)`` unmaps it.
+    ``size`` is the number of bytes to map, from the start of the exported allocation; ``address`` is that of byte
+    ``offset`` among them. The descriptor stays the caller's. ``destroy_external_memory(memory)`` unmaps.
+
+    Raises:
+        ValueError: ``size`` is not positive, or ``offset`` is not in [0, size).
     """
-    return _amd("DMA-BUF import").import_dmabuf(fd, _positive(size))
+    _positive(size)
+    if not 0 <= offset < size:
+        raise ValueError(f"offset must be in [0, {size}), the bytes that are mapped, got {offset}")
+    memory, address = _amd("DMA-BUF import").import_dmabuf(fd, size)
+    return memory, address + offset
 
 
 def destroy_external_memory(memory: Any) -> None:
-    """Takes ``import_dmabuf_handle`` back."""
+    """Unmap what ``import_dmabuf_handle`` mapped."""
     _amd("external memory").destroy_external_memory(memory)
 
 
-# AMD's alone: virtual memory. Sizes and addresses are multiples of the granularity.
+# AMD devices only: virtual memory. Sizes and addresses are multiples of the granularity.
 
 
-def get_allocation_granularity(device: int | None = None) -> int:
-    """Bytes; what physical memory is handed out and mapped in multiples of."""
+def get_allocation_granularity(device_id: int | None = None) -> int:
+    """Return the granularity in bytes: physical memory is allocated and mapped in multiples of it."""
     runtime = _amd("virtual memory")
-    return runtime.granularity(_ordinal(runtime, device))
+    return runtime.granularity(_ordinal(runtime, device_id))
 
 
-def mem_create(size: int, device: int | None = None) -> Any:
-    """A handle of ``size`` bytes of physical memory, exportable as a descriptor; ``mem_release`` gives it back."""
+def mem_create(size: int, device_id: int | None = None) -> Any:
+    """Allocate ``size`` bytes of physical memory and return its handle, which ``mem_release`` releases.
+
+    The memory can be exported as a file descriptor.
+    """
     runtime = _amd("virtual memory")
-    return runtime.mem_create(_positive(size), _ordinal(runtime, device))
+    return runtime.mem_create(_positive(size), _ordinal(runtime, device_id))
 
 
 def mem_release(handle: Any) -> None:
-    """Gives a handle back. The memory stays as long as it is mapped."""
+    """Release a handle. The memory stays as long as it is mapped."""
     _amd("virtual memory").mem_release(handle)
 
 
 def mem_export_to_shareable_handle(handle: Any) -> int:
-    """A file descriptor for the memory of a handle, the caller's to close."""
+    """Return a file descriptor for the memory of a handle; the caller closes it."""
     return _amd("virtual memory").mem_export(handle)
 
 
 def mem_import_from_shareable_handle(fd: int) -> Any:
-    """A handle of the memory behind a descriptor, which stays the caller's."""
+    """Return a handle of the memory behind a descriptor. The descriptor stays the caller's."""
     return _amd("virtual memory").mem_import(fd)
 
 
 def mem_address_reserve(size: int, alignment: int = 0, address: int = 0) -> int:
-    """``size`` bytes of address range with nothing mapped; ``address`` is a wish."""
+    """Reserve ``size`` bytes of addresses, with nothing mapped, at ``address`` if that is free; return the start."""
     return _amd("virtual memory").mem_address_reserve(_positive(size), alignment, address)
 
 
 def mem_address_free(ptr: int, size: int) -> None:
-    """Gives a whole reserved range back, with nothing mapped in it any more."""
+    """Free a whole reserved range in which nothing is mapped any more."""
     _amd("virtual memory").mem_address_free(ptr, _positive(size))
 
 
 def mem_map(ptr: int, size: int, offset: int, handle: Any) -> None:
-    """Maps ``size`` bytes of a handle's memory, from ``offset``, at ``ptr`` in a reserved range; no access as yet."""
+    """Map ``size`` bytes of a handle's memory, from ``offset``, at ``ptr`` in a reserved range.
+
+    No device has access before ``mem_set_access``.
+    """
     _amd("virtual memory").mem_map(ptr, _positive(size), offset, handle)
 
 
 def mem_unmap(ptr: int, size: int) -> None:
-    """Takes ``mem_map`` back; the range stays reserved."""
+    """Unmap what one ``mem_map`` mapped; the range stays reserved."""
     _amd("virtual memory").mem_unmap(ptr, _positive(size))
 
 
-def mem_set_access(ptr: int, size: int, device: int | None = None) -> None:
-    """Lets a device read and write mapped memory.
+def mem_set_access(ptr: int, size: int, desc: hipMemAccessDesc | Sequence[hipMemAccessDesc] | None = None) -> None:
+    """Set the access that devices have to mapped memory.
 
-    On ROCm each call is to start at the base of the reserved range and to reach over all that is mapped so far.
+    ``desc`` is an access descriptor, or several, each with a device and flags; None lets the current device read and
+    write. On ROCm each call must start at the base of the reserved range and cover all that is mapped so far.
+
+    Raises:
+        ValueError: a descriptor names a location that is not a visible device, or unknown flags.
+        RuntimeError: not all of the memory is mapped; on the emulated device also a descriptor for read access only,
+            which that device does not enforce.
     """
     runtime = _amd("virtual memory")
-    runtime.mem_set_access(ptr, _positive(size), _ordinal(runtime, device))
+    _positive(size)
+    if desc is None:
+        desc = hipMemAccessDesc.read_write(runtime.device_id())
+    descs = [desc] if isinstance(desc, hipMemAccessDesc) else list(desc)
+    for each in descs:
+        each.check()
+        _ordinal(runtime, each.location.id)
+    for each in descs:
+        runtime.mem_set_access(ptr, size, each.location.id, each.flags)
 
 
-def _amd(what: str) -> AmdRuntime:
-    runtime = current()
+def _runtime() -> Runtime:
+    return current().runtime()
+
+
+def _amd(feature: str) -> AmdRuntime:
+    runtime = _runtime()
     if not isinstance(runtime, AmdRuntime):
-        raise RuntimeError(f"{what} is there on AMD devices alone; the active device is {runtime.name}")
+        raise RuntimeError(f"{feature} is available on AMD devices only; the active device is {runtime.name}")
     return runtime
 
 
@@ -247,3 +321,14 @@ def _positive(size: int) -> int:
     if size <= 0:
         raise ValueError(f"a size must be a positive number of bytes, got {size}")
     return size
+
+
+@contextlib.contextmanager
+def _naming(rank: int | None) -> Iterator[None]:
+    """Name the rank in what the runtime raises."""
+    try:
+        yield
+    except RuntimeError as error:
+        if rank is None:
+            raise
+        raise RuntimeError(f"memory of rank {rank}: {error}") from error

@@ -26,12 +26,12 @@ class CUDAArrayInterface:
 
     The memory must stay where it is as long as the array is used; nothing here keeps it. An element type that the
     interface has no name for (bfloat16, the 8-bit floats, unsigned 16 to 64 bit) is advertised as integers of the same
-    width, whose bits are those of the elements (in the reference bfloat16 is advertised as float16, another number for
+    width, whose bits are those of the elements (in upstream Iris bfloat16 is advertised as float16, another number for
     the same bits); ``tensor_from_ptr`` gives the type itself. On the emulated device, whose memory the CPU reads, it is
     an array interface without CUDA.
 
     Raises:
-        ValueError: a negative or misaligned pointer, a size that is no whole number of elements or not that of
+        ValueError: a negative or misaligned pointer, a size that is not a whole number of elements or not that of
             ``shape``, a quantised ``dtype``, a device that the active driver does not drive.
         RuntimeError: no driver is active.
     """
@@ -69,7 +69,7 @@ def tensor_from_ptr(
     device: torch.device | str = "cuda",
     shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """A contiguous tensor over ``size_bytes`` of memory at ``ptr``, one-dimensional unless ``shape`` says otherwise.
+    """A contiguous tensor over ``size_bytes`` of memory at ``ptr``, one-dimensional without ``shape``.
 
     Reads and writes go to that memory, in ``dtype``'s own bits for every dtype. Nothing keeps the memory: it must
     outlive the tensor. ``device="cuda"`` is the active device, also the emulated one.
@@ -100,15 +100,16 @@ def _resolve(device: torch.device | str) -> torch.device:
         if wanted in {torch.device("cpu"), torch.device("cuda")}:
             return torch.device("cpu")
     elif wanted.type == "cuda":
-        return torch.device("cuda", torch.cuda.current_device() if wanted.index is None else wanted.index)
-    raise ValueError(f"device {device} is none of the active driver's, whose tensors are on {active}")
+        index: Any = wanted.index  # None is possible, which torch's stubs do not know
+        return torch.device("cuda", torch.cuda.current_device() if index is None else index)
+    raise ValueError(f"device {device} is not the active driver's, whose tensors are on {active}")
 
 
 def _checked_shape(ptr: int, size_bytes: int, dtype: torch.dtype, shape: Sequence[int] | None) -> tuple[int, ...]:
     if dtype in _QUANTISED:
         raise ValueError(f"dtype {dtype} is more than the bits of its elements: it cannot be wrapped")
     if size_bytes < 0 or size_bytes % dtype.itemsize:
-        raise ValueError(f"{size_bytes} bytes are no whole number of {dtype}, of {dtype.itemsize} bytes each")
+        raise ValueError(f"{size_bytes} bytes are not a whole number of {dtype}, of {dtype.itemsize} bytes each")
     if ptr < 0 or ptr % dtype.itemsize or (ptr == 0 and size_bytes):
         raise ValueError(f"pointer {ptr:#x} is null or not aligned to {dtype}, of {dtype.itemsize} bytes")
     count = size_bytes // dtype.itemsize

@@ -1,4 +1,4 @@
-"""Which device a rank has, whether this run is a simulation, and what a simulator is told."""
+"""Utilities: the device of a rank, the environment of a simulation, and ``do_bench``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import current
+from .kinds import current
+from .timing import do_bench
 
-__all__ = ["HEAP_BASES_VARIABLE", "get_device_id_for_rank", "is_simulation_env", "tell_simulator"]
+__all__ = ["HEAP_BASES_VARIABLE", "do_bench", "get_device_id_for_rank", "is_simulation_env", "write_heap_bases"]
 
 HEAP_BASES_VARIABLE = "IRIS_HEAP_BASES_PREFIX"
 
 
 def get_device_id_for_rank(rank: int) -> int:
-    """The ordinal of the device that ``rank`` uses: the rank modulo the visible GPUs; emulated, the rank itself.
+    """Return the ordinal of the device that ``rank`` uses: the rank modulo the visible GPUs; emulated, the rank itself.
 
     Raises:
         ValueError: the rank is negative.
@@ -27,12 +28,12 @@ def get_device_id_for_rank(rank: int) -> int:
 
 
 def is_simulation_env() -> bool:
-    """Whether the environment variable ``IRIS_SIMULATION`` is 1, true or yes, in any case."""
+    """Return True if the environment variable ``IRIS_SIMULATION`` is 1, true or yes, in any case."""
     return os.environ.get("IRIS_SIMULATION", "").strip().lower() in {"1", "true", "yes"}
 
 
-def tell_simulator(rank: int, heap_size: int, bases: Sequence[int]) -> None:
-    """In a simulation, writes where this rank has each rank's heap, for the simulator to find.
+def write_heap_bases(rank: int, heap_size: int, bases: Sequence[int]) -> None:
+    """In a simulation, write the address of each rank's heap in this process to a file for the simulator.
 
     The file is ``<prefix>_rank<rank>.json``, its prefix that of the environment variable ``IRIS_HEAP_BASES_PREFIX``;
     without the variable none is written. It holds ``{"rank": int, "heap_size": bytes, "heap_bases": [address, ...]}``.
@@ -42,5 +43,5 @@ def tell_simulator(rank: int, heap_size: int, bases: Sequence[int]) -> None:
     """
     prefix = os.environ.get(HEAP_BASES_VARIABLE)
     if prefix and is_simulation_env():
-        told = {"rank": rank, "heap_size": heap_size, "heap_bases": list(bases)}
-        Path(f"{prefix}_rank{rank}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
+        content = {"rank": rank, "heap_size": heap_size, "heap_bases": list(bases)}
+        Path(f"{prefix}_rank{rank}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What kernels record while they run, and its export as a Perfetto trace."""
+"""Events that kernels record while they run, and their export as a Perfetto trace."""
 
 from .events import TraceEvent
 from .tracing import Tracing

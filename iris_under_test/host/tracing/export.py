@@ -66,7 +66,7 @@ def as_trace(recordings: Sequence[Recording], unit: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, trace: dict[str, Any]) -> dict[str, Any]:
-    """Writes the trace, one event a line, and returns it."""
+    """Write the trace, one event a line, and return it."""
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"])
     path.write_text(f'{{"traceEvents":[\n{lines}\n],"otherData":{json.dumps(trace["otherData"])}}}\n', encoding="utf-8")
     return trace
@@ -83,7 +83,7 @@ def _events_of(recording: Recording, first: int, stride: int, unit: str) -> list
     order = np.lexsort((-end, start, columns["pid"]))
     programs = columns["pid"][order]
     begins = np.flatnonzero(np.diff(programs, prepend=programs[:1] - 1))
-    told = {name: columns[name].tolist() for name in ("event_id", "address", *_ARGUMENTS)}
+    values = {name: columns[name].tolist() for name in ("event_id", "address", *_ARGUMENTS)}
     timed: list[tuple[int, int, Event]] = []
     tracks = 0
     for program, own in zip(programs[begins].tolist(), np.split(order, begins)[1:], strict=True):
@@ -91,18 +91,18 @@ def _events_of(recording: Recording, first: int, stride: int, unit: str) -> list
         lanes = nested_lanes(zip(starts, ends, strict=True))
         for lane in range(max(lanes) + 1):
             thread = stride + (tracks + lane) * stride + rank
-            label = f"program {program}" if lane == 0 else f"program {program}, beside ({lane})"
+            label = f"program {program}" if lane == 0 else f"program {program}, overlapping ({lane})"
             names.append(_meta("thread_name", rank, thread, name=label))
             names.append(_meta("thread_sort_index", rank, thread, sort_index=tracks + lane))
         for row, since, until, lane in zip(own.tolist(), starts, ends, lanes, strict=True):
             event = {
-                "name": _name(told["event_id"][row]),
+                "name": _name(values["event_id"][row]),
                 "cat": "iris",
                 "pid": rank,
                 "tid": stride + (tracks + lane) * stride + rank,
                 "ts": _time(since - first, recording.clock_hz, unit),
                 **_extent(ended[row], until - since, recording.clock_hz, unit),
-                "args": {name: told[name][row] for name in _ARGUMENTS} | {"address": f"{told['address'][row]:#x}"},
+                "args": {name: values[name][row] for name in _ARGUMENTS} | {"address": f"{values['address'][row]:#x}"},
             }
             timed.append((since, -until, event))
         tracks += max(lanes) + 1
@@ -115,7 +115,7 @@ def nested_lanes(spans: Iterable[tuple[int, int]]) -> list[int]:
 
     Example: (0, 9), (2, 5), (4, 12) -> 0, 0, 1: the third starts inside the first and ends after it.
     """
-    found: list[int] = []
+    chosen: list[int] = []
     lanes: list[list[int]] = []
     for start, end in spans:
         for ends in lanes:
@@ -125,12 +125,12 @@ def nested_lanes(spans: Iterable[tuple[int, int]]) -> list[int]:
         if lane == len(lanes):
             lanes.append([])
         lanes[lane].append(end)
-        found.append(lane)
-    return found
+        chosen.append(lane)
+    return chosen
 
 
 def _name(number: int) -> str:
-    return _NAMES.get(number, f"event {number}")
+    return str(_NAMES.get(number, f"event {number}"))
 
 
 def _extent(ended: bool, ticks: int, clock_hz: int, unit: str) -> Event:
@@ -142,5 +142,5 @@ def _time(ticks: int, clock_hz: int, unit: str) -> float:
     return ticks if unit == "cycles" else ticks * 1_000_000 / clock_hz
 
 
-def _meta(what: str, rank: int, thread: int, **arguments: object) -> Event:
-    return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": arguments}
+def _meta(name_of_event: str, rank: int, thread: int, **arguments: object) -> Event:
+    return {"ph": "M", "pid": rank, "tid": thread, "name": name_of_event, "args": arguments}

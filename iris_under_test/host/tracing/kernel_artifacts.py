@@ -1,4 +1,4 @@
-"""What Triton made of the library's kernels, kept on disk when ``IRIS_KERNEL_ARTIFACTS_DIR`` names a folder.
+"""The compiled stages of the library's kernels, kept on disk when ``IRIS_KERNEL_ARTIFACTS_DIR`` names a folder.
 
     <folder>/<algorithm>/<kernel>[-<dtype>]-<12 digits of the hash>/rank<rank>/
         kernel.ttir  kernel.ttgir  kernel.llir  kernel.amdgcn  kernel.hsaco  ...    the compiled stages
@@ -36,11 +36,11 @@ def iris_launch(
     dtype: torch.dtype | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Launches ``kernel[grid](*args, **kwargs)`` on the current stream; returns what Triton does, the compiled kernel.
+    """Launch ``kernel[grid](*args, **kwargs)`` on the current stream; return Triton's result, the compiled kernel.
 
-    Where ``IRIS_KERNEL_ARTIFACTS_DIR`` is set, the compiled stages and a metadata file are also written, after the
-    launch: see the module. ``algorithm`` (``"all_gather"``), the global ``rank`` and the payload's ``dtype`` say where.
-    The variable is looked at at each launch; unset it costs nothing else.
+    If ``IRIS_KERNEL_ARTIFACTS_DIR`` is set, the compiled stages and a metadata file are also written, after the launch:
+    see the module. ``algorithm`` (``"all_gather"``), the global ``rank`` and the payload's ``dtype`` name the folder.
+    The variable is read at each launch; unset, it costs nothing else.
 
     Raises:
         RuntimeError: the artifacts cannot be written. The kernel has been launched.
@@ -90,7 +90,7 @@ def _argument(source: Any, path: tuple[int, ...]) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when the process is killed meanwhile."""
+    """Write the file atomically: a process that is killed leaves no partial file of that name."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(content)

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from iris_under_test.host.distributed.helpers import agree
 from iris_under_test.host.logging import WARNING, log
+from iris_under_test.host.platform import Platform
 
 from .export import COLUMNS, UNITS, Recording, as_trace, write_json
-
-if TYPE_CHECKING:
-    from iris_under_test.host.iris import Iris
 
 __all__ = ["Tracing"]
 
 _LONG_COLUMNS = ("timestamp", "address", "duration_cycles")
 _INT32_MAX = 2**31 - 1
 
-# Ticks per second of what ``device.utils.read_realtime`` reads, by Triton's name of the back end.
-_CLOCK_HZ = {"hip": 100_000_000, "cuda": 1_000_000_000}
+
+class Traced(Protocol):
+    """The part of an ``Iris`` that ``Tracing`` uses; its private members are shared by these two classes only."""
+
+    cur_rank: int
+    num_ranks: int
+    _platform: Platform
+    _context: torch.Tensor
+
+    def get_device(self) -> torch.device: ...
+    def _make_context(self, tracing: Sequence[int]) -> torch.Tensor: ...
 
 
 class Tracing:
@@ -39,7 +47,7 @@ class Tracing:
     or 0 while it has none. Not thread-safe. Only ``export(merge=True)`` is collective.
     """
 
-    def __init__(self, instance: Iris) -> None:
+    def __init__(self, instance: Traced) -> None:
         # Weak: a cycle would keep the heap of a deleted instance.
         self._instance = weakref.ref(instance)
         self._rank, self._num_ranks = instance.cur_rank, instance.num_ranks
@@ -50,16 +58,16 @@ class Tracing:
         self.op_index_counter: torch.Tensor | None = None
 
     def enable(self, max_events: int = 1_000_000) -> None:
-        """Makes room for ``max_events`` events, 64 bytes each, and starts counting at 0. Not collective.
+        """Allocate buffers for ``max_events`` events, 64 bytes each, and count from 0. Not collective.
 
         The memory is the device's, not the heap's. ``get_device_context()`` gives a new tensor from now on. One that
         was fetched before stays as it is: kernels that are given it record nothing, or, where it is of an earlier
         ``enable``, into the buffers of that.
 
         Raises:
-            ValueError: ``max_events`` is no int from 1 to 2^31 - 1.
+            ValueError: ``max_events`` is not an int from 1 to 2^31 - 1.
         """
-        if isinstance(max_events, bool) or not isinstance(max_events, int) or not 1 <= max_events <= _INT32_MAX:
+        if not _is_count(max_events):
             raise ValueError(f"max_events must be an int from 1 to {_INT32_MAX}, got {max_events!r}")
         instance = self._of()
         table = _Table(max_events, instance.get_device())
@@ -68,7 +76,7 @@ class Tracing:
         self.enabled, self.max_events = True, max_events
         self.trace_buffers, self.trace_counter, self.op_index_counter = table.columns, table.events, table.operations
         context = instance._make_context([1, max_events, *table.addresses()])
-        # The context tensor holds bare addresses: whoever has it must keep what they point to.
+        # The context tensor holds bare addresses: its owner must keep what they point to.
         context._iris_trace_table = table  # type: ignore[attr-defined]
         instance._context = context
 
@@ -84,15 +92,15 @@ class Tracing:
         self.op_index_counter.zero_()
 
     def export(self, filename: str | Path = "trace.json", merge: bool = False, unit: str = "cycles") -> dict[str, Any]:
-        """Writes what this rank has recorded as a Chrome/Perfetto trace; returns it.
+        """Write what this rank has recorded as a Chrome/Perfetto trace, and return it.
 
-        The file is ``<name>_rank<r>.json`` beside ``filename``. With ``merge=True``, which is collective, all ranks
+        The file is ``<name>_rank<r>.json`` next to ``filename``. With ``merge=True``, which is collective, all ranks
         also send their events to rank 0, which writes them to ``filename`` and returns that trace; the other ranks
         return an empty dict. Waits for the device first.
 
-        Times in a file count from its first event. Perfetto takes them for microseconds: in ``unit="cycles"``, as the
-        reference has it, they are ticks of the device's clock, in ``unit="us"`` what Perfetto takes them for. In the
-        reference only merged files count from 0; but the ticks of NVIDIA's clock, which count from 1970, are beyond
+        Times in a file count from its first event. Perfetto takes them for microseconds: in ``unit="cycles"``, as in
+        upstream Iris, they are ticks of the device's clock, in ``unit="us"`` what Perfetto takes them for. In
+        upstream Iris only merged files count from 0; but the ticks of NVIDIA's clock, which count from 1970, are beyond
         what Perfetto can read. The clocks of several GPUs need not agree: in a merged file compare times of one rank.
 
         A rank on which tracing is not enabled warns, writes no file and returns an empty dict; it sends nothing.
@@ -125,33 +133,39 @@ class Tracing:
         return trace
 
     def _recording(self, unit: str) -> Recording | None:
-        """What is in the buffers now, on the host; None where tracing is not enabled."""
+        """Copy the buffers to the host; None where tracing is not enabled."""
         if unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
         if self.trace_counter is None:
             self._warn("export: tracing is not enabled")
             return None
-        self._of()._platform.synchronize()
+        platform = self._of()._platform
+        platform.synchronize()
         # The counter goes on beyond 2^31 as a negative number.
         begun = int(self.trace_counter.item()) % 2**32
         count = min(begun, self.max_events)
         if begun > count:
             self._warn(f"export: no room for {begun - count} of {begun} events; enable with a larger max_events")
         columns = {name: column[:count].cpu().numpy() for name, column in self.trace_buffers.items()}
-        return Recording(self._rank, columns, begun - count, _clock_hz())
+        return Recording(self._rank, columns, begun - count, platform.clock_hz)
 
     def _own_file(self, filename: str | Path) -> Path:
         path = Path(filename)
         return path.with_name(f"{path.stem}_rank{self._rank}{path.suffix or '.json'}")
 
-    def _of(self) -> Iris:
+    def _of(self) -> Traced:
         instance = self._instance()
         if instance is None:
-            raise RuntimeError("the Iris instance of this Tracing is gone")
+            raise RuntimeError("the Iris instance of this Tracing was deleted; keep a reference to it while you trace")
         return instance
 
     def _warn(self, message: str) -> None:
         log(WARNING, message, self._rank, self._num_ranks, module="tracing")
+
+
+def _is_count(value: object) -> bool:
+    """Return whether it is an int from 1 to 2^31 - 1; True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _INT32_MAX
 
 
 class _Table:
@@ -170,12 +184,12 @@ class _Table:
         _announce(self, self._memory)
 
     def addresses(self) -> list[int]:
-        """Of the counters and the columns, in the order of the context tensor."""
+        """Return the addresses of the counters and columns, in the order of the context tensor."""
         return [tensor.data_ptr() for tensor in (self.events, self.operations, *self.columns.values())]
 
 
 def _announce(owner: object, memory: torch.Tensor) -> None:
-    """Tells the emulating driver of memory that kernels reach by an address in a tensor, while ``owner`` lives."""
+    """Register with the emulating driver memory that kernels reach by an address in a tensor, while ``owner`` lives."""
     from triton.runtime import driver
 
     active = driver.active
@@ -185,14 +199,8 @@ def _announce(owner: object, memory: torch.Tensor) -> None:
         weakref.finalize(owner, active.unregister_memory, address).atexit = False
 
 
-def _clock_hz() -> int:
-    from triton.runtime import driver
-
-    return _CLOCK_HZ[driver.active.get_current_target().backend]
-
-
 def _gather(recording: Recording | None, rank: int, num_ranks: int) -> list[Recording]:
-    """Every rank's recording, on rank 0; an empty list elsewhere. Collective."""
+    """Return every rank's recording on rank 0, and an empty list elsewhere. Collective."""
     parts: list[Recording | None] | None = [None] * num_ranks if rank == 0 else None
     dist.gather_object(recording, parts, dst=0)
     return [part for part in parts or [] if part is not None]

@@ -2,10 +2,10 @@
 
 On rank 1, in each all_gather of 4 work-groups:
 ``element``: one element of the output is wrong for good
-``late``: one element of the output comes 0.3 s after the op is said to be complete
+``late``: one element of the output comes 0.3 s after the op is reported complete
 ``stale``: it works on the input of the first call of that shape
 ``raise``, ``exit``, ``sleep``: it does so
-On rank 1, ``early``: its broadcast reads rank 0's tensor when rank 0's is said to be complete; ``more``: its
+On rank 1, ``early``: its broadcast reads rank 0's tensor when rank 0's op is reported complete; ``more``: its
 reduce_scatter writes one element that rank 0 owns, and rightly so otherwise.
 And everywhere, ``setup``: no instance can be made; ``host``: completion waits on the host, which no device graph can
 hold; ``bare``: ops return no handle, and are complete behind device_barrier; ``barrier``: there is none either.

@@ -8,14 +8,14 @@ from triton.experimental.gluon import language as gl
 
 @triton.jit
 def put(src, dst, loaded, stored, BLOCK: tl.constexpr):
-    """dst = src; as many elements are loaded and stored as the arguments say."""
+    """dst = src; ``loaded`` and ``stored`` are the numbers of elements loaded and stored."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(dst + offsets, tl.load(src + offsets, mask=offsets < loaded), mask=offsets < stored)
 
 
 @triton.jit
 def by_index(src, indices, dst, n, BLOCK: tl.constexpr):
-    """dst[i] = src[indices[i]]: data becomes an address."""
+    """dst[i] = src[indices[i]]: loaded data is used as an address."""
     offsets = tl.arange(0, BLOCK)
     where = tl.load(indices + offsets, mask=offsets < n)
     tl.store(dst + offsets, tl.load(src + where, mask=offsets < n), mask=offsets < n)
@@ -23,14 +23,14 @@ def by_index(src, indices, dst, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def if_flag(flag, dst):
-    """dst[0] = 1 if the flag is set: data decides."""
+    """dst[0] = 1 if the flag is set: loaded data decides a branch."""
     if tl.load(flag) > 0:
         tl.store(dst, 1)
 
 
 @gluon.jit
 def hinted_put(src, dst, ALIGNED: gl.constexpr):
-    """16 bytes a lane, because the caller says that the addresses allow it."""
+    """Store 16 bytes per lane, if the caller promises that the addresses are aligned."""
     offsets = gl.arange(0, 512, layout=gl.BlockedLayout([8], [64], [1], [0]))
     if ALIGNED:
         src = gl.multiple_of(src, 16)
@@ -54,7 +54,7 @@ def turn_through_lds(src, dst, WARPS: gl.constexpr):
 
 @triton.jit
 def row_shares(src, dst, columns, BLOCK: tl.constexpr):
-    """dst = src divided by the sum of its row: DPP within a wavefront, LDS between them, and all need the sum."""
+    """dst = src divided by the sum of its row: DPP within a wavefront, LDS between them; all need the sum."""
     start = tl.program_id(0) * columns
     offsets = tl.arange(0, BLOCK)
     values = tl.load(src + start + offsets, mask=offsets < columns, other=0.0)

@@ -1,4 +1,4 @@
-"""Run listings in mode ``check``, and look at the undefined bits behind single instructions."""
+"""Helpers that run listings in mode ``check``, and return the undefined bits of single instructions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import ctypes
 
 import numpy as np
 
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
-from harness.emulator.state import EXEC, LANES, Wavefronts
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import decode
 from harness.emulator.watch.check import Check
+from harness.emulator.wavefront.state import EXEC, LANES, Wavefronts
 from tests.emulator.single import listing
 
 ALL = (1 << 64) - 1
 
 
 class Memory:
-    """Aligned zeroed bytes that a listing can reach: ``s[4:5]`` points to them after ``prologue``."""
+    """Aligned zeroed bytes that a listing can access: ``s[4:5]`` points to them after ``prologue``."""
 
     def __init__(self, size: int = 4096) -> None:
         self._raw = np.zeros(size + 256, np.uint8)
@@ -35,7 +35,7 @@ class Memory:
 def run(
     *lines: str, memory: Memory | None = None, groups=1, waves=1, lds=0, arch="gfx942", private=0, watch=None, **options
 ) -> Launch:
-    """Run a whole listing in mode ``check``, with ``options`` of the mode; raises what it raises."""
+    """Run a whole listing in mode ``check``, with ``options`` of the mode; raises the fault that it raises."""
     watch = watch or Check(**options)
     allocations = Allocations(watch.red_zones)
     code = [*memory.prologue(), *lines] if memory is not None else list(lines)
@@ -47,7 +47,7 @@ def run(
 
 
 def at(address: int) -> int:
-    """The dword there."""
+    """Return the dword at ``address``."""
     return ctypes.c_uint32.from_address(address).value
 
 
@@ -55,7 +55,7 @@ class Probe:
     """One wavefront before an instruction: values and undefined bits of its registers, to be filled in.
 
     ``v``, ``undefined_v`` uint32[64 registers, 64]; ``s``, ``undefined_s`` uint32[128]; ``scc``, ``undefined_scc``.
-    All is defined at first.
+    Everything is defined at first.
     """
 
     def __init__(self, line: str, exec_: int = ALL, arch: str = "gfx942") -> None:
@@ -67,7 +67,7 @@ class Probe:
         self._exec = exec_
 
     def run(self) -> Wavefronts:
-        """Execute it; the result's ``shadow.bits`` has the undefined bits."""
+        """Execute the instruction; the result's ``shadow.bits`` has the undefined bits."""
         launch = Launch(self._program, (1, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
         self._watch.start(launch)
         chunk = launch.start(0, 1)
@@ -93,5 +93,5 @@ class Probe:
 
 
 def vector(wf: Wavefronts, register: int) -> np.ndarray:
-    """uint32[64] of the probe's vector register, or of its undefined bits."""
+    """Return uint32[64], the probe's vector register or its undefined bits."""
     return wf.v[register >> 1, 0, :, register & 1]

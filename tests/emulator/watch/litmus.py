@@ -1,21 +1,21 @@
-"""Litmus tests: a few instructions a thread, written as machine code, run under the adversary with many seeds.
+"""Litmus tests: a few machine instructions per thread, run under the adversary with many seeds.
 
     outcomes(["store x 1", "store y 1"], ["load y 0", "load x 1"])
 
-Threads are wavefronts of their own launch. A thread is (rank, lines); words between braces stand for its addresses:
+Threads are wavefronts of their own launch. A thread is (rank, lines); words between braces stand for their addresses:
 ``{x}`` and ``{y}`` (4-byte words in lines of their own). Loads go to v8, v9, ... and are the outcome, in program order.
-s2 is the number of the work-group, v0 is 0, one lane is active. A thread that asks for s3, its wavefront's number,
-runs in all ``waves`` of its work-group, others in the first.
+s2 is the number of the work-group, v0 is 0, one lane is active. A thread that uses s3, its wavefront's number, runs in
+all ``waves`` of its work-group, other threads in the first wavefront.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import decode
 from harness.emulator.watch import Choices, Seeded
 from harness.emulator.watch.weak import Weak
 
@@ -60,14 +60,14 @@ def add(word: str, register: int, bits: str = "sc0 sc1") -> list[str]:
 
 
 def lines(*parts) -> list[str]:
-    """Instructions and lists of them, as one list."""
+    """Flatten instructions and lists of them to one list."""
     return [line for part in parts for line in ([part] if isinstance(part, str) else part)]
 
 
 def run(
     threads, loads: list[list[int]], choices: Choices | int, waves: int = 1, **options
 ) -> tuple[tuple[int, ...], dict[str, int]]:
-    """One schedule: what each thread's registers ``loads`` hold at the end, thread by thread, and the final words.
+    """Run one schedule; return each thread's registers ``loads`` at the end, thread by thread, and the final words.
 
     ``threads`` are (rank, lines). Threads of one rank are work-groups of one launch, in their order.
     """
@@ -116,5 +116,5 @@ def run(
 
 
 def outcomes(threads, loads, seeds: int = 300, **options) -> set[tuple[int, ...]]:
-    """The outcomes over ``seeds`` schedules."""
+    """Return the outcomes of ``seeds`` schedules."""
     return {run(threads, loads, seed, **options)[0] for seed in range(seeds)}

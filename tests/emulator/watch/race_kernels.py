@@ -1,7 +1,7 @@
-"""Kernels for modes ``race`` and ``trace``, correct and planted: what is wrong is a constexpr, so both are one source.
+"""Kernels for modes ``race`` and ``trace``, correct and with planted bugs: a constexpr selects the bug.
 
-Flags are polled by adding 0, since Triton 3.6's compare-and-swap ignores the scope that it is given; each release has
-a barrier before it, since only later versions put one there.
+Flags are polled by adding 0, since Triton 3.6's compare-and-swap ignores the scope that it is passed; each release has
+a barrier before it, since only later versions insert one there.
 """
 
 import triton
@@ -59,7 +59,7 @@ def sum_by_last(values, partial, ticket, out, BLOCK: tl.constexpr, SEM: tl.const
 
 @triton.jit
 def ring_step(mine, next_inbox, next_flag, inbox, flag, out, rank, RANKS: tl.constexpr, BLOCK: tl.constexpr):
-    """All-gather: hand the own block on to the next rank, then each block that comes from the one before."""
+    """All-gather: pass the rank's own block on to the next rank, then each block received from the previous one."""
     offsets = tl.arange(0, BLOCK)
     block = tl.load(mine + offsets)
     tl.store(out + rank * BLOCK + offsets, block)
@@ -89,8 +89,10 @@ def same_element(out):
 
 @triton.jit
 def stream(source, buffers, flag, ack, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WAITS: tl.constexpr):
-    """Send blocks through two buffers in turn, each with a flag of its own; before a buffer is used again, its reader
-    has acknowledged it."""
+    """Send blocks through two buffers in turn, each with its own flag.
+
+    Before a buffer is reused, its reader has acknowledged it.
+    """
     offsets = tl.arange(0, BLOCK)
     for i in range(ROUNDS):
         if WAITS:
@@ -103,7 +105,7 @@ def stream(source, buffers, flag, ack, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
-    """The reader of ``stream``."""
+    """Receive the blocks of ``stream``."""
     offsets = tl.arange(0, BLOCK)
     for i in range(ROUNDS):
         while tl.atomic_add(flag + i, 0, sem="acquire", scope="sys") != 1:
@@ -115,7 +117,7 @@ def drain(buffers, flag, ack, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def largest(out, BLOCK: tl.constexpr):
-    """At system scope LLVM makes compare-and-swaps of a maximum, the first with a guess by a plain load."""
+    """LLVM expands a maximum at system scope to a compare-and-swap loop whose first guess is a plain load."""
     tl.atomic_max(out + tl.arange(0, BLOCK), tl.program_id(0), scope="sys")
 
 
@@ -127,6 +129,6 @@ def peek(out, BLOCK: tl.constexpr):
 
 @triton.jit
 def count_up(out):
-    """Work-group i stores out[0] + 1 to out[i]. The load is an s_load: nothing was stored before it."""
+    """Work-group i stores out[0] + 1 to out[i]. The load is an s_load, because the kernel stores nothing before it."""
     before = tl.load(out)
     tl.store(out + tl.program_id(0), before + 1)

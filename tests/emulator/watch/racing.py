@@ -1,9 +1,9 @@
-"""Programs for mode ``race``, a few instructions a wavefront: who races with whom.
+"""Programs for mode ``race``, a few instructions per wavefront, and a runner that returns the race.
 
     found = race([(0, lines(store("x", 1))), (1, lines(load("x", 8)))])
 
 Threads are (rank, lines) as in ``litmus``: threads of one rank are work-groups of one launch. The lines run in the
-first wavefront of a work-group; those of a thread that asks for s3, the wavefront's number, run in all ``waves``.
+first wavefront of a work-group; those of a thread that uses s3, the wavefront's number, run in all ``waves``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import itertools
 
 import numpy as np
 
-from harness.emulator.allocations import Allocations
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import DataRace
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
+from harness.emulator.program.decode import decode
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from tests.emulator.watch import litmus
@@ -42,7 +42,7 @@ def take(word: str, free: int, taken: int, bits: str = "sc0 sc1") -> list[str]:
 
 
 def only(wave: int, *parts) -> list[str]:
-    """Lines for one wavefront of a work-group."""
+    """Return lines for one wavefront of a work-group."""
     label = f".LO{next(_fresh)}"
     return [f"s_cmp_lg_u32 s3, {wave}", f"s_cbranch_scc1 {label}", *litmus.lines(*parts), f"{label}:"]
 
@@ -56,8 +56,10 @@ def race(
     peer: int | None = None,
     **options,
 ) -> DataRace | None:
-    """Run the threads with one seed; the race that was found. ``y`` is that word's first value; with ``peer`` the words
-    are memory of that rank, in another process."""
+    """Run the threads with one seed; return the race, or None.
+
+    ``y`` is that word's first value; with ``peer`` the words are memory of that rank, in another process.
+    """
     memory = np.zeros(4096, np.uint32)
     memory[256] = y
     allocations = Allocations()

@@ -1,4 +1,4 @@
-"""Mode check has nothing to say about real kernels: one of each kind of the corpus."""
+"""Mode check reports nothing about correct kernels: one of each kind of the corpus."""
 
 import importlib
 import pkgutil

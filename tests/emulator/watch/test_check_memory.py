@@ -1,4 +1,4 @@
-"""Mode check: red zones, memory that nobody has written, alignment, undefined registers."""
+"""Mode check: red zones, memory that was never written, alignment, undefined registers."""
 
 import mmap
 
@@ -7,7 +7,7 @@ import torch
 
 from harness import emulator
 from harness.emulator.faults import MemoryFault, UndefinedValue
-from harness.emulator.ops.table import TABLE, Builder
+from harness.emulator.operations.table import TABLE, Builder
 from harness.emulator.watch.check import crosslane
 from tests.emulator.watch import check_kernels as kernels
 from tests.emulator.watch.checking import Memory, run
@@ -89,7 +89,7 @@ def test_the_last_bytes_of_a_tensor_are_its_last(driver, dtype, count):
         kernels.put[(1,)](dst, src, count + 1, 64, 64)
 
 
-# -- memory that nobody has written ------------------------------------------------------------------------------------
+# -- memory that was never written ------------------------------------------------------------------------------------
 
 
 def test_forgotten_memory_must_be_written_before_it_matters(driver):
@@ -146,8 +146,8 @@ def test_a_hint_that_does_not_hold(driver):
 WIDE = [
     ("global_load_dword v2, v1, s[4:5] offset:2", "4-byte"),
     ("global_store_dwordx2 v1, v[2:3], s[4:5] offset:6", "8-byte"),
-    ("ds_read_b64 v[2:3], v1 offset:4", "8-byte LDS access at 0x4: it wants a multiple of 8"),
-    ("ds_write_b128 v1, v[2:5] offset:8", "16-byte LDS access at 0x8: it wants a multiple of 16"),
+    ("ds_read_b64 v[2:3], v1 offset:4", "8-byte LDS access at 0x4: expected a multiple of 8"),
+    ("ds_write_b128 v1, v[2:5] offset:8", "16-byte LDS access at 0x8: expected a multiple of 16"),
     ("ds_read2_b64 v[2:5], v1 offset1:1", None),
     ("ds_read_b96 v[2:4], v1 offset:16", None),
     ("global_load_dwordx4 v[2:5], v1, s[4:5] offset:4", None),
@@ -155,13 +155,13 @@ WIDE = [
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), WIDE, ids=[line.partition(" ")[0] for line, _ in WIDE])
-def test_wide_accesses(line, says):
+@pytest.mark.parametrize(("line", "message"), WIDE, ids=[line.partition(" ")[0] for line, _ in WIDE])
+def test_wide_accesses(line, message):
     code = ["v_mov_b32_e32 v1, 0", *(f"v_mov_b32_e32 v{r}, 0" for r in range(2, 6)), line, "s_endpgm"]
-    if says is None:
+    if message is None:
         run(*code, memory=Memory(), lds=64)
         return
-    with pytest.raises(MemoryFault, match=f"misaligned {says}"):
+    with pytest.raises(MemoryFault, match=f"misaligned {message}"):
         run(*code, memory=Memory(), lds=64)
     run(*code, memory=Memory(), lds=64, strict_alignment=False)
 
@@ -171,7 +171,7 @@ def test_a_scalar_load_drops_the_low_bits():
         run("s_load_dword s6, s[4:5], 0x2", "s_endpgm", memory=Memory())
 
 
-# -- registers that nobody has written ---------------------------------------------------------------------------------
+# -- registers that were never written ---------------------------------------------------------------------------------
 
 UNDEFINED = {
     "address": ("the address depends", "global_load_dword v2, v1, s[4:5]"),
@@ -194,10 +194,10 @@ UNDEFINED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sorted(UNDEFINED))
-def test_undefined_registers_are_found_where_they_matter(what):
-    says, *lines = UNDEFINED[what]
-    with pytest.raises(UndefinedValue, match=says):
+@pytest.mark.parametrize("name", sorted(UNDEFINED))
+def test_undefined_registers_are_found_where_they_matter(name):
+    message, *lines = UNDEFINED[name]
+    with pytest.raises(UndefinedValue, match=message):
         run("v_lshlrev_b32_e32 v0, 2, v0", *lines, ".L:", "s_endpgm", memory=Memory(), lds=256)
 
 
@@ -215,9 +215,9 @@ HARMLESS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sorted(HARMLESS))
-def test_undefined_registers_may_be_there(what):
-    run("v_lshlrev_b32_e32 v0, 2, v0", *HARMLESS[what], ".L:", "s_endpgm", memory=Memory(), lds=256)
+@pytest.mark.parametrize("name", sorted(HARMLESS))
+def test_undefined_registers_may_be_there(name):
+    run("v_lshlrev_b32_e32 v0, 2, v0", *HARMLESS[name], ".L:", "s_endpgm", memory=Memory(), lds=256)
 
 
 SPILLED = {
@@ -231,17 +231,17 @@ SPILLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sorted(SPILLED))
+@pytest.mark.parametrize("name", sorted(SPILLED))
 @pytest.mark.parametrize("defined", [False, True])
-def test_undefined_values_pass_through_private_memory(what, defined):
+def test_undefined_values_pass_through_private_memory(name, defined):
     code = [
         "v_lshlrev_b32_e32 v0, 2, v0", f"v_mov_b32_e32 {'v1' if defined else 'v9'}, 5", "v_mov_b32_e32 v4, 0",
         "s_mov_b32 s6, 0x20000", "v_mov_b32_e32 v5, s6", "v_mov_b32_e32 v2, 1", "v_mov_b32_e32 v3, 1",
-        *[line.replace("src_shared_base", "0x10000") for line in SPILLED[what]], "s_waitcnt vmcnt(0) lgkmcnt(0)",
+        *[line.replace("src_shared_base", "0x10000") for line in SPILLED[name]], "s_waitcnt vmcnt(0) lgkmcnt(0)",
         "global_store_dword v0, v2, s[4:5]", "s_endpgm",
     ]  # fmt: skip
-    memory, waves = Memory(), 1 if "LDS" in what else 2
-    if defined and what != "never stored":
+    memory, waves = Memory(), 1 if "LDS" in name else 2
+    if defined and name != "never stored":
         run(*code, memory=memory, lds=64, private=16, waves=waves)
     else:
         with pytest.raises(UndefinedValue, match="an undefined value is stored"):
@@ -249,7 +249,7 @@ def test_undefined_values_pass_through_private_memory(what, defined):
 
 
 def test_every_lane_instruction_says_how_undefined_bits_move():
-    """A builder that ``crosslane.flow`` does not know would leave a defined result."""
+    """A builder unknown to ``crosslane.flow`` would leave a defined result."""
     known = (*crosslane.MOVES, *crosslane.LANE_BY_LANE, *crosslane.STILL, "v_mfma")
     unknown = [
         name
@@ -260,7 +260,7 @@ def test_every_lane_instruction_says_how_undefined_bits_move():
 
 
 def test_undefined_lanes_part_and_meet_with_their_wavefronts():
-    """Wavefront 1 alone defines v1; both meet again and store."""
+    """Only wavefront 1 defines v1; both wavefronts reconverge and store."""
     code = [
         "v_cmp_lt_u32_e32 vcc, 63, v0", "v_lshlrev_b32_e32 v0, 2, v0", "s_cbranch_vccz .L", "v_mov_b32_e32 v1, 3",
         ".L:", "s_nop 0", "{}", "global_store_dword v0, v1, s[4:5]", "s_endpgm",

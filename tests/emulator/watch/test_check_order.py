@@ -20,7 +20,7 @@ def driver():
 # -- s_waitcnt ---------------------------------------------------------------------------------------------------------
 
 LOAD = "global_load_dword v{}, v0, s[4:5]"
-# What is issued, the wait, what is used, and whether that is due.
+# The instructions issued, the wait, the instruction that uses a result, and whether that result is due.
 WAITS = {
     "none": (["global_load_dword v1, v0, s[4:5]"], "s_nop 0", "v_mov_b32_e32 v2, v1", True),
     "vmcnt(0)": (["global_load_dword v1, v0, s[4:5]"], "s_waitcnt vmcnt(0)", "v_mov_b32_e32 v2, v1", False),
@@ -47,16 +47,16 @@ WAITS = {
     "scalar in a vector": (["s_load_dword s6, s[4:5], 0x0"], "s_nop 0", "v_add_u32_e32 v1, s6, v0", True),
     "LDS in order": (["ds_read_b32 v1, v0", "ds_read_b32 v2, v0"], "s_waitcnt lgkmcnt(1)", "v_mov_b32_e32 v3, v1",
                      False),
-    "LDS beside a scalar": (["ds_read_b32 v1, v0", "s_load_dword s6, s[4:5], 0x0", "ds_read_b32 v2, v0"],
+    "LDS next to a scalar": (["ds_read_b32 v1, v0", "s_load_dword s6, s[4:5], 0x0", "ds_read_b32 v2, v0"],
                             "s_waitcnt lgkmcnt(1)", "v_mov_b32_e32 v3, v1", False),
     "a lane move": (["ds_bpermute_b32 v1, v0, v0"], "s_nop 0", "v_mov_b32_e32 v2, v1", True),
     "a branch": (["s_load_dwordx2 vcc, s[4:5], 0x0"], "s_nop 0", "s_cbranch_vccz .L", True),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sorted(WAITS))
-def test_results_are_used_after_their_wait(what):
-    issued, wait, use, due = WAITS[what]
+@pytest.mark.parametrize("name", sorted(WAITS))
+def test_results_are_used_after_their_wait(name):
+    issued, wait, use, due = WAITS[name]
     code = ["v_lshlrev_b32_e32 v0, 2, v0", "ds_write_b32 v0, v0", *issued, wait, use, ".L:", "s_endpgm"]
     if not due:
         run(*code, memory=Memory(), lds=256)
@@ -76,7 +76,7 @@ def test_a_full_counter_makes_the_oldest_complete():
 
 
 def test_wavefronts_that_meet_keep_what_each_has_outstanding():
-    """Wavefront 1 loads before they meet; what it loads is due in it alone."""
+    """Wavefront 1 loads before both reconverge; the load's result is due in that wavefront only."""
     code = [
         "v_lshlrev_b32_e32 v0, 2, v0", "v_mov_b32_e32 v1, 0", "v_cmp_lt_u32_e32 vcc, 0xff, v0", "s_cbranch_vccz .L",
         "global_load_dword v1, v0, s[4:5]", ".L:", "s_nop 0", "v_mov_b32_e32 v2, v1", "s_endpgm",
@@ -118,7 +118,7 @@ LAUNCHES = {f.__name__: f for f in (launch_product, launch_turn, launch_shares, 
 
 
 def drop_one(pattern: str, number: int):
-    """A rewrite that makes the ``number``-th line that matches an s_nop, counted behind the preload prologue."""
+    """Return a rewrite that makes the ``number``-th line that matches an s_nop, counted after the preload prologue."""
 
     def rewrite(name: str, text: str) -> str:
         start = text.index("\n", text.rindex(".p2align\t8", 0, text.index("s_endpgm")))
@@ -135,7 +135,7 @@ def lines_of(driver, pattern: str) -> list[str]:
 
 @pytest.mark.parametrize("launch", sorted(LAUNCHES))
 def test_every_wait_is_needed(driver, launch):
-    """Without any one s_waitcnt the kernel is red: a result is used too early, or LDS accesses race."""
+    """Without any one of its s_waitcnt the kernel fails: a result is used too early, or LDS accesses race."""
     LAUNCHES[launch]()
     waits = lines_of(driver, r"s_waitcnt [^\n;]*")
     assert waits
@@ -152,7 +152,7 @@ def test_every_barrier_is_needed(driver, launch):
     assert barriers
     for number in range(len(barriers)):
         driver.rewrite = drop_one(r"s_barrier", number)
-        with pytest.raises(LdsRace, match="no s_barrier lies between") as caught:
+        with pytest.raises(LdsRace, match="no s_barrier between") as caught:
             LAUNCHES[launch]()
         assert caught.value.where["other_source"], "both source lines"
         assert caught.value.where["source"]
@@ -181,7 +181,7 @@ RACES = {
     "an atomic and a read": (["ds_add_u32 v1, v0", "s_waitcnt lgkmcnt(0)", "ds_read_b32 v2, v1"], "no s_barrier"),
     "an unfinished read": (["ds_write_b32 v0, v0", "s_waitcnt lgkmcnt(0)", "s_barrier", "ds_read_b32 v2, v1",
                            "s_barrier", "ds_write_b32 v0, v1"], r"not waited for \(lgkmcnt\)"),
-    "neighbouring bytes meet": (["ds_write_b8 v1, v0", "ds_write_b16 v1, v0"], "no s_barrier"),
+    "neighbouring bytes overlap": (["ds_write_b8 v1, v0", "ds_write_b16 v1, v0"], "no s_barrier"),
 }  # fmt: skip
 FREE = {
     "with a barrier": ["ds_write_b32 v0, v0", "s_waitcnt lgkmcnt(0)", "s_barrier", "ds_read_b32 v2, v1"],
@@ -189,24 +189,24 @@ FREE = {
     "the same value": ["ds_write_b32 v1, v1", "s_waitcnt lgkmcnt(0)", "s_barrier", "ds_read_b32 v2, v1"],
     "only reads": ["ds_read_b32 v2, v1", "ds_read_b32 v3, v1"],
     "atomics": ["ds_add_u32 v1, v0", "ds_max_u32 v1, v0"],
-    "bytes beside each other": ["v_cmp_lt_u32_e32 vcc, 0xff, v0", "v_cndmask_b32_e64 v3, 0, 1, vcc",
+    "bytes next to each other": ["v_cmp_lt_u32_e32 vcc, 0xff, v0", "v_cndmask_b32_e64 v3, 0, 1, vcc",
                                 "v_add_u32_e32 v3, v3, v1", "ds_write_b8 v3, v0"],
     "the first of two is waited for": ["ds_write_b32 v0, v0", "ds_write_b32 v0, v0 offset:512", "s_waitcnt lgkmcnt(1)",
                                        "s_barrier", "ds_read_b32 v2, v1"],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sorted(RACES))
-def test_lds_races(what):
-    lines, why = RACES[what]
+@pytest.mark.parametrize("name", sorted(RACES))
+def test_lds_races(name):
+    lines, why = RACES[name]
     with pytest.raises(LdsRace, match=why) as caught:
         run(*_START, *lines, "s_endpgm", waves=2, lds=1024)
     assert re.search(r"wavefront [01] (wrote|read) by 'ds_.* by kernel probe, .* wavefront [01]", str(caught.value))
 
 
-@pytest.mark.parametrize("what", sorted(FREE))
-def test_no_lds_race(what):
-    run(*_START, *FREE[what], "s_endpgm", waves=2, groups=3, lds=1024)
+@pytest.mark.parametrize("name", sorted(FREE))
+def test_no_lds_race(name):
+    run(*_START, *FREE[name], "s_endpgm", waves=2, groups=3, lds=1024)
 
 
 COPY = ["s_mov_b32 m0, 0", "global_load_lds_dword v1, s[4:5]"]
@@ -272,14 +272,14 @@ def test_ranks_under_one_scheduler():
     driver = emulator.activate(mode="check")
     try:
         flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
-        with emulator.together(driver) as ranks:
+        with emulator.concurrent_ranks(driver) as ranks:
             with ranks.rank(0):
                 kernels.wait_for[(1,)](flag, out, num_warps=1)
             with ranks.rank(1):
                 kernels.put[(1,)](torch.ones(1, dtype=torch.int32), flag, 1, 1, 64, num_warps=1)
         assert out.tolist() == [7, 0]
         flag.zero_()
-        with pytest.raises(NoProgress, match="polling 0x"), emulator.together(driver) as ranks, ranks.rank(0):
+        with pytest.raises(NoProgress, match="polling 0x"), emulator.concurrent_ranks(driver) as ranks, ranks.rank(0):
             kernels.wait_for[(1,)](flag, out, num_warps=1)
     finally:
         emulator.deactivate()

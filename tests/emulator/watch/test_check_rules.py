@@ -1,4 +1,4 @@
-"""How undefined bits move: no rule may miss a bit that can change, and the exact ones may not flag one that cannot."""
+"""Propagation of undefined bits: no rule may miss a bit that can change; exact rules flag no bit that cannot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from harness.emulator.faults import UndefinedValue
-from harness.emulator.ops.table import TABLE, Op
-from harness.emulator.state import DTYPES, EXEC, VCC
+from harness.emulator.operations.table import TABLE, Op
+from harness.emulator.wavefront.state import DTYPES, EXEC, VCC
 from tests.emulator.watch.checking import ALL, Probe, vector
 
 OPS = {name: entry for name, entry in TABLE.items() if isinstance(entry, Op)}
@@ -18,7 +18,7 @@ _FILLINGS = 6
 
 
 def line_of(op: Op) -> tuple[str, str]:
-    """An instruction with registers for all operands, and its arch: sources from v2 or s2 on, results v40, s60."""
+    """Return an instruction with registers for all operands, and its arch: sources from v2 or s2, results v40, s60."""
     name, _, arch = op.name.partition("@")
     texts, modifiers, at_v, at_s = [], [], _RESULT_V, _RESULT_S
     scalar = op.klass == "salu"
@@ -46,7 +46,7 @@ def line_of(op: Op) -> tuple[str, str]:
 
 
 def fill(op: Op, chance: random.Random) -> Probe:
-    """A probe of the op with random values, a few bits of them undefined."""
+    """Return a probe of the op with random values, a few bits of them undefined."""
     line, arch = line_of(op)
     probe = Probe(line, arch=arch)
     rng = np.random.default_rng(chance.randrange(2**32))
@@ -66,7 +66,7 @@ def fill(op: Op, chance: random.Random) -> Probe:
 
 
 def changed(probe: Probe, op: Op, chance: random.Random) -> tuple[dict, dict]:
-    """By result, the bits that are flagged, and those that differ between fillings of the undefined bits."""
+    """Return by result the flagged bits, and the bits that differ between fillings of the undefined bits."""
     rng = np.random.default_rng(chance.randrange(2**32))
     v, s, scc = probe.v.copy(), probe.s.copy(), probe.scc
     flags: dict[str, np.ndarray] = {}
@@ -82,12 +82,12 @@ def changed(probe: Probe, op: Op, chance: random.Random) -> tuple[dict, dict]:
         results = {f"v{r}": vector(wf, r).copy() for r in range(_RESULT_V, _RESULT_V + 6)}
         results |= {"s": wf.s[0].copy(), "scc": wf.scc.astype(np.uint32).copy()}
         bits = wf.shadow.bits
-        found = {f"v{r}": vector(bits, r) for r in range(_RESULT_V, _RESULT_V + 6)}
-        found |= {"s": bits.s[0], "scc": bits.scc.astype(np.uint32)}
+        flagged = {f"v{r}": vector(bits, r) for r in range(_RESULT_V, _RESULT_V + 6)}
+        flagged |= {"s": bits.s[0], "scc": bits.scc.astype(np.uint32)}
         first = first or results
         for name in results:
-            # A rule may know more with some fillings than with others: what it flags in any counts.
-            flags[name] = flags.get(name, 0) | found[name]
+            # A rule may be more precise with some fillings than with others: a bit flagged with any of them counts.
+            flags[name] = flags.get(name, 0) | flagged[name]
             differ[name] = differ.get(name, 0) | (results[name] ^ first[name])
     return flags, differ
 
@@ -117,7 +117,7 @@ EXACT = [
 
 @pytest.mark.parametrize(("name", "form"), EXACT, ids=[name for name, _ in EXACT])
 def test_exact_rules_flag_only_bits_that_can_change(name, form):
-    """One undefined bit at a time, both values of it."""
+    """One bit is undefined at a time; both of its values are tried."""
     result, _, sources = form.partition(" = ")
     probe = Probe(f"{name} {result}, {', '.join(sources.split())}")
     rng = np.random.default_rng(3)

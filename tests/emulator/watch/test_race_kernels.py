@@ -1,4 +1,4 @@
-"""Mode ``race`` on compiled kernels: correct ones pass with every seed, every planted bug is found with every seed."""
+"""Mode ``race`` on compiled kernels: correct ones pass with every seed, and every seed reports each planted bug."""
 
 import re
 
@@ -40,7 +40,7 @@ def numbers(n: int) -> torch.Tensor:
 def pass_message(driver, sem=("release", "acquire"), scope=("sys", "sys"), plain=False, warps=4):
     groups, ranks = 2, (0, 1)
     source, inbox, flag, out = numbers(groups * BLOCK), ints(groups * BLOCK), ints(groups), ints(groups * BLOCK)
-    with emulator.together(driver) as all_ranks:
+    with emulator.concurrent_ranks(driver) as all_ranks:
         with all_ranks.rank(ranks[0]):
             kernels.put[(groups,)](source, inbox, flag, BLOCK, sem[0], scope[0], plain, num_warps=warps)
         with all_ranks.rank(ranks[1]):
@@ -48,8 +48,8 @@ def pass_message(driver, sem=("release", "acquire"), scope=("sys", "sys"), plain
     assert torch.equal(out, source)
 
 
-def raises(what: str, function, *arguments, **options) -> DataRace:
-    with pytest.raises(DataRace, match=what) as caught:
+def raises(message: str, function, *arguments, **options) -> DataRace:
+    with pytest.raises(DataRace, match=message) as caught:
         function(*arguments, **options)
     return caught.value
 
@@ -60,10 +60,10 @@ def test_message_passing_is_clean(driver):
 
 
 def test_message_passing_without_release(driver):
-    found = raises("the store was not|nothing orders", pass_message, driver, sem=("relaxed", "acquire"))
-    assert found.where["first"]["rank"] == 0 and found.where["second"]["rank"] == 1
-    assert any("race_kernels.py" in frame for frame in found.where["first"]["source"])
-    assert "tl.store" not in str(found) and "argument inbox" in str(found)
+    fault = raises("the store was not|nothing orders", pass_message, driver, sem=("relaxed", "acquire"))
+    assert fault.where["first"]["rank"] == 0 and fault.where["second"]["rank"] == 1
+    assert any("race_kernels.py" in frame for frame in fault.where["first"]["source"])
+    assert "tl.store" not in str(fault) and "argument inbox" in str(fault)
 
 
 def test_message_passing_without_acquire(driver):
@@ -77,8 +77,8 @@ def test_message_passing_between_ranks_at_too_narrow_a_scope(driver, scope):
 
 
 def test_message_passing_with_a_plain_flag(driver):
-    found = raises("the store is plain, the (atomic|load) at system scope", pass_message, driver, plain=True)
-    assert "argument flag" in str(found)
+    fault = raises("the store is plain, the (atomic|load) at system scope", pass_message, driver, plain=True)
+    assert "argument flag" in str(fault)
 
 
 def test_a_missing_barrier_between_put_and_flag(driver):
@@ -139,7 +139,7 @@ def test_ring_all_gather(driver):
     mine = [numbers(BLOCK) + 1000 * r for r in range(ranks)]
     inboxes, flags = ints(ranks, ranks, BLOCK), ints(ranks, ranks)
     outs = [ints(ranks, BLOCK) for _ in range(ranks)]
-    with emulator.together(driver) as all_ranks:
+    with emulator.concurrent_ranks(driver) as all_ranks:
         for r in range(ranks):
             after = (r + 1) % ranks
             with all_ranks.rank(r):
@@ -154,8 +154,8 @@ def test_blocks_that_overlap_by_one(driver):
     out = ints(4 * BLOCK)
     kernels.blocks[(4,)](out, 4 * BLOCK, BLOCK, 0)
     assert torch.equal(out, torch.arange(4 * BLOCK, dtype=torch.int32))
-    found = raises("data race on 4 bytes", kernels.blocks[(4,)], out, 4 * BLOCK, BLOCK, 1)
-    assert found.where["first"]["group"] != found.where["second"]["group"]
+    fault = raises("data race on 4 bytes", kernels.blocks[(4,)], out, 4 * BLOCK, BLOCK, 1)
+    assert fault.where["first"]["group"] != fault.where["second"]["group"]
 
 
 def test_two_work_groups_write_one_element(driver):
@@ -166,7 +166,7 @@ def test_kernels_of_one_rank_are_ordered(driver):
     out = ints(1)
 
     def twice(ranks) -> None:
-        with emulator.together(driver) as all_ranks:
+        with emulator.concurrent_ranks(driver) as all_ranks:
             for rank in ranks:
                 with all_ranks.rank(rank):
                     kernels.same_element[(1,)](out)
@@ -185,14 +185,14 @@ def test_the_guess_of_a_read_modify_write_is_no_access(driver):
 
 
 def test_scalar_loads_take_part(driver):
-    found = raises("data race on 4 bytes", kernels.count_up[(4,)], ints(4))
-    assert any(found.where[which]["instruction"].startswith("s_load_dword") for which in ("first", "second"))
+    fault = raises("data race on 4 bytes", kernels.count_up[(4,)], ints(4))
+    assert any(fault.where[which]["instruction"].startswith("s_load_dword") for which in ("first", "second"))
 
 
 def send_stream(driver, waits: bool, rounds=4):
     source, buffers, out = numbers(rounds * BLOCK), ints(2, BLOCK), ints(rounds * BLOCK)
     flag, ack = ints(rounds), ints(1)
-    with emulator.together(driver) as all_ranks:
+    with emulator.concurrent_ranks(driver) as all_ranks:
         with all_ranks.rank(0):
             kernels.stream[(1,)](source, buffers, flag, ack, rounds, BLOCK, waits)
         with all_ranks.rank(1):
@@ -219,7 +219,7 @@ def published_example(driver) -> None:
     source, target = ([part(r, at, size, torch.float32) for r in (0, 1)] for at in (0, 4096))
     flag = [part(r, 8192, 2, torch.int32) for r in (0, 1)]
     source[0].copy_(torch.arange(size) + 42.0)
-    with emulator.together(driver) as ranks:
+    with emulator.concurrent_ranks(driver) as ranks:
         with ranks.rank(0):
             published.producer_kernel[(2,)](
                 IrisDeviceCtx, contexts[0], source[0], target[0], flag[0], size, 0, 1, block, num_warps=1
@@ -241,6 +241,6 @@ def test_the_same_seed_gives_the_same_report():
     reports = []
     for _ in range(2):
         driver = emulator.activate(mode="race", choices=5)
-        found = raises("data race", count, driver, early=True)
-        reports.append({key: found.where[key] for key in ("first", "second", "why", "size")})
+        fault = raises("data race", count, driver, early=True)
+        reports.append({key: fault.where[key] for key in ("first", "second", "why", "size")})
     assert reports[0] == reports[1]

@@ -1,4 +1,4 @@
-"""What orders two accesses on gfx942, fence by fence and scope by scope: mode ``race`` on a few instructions."""
+"""Order of two accesses on gfx942, fence by fence and scope by scope: mode ``race`` on a few instructions."""
 
 import pytest
 
@@ -35,12 +35,12 @@ def clean(threads, **options) -> None:
 
 
 def racy(threads, *parts: str, **options) -> None:
-    """Every seed finds the race, and says ``parts``."""
+    """Check that every seed finds the race, with ``parts`` in its message."""
     for seed in [None, *SEEDS]:
-        found = race(threads, seed, **options)
-        assert found is not None, f"not found with seed {seed}"
+        fault = race(threads, seed, **options)
+        assert fault is not None, f"not found with seed {seed}"
         for part in parts:
-            assert part in str(found)
+            assert part in str(fault)
 
 
 @RANKS
@@ -144,8 +144,8 @@ def test_what_is_stored_behind_the_write_back_is_not_released():
 
 
 def test_two_writers_race_and_a_reader_races_with_a_later_writer():
-    racy([(0, store("x", 1)), (0, store("x", 2))], "nothing orders the second work-group behind the first")
-    racy([(0, store("x", 1)), (1, store("x", 2))], "nothing orders the second rank behind the first")
+    racy([(0, store("x", 1)), (0, store("x", 2))], "nothing orders the second work-group after the first")
+    racy([(0, store("x", 1)), (1, store("x", 2))], "nothing orders the second rank after the first")
     racy([(0, load("x", 8)), (1, store("x", 2))])
     clean([(0, load("x", 8)), (1, load("x", 8))])
 
@@ -159,7 +159,7 @@ def test_bytes_that_do_not_overlap_do_not_conflict():
 
 
 def test_an_older_reader_is_remembered():
-    """Three read, the writer waits for one of them only."""
+    """Three threads read; the writer waits for only one of them."""
     reader = lines(load("x", 8), WAIT)
     signal = store("y", 1, "sc0 sc1")
     writer = lines(until("y", 1), store("x", 2))
@@ -190,8 +190,8 @@ def test_wide_scoped_stores_are_not_atomic():
 
 
 def test_flat_accesses_take_part():
-    def flat(what: str) -> list[str]:
-        return ["v_mov_b32_e32 v4, s4", "v_mov_b32_e32 v5, s5", what]
+    def flat(access: str) -> list[str]:
+        return ["v_mov_b32_e32 v4, s4", "v_mov_b32_e32 v5, s5", access]
 
     racy([(0, flat("flat_store_dword v[4:5], v1")), (1, load("x", 9))], "byte 0 of words")
     racy([(0, store("x", 1)), (1, flat("flat_load_dword v9, v[4:5]"))])
@@ -204,7 +204,7 @@ def test_flat_accesses_take_part():
 
 @RANKS
 def test_a_read_modify_write_by_another_continues_the_release(ranks):
-    """The reader sees the value that a third wavefront made of the flag, and what the first released with it."""
+    """The reader sees a third wavefront's update of the first's flag, and everything the first released."""
     scope = SCOPE_OF[ranks]
     bits = "sc1" if scope == "system" else ""
     first = (ranks[0], lines(store("x", 1), RELEASE[scope], swap("y", 1, bits)))
@@ -216,7 +216,7 @@ def test_a_read_modify_write_by_another_continues_the_release(ranks):
 
 
 def test_what_was_acquired_is_released_to_the_next():
-    """Rank 0 to rank 1, whose work-group 0 hands it on to work-group 1 at agent scope."""
+    """Rank 0 releases to rank 1, whose work-group 0 passes it on to work-group 1 at agent scope."""
     first = (0, lines(store("x", 1), RELEASE["system"], store("y", 1, "sc0 sc1")))
     relay = lines(until("y", 1), ACQUIRE["system"], RELEASE["agent"], store("z", 1, "sc1"))
     last = lines(until("z", 1, "sc1"), ACQUIRE["agent"], load("x", 9))
@@ -265,7 +265,7 @@ def test_a_barrier_orders_the_wavefronts_of_a_work_group():
     clean([(0, lines(only(0, store("x", 1)), "s_barrier", only(1, load("x", 9))))], waves=2)
     clean([(0, lines(only(0, store("x", 1)), "s_barrier", only(1, store("x", 2))))], waves=2)
     clean([(0, lines(only(0, load("x", 9)), "s_barrier", only(1, store("x", 2))))], waves=2)
-    racy([(0, lines(only(0, store("x", 1)), only(1, load("x", 9))))], "behind the first", waves=2)
+    racy([(0, lines(only(0, store("x", 1)), only(1, load("x", 9))))], "after the first", waves=2)
 
 
 def test_workgroup_scope_needs_no_fence():
@@ -275,12 +275,12 @@ def test_workgroup_scope_needs_no_fence():
 
 
 def put_by_all(drain) -> list[str]:
-    """Wavefront 1 stores x; behind the barrier wavefront 0 releases it."""
+    """Wavefront 1 stores x; after the barrier wavefront 0 releases it."""
     return lines(only(1, store("x", 1), drain), "s_barrier", only(0, RELEASE["system"], store("y", 1, "sc0 sc1")))
 
 
 def get_by_all() -> list[str]:
-    """Wavefront 0 polls and invalidates; behind the barrier wavefront 1 loads x."""
+    """Wavefront 0 polls and invalidates; after the barrier wavefront 1 loads x."""
     return lines(only(0, until("y", 1), ACQUIRE["system"], WAIT), "s_barrier", only(1, load("x", 9)))
 
 
@@ -322,7 +322,7 @@ def test_write_through_stores_must_be_drained_by_each_wavefront():
 
 
 def test_a_value_from_another_process_may_follow_what_was_published_to_it():
-    """Work-group 0 puts x and raises z; another process, which we do not see, answers with y; work-group 1 reads x."""
+    """Work-group 0 puts x and raises z; another, unseen process answers with y; work-group 1 reads x."""
     put = lines(store("x", 1), RELEASE["system"], store("z", 1, "sc0 sc1"))
     get = lines(until("y", 1), ACQUIRE["system"], load("x", 9))
     assert race([(0, put), (0, get)], None, y=1) is not None
@@ -334,7 +334,7 @@ def test_a_value_from_another_process_may_follow_what_was_published_to_it():
 
 
 def test_our_own_values_are_not_another_processs():
-    """y is written here, without a release."""
+    """y is written in this process, without a release."""
     put = lines(store("x", 1), store("z", 1, "sc0 sc1"), store("y", 1, "sc0 sc1"))
     get = lines(until("y", 1), ACQUIRE["system"], load("x", 9))
     assert race([(0, put), (0, get)], None, peer=1) is not None
@@ -344,8 +344,8 @@ def test_our_own_values_are_not_another_processs():
 
 
 def test_the_report_names_both_accesses():
-    found = race([(0, store("x", 1)), (1, lines(load("x", 9)))], seed=None)
-    report = found.report()
+    fault = race([(0, store("x", 1)), (1, lines(load("x", 9)))], seed=None)
+    report = fault.report()
     assert report["kind"] == "DataRace" and report["allocation"] == "byte 0 of words" and report["size"] == 4
     first, second = report["first"], report["second"]
     assert (first["kernel"], first["rank"], first["kind"]) == ("rank0", 0, "store")
@@ -370,5 +370,5 @@ def test_clocks_join():
 
 
 def test_the_option_is_checked():
-    with pytest.raises(ValueError, match="covers is one of work-group, wavefront, not 'agent'"):
+    with pytest.raises(ValueError, match="covers must be one of work-group, wavefront, got 'agent'"):
         Race(covers="agent")

@@ -1,4 +1,4 @@
-"""Mode ``trace``: what is logged is what was executed, and the file follows the rules of Chrome's trace format."""
+"""Mode ``trace``: the log equals the execution, and the file follows the rules of Chrome's trace format."""
 
 import json
 import re
@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from harness import emulator
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
-from harness.emulator.watch.timeline import Trace
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import decode
+from harness.emulator.watch.trace import Trace
 from tests.emulator.watch import litmus
 from tests.emulator.watch import race_kernels as kernels
 
@@ -38,7 +38,7 @@ def message(driver, groups=2, warps=2, delta=0):
     shared = torch.zeros(2 * groups * BLOCK, dtype=torch.int32)
     inbox, flag = shared[: groups * BLOCK], shared[groups * BLOCK : groups * BLOCK + groups]
     driver.register_memory(shared.data_ptr(), shared.nbytes, "heap of rank 1", peer=1)
-    with emulator.together(driver) as ranks:
+    with emulator.concurrent_ranks(driver) as ranks:
         with ranks.rank(0):
             kernels.put[(groups,)](source, inbox, flag, BLOCK, "release", "sys", False, num_warps=warps)
         with ranks.rank(1):
@@ -58,7 +58,7 @@ def test_time_is_the_number_of_executed_wavefront_instructions(driver):
 
 
 def test_the_log_agrees_with_the_launch_records(driver):
-    """Bytes by instruction and by whose memory it was."""
+    """Bytes are compared by instruction and by the owner of the memory."""
     message(driver)
     logged: dict[tuple, int] = defaultdict(int)
     for a in driver.watch.accesses:
@@ -95,7 +95,7 @@ def test_arrows_lead_from_a_store_to_the_first_load_of_its_value(driver):
 
 
 def test_a_compare_and_swap_that_fails_writes_nothing(driver):
-    """Both work-groups try to take the lock; only swaps and unlocks are followed by arrows."""
+    """Both work-groups try to take the lock; arrows lead only to successful swaps and unlocks."""
     lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(BLOCK, dtype=torch.int32)
     kernels.count_under_lock[(2,)](lock, counter, BLOCK, "release", "gpu", False, num_warps=2)
     arrows = [(s, e) for s, e in driver.watch.timeline.flows if s.allocation == "argument lock"]
@@ -132,23 +132,23 @@ def test_the_heat_map_as_a_page(driver, tmp_path):
 
 def test_the_file_follows_the_format(driver, tmp_path):
     message(driver)
-    found = events(driver, tmp_path)
-    for event in found:
+    recorded = events(driver, tmp_path)
+    for event in recorded:
         assert event.keys() >= {"ph", "pid", "tid", "name"} and event["ph"] in "MXCsf"
         assert event["ph"] == "M" or (isinstance(event["ts"], int) and event["ts"] >= 0)
-    times = [event["ts"] for event in found if event["ph"] != "M"]
+    times = [event["ts"] for event in recorded if event["ph"] != "M"]
     assert times == sorted(times)
-    nested(found)
-    counters = [event for event in found if event["ph"] == "C"]
+    nested(recorded)
+    counters = [event for event in recorded if event["ph"] == "C"]
     assert all(isinstance(value, int) for event in counters for value in event["args"].values())
     last = {event["pid"]: event["args"] for event in counters if event["name"] == "bytes accessed"}
     assert last[0] == {"local": 2 * BLOCK * 4, "peer": 2 * BLOCK * 4 + 8}
 
 
-def nested(found) -> None:
-    """The slices of a thread lie inside each other or apart; that is what the format asks for."""
+def nested(recorded) -> None:
+    """Check that the slices of a thread are nested or disjoint, as the format requires."""
     threads = defaultdict(list)
-    for event in found:
+    for event in recorded:
         if event["ph"] == "X":
             assert event["dur"] >= 0
             threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
@@ -163,9 +163,9 @@ def nested(found) -> None:
 
 def test_arrows_start_and_end_in_slices(driver, tmp_path):
     message(driver)
-    found = events(driver, tmp_path)
-    slices = {(e["pid"], e["tid"], e["ts"]): e["name"] for e in found if e["ph"] == "X" and e["dur"] == 1}
-    starts, ends = ({e["id"]: e for e in found if e["ph"] == phase} for phase in "sf")
+    recorded = events(driver, tmp_path)
+    slices = {(e["pid"], e["tid"], e["ts"]): e["name"] for e in recorded if e["ph"] == "X" and e["dur"] == 1}
+    starts, ends = ({e["id"]: e for e in recorded if e["ph"] == phase} for phase in "sf")
     assert starts.keys() == ends.keys() and starts
     for number, start in starts.items():
         end = ends[number]
@@ -175,12 +175,12 @@ def test_arrows_start_and_end_in_slices(driver, tmp_path):
 
 def test_ranks_wavefronts_launches_barriers_and_waits_have_tracks(driver, tmp_path):
     message(driver)
-    found = events(driver, tmp_path)
-    names = {e["args"]["name"] for e in found if e["name"] == "process_name"}
+    recorded = events(driver, tmp_path)
+    names = {e["args"]["name"] for e in recorded if e["name"] == "process_name"}
     assert names == {"rank 0", "rank 1"}
-    tracks = {e["args"]["name"] for e in found if e["name"] == "thread_name" and e["pid"] == 0}
+    tracks = {e["args"]["name"] for e in recorded if e["name"] == "thread_name" and e["pid"] == 0}
     assert tracks == {"launches", *(f"wavefront {i}" for i in range(4))}
-    slices = {(e["pid"], e["tid"], e["name"]) for e in found if e["ph"] == "X"}
+    slices = {(e["pid"], e["tid"], e["name"]) for e in recorded if e["ph"] == "X"}
     assert {(0, 0, "put"), (1, 0, "get")} <= slices
     for name in ("s_barrier", "to s_barrier", "to the end", "s_waitcnt vmcnt(0)", "global_atomic_swap"):
         assert any(n == name for _, _, n in slices), name
@@ -205,12 +205,12 @@ def test_lds_bank_conflicts_are_counted(tmp_path):
     Scheduler([[launch]], watch).run()
     assert launch.lds_conflicts == 2 * 2 * 31
     watch.write(tmp_path / "run.json")
-    found = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
-    assert [e["args"]["cycles"] for e in found if e["name"] == "LDS bank conflicts"] == [62, 124]
+    recorded = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert [e["args"]["cycles"] for e in recorded if e["name"] == "LDS bank conflicts"] == [62, 124]
 
 
 def run_listing(code):
-    """The record of one wavefront of a listing in which s[0:1] is the address of a dword."""
+    """Return the record of one wavefront of a listing in which s[0:1] is the address of a dword."""
     watch, dword = Trace(), np.zeros(1, np.uint32)
     kernarg = np.array([dword.ctypes.data], np.uint64).view(np.uint8)
     lines = ["s_load_dwordx2 s[0:1], s[0:1], 0x0", "s_waitcnt lgkmcnt(0)", "v_mov_b32_e32 v1, 0", *code, "s_endpgm"]
@@ -224,7 +224,7 @@ def run_listing(code):
 
 
 def stalls(record):
-    """Kind -> how many."""
+    """Return the count of each kind."""
     counts = defaultdict(int)
     for stall in record.stalls:
         counts[stall.kind] += stall.executions
@@ -232,8 +232,10 @@ def stalls(record):
 
 
 def test_waits_are_counted_by_what_is_outstanding():
-    """The second wait finds one load and one store in flight and allows one: it waits for the load. The last finds
-    nothing."""
+    """The second wait finds one load and one store in flight and allows one: it waits for the load.
+
+    The last wait finds nothing in flight.
+    """
     record = run_listing([
         "global_load_dword v2, v1, s[0:1]", "global_store_dword v1, v1, s[0:1]", "s_waitcnt vmcnt(2)",
         "s_waitcnt vmcnt(1)", "s_waitcnt vmcnt(0)", "buffer_wbl2 sc0 sc1", "s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(0)",
@@ -242,7 +244,7 @@ def test_waits_are_counted_by_what_is_outstanding():
 
 
 def test_waits_for_a_peer(driver):
-    """Triton's release waits for the stores of the wavefront that raises the flag alone: one of each work-group."""
+    """Triton's release waits only for the stores of the wavefront that raises the flag: one per work-group."""
     message(driver)
     put, get = driver.drain_launches()
     assert stalls(put)["peer store"] == 2
@@ -282,9 +284,9 @@ def test_the_log_is_bounded_and_says_what_it_left_out(tmp_path):
 def test_wavefronts_beyond_the_limit_are_left_out_of_the_timeline(tmp_path):
     driver = emulator.activate(mode="trace", wavefronts=3)
     message(driver)
-    found = events(driver, tmp_path)
-    assert {e["tid"] for e in found if e["ph"] in "Xsf"} == {0, 1, 2, 3}
-    assert [e["args"]["labels"] for e in found if e["name"] == "process_labels"] == ["1 wavefronts left out"] * 2
+    recorded = events(driver, tmp_path)
+    assert {e["tid"] for e in recorded if e["ph"] in "Xsf"} == {0, 1, 2, 3}
+    assert [e["args"]["labels"] for e in recorded if e["name"] == "process_labels"] == ["1 wavefronts left out"] * 2
 
 
 def test_a_launch_that_faults_is_shown_up_to_its_fault(driver, tmp_path):
@@ -296,5 +298,5 @@ def test_a_launch_that_faults_is_shown_up_to_its_fault(driver, tmp_path):
 
 @pytest.mark.parametrize("option", ["limit", "wavefronts", "buckets"])
 def test_options_are_checked(option):
-    with pytest.raises(ValueError, match=f"{option} is at least 1, not 0"):
+    with pytest.raises(ValueError, match=f"{option} must be at least 1, got 0"):
         Trace(**{option: 0})

@@ -6,10 +6,10 @@ import torch
 
 from harness import emulator
 from harness.emulator import DeviceAssert
-from harness.emulator.allocations import Allocations
-from harness.emulator.launch import Launch
-from harness.emulator.program import decode
-from harness.emulator.schedule import Scheduler
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.program.decode import decode
 from harness.emulator.watch import make
 from tests.emulator import memory_kernels, printing_kernels
 from tests.emulator.single import listing
@@ -30,8 +30,8 @@ def test_printing(device, capsys):
 
 
 def test_ranks_print_together(device, capsys):
-    """Nobody outside changes memory there, but for the host that answers."""
-    with emulator.together(device) as ranks:
+    """No other process changes the memory there; only the host answers."""
+    with emulator.concurrent_ranks(device) as ranks:
         for rank in (1, 0):
             with ranks.rank(rank):
                 printing_kernels.print_scalars[(1,)](2, num_warps=1)
@@ -39,7 +39,7 @@ def test_ranks_print_together(device, capsys):
 
 
 def test_asserting(device):
-    """The compiled service code reuses registers of loads in flight: what the later load brings must stay."""
+    """The compiled service code reuses registers of loads in flight: the data of the later load must stay."""
     x = torch.arange(128, dtype=torch.int32)
     printing_kernels.assert_below[(1,)](x, 128, 128, num_warps=2, debug=True)
     assert x.tolist() == list(range(1, 129))
@@ -56,7 +56,7 @@ def test_spilling(device):
 
 @pytest.mark.parametrize("mode", ["check", "weak", "race"])
 def test_copying_to_lds(mode):
-    """Tiles that go to LDS without registers: they arrive when they have been waited for."""
+    """Tiles are copied to LDS without registers: their data is there after the wait."""
     a, b = (torch.arange(64 * 128).view(64, 128) % 7 - 3).half(), (torch.arange(128 * 64).view(128, 64) % 5 - 2).half()
     try:
         for seed in range(2 if mode == "weak" else 1):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from harness import emulator
+from harness.emulator.driver.explore import FAILS, HOLDS, UNSPECIFIED, explore
 from harness.emulator.watch import Seeded
-from harness.emulator.watch.explore import FAILS, HOLDS, UNSPECIFIED, explore
 from harness.errors import KernelFault
 from tests.emulator.watch import weak_kernels as kernels
 
@@ -21,16 +21,16 @@ def _no_driver_left():
 
 
 def exchange(warps: int = 1):
-    """A program for ``explore``: rank 0 asks, rank 1 answers."""
+    """Return a program for ``explore``: rank 0 sends a question, rank 1 answers."""
 
     def program(driver) -> None:
         n = 64 * warps
         question = torch.arange(1, n + 1, dtype=torch.int32)
         inboxes, out = torch.zeros(2, n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
         flags = torch.zeros(2, 32, dtype=torch.int32)
-        with emulator.together(driver) as ranks:
+        with emulator.concurrent_ranks(driver) as ranks:
             with ranks.rank(0):
-                kernels.ask[(1,)](
+                kernels.question[(1,)](
                     question, inboxes[1], flags[1], inboxes[0], flags[0], out, 0, n, warps, num_warps=warps
                 )
             with ranks.rank(1):
@@ -41,7 +41,7 @@ def exchange(warps: int = 1):
 
 
 def listings(warps: int = 1) -> dict[str, str]:
-    """The machine code of both kernels."""
+    """Return the machine code of both kernels."""
     driver = emulator.activate(mode="weak", choices=0)
     texts: dict[str, str] = {}
     driver.rewrite = texts.setdefault
@@ -50,7 +50,7 @@ def listings(warps: int = 1) -> dict[str, str]:
 
 
 def mutants(text: str):
-    """(what was changed, the changed listing) for each fence, wait and scope bit behind the prologue."""
+    """Yield (description, changed listing) for each fence, wait and scope bit after the prologue."""
     lines = text.split("\n")
     start = text[: text.index(".p2align\t8", text.index("s_branch"))].count("\n")
     for i, line in enumerate(lines):
@@ -59,14 +59,14 @@ def mutants(text: str):
             continue
         if code.startswith(("buffer_wbl2", "buffer_inv", "s_waitcnt")):
             yield f"line {i + 1}: without {code!r}", lines[:i] + lines[i + 1 :]
-        # An atomic's sc0 is no scope, it asks for the old value.
+        # An atomic's sc0 does not set a scope; it requests the old value.
         for bit in ("sc1",) if "atomic" in code else ("sc0", "sc1"):
             if re.search(rf"\b{bit}\b", code):
                 weaker = code.replace(f" {bit}", "", 1)
                 yield f"line {i + 1}: {code!r} without {bit}", [*lines[:i], weaker, *lines[i + 1 :]]
 
 
-# A poll that acts at agent scope still sees what reached the system, and nobody asks for the flag afterwards; the last
+# A poll at agent scope still sees everything that reached the system, and the flag is not read afterwards; the last
 # signal of ``answer`` reaches the system when that kernel ends, right after it.
 HARMLESS = re.compile(r"atomic_cmpswap.* without sc1|answer, .*atomic_swap.* without sc1")
 
@@ -87,23 +87,25 @@ def test_a_correct_exchange_holds_in_both_readings():
     assert verdict.schedules == 2 * SEEDS
 
 
+@pytest.mark.slow
 def test_every_missing_fence_wait_and_scope_bit_is_noticed():
     program, texts = exchange(), listings()
     driver = emulator.activate(mode="weak", choices=0)
     survivors, tried = [], 0
     for kernel, text in texts.items():
-        for what, lines in mutants(text):
+        for mutation, lines in mutants(text):
             mutant = "\n".join(lines)
             driver.rewrite = lambda name, text, kernel=kernel, mutant=mutant: mutant if name == kernel else text
             tried += 1
             if failing_seed(driver, program) is None:
-                survivors.append(f"{kernel}, {what}")
+                survivors.append(f"{kernel}, {mutation}")
     assert tried >= 20
     assert [s for s in survivors if not HARMLESS.search(s)] == []
 
 
+@pytest.mark.slow
 def test_the_exchange_by_several_wavefronts_relies_on_unspecified_behaviour():
-    """Triton puts a bare s_barrier between the wavefronts' stores and the leader's write-back."""
+    """Triton puts only an s_barrier between the wavefronts' stores and the leader's write-back."""
     verdict = explore(exchange(warps=4), SEEDS)
     assert verdict.outcome == UNSPECIFIED, str(verdict)
     assert "the answer is wrong" in str(verdict)
@@ -139,9 +141,13 @@ def _placeless(line: str) -> str:
 
 def test_waiting_for_ever_names_what_is_polled():
     driver = emulator.activate(mode="weak", choices=0)
-    driver.rewrite = lambda name, text: re.sub(r"\tglobal_atomic_swap .*", "\ts_nop 0", text) if name == "ask" else text
+
+    def without_signal(name, text):
+        return re.sub(r"\tglobal_atomic_swap .*", "\ts_nop 0", text) if name == "question" else text
+
+    driver.rewrite = without_signal
     polled = r"polling 0x[0-9a-f]+ \(inside argument flag.*which holds 0x0"
     with pytest.raises(emulator.NoProgress, match=polled) as caught:
         exchange()(driver)
-    assert "kernel ask" in str(caught.value)
+    assert "kernel question" in str(caught.value)
     assert "kernel answer" in str(caught.value)

@@ -1,6 +1,6 @@
 """The adversary shows every classic relaxed outcome that LLVM's gfx942 memory model allows, and none that it forbids.
 
-Each test states the whole set of outcomes over many schedules: one that is missing or one too many turns it red.
+Each test states the whole set of outcomes over many schedules: a missing or an additional outcome fails the test.
 """
 
 import itertools
@@ -21,7 +21,7 @@ WEAK = (1, 0)
 
 
 def message_passing(release, acquire, ranks=(0, 1)):
-    """x is the payload, y the flag; the outcome is (flag, payload)."""
+    """Run message passing: x is the payload, y the flag; the outcome is (flag, payload)."""
     producer = lines(store("x", 1), release, swap("y", 1))
     return [(ranks[0], producer), (ranks[1], lines(load("y", 8, SYSTEM), acquire, load("x", 9)))], [[], [8, 9]]
 
@@ -50,6 +50,7 @@ def test_agent_scope_is_enough_within_a_rank():
     assert outcomes(*message_passing(AGENT_RELEASE, AGENT_ACQUIRE, (0, 0))) == ALL - {WEAK}
 
 
+@pytest.mark.slow
 def test_a_write_through_payload_needs_no_write_back():
     """The second legal recipe: sc0 sc1 stores, waited for before the flag."""
     for bits, expected in ((SYSTEM, ALL - {WEAK}), ("sc1", ALL)):
@@ -78,8 +79,9 @@ def test_load_buffering(between, expected):
     assert outcomes(threads, [[8], [8]]) == expected
 
 
+@pytest.mark.slow
 def test_independent_reads_of_independent_writes():
-    """Readers that share an L2 with one writer each may disagree on the order of the writes; at system scope never."""
+    """Readers that each share an L2 with one writer may disagree on the order of the writes; at system scope never."""
     disagree = (1, 0, 1, 0)
     for bits, inv, shown in (("", "buffer_inv sc0", True), (SYSTEM, "buffer_inv sc0 sc1", False)):
         threads = [
@@ -95,7 +97,7 @@ def test_independent_reads_of_independent_writes():
 
 @pytest.mark.parametrize("bits", ["", "sc0", "sc1", SYSTEM])
 def test_coherence_of_one_word(bits):
-    """All see the stores to one word in one order, and nobody goes back in it; the last one is what remains."""
+    """All threads see the stores to one word in one order and never go back in it; the last one remains."""
     threads = [
         (0, lines(store("x", 1, bits), store("x", 2, bits))),
         (1, lines(load("x", 8, bits), load("x", 9, bits))),
@@ -121,13 +123,13 @@ def test_a_wavefront_sees_its_own_stores():
 
 
 def test_mixed_plain_and_scoped_loads_stay_coherent():
-    """A load that missed the caches is not followed by an older value from them."""
+    """A load that missed the caches is not followed by a load of an older value from them."""
     threads = [(0, lines(store("x", 1, SYSTEM))), (1, lines(load("x", 8, SYSTEM), load("x", 9)))]
     assert outcomes(threads, [[], [8, 9]]) == {(0, 0), (0, 1), (1, 1)}
 
 
 def test_two_plus_two_writes():
-    """Both words may end with the first thread's value of one and the second's of the other, in either way."""
+    """Both words may end with the first thread's value of one and the second's of the other, in either combination."""
     threads = [
         (0, lines(store("x", 1, SYSTEM), store("y", 2, SYSTEM))),
         (1, lines(store("y", 1, SYSTEM), store("x", 2, SYSTEM))),
@@ -136,6 +138,7 @@ def test_two_plus_two_writes():
     assert finals == {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "sums"), [("sc0 sc1", {2}), ("sc0", {1, 2})], ids=["system", "agent"])
 def test_additions_of_two_ranks_are_atomic_at_system_scope_only(bits, sums):
     threads = [(rank, lines(add("x", 8, bits))) for rank in (0, 1)]
@@ -164,6 +167,7 @@ SIBLING = lines(
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_the_open_question_whether_a_release_covers_the_siblings_stores():
     """One wavefront stores, the leader writes back and raises the flag, with only s_barrier between them."""
     threads, loads = message_passing((), ACQUIRE)
@@ -175,8 +179,9 @@ def test_the_open_question_whether_a_release_covers_the_siblings_stores():
     assert outcomes(threads, loads, waves=2, covers="wavefront") == ALL - {WEAK}
 
 
+@pytest.mark.nightly
 def test_a_failing_schedule_shrinks_to_a_few_choices():
-    """Hypothesis draws every choice of the adversary; what is left of a failing run is the reordering itself."""
+    """Hypothesis draws every choice of the adversary; a shrunk failing run is the reordering itself."""
     failures = []
 
     @settings(max_examples=500, derandomize=True, database=None, deadline=None, report_multiple_bugs=False)
@@ -192,4 +197,4 @@ def test_a_failing_schedule_shrinks_to_a_few_choices():
         holds()
     smallest = failures[-1]
     assert 1 <= len(smallest) <= 6, smallest
-    assert "age of a line" in [what for _, what, _ in smallest]
+    assert "age of a line" in [decision for _, decision, _ in smallest]

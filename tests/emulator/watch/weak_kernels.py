@@ -1,4 +1,4 @@
-"""Kernels for the weak mode: two ranks that hand data to each other, as an Iris writes it."""
+"""Kernels for the weak mode: two ranks that pass data to each other, as Iris programs do."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -18,10 +18,10 @@ def wait(flag, delta):
 
 
 @gluon.jit
-def ask(question, there, flag, here, ack, out, delta, BLOCK: gl.constexpr, WARPS: gl.constexpr):
-    """Put the question into the other rank's inbox, raise its flag, wait for the answer, and copy that to out."""
+def question(data, there, flag, here, ack, out, delta, BLOCK: gl.constexpr, WARPS: gl.constexpr):
+    """Put ``data`` into the other rank's inbox, raise its flag, wait for the answer, and copy that to ``out``."""
     offsets = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [64], [WARPS], [0]))
-    gl.store(moved(there + offsets, delta), gl.load(question + offsets))
+    gl.store(moved(there + offsets, delta), gl.load(data + offsets))
     signal(flag, delta)
     wait(ack, delta)
     gl.store(out + offsets, gl.load(moved(here + offsets, delta)))
@@ -29,7 +29,7 @@ def ask(question, there, flag, here, ack, out, delta, BLOCK: gl.constexpr, WARPS
 
 @gluon.jit
 def answer(here, flag, there, ack, delta, BLOCK: gl.constexpr, WARPS: gl.constexpr):
-    """Wait for the question and answer it: each element plus 1."""
+    """Wait for the question and answer it with each element plus 1."""
     offsets = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [64], [WARPS], [0]))
     wait(flag, delta)
     gl.store(moved(there + offsets, delta), gl.load(moved(here + offsets, delta)) + 1)

@@ -1,6 +1,6 @@
-"""What mode ``check`` does for every lane of a memory instruction, compiled by numba; shapes as in ``emulator.native``.
+"""Checks of mode ``check`` for each lane of a memory instruction, compiled by numba; shapes as in ``emulator.native``.
 
-Functions return the flat lane (wavefront * 64 + lane) of the first lane that does wrong, or -1.
+Functions return the flat lane (wavefront * 64 + lane) of the first lane with an error, or -1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator import native
+from harness.emulator.native import memory as native
 
 _jit = njit(cache=True, nogil=True)
 _inline = njit(inline="always")
@@ -24,8 +24,10 @@ READ, WRITE, ATOMIC = 0, 1, 2
 
 @_inline
 def _unordered(record, ordered):
-    """Whether an access may still be under way for another wavefront; ``ordered`` int64[2, waves]: how many are not,
-    of the data share instructions and of the copies to LDS."""
+    """Return True if an access may still be incomplete for another wavefront.
+
+    ``ordered`` int64[2, waves] counts the accesses that are complete, of data share instructions and of copies to LDS.
+    """
     wave = (record >> _WAVE) - 1
     copy = 1 if (record >> _FLAGS) & COPY_FLAG else 0
     return (record & COUNT_MASK) > ordered[copy, wave]
@@ -34,15 +36,15 @@ def _unordered(record, ordered):
 @_jit
 def touch_lds(
     v, at, mask, wave, waves_per_group, first_group, group_bytes, size, kind, copy, instruction, data, high, lds,
-    written, read, other_read, issued, published, found,
+    written, read, other_read, issued, published, conflict,
 ):  # fmt: skip
-    """Record one part of an LDS access by byte, and look for an earlier one of another wavefront that is not ordered.
+    """Record one part of an LDS access by byte, and look for an earlier, unordered access of another wavefront.
 
     ``at`` int64[W, 64], the lanes' addresses; ``kind`` READ, WRITE or ATOMIC, ``copy`` 1 for a copy from global
     memory; ``data`` the first data register of a write (-1: unknown), to let wavefronts write the same value;
     ``written``, ``read``, ``other_read`` int64[bytes] records; ``issued``, ``published`` int64[2, waves]: accesses so
-    far, and those that were complete when the wavefront last passed an s_barrier. ``found[0]`` becomes the record of
-    the other access, ``found[1]`` the byte's address.
+    far, and those that were complete when the wavefront last passed an s_barrier. ``conflict[0]`` receives the record
+    of the other access, ``conflict[1]`` the byte's address.
     """
     first = first_group * waves_per_group
     for w in range(mask.shape[0]):
@@ -67,11 +69,12 @@ def touch_lds(
                     shift = 8 * (i & 3) + (16 if high else 0)
                     byte = np.uint8((v[register >> 1, w, lane, register & 1] >> np.uint32(shift)) & np.uint32(0xFF))
                     if racing and byte == lds[byte_at]:
-                        continue  # wavefronts that hold the same element write it alike
-                    # The instruction will write it too; so the wavefronts behind this one see it.
+                        continue  # wavefronts that hold the same element write the same value
+                    # The instruction will write the byte too; write it now, so that the following wavefronts see the
+                    # value.
                     lds[byte_at] = byte
                 if racing:
-                    found[0], found[1] = last, inner + i
+                    conflict[0], conflict[1] = last, inner + i
                     return w * 64 + lane
                 if kind == READ:
                     before = read[byte_at]
@@ -82,7 +85,7 @@ def touch_lds(
                     continue
                 for reader in (read[byte_at], other_read[byte_at]):
                     if reader != 0 and (reader >> _WAVE) - 1 != number and _unordered(reader, published):
-                        found[0], found[1] = reader, inner + i
+                        conflict[0], conflict[1] = reader, inner + i
                         return w * 64 + lane
                 written[byte_at] = record
     return -1
@@ -90,7 +93,7 @@ def touch_lds(
 
 @_jit
 def load_bits(at, bits, mask, wave, waves_per_group, first_group, undefined, group_bytes, dst, size, signed, half):
-    """The undefined bits that a ds_read brings to ``bits``; as ``native.load_lds``."""
+    """Load the undefined bits of a ds_read to ``bits``; parameters as in ``native.load_lds``."""
     for w in range(mask.shape[0]):
         base = (wave[w] // waves_per_group - first_group) * group_bytes
         for lane in range(64):
@@ -126,7 +129,7 @@ def load_bits(at, bits, mask, wave, waves_per_group, first_group, undefined, gro
 
 @_jit
 def store_bits(at, bits, mask, wave, waves_per_group, first_group, undefined, group_bytes, src, size, high, keep):
-    """The undefined bits that a ds_write takes along; ``keep``: added to those that are there, as an atomic does."""
+    """Store the undefined bits of a ds_write; ``keep``: add them to the bits already there, as an atomic does."""
     for w in range(mask.shape[0]):
         base = (wave[w] // waves_per_group - first_group) * group_bytes
         for lane in range(64):
@@ -146,10 +149,10 @@ def store_bits(at, bits, mask, wave, waves_per_group, first_group, undefined, gr
 
 @_jit
 def forgotten_bits(addresses, lanes, size, start, state, memory, pattern, bits, dst, writes):
-    """Accesses to a forgotten region: ``state`` uint8[bytes] is 1 where nobody has written.
+    """Process accesses to a forgotten region: ``state`` uint8[bytes] is 1 for bytes that were never written.
 
-    A byte that no longer holds the region's ``pattern`` was written behind the emulator's back, and so was the rest of
-    its aligned 16 bytes. ``writes``: the bytes become defined. Else, where ``dst`` >= 0, the undefined bytes become
+    A byte that no longer holds the region's ``pattern`` was written outside the emulator, and so was the rest of its
+    aligned 16 bytes. ``writes``: the bytes become defined. Otherwise, if ``dst`` >= 0, the undefined bytes become
     undefined bits of the loaded registers. Returns the first lane that read an undefined byte.
     """
     first = -1
@@ -194,11 +197,11 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 
 def prepare() -> None:
-    """Compile the functions above, or load them: only a process in mode ``check`` needs them."""
+    """Compile the functions above, or load them from the cache: only a process in mode ``check`` needs them."""
     native.compile_now(_SIGNATURES)
 
 
 def parts_of(record: int) -> tuple[int, int, bool]:
-    """Of a record: the wavefront's number in its chunk, the instruction's index, and whether it was a copy to LDS."""
+    """Return a record's wavefront number in its chunk, instruction index, and whether it was a copy to LDS."""
     flags = record >> _FLAGS & (ATOMIC_FLAG | COPY_FLAG)
     return (record >> _WAVE) - 1, record >> _INSTRUCTION & (1 << (_WAVE - _INSTRUCTION)) - 1, bool(flags & COPY_FLAG)

@@ -1,4 +1,4 @@
-"""How undefined bits move through the instructions that are no ops of the table, such as lane moves."""
+"""Propagation of undefined bits through instructions that are not ops of the table, such as lane moves."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import operands
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.ops.table import Builder
-from harness.emulator.program import Context, Decoded
-from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.operations.table import Builder
+from harness.emulator.program.decode import Context, Decoded
 from harness.emulator.watch.check import products
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.propagate import Flow
 from harness.emulator.watch.check.shadow import Shadow, lane_bits, scalar_bits, touched
+from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.state import LANES, Wavefronts
 
-# Instructions that only move bits, and which of their operands say where to; the first operand is the destination.
+# Instructions that only move bits, and which of their operands select the target; operand 0 is the destination.
 MOVES: dict[str, tuple[int, ...]] = {
     "v_readfirstlane_b32": (),
     "v_readlane_b32": (2,),
@@ -31,7 +31,7 @@ MOVES: dict[str, tuple[int, ...]] = {
     "v_permlane16_swap_b32": (),
     "v_permlane32_swap_b32": (),
 }
-# Instructions whose lanes keep to themselves.
+# Instructions that work on each lane by itself.
 LANE_BY_LANE = ("v_dot", "v_cvt_scalef32_", "v_mqsad_u32_u8")
 # Instructions without operands, which move nothing.
 STILL = ("v_nop", "v_clrexcp")
@@ -39,7 +39,7 @@ _EXCHANGES = ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
 
 
 def flow(decoded: Decoded) -> Flow:
-    """The flow of an instruction made by a builder. What is not known here leaves a defined result."""
+    """Return the flow of an instruction made by a builder. An instruction unknown here has a defined result."""
     instruction = decoded.instruction
     parsed = [_parse(text, decoded.accum_offset) for text in instruction.operands]
     writes = registers.registers(parsed[0]) if parsed else 0
@@ -71,7 +71,7 @@ def flow(decoded: Decoded) -> Flow:
 
 
 def _lane_by_lane(result: Any, sources: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:
-    """Any undefined bit of a source makes the lane's result undefined."""
+    """Make the lane's result undefined if any bit of a source is undefined."""
 
     def spread(wf: Wavefronts, shadow: Shadow) -> None:
         bad = np.zeros((len(wf), LANES), np.bool_)
@@ -95,8 +95,8 @@ def _parse(text: str, accum_offset: int) -> operands.Operand | None:
 
 
 def _move(decoded: Decoded, name: str, parsed: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:
-    """The instruction itself moves the undefined bits: it is executed on them, with selectors as they are, and with 0
-    for constants, which are defined."""
+    """Execute the instruction itself on the undefined bits: selectors keep their values, and constants, which are
+    defined, become 0."""
     entry, instruction = decoded.entry, decoded.instruction
     assert isinstance(entry, Builder)  # sanity check
     control = MOVES[name]
@@ -122,7 +122,7 @@ def _move(decoded: Decoded, name: str, parsed: list[Any], writes: int) -> Callab
         execute(bits)
         for operand, (target, before) in zip(selectors, kept, strict=True):
             if registers.registers(operand) & writes:
-                # The destination was the selector: lanes that were not written have their own bits back.
+                # The destination was the selector: restore the undefined bits of lanes that were not written.
                 np.copyto(target, before, where=~wf.exec_mask if operand.space == "v" else False)
             else:
                 target[...] = before

@@ -1,4 +1,4 @@
-"""Global memory: red zones, alignment, undefined addresses and data, and memory that nobody has written yet."""
+"""Global memory: red zones, alignment, undefined addresses and data, and memory that was never written."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator import native, operands
-from harness.emulator.launch import Launch
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess
-from harness.emulator.ops.table import Step
-from harness.emulator.program import Program
-from harness.emulator.state import LANES, Wavefronts
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.native import memory as native
+from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess
+from harness.emulator.operations.table import Step
+from harness.emulator.program.decode import Program
 from harness.emulator.watch.check import compiled, report
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.shadow import Shadow, first_of, lane_bits
+from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.state import LANES, Wavefronts
 
 Body = Callable[[Wavefronts, Shadow], None]
 
 
 @dataclass(frozen=True)
 class Region:
-    """Forgotten memory: ``state`` is 1 for a byte that nobody has written since, ``pattern`` what it held then."""
+    """Forgotten memory: ``state`` is 1 for a byte not written since, ``pattern`` is what was filled in then."""
 
     start: int
     state: np.ndarray
@@ -33,13 +34,13 @@ class Region:
 
     @property
     def arrays(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        """As ``compiled.forgotten_bits`` takes them."""
+        """Return the arguments for ``compiled.forgotten_bits``."""
         return self.start, self.state, self.memory, self.pattern
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """Of a program: the indices of the instructions in its polling loops, and whether it swaps 32-bit words."""
+    """Facts about a program: the indices of instructions in its polling loops, and whether it swaps 32-bit words."""
 
     program: Program
     polling: frozenset[int]
@@ -47,7 +48,7 @@ class _Facts:
 
 
 class Heap:
-    """The part of mode ``check`` that looks at global memory; one per driver."""
+    """The part of mode ``check`` for global memory; one per driver."""
 
     def __init__(self, strict_alignment: bool) -> None:
         self._strict_alignment = strict_alignment
@@ -56,7 +57,7 @@ class Heap:
         self._programs: dict[int, _Facts] = {}
 
     def forget(self, address: int, size: int) -> None:
-        """Overwrite the bytes with a pattern, and take them for undefined until they are written."""
+        """Overwrite the bytes with a pattern, and treat them as undefined until they are written."""
         if size <= 0:
             return
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
@@ -70,7 +71,7 @@ class Heap:
         self._forgotten.append(Region(address, np.ones(size, np.uint8), memory, pattern))
 
     def start(self, launch: Launch) -> None:
-        """Find the instructions of the launch's polling loops, and drop forgotten regions that are written by now."""
+        """Find the instructions of the launch's polling loops, and drop forgotten regions that are fully written."""
         program = launch.program
         if id(program) not in self._programs:
             self._programs[id(program)] = _Facts(program, frozenset(_polling(program)), _swaps_dwords(program))
@@ -80,7 +81,7 @@ class Heap:
     # -- vector memory -------------------------------------------------------------------------------------------------
 
     def access(self, access: GlobalAccess, plain: Step) -> tuple[int, Body]:
-        """The registers that the instruction writes, and the step in place of ``plain``."""
+        """Return the registers that the instruction writes, and the step in place of ``plain``."""
         instruction, size = access.instruction, access.size
         vector, scalar = _address_registers(access)
         words = max(1, size // 4)
@@ -88,7 +89,7 @@ class Heap:
         target = access.data if access.kind == LOAD else access.target
         results = registers.vectors(target, words) if target >= 0 else 0
         reads = registers.vectors(access.data, stored) | registers.vectors(*vector) | scalar
-        # An atomic checks for itself.
+        # The native step checks an atomic's alignment itself.
         aligned = self._strict_alignment and size >= 4 and access.kind != ATOMIC
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
@@ -118,7 +119,7 @@ class Heap:
         return results, step
 
     def copy(self, access: CopyAccess, plain: Body) -> Body:
-        """The step in place of a copy to LDS: an undefined address is reported, and memory that nobody has written."""
+        """Return the step in place of a copy to LDS, which reports an undefined address and memory never written."""
         vector, scalar = _address_registers(access)
         reads = registers.vectors(*vector) | scalar
         aligned = self._strict_alignment and access.size >= 4
@@ -143,7 +144,7 @@ class Heap:
         return step
 
     def _near(self, addresses: np.ndarray, lanes: np.ndarray, size: int) -> list[Region]:
-        """The forgotten regions that the access may meet."""
+        """Return the forgotten regions that the access may touch."""
         if not self._forgotten or not lanes.any():
             return []
         chosen = addresses[lanes]
@@ -154,8 +155,10 @@ class Heap:
         self, wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, words: int,
         addresses: np.ndarray, lanes: np.ndarray,
     ) -> None:  # fmt: skip
-        """Memory that nobody has written: a store defines it, a load brings undefined bits. An atomic, and a load into
-        half a register, need what is there."""
+        """Process an access to memory that was never written: a store defines it, a load makes its result undefined.
+
+        An atomic, and a load into half a register, raise, because they use the bytes.
+        """
         for region in self._near(addresses, lanes, access.size):
             into = target if access.kind == LOAD and not access.half else -1
             lane = compiled.forgotten_bits(
@@ -163,21 +166,21 @@ class Heap:
             )
             if lane >= 0 and into >= 0:
                 shadow.settle(registers.vectors(target, words))
-                shadow.loaded = _told(wf, access.instruction, int(addresses.reshape(-1)[lane]))
+                shadow.loaded = _position(wf, access.instruction, int(addresses.reshape(-1)[lane]))
             elif lane >= 0:
                 _unwritten(wf, access.instruction, lane, addresses)
 
     # -- scalar memory -------------------------------------------------------------------------------------------------
 
     def scalar(self, access: ScalarAccess, plain: Step, reads: int) -> Body:
-        """The step in place of ``plain``; ``reads``: the registers of the address."""
+        """Return the step in place of ``plain``; ``reads`` is the set of the address registers."""
         instruction = access.instruction
         _, base, where = (operands.parse(text) for text in instruction.operands)
         offset = int(instruction.modifiers.get("offset", "0"), 0) + (int(where.value) if where.space == "const" else 0)
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
-            if shadow.dirty & reads and (found := shadow.undefined_scalar(reads)):
-                wave, name = found
+            if shadow.dirty & reads and (undefined := shadow.undefined_scalar(reads)):
+                wave, name = undefined
                 report.undefined(
                     wf, instruction, LANES * wave, f"the address depends on an undefined value in {first_of(name)}"
                 )
@@ -188,8 +191,8 @@ class Heap:
             if (start & np.uint64(3)).any():
                 wave = int((start & np.uint64(3) != 0).argmax())
                 address = int(start[wave])
-                what = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
-                wf.chunk.raise_fault(what, wf, instruction, LANES * wave, address=address)
+                message = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
+                wf.chunk.raise_fault(message, wf, instruction, LANES * wave, address=address)
             plain(wf)
             shadow.define_scalars(access.target, access.words)
             if self._forgotten:
@@ -198,7 +201,7 @@ class Heap:
         return step
 
     def _scalars_forgotten(self, wf: Wavefronts, shadow: Shadow, access: ScalarAccess, start: np.ndarray) -> None:
-        """``start`` uint64[W]: as a vector load of one lane."""
+        """Process ``start`` (uint64[W]) as a vector load of one lane."""
         addresses = np.zeros((len(start), LANES), np.uint64)
         lanes = np.zeros(addresses.shape, np.bool_)
         addresses[:, 0], lanes[:, 0] = start, True
@@ -207,14 +210,14 @@ class Heap:
             bits = np.zeros((max(1, access.words // 2), len(start), LANES, 2), np.uint32)
             lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False)
             if lane >= 0:
-                shadow.loaded = _told(wf, access.instruction, int(start[lane // LANES]))
+                shadow.loaded = _position(wf, access.instruction, int(start[lane // LANES]))
                 words = np.moveaxis(bits[:, :, 0], 0, 1).reshape(len(start), -1)[:, : access.words]
                 shadow.bits.s[:, access.target : access.target + access.words] |= words
                 shadow.settle(registers.scalars(access.target, access.words))
 
 
 def _address_registers(access: GlobalAccess | CopyAccess) -> tuple[tuple[int, int], int]:
-    """(first, count) of the vector registers of the address, and the set of its scalar registers."""
+    """Return (first, count) of the vector registers of the address, and the set of its scalar registers."""
     form, areg, sreg, soffset, _ = access.address
     base = {native.GLOBAL: 0, native.GLOBAL_SADDR: 2}.get(form, 4)
     pair = form in (native.GLOBAL, native.BUFFER_INDEX_OFFSET)
@@ -226,8 +229,8 @@ def _check_address(
     wf: Wavefronts, shadow: Shadow, instruction: Instruction, vector: tuple[int, int], scalar: int
 ) -> None:
     bad = lane_bits(shadow, *vector) & wf.exec_mask
-    if found := shadow.undefined_scalar(scalar):
-        bad[found[0]] |= wf.exec_mask[found[0]]
+    if undefined := shadow.undefined_scalar(scalar):
+        bad[undefined[0]] |= wf.exec_mask[undefined[0]]
     if bad.any():
         report.undefined(wf, instruction, int(bad.argmax()), "the address depends on an undefined value")
 
@@ -245,8 +248,8 @@ def _check_data(
         lane = int(bad.argmax())
         address = int(addresses.reshape(-1)[lane])
         near = wf.chunk.launch.table.nearest(address)
-        what = f"an undefined value is stored to {address:#x} ({near})"
-        report.undefined(wf, access.instruction, lane, what, address=address, nearest=near)
+        message = f"an undefined value is stored to {address:#x} ({near})"
+        report.undefined(wf, access.instruction, lane, message, address=address, nearest=near)
 
 
 def _check_alignment(
@@ -257,12 +260,12 @@ def _check_alignment(
         lane = int(bad.argmax())
         address = int(addresses.reshape(-1)[lane])
         near = wf.chunk.launch.table.nearest(address)
-        what = f"misaligned {size}-byte access at address {address:#x} ({near}): it wants a multiple of 4"
-        wf.chunk.raise_fault(what, wf, instruction, lane, address=address, nearest=near)
+        message = f"misaligned {size}-byte access at address {address:#x} ({near}): expected a multiple of 4"
+        wf.chunk.raise_fault(message, wf, instruction, lane, address=address, nearest=near)
 
 
 def _define(wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, words: int) -> None:
-    """What was loaded is defined: in the active lanes, and of a register that keeps a half, in the other."""
+    """Mark loaded registers as defined in the active lanes; for a register that keeps a half, only the other half."""
     if not access.half:
         shadow.define(wf, target, words)
         return
@@ -272,15 +275,15 @@ def _define(wf: Wavefronts, shadow: Shadow, access: GlobalAccess, target: int, w
     shadow.settle(registers.vectors(target))
 
 
-def _told(wf: Wavefronts, instruction: Instruction, address: int) -> str:
+def _position(wf: Wavefronts, instruction: Instruction, address: int) -> str:
     return f"{address:#x} ({wf.chunk.launch.table.nearest(address)}) by {instruction.text!r}, at {instruction.source}"
 
 
 def _unwritten(wf: Wavefronts, instruction: Instruction, lane: int, addresses: np.ndarray) -> None:
     address = int(addresses.reshape(-1)[lane])
     near = wf.chunk.launch.table.nearest(address)
-    what = f"memory that nobody has written is used at {address:#x} ({near})"
-    report.undefined(wf, instruction, lane, what, address=address, nearest=near)
+    message = f"memory that was never written is used at {address:#x} ({near})"
+    report.undefined(wf, instruction, lane, message, address=address, nearest=near)
 
 
 def _remember_poll(wf: Wavefronts, instruction: Instruction, addresses: np.ndarray, lanes: np.ndarray) -> None:
@@ -291,15 +294,18 @@ def _remember_poll(wf: Wavefronts, instruction: Instruction, addresses: np.ndarr
 
 
 def _polling(program: Program) -> set[int]:
-    """The indices of the instructions in loops that look at memory others may write."""
-    found: set[int] = set()
+    """Return the indices of the instructions in loops that poll memory that other wavefronts may write."""
+    indices: set[int] = set()
     for block in program.blocks:
         if block.polls and block.terminator is not None:
-            found.update(range(program.blocks[block.target].first, block.terminator.index))
-    return found
+            indices.update(range(program.blocks[block.target].first, block.terminator.index))
+    return indices
 
 
 def _swaps_dwords(program: Program) -> bool:
-    """Whether the kernel has a 32-bit compare-and-swap: an atomic on a 16-bit element is a loop around one, and begins
-    by loading the dword that holds the element, which may be the odd, last one."""
+    """Return whether the kernel has a 32-bit compare-and-swap.
+
+    An atomic on a 16-bit element is a loop around one, and begins by loading the dword that holds the element, which
+    may be the odd, last one.
+    """
     return any("_atomic_cmpswap" in i.mnemonic and "_x2" not in i.mnemonic for i in program.listing.instructions)

@@ -1,4 +1,4 @@
-"""The watch of mode ``check``: puts its parts together, instruction by instruction."""
+"""The watch of mode ``check``: combines its parts, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import BarrierDivergence
-from harness.emulator.launch import Chunk, Launch
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import CopyAccess, FlatAccess, GlobalAccess, LdsAccess, ScalarAccess, ScratchAccess
-from harness.emulator.ops.table import Op, Step
-from harness.emulator.program import Decoded
-from harness.emulator.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import (
+    CopyAccess,
+    FlatAccess,
+    GlobalAccess,
+    LdsAccess,
+    ScalarAccess,
+    ScratchAccess,
+)
+from harness.emulator.operations.table import Op, Step
+from harness.emulator.program.decode import Decoded
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.check import compiled, crosslane, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
@@ -23,16 +29,20 @@ from harness.emulator.watch.check.heap import Heap
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
 from harness.emulator.watch.check.shadow import Shadow, touched
 from harness.emulator.watch.choices import Choices
+from harness.emulator.wavefront.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key
 
 _EXEC = registers.scalars(EXEC, 2)
 _VCC = key(SCALAR, VCC, "u64")
 
 
 class Check(Watch):
-    """See the package. ``closed``: nobody outside a launch changes the memory it reads, so one that waits for ever is
-    reported. ``strict_alignment``: wide accesses must be aligned; False: only where the hardware needs it.
-    ``strict_barriers``: wavefronts of a work-group must meet at the same s_barrier; False where they part on purpose,
-    as ping-pong schedules do."""
+    """See the package docstring.
+
+    ``closed``: only the launch itself changes the memory it reads, so a launch that waits for ever is reported.
+    ``strict_alignment``: wide accesses must be aligned; False: only where the hardware requires it.
+    ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False for kernels whose wavefronts
+    diverge on purpose, as ping-pong schedules do.
+    """
 
     name: ClassVar[str] = "check"
     red_zones = True
@@ -49,8 +59,8 @@ class Check(Watch):
         self._strict_alignment = strict_alignment
         self._strict_barriers = strict_barriers
         self._heap = Heap(strict_alignment)
-        self._shares: share.Shares = WeakKeyDictionary()
-        # Where the wavefronts of a chunk wait, and where they ended.
+        self._share_by_chunk: share.ShareByChunk = WeakKeyDictionary()
+        # The barriers at which the wavefronts of a chunk wait, and the instructions at which they ended.
         self._waiting: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
         self._ended: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
         compiled.prepare()
@@ -65,20 +75,20 @@ class Check(Watch):
 
     def started(self, chunk: Chunk) -> None:
         chunk.wavefronts.shadow = registers.at_entry(chunk)
-        self._shares[chunk] = share.Share(chunk)
+        self._share_by_chunk[chunk] = share.Share(chunk)
         self._waiting[chunk] = {}
         self._ended[chunk] = {}
 
     # -- s_barrier -----------------------------------------------------------------------------------------------------
 
     def arrived(self, wf: Wavefronts, barrier: int) -> None:
-        self._shares[wf.chunk].arrive(wf)
+        self._share_by_chunk[wf.chunk].arrive(wf)
         terminator = wf.chunk.launch.program.blocks[barrier].terminator
         assert terminator is not None  # sanity check
         self._waiting[wf.chunk].update(dict.fromkeys(wf.wave.tolist(), terminator))
 
     def ended(self, wf: Wavefronts) -> None:
-        self._shares[wf.chunk].end(wf)
+        self._share_by_chunk[wf.chunk].end(wf)
         terminator = wf.chunk.launch.program.blocks[wf.block].terminator
         assert terminator is not None  # sanity check
         self._ended[wf.chunk].update(dict.fromkeys(wf.wave.tolist(), terminator))
@@ -100,7 +110,7 @@ class Check(Watch):
         for group in groups:
             for wave in range(group * per_group, (group + 1) * per_group):
                 waiting.pop(wave, None)
-        self._shares[chunk].release(chunk, groups)
+        self._share_by_chunk[chunk].release(chunk, groups)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -121,8 +131,8 @@ class Check(Watch):
         names = touched(instruction, decoded.accum_offset) & ~_EXEC
         if isinstance(access, FlatAccess):
             assert plain is not None  # sanity check
-            results, body = private.flat(access, plain, self._heap, self._shares, self._strict_alignment)
-            # Counted by both, since it may go either way.
+            results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_alignment)
+            # Counted by both counters, since the access may use either unit.
             operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
             return _issuing(instruction, names, body, *operations)
         if isinstance(access, GlobalAccess):
@@ -131,15 +141,15 @@ class Check(Watch):
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
-            results, body = share.access(access, plain, self._shares, self._strict_alignment)
-            return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, shares=True))
+            results, body = share.access(access, plain, self._share_by_chunk, self._strict_alignment)
+            return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, writes_lds=True))
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check
-            body = self._heap.copy(access, share.copy(access, plain, self._shares))
-            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, shares=True))
+            body = self._heap.copy(access, share.copy(access, plain, self._share_by_chunk))
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, writes_lds=True))
         if isinstance(access, ScratchAccess):
             assert plain is not None  # sanity check
-            results, body = private.scratch(access, plain, self._shares)
+            results, body = private.scratch(access, plain, self._share_by_chunk)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
@@ -157,7 +167,7 @@ class Check(Watch):
                 instruction, names, _flowing(flow, plain), Operation(SCALAR_MEMORY, instruction, flow.writes)
             )
         if decoded.entry.klass == "lds":
-            # A lane move through the data share's crossbar: it counts like a load.
+            # A lane move through the data share's crossbar counts like a load.
             return _issuing(instruction, names, _flowing(flow, plain), Operation(DATA_SHARE, instruction, flow.writes))
         return _plain(instruction, names, flow, plain)
 
@@ -191,7 +201,7 @@ def _flowing(flow: propagate.Flow, plain: Step) -> Callable[[Wavefronts, Shadow]
 def _issuing(
     instruction: Instruction, names: int, body: Callable[[Wavefronts, Shadow], None], *operations: Operation
 ) -> Step:
-    """A memory instruction: its registers are not due, and its results are from now on."""
+    """Return the step of a memory instruction: its registers must not be due; its results are due from now on."""
     results = operations[0].results
     # A later load into the same register overwrites an earlier one, in units that complete in order.
     in_order = operations[0].unit if operations[0].unit != SCALAR_MEMORY and len(operations) == 1 else None
@@ -209,7 +219,7 @@ def _issuing(
 
 
 def _branch(instruction: Instruction, names: int) -> Step:
-    """What decides is defined, and not due; of VCC any bit known to be 1 decides."""
+    """Return the step before a branch: its condition must be defined and not due; one known 1 bit of VCC decides."""
 
     def step(wf: Wavefronts) -> None:
         shadow: Shadow = wf.shadow
@@ -221,14 +231,14 @@ def _branch(instruction: Instruction, names: int) -> Step:
                 undefined = shadow.bits.view[_VCC]
                 bad = (undefined != 0) & (wf.view[_VCC] & ~undefined == 0)
             if bad.any():
-                what = "whether the branch is taken depends on an undefined value"
-                report.undefined(wf, instruction, LANES * int(bad.argmax()), what)
+                message = "whether the branch is taken depends on an undefined value"
+                report.undefined(wf, instruction, LANES * int(bad.argmax()), message)
 
     return step
 
 
 def _jump(instruction: Instruction) -> Step:
-    """A call or return: the address is defined, and so is the one that it leaves behind."""
+    """Return the step before a call or return: its target must be defined; the stored return address becomes so."""
     *destination, target = (
         registers.touched(replace(instruction, operands=(text,)), 0) for text in instruction.operands
     )
@@ -237,8 +247,9 @@ def _jump(instruction: Instruction) -> Step:
         shadow: Shadow = wf.shadow
         if shadow.queues.due & target:
             _check_due(wf, shadow, instruction, target, None)
-        if shadow.dirty & target and (found := shadow.undefined_scalar(target)):
-            report.undefined(wf, instruction, LANES * found[0], "the address of a jump depends on an undefined value")
+        if shadow.dirty & target and (undefined := shadow.undefined_scalar(target)):
+            message = "the address of a jump depends on an undefined value"
+            report.undefined(wf, instruction, LANES * undefined[0], message)
         for names in destination:
             shadow.define_all(wf, names)
 
@@ -255,13 +266,15 @@ def _wait(instruction: Instruction) -> Step:
 
 
 def _check_due(wf: Wavefronts, shadow: Shadow, instruction: Instruction, names: int, in_order: str | None) -> None:
-    if found := shadow.queues.find(names, in_order):
-        report.missing_wait(wf, instruction, names, *found)
+    if pending := shadow.queues.find(names, in_order):
+        report.missing_wait(wf, instruction, names, *pending)
 
 
 def _gives_up(code: list[Instruction], barrier: Instruction) -> bool:
-    """Whether an s_trap follows: a device_assert that failed, which Triton lets wait for its siblings where they are.
-    The trap is what to report."""
+    """Return whether an s_trap follows the barrier.
+
+    That is a failed device_assert, which Triton lets wait for the work-group's other wavefronts; the trap is reported.
+    """
     return barrier.index + 1 < len(code) and code[barrier.index + 1].mnemonic == "s_trap"
 
 

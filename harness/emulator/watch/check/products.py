@@ -1,7 +1,8 @@
-"""How undefined values move through matrix products.
+"""Propagation of undefined values through matrix products.
 
-An element of D = A * B + C is undefined when any element of its row of A or its column of B is, or its own of C. A
-product with 0 is no exception: the undefined factor may be a NaN. An undefined scale spoils the whole product.
+An element of D = A * B + C is undefined if any element of its row of A or its column of B is undefined, or its element
+of C. This includes a product with 0: the undefined factor may be a NaN. An undefined scale makes the whole product
+undefined.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.ops import matrix
-from harness.emulator.program import Context, Decoded
-from harness.emulator.state import Wavefronts
+from harness.emulator.operations import matrix
+from harness.emulator.program.decode import Context, Decoded
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
+from harness.emulator.wavefront.state import Wavefronts
 
 _BITS = {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16}
-# The functions that say where elements lie.
+# Functions that return the positions of elements.
 _layout: Any = matrix
 
 
 def spread(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
-    """What a ``v_mfma_*`` does to the undefined bits of its destination, the registers ``writes``."""
+    """Return the propagation of a ``v_mfma_*`` to its destination, the registers ``writes``."""
     instruction = decoded.instruction
-    # Where elements lie is the same on every arch.
+    # The positions of elements are the same on every arch.
     context = Context("gfx950", decoded.accum_offset, [])
     if "f8f6f4" in instruction.mnemonic:
         modifiers = {"cbsz", "blgp", "op_sel", "op_sel_hi"}
@@ -58,7 +59,7 @@ def spread(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None
 
 
 def _elements(v: np.ndarray, base: int, at: np.ndarray, width: int) -> np.ndarray:
-    """bool[elements, W]: where an element has an undefined bit; it may lie in two registers."""
+    """Return bool[elements, W]: True if an element, which may lie in two registers, has an undefined bit."""
     register, lane, shift = base + at[:, 0], at[:, 1], at[:, 2].astype(np.uint32)[:, None]
     mask = np.uint32((1 << min(width, 32)) - 1)
     bad: np.ndarray = v[register >> 1, :, lane, register & 1] >> shift & mask != 0

@@ -1,4 +1,4 @@
-"""How undefined bits move through ALU instructions: a ``Flow`` for each instruction, made while decoding.
+"""Propagation of undefined bits through ALU instructions: a ``Flow`` for each instruction, made while decoding.
 
 The getters and setters of ``build`` are used for the undefined bits as well, so that every encoding (SDWA, DPP, packed
 halves, op_sel) means the same for them as for the values.
@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import build, dpp
-from harness.emulator.listing import Instruction
-from harness.emulator.operands import Operand, result_key
-from harness.emulator.ops.table import Op
-from harness.emulator.program import Decoded
-from harness.emulator.state import DTYPES, EXEC, SCALAR, Wavefronts, key, pack
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.table import Op
+from harness.emulator.program import build
+from harness.emulator.program.decode import Decoded
 from harness.emulator.watch.check import report
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.rules import UNSIGNED, rule_of
 from harness.emulator.watch.check.shadow import Shadow
+from harness.emulator.wavefront import dpp
+from harness.emulator.wavefront.operands import Operand, result_key
+from harness.emulator.wavefront.state import DTYPES, EXEC, SCALAR, Wavefronts, key, pack
 
 Getter = Callable[[Wavefronts], np.ndarray]
 Setter = Callable[[Wavefronts, np.ndarray], None]
@@ -33,7 +34,7 @@ _OUTPUT = {"clamp", "mul", "div"}
 
 @dataclass(frozen=True)
 class Flow:
-    """What one instruction does to the undefined bits. ``reads`` and ``writes`` are sets of registers.
+    """Effect of one instruction on the undefined bits. ``reads`` and ``writes`` are sets of registers.
 
     ``spread(wf, shadow)`` runs before the instruction, when a register that it reads or writes may be undefined.
     """
@@ -54,7 +55,7 @@ class _Call:
 
 
 def alu(decoded: Decoded) -> Flow:
-    """The flow of an op of the table."""
+    """Return the flow of an op of the table."""
     op, instruction = decoded.entry, decoded.instruction
     assert isinstance(op, Op)  # sanity check
     results, sources = build._operands(op, instruction, decoded.accum_offset)
@@ -62,7 +63,7 @@ def alu(decoded: Decoded) -> Flow:
     rule = rule_of(op, bool(instruction.modifiers.keys() & _OUTPUT))
     reads, writes = (_named(pairs) & ~_EXEC for pairs in (sources, results))
     decides = any(kind == "exec" or registers.registers(operand) & _EXEC for kind, operand in results)
-    # Whether each result register is written whole in the active lanes.
+    # For each result, whether its whole register is written in the active lanes.
     whole = decoded.encoding not in ("sdwa", "dpp") and not (
         op.packed or op.mixed or op.keeps_high or "op_sel" in instruction.modifiers
     )
@@ -73,23 +74,23 @@ def alu(decoded: Decoded) -> Flow:
             shadow.define_all(wf, writes)
             return
         bits = shadow.aligned(wf)
-        found: list[list[np.ndarray] | None] = []
+        outcomes: list[list[np.ndarray] | None] = []
         for call in calls:
             undefined = [] if defined else [get(bits) for get in call.bits]
             if not any(each.any() for each in undefined):
-                found.append(None)
+                outcomes.append(None)
                 continue
             values = [get(wf) for get in call.values]
             if call.move is not None:
                 for arrays in (undefined, values):
                     arrays[0], _ = call.move.apply(np.broadcast_to(arrays[0], wf.exec_mask.shape), wf.exec_mask)
-            found.append(rule(undefined, values))
-        for call, outcome in zip(calls, found, strict=True):
+            outcomes.append(rule(undefined, values))
+        for call, outcome in zip(calls, outcomes, strict=True):
             if call.move is not None:
                 bits.exec_mask, bits.exec_all = call.move.apply(wf.exec_mask, wf.exec_mask)[1], False
             for i, put in enumerate(call.put):
                 put(bits, _zeros(wf, results[i][0], op) if outcome is None else outcome[i])
-        if decides and any(outcome is not None for outcome in found):
+        if decides and any(outcome is not None for outcome in outcomes):
             _check_exec(wf, bits, instruction)
         shadow.settle(writes)
 
@@ -97,7 +98,7 @@ def alu(decoded: Decoded) -> Flow:
 
 
 def _named(pairs: Pairs) -> int:
-    """The registers of operands with their kinds."""
+    """Return the set of registers of operands with their kinds."""
     names = 0
     for kind, operand in pairs:
         names |= registers.SCC if kind == "scc" else registers.registers(operand)
@@ -151,7 +152,7 @@ def _assign(k: int) -> Setter:
 
 def _constant(kind: str) -> Getter:
     boolean = kind in ("mask", "exec", "scc", "vcc")
-    # An implicit operand that is no register, the float mode for one, is as good as a constant.
+    # An implicit operand that is not a register, such as the float mode, counts as a constant.
     zero = np.zeros((), np.bool_ if boolean else DTYPES.get(UNSIGNED.get(kind, kind), np.uint32))
     return lambda wf: zero
 
@@ -210,7 +211,7 @@ def _call(sources: Pairs, getters: list[Callable[..., Getter]], put: list[Setter
 
 
 def _result(kind: str, operand: Operand | None, keeps_high: bool = False) -> Setter:
-    """As ``build._result``; into EXEC go the bits as they are, to be checked and taken out again."""
+    """Like ``build._result``, but EXEC receives the bits unchanged, to be checked and removed again."""
     if kind == "exec" or (kind == "mask" and operand is not None and operand.register == EXEC):
 
         def put(wf: Wavefronts, value: np.ndarray) -> None:

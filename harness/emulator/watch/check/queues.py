@@ -1,9 +1,9 @@
-"""The memory operations that a wavefront has issued and not waited for: the counters vmcnt and lgkmcnt.
+"""Memory operations that a wavefront has issued and not waited for: the counters vmcnt and lgkmcnt.
 
 Source: AMD "CDNA3 ISA", "Data dependency resolution", and LLVM AMDGPU "gfx9 waitcnt". vmcnt has 6 bits and lgkmcnt 4;
-an all-ones field waits for nothing, and a wavefront whose counter is full stalls before it issues one more. Vector
-memory operations complete in the order of their issue, and so do those of the local data share among themselves;
-scalar loads complete in any order, so nothing less than lgkmcnt(0) says that a certain one has.
+an all-ones field waits for nothing, and a wavefront whose counter is full stalls before it issues another operation.
+Vector memory operations complete in the order of their issue, and so do those of the local data share among themselves;
+scalar loads complete in any order, so only lgkmcnt(0) guarantees that a particular one has completed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.emulator.listing import Instruction
+from harness.emulator.listing.instructions import Instruction
 
 VMCNT_MOST, LGKMCNT_MOST = 63, 15
 VECTOR_MEMORY, DATA_SHARE, SCALAR_MEMORY = "vector memory", "local data share", "scalar memory"
@@ -21,17 +21,19 @@ _FIELD = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\w+)\)")
 
 
 class Operation(NamedTuple):
-    """One outstanding operation: what counts it, its instruction, the set of registers that it will write, and whether
-    it writes the local data share."""
+    """One outstanding operation: its unit, its instruction, and the set of registers that it will write.
+
+    ``writes_lds``: it writes the local data share.
+    """
 
     unit: str
     instruction: Instruction
     results: int = 0
-    shares: bool = False
+    writes_lds: bool = False
 
 
 class Path:
-    """What wavefronts with the same past have outstanding. ``rows``: which of them, None for all."""
+    """Outstanding operations of wavefronts with the same past. ``rows``: these wavefronts, None for all."""
 
     __slots__ = ("lgkm", "rows", "vm")
 
@@ -42,8 +44,10 @@ class Path:
 
 
 class Queues:
-    """The outstanding operations of W wavefronts: one ``Path``, or several after wavefronts met that came by different
-    ways. ``due`` is the set of all registers that are still to be written."""
+    """Outstanding operations of W wavefronts: one ``Path``, or several after wavefronts of different paths reconverged.
+
+    ``due`` is the set of all registers that are still to be written.
+    """
 
     __slots__ = ("due", "paths")
 
@@ -52,16 +56,16 @@ class Queues:
         self.due = due
 
     def issue(self, operation: Operation) -> None:
-        """One more operation; when its counter is full, the oldest has completed."""
+        """Add an operation; if its counter is full, the oldest one has completed."""
         self.due |= operation.results
         for path in self.paths:
-            queue, most = (path.vm, VMCNT_MOST) if operation.unit == VECTOR_MEMORY else (path.lgkm, LGKMCNT_MOST)
+            queue, limit = (path.vm, VMCNT_MOST) if operation.unit == VECTOR_MEMORY else (path.lgkm, LGKMCNT_MOST)
             queue.append(operation)
-            if len(queue) > most and queue[0].unit != SCALAR_MEMORY:
+            if len(queue) > limit and queue[0].unit != SCALAR_MEMORY:
                 del queue[0]
 
     def wait(self, vm: int, lgkm: int) -> None:
-        """s_waitcnt: at most so many are outstanding afterwards."""
+        """Execute an s_waitcnt: at most ``vm`` and ``lgkm`` operations stay outstanding."""
         self.due = 0
         for path in self.paths:
             if vm < len(path.vm):
@@ -69,13 +73,13 @@ class Queues:
             if lgkm == 0:
                 path.lgkm.clear()
             elif lgkm < len(path.lgkm):
-                shares = sum(o.unit == DATA_SHARE for o in path.lgkm)
-                path.lgkm = _without_oldest(path.lgkm, shares - lgkm)
+                data_share = sum(o.unit == DATA_SHARE for o in path.lgkm)
+                path.lgkm = _without_oldest(path.lgkm, data_share - lgkm)
             for operation in (*path.vm, *path.lgkm):
                 self.due |= operation.results
 
     def find(self, names: int, in_order: str | None) -> tuple[Operation, Path] | None:
-        """An outstanding operation that will write one of the registers ``names``; none of the unit ``in_order``."""
+        """Return an outstanding operation that will write one of the registers ``names``, none of unit ``in_order``."""
         for path in self.paths:
             for operation in (*path.vm, *path.lgkm):
                 if operation.results & names and operation.unit != in_order:
@@ -83,7 +87,7 @@ class Queues:
         return None
 
     def select(self, rows: np.ndarray, count: int) -> Queues:
-        """Those of the wavefronts ``rows`` (bool[count] or indices)."""
+        """Return the queues of the wavefronts ``rows`` (bool[count] or indices)."""
         paths = []
         for path in self.paths:
             kept = None if path.rows is None else path.rows[rows]
@@ -93,7 +97,7 @@ class Queues:
 
     @staticmethod
     def merge(parts: list[Queues], counts: list[int]) -> Queues:
-        """Those of wavefronts that meet; paths that have the same outstanding become one."""
+        """Return the queues of reconverged wavefronts; paths with the same outstanding operations are merged."""
         total, start, due = sum(counts), 0, 0
         merged: list[Path] = []
         for part, count in zip(parts, counts, strict=True):
@@ -113,9 +117,9 @@ class Queues:
 
 
 def counts_of(instruction: Instruction) -> tuple[int, int]:
-    """The vmcnt and lgkmcnt of an s_waitcnt, ``VMCNT_MOST`` and ``LGKMCNT_MOST`` where it does not wait.
+    """Return the vmcnt and lgkmcnt of an s_waitcnt; ``VMCNT_MOST`` and ``LGKMCNT_MOST`` if it does not wait.
 
-    It is written with names, or as a number: vmcnt in the bits 15:14 and 3:0, lgkmcnt in 11:8 (LLVM AMDGPU "gfx9
+    The operand consists of names, or is a number: vmcnt in the bits 15:14 and 3:0, lgkmcnt in 11:8 (LLVM AMDGPU "gfx9
     waitcnt").
     """
     operand = instruction.text.partition(instruction.mnemonic)[2].strip()
@@ -127,7 +131,7 @@ def counts_of(instruction: Instruction) -> tuple[int, int]:
 
 
 def _without_oldest(queue: list[Operation], count: int) -> list[Operation]:
-    """Without the ``count`` oldest operations of the local data share."""
+    """Return ``queue`` without the ``count`` oldest operations of the local data share."""
     kept = []
     for operation in queue:
         if operation.unit == DATA_SHARE and count > 0:

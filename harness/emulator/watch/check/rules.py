@@ -1,25 +1,24 @@
-"""Which bits of a result are undefined, given those of the sources.
+"""Rules for the undefined bits of a result, given those of the sources.
 
-The rules are memcheck's (Seward and Nethercote, "Using Valgrind to detect undefined value errors with bit-precision",
-USENIX 2005), for the ops of ``ops.table``:
+The rules are those of memcheck (Seward and Nethercote, "Using Valgrind to detect undefined value errors with
+bit-precision", USENIX 2005). The field ``undefined`` of an op's entry selects one:
 
-exact   bitwise logic, shifts, bit fields, packs and selections: each result bit is looked at by itself, by executing
-        the op on both values of every undefined bit. An undefined shift count or selector makes everything undefined.
+exact   bitwise logic, shifts, bit fields, packs and selections: each result bit is determined by itself, by executing
+        the op on both values of every undefined bit. An undefined shift count or selector makes all bits undefined.
 upward  sums and products of integers: everything from the lowest undefined bit on
 all     the rest: one undefined bit makes the whole result undefined
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from harness.emulator.ops.table import Op, Select
-from harness.emulator.state import DTYPES
+from harness.emulator.operations.table import Chain, Op, Select, Undefined
+from harness.emulator.wavefront.state import DTYPES
 
 # Undefined bits by source (unsigned, or bool for a lane mask and SCC) and the sources' values -> undefined bits by
 # result.
@@ -30,52 +29,32 @@ UNSIGNED = {"f32": "u32", "i32": "u32", "f64": "u64", "i64": "u64", "f16": "u16"
             "hi16": "h16", "imm": "u32", "uimm": "u32"}  # fmt: skip
 _BOOLEAN = ("mask", "exec", "scc", "vcc")
 
-_BITWISE = re.compile(
-    r"[sv]_(and|or|xor|xnor|not|nand|nor|andn2|orn2|and_or|or3|bfi|bitop3)_b(16|32|64)|s_\w+_saveexec_b64"
-)
-# Ops that move bits, and which of their sources say where to.
-_MOVES = {
-    r"[sv]_mov_b(32|64)|s_movk_i32|v_accvgpr_\w+|v_bfrev_b32|s_brev_b(32|64)|v_pack_b32_f16|s_pack_.*|s_sext_.*": (),
-    r"v_(pk_)?(lshl|lshr|ashr)rev_[bi](16|32|64)": (0,),
-    r"s_(lshl|lshr|ashr)_[bi](32|64)|v_lshl_or_b32|s_bfe_.*|s_bitcmp[01]_.*": (1,),
-    r"v_bfe_[ui]32": (1, 2),
-    r"v_alignbit_b32|v_alignbyte_b32|v_perm_b32|s_cselect_.*|s_cmov_.*|s_cmovk_i32": (2,),
-}
-_UPWARD = re.compile(
-    r"v_(pk_)?(add|sub|subrev|mul_lo|mad)_[ui](16|32)|v_(add|sub|subrev|addc|subb|subbrev)_co_u32|v_add3_u32|v_xad_u32"
-    r"|v_(lshl_add|add_lshl)_u(32|64)|v_mul_(i32_i|u32_u)24|v_mad_[iu](32|64)_[iu](16|24|32)"
-    r"|s_(add|sub|addc|subb|addk|mulk|mul|lshl[1-4]_add)_[iu]32"
-)
-_EQUALITY = re.compile(r"v_cmpx?_(eq|ne)_[ui]\d+|s_cmpk?_(eq|lg)_[ui]\d+")
-_HALVES = re.compile(r"v_cvt_pk(rtz)?_(u16|i16|f16|bf16)_\w+")
-
 
 def rule_of(op: Op, modified: bool) -> Rule:
-    """The rule of an op; ``modified``: clamp or omod changes its result."""
-    name = op.name.partition("@")[0]
-    if match := re.fullmatch(r"v_cvt_f32_ubyte([0-3])", name):
-        byte = np.uint32(0xFF << 8 * int(match.group(1)))
-        return lambda bits, values: [_whole(bits[0] & byte != 0, "u32")]
+    """Return the rule of an op; ``modified``: clamp or omod changes its result."""
+    about = op.undefined or Undefined("all")
+    if about.rule == "byte":
+        mask = np.uint32(0xFF << 8 * about.byte)
+        return lambda bits, values: [_whole(bits[0] & mask != 0, "u32")]
+    if about.rule == "halves":
+        return _halves
     if modified or any(t.lstrip("@")[0] == "f" for t in (*op.results, *op.sources)):
-        return _halves if _HALVES.fullmatch(name) else _all(op.results)
+        return _all(op.results)
     if isinstance(op.function, Select):
         return _select
-    if _BITWISE.fullmatch(name):
+    if about.rule == "bitwise":
         return _exact(op, (), every=True)
-    for names, control in _MOVES.items():
-        if re.fullmatch(names, name):
-            return _exact(op, control, every=False)
-    if _UPWARD.fullmatch(name):
-        return _upward(op, name)
-    if _EQUALITY.fullmatch(name):
+    if about.rule == "moves":
+        return _exact(op, about.control, every=False)
+    if about.rule == "upward":
+        return _upward(op, about)
+    if about.rule == "equality":
         return _equality(op.results)
-    if _HALVES.fullmatch(name):
-        return _halves
     return _all(op.results)
 
 
 def anything(bits: Arrays) -> np.ndarray:
-    """Where any source has an undefined bit."""
+    """Return True for each lane in which any source has an undefined bit."""
     bad: Any = np.False_
     for each in bits:
         bad = bad | (each != 0)
@@ -95,8 +74,11 @@ def _whole(bad: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _exact(op: Op, control: tuple[int, ...], every: bool) -> Rule:
-    """``every``: an undefined bit of one source may cancel that of another, so all combinations are tried; else the
-    result is monotone in the sources, and trying all 0 and all 1 is enough."""
+    """Return the rule ``exact``.
+
+    ``every``: an undefined bit of one source may cancel that of another, so all combinations are tried; otherwise the
+    result is monotone in the sources, and trying all 0 and all 1 is enough.
+    """
     main = next(i for i, kind in enumerate(op.results) if i == len(op.results) - 1 or op.results[i + 1] == "scc")
     saves_exec = "exec" in op.results
 
@@ -119,16 +101,16 @@ def _exact(op: Op, control: tuple[int, ...], every: bool) -> Rule:
             bad = bad | _unsigned(outcomes(choice)) ^ _unsigned(low)
         for i in control:
             bad = np.where(bits[i] != 0, ~bad.dtype.type(0) if bad.dtype != np.bool_ else np.True_, bad)
-        found: list[np.ndarray] = []
+        results: list[np.ndarray] = []
         for i, kind in enumerate(op.results):
             if i == main:
-                found.append(bad)
+                results.append(bad)
             elif kind == "scc":
-                # Is the result not zero? That is decided by any bit known to be 1.
-                found.append((bad != 0) & (_unsigned(low) & ~bad == 0))
+                # SCC is "the result is not zero": any bit known to be 1 decides it.
+                results.append((bad != 0) & (_unsigned(low) & ~bad == 0))
             else:
-                found.append(np.zeros_like(bad) if saves_exec else bad)
-        return found
+                results.append(np.zeros_like(bad) if saves_exec else bad)
+        return results
 
     return rule
 
@@ -138,22 +120,23 @@ def _unsigned(value: Any) -> np.ndarray:
     return array if array.dtype == np.bool_ else array.view(f"u{array.dtype.itemsize}")
 
 
-def _upward(op: Op, name: str) -> Rule:
+def _upward(op: Op, about: Undefined) -> Rule:
     kind = UNSIGNED.get(op.results[0], op.results[0])
     word = DTYPES[kind].type
     modulo = word(getattr(op.function, "modulo", 32) - 1)
-    shift_first = int(match.group(1)) if (match := re.match(r"s_lshl([1-4])_add", name)) else 0
+    # Index of the shift count in a sum with a shift: 1 if the first source is shifted, 2 if the sum is.
+    count = op.function.count if isinstance(op.function, Chain) else 0
 
     def rule(bits: Arrays, values: Arrays) -> list[np.ndarray]:
         wide = [np.asarray(each).astype(word) for each in bits]
-        if name.endswith("24"):
-            wide[:2] = [each & word(0xFFFFFF) for each in wide[:2]]
+        if about.bits:
+            wide[:2] = [each & word((1 << about.bits) - 1) for each in wide[:2]]
         after = None
-        if shift_first:
-            wide[0] = wide[0] << word(shift_first)
-        elif name.startswith("v_lshl_add"):
+        if about.first_shift:
+            wide[0] = wide[0] << word(about.first_shift)
+        elif count == 1:
             wide[0] = wide[0] << (values[1].astype(word) & modulo)
-        elif name.startswith("v_add_lshl"):
+        elif count == 2:
             after = values[2].astype(word) & modulo
         joined = wide[0]
         for each in wide[1:]:
@@ -161,7 +144,7 @@ def _upward(op: Op, name: str) -> Rule:
         bad = joined | (~joined + word(1))
         if after is not None:
             bad = np.where(bits[2] != 0, ~word(0), (bad & ~word(0)) << after)
-        elif name.startswith("v_lshl_add"):
+        elif count == 1:
             bad = np.where(bits[1] != 0, ~word(0), bad)
         return [bad, *[_whole(anything(bits), other) for other in op.results[1:]]]
 
@@ -169,14 +152,14 @@ def _upward(op: Op, name: str) -> Rule:
 
 
 def _select(bits: Arrays, values: Arrays) -> list[np.ndarray]:
-    """An undefined choice matters where the two sides differ."""
+    """Rule of a selection: an undefined condition matters where the two sides differ."""
     clear, chosen, mask = bits
     either = clear | chosen | (values[0] ^ values[1])
     return [np.where(mask, either, np.where(values[2], chosen, clear))]
 
 
 def _equality(kinds: Sequence[str]) -> Rule:
-    """Values are unequal as soon as one defined bit differs."""
+    """Return the rule of a comparison for equality: values are unequal as soon as one defined bit differs."""
 
     def rule(bits: Arrays, values: Arrays) -> list[np.ndarray]:
         undefined = bits[0] | bits[1].view(bits[0].dtype)
@@ -188,6 +171,6 @@ def _equality(kinds: Sequence[str]) -> Rule:
 
 
 def _halves(bits: Arrays, values: Arrays) -> list[np.ndarray]:
-    """The low half comes from the first source, the high half from the second; MODE may follow them."""
+    """Rule of a pack: the low half comes from the first source, the high half from the second; MODE may follow them."""
     low, high = (np.where(each != 0, np.uint32(0xFFFF), np.uint32(0)) for each in bits[:2])
     return [low | high << np.uint32(16)]

@@ -1,27 +1,27 @@
-"""What is known of the registers of wavefronts beside their values: which bits are undefined, which results are due.
+"""State of the registers of wavefronts in addition to their values: undefined bits, and results that are due.
 
-A ``Shadow`` hangs on its ``Wavefronts``, and parts and meets with them. Its ``bits`` are wavefronts too, of the same
-shape, whose registers hold 1 where a bit is undefined: so every view of an operand (a half, a pair, a lane mask) has
-its counterpart, by the same key.
+A ``Shadow`` belongs to its ``Wavefronts``, and is split and merged with them. Its ``bits`` are wavefronts too, of the
+same shape, whose registers hold 1 where a bit is undefined: so every view of an operand (a half, a pair, a lane mask)
+has its counterpart, by the same key.
 
-Most registers are defined throughout, so sets of registers are kept as Python integers, a bit each: ``dirty`` are those
-of which any bit may be undefined, ``due`` those that an outstanding load will write. An instruction that touches none
-of them costs two comparisons.
+Most registers are fully defined, so sets of registers are kept as Python integers, one bit per register: ``dirty`` are
+registers that may have an undefined bit, ``due`` those that an outstanding load will write. An instruction that touches
+none of them costs two comparisons.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator import operands
+from harness.emulator.execution.launch import Chunk
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.launch import Chunk
-from harness.emulator.listing import Instruction
-from harness.emulator.operands import Operand
-from harness.emulator.state import LANES, M0, SGPRS, VCC, Wavefronts
+from harness.emulator.listing.instructions import Instruction
 from harness.emulator.watch.check.queues import Queues
+from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.operands import Operand
+from harness.emulator.wavefront.state import LANES, M0, SGPRS, VCC, Wavefronts
 
-# Where the scalar registers, and SCC, lie in a set of registers: behind the 512 vector and accumulation registers.
+# Positions of the scalar registers and SCC in a set of registers: after the 512 vector and accumulation registers.
 _SCALARS = 512
 SCC = 1 << (_SCALARS + SGPRS)
 EVERY_VECTOR = (1 << _SCALARS) - 1
@@ -29,35 +29,35 @@ _ONES = np.uint32(0xFFFFFFFF)
 
 
 def vectors(first: int, count: int = 1) -> int:
-    """The set of ``count`` vector registers."""
+    """Return the set of ``count`` vector registers."""
     return ((1 << count) - 1) << first
 
 
 def scalars(first: int, count: int = 1) -> int:
-    """The set of ``count`` scalar registers."""
+    """Return the set of ``count`` scalar registers."""
     return ((1 << count) - 1) << (_SCALARS + first)
 
 
 def registers(operand: Operand | None) -> int:
-    """The set of registers that an operand names; an implicit operand is none."""
+    """Return the set of registers that an operand names, empty for an implicit operand."""
     if operand is None or operand.space not in ("v", "s"):
         return SCC if operand is not None and operand.space == "scc" else 0
     return (vectors if operand.space == "v" else scalars)(operand.register, operand.count)
 
 
 def touched(instruction: Instruction, accum_offset: int) -> int:
-    """All registers that an instruction names."""
+    """Return all registers that an instruction names."""
     names = 0
     for text in instruction.operands:
         try:
             names |= registers(operands.parse(text, accum_offset))
         except UnimplementedInstruction:
-            continue  # no register: a counter, a hardware register, a label
+            continue  # not a register: a counter, a hardware register, a label
     return names
 
 
 def first_of(names: int) -> str:
-    """The first register of a set, as a listing writes it."""
+    """Return the name of the first register of a set, as in a listing."""
     number = (names & -names).bit_length() - 1
     if number < _SCALARS:
         return f"v{number}"
@@ -67,8 +67,10 @@ def first_of(names: int) -> str:
 
 
 class Shadow:
-    """The shadow of W wavefronts; see the module docstring. ``queues`` has the outstanding memory operations,
-    ``loaded`` says which memory that nobody has written was loaded last, and where."""
+    """The shadow of W wavefronts; see the module docstring.
+
+    ``queues`` has the outstanding memory operations; ``loaded`` names the last load of memory that was never written.
+    """
 
     __slots__ = ("bits", "dirty", "loaded", "queues")
 
@@ -79,12 +81,12 @@ class Shadow:
         self.loaded = loaded
 
     def select(self, rows: np.ndarray) -> Shadow:
-        """As ``Wavefronts.select``."""
+        """Return the shadow of the wavefronts ``rows``; see ``Wavefronts.select``."""
         return Shadow(self.bits.select(rows), self.dirty, self.queues.select(rows, len(self.bits)), self.loaded)
 
     @staticmethod
     def merge(parts: list[Shadow]) -> Shadow:
-        """As ``Wavefronts.merge``."""
+        """Join the shadows of wavefronts; see ``Wavefronts.merge``."""
         dirty = 0
         for part in parts:
             dirty |= part.dirty
@@ -93,12 +95,12 @@ class Shadow:
         return Shadow(Wavefronts.merge([part.bits for part in parts]), dirty, queues, loaded)
 
     def aligned(self, wf: Wavefronts) -> Wavefronts:
-        """``bits``, with the lanes of ``wf`` enabled: what writes registers of ``wf`` may write them alike."""
+        """Return ``bits`` with the lanes of ``wf`` enabled, so that setters for registers of ``wf`` work on it."""
         self.bits.exec_mask, self.bits.exec_all = wf.exec_mask, wf.exec_all
         return self.bits
 
     def define(self, wf: Wavefronts, first: int, count: int) -> None:
-        """Vector registers become defined in the active lanes."""
+        """Mark vector registers as defined in the active lanes."""
         for register in range(first, first + count):
             name = 1 << register
             if not self.dirty & name:
@@ -111,12 +113,12 @@ class Shadow:
                 np.copyto(bits, np.uint32(0), where=wf.exec_mask)
 
     def define_scalars(self, first: int, count: int) -> None:
-        """Scalar registers become defined."""
+        """Mark scalar registers as defined."""
         self.bits.s[:, first : first + count] = 0
         self.dirty &= ~scalars(first, count)
 
     def define_all(self, wf: Wavefronts, names: int) -> None:
-        """The registers ``names`` become defined: vector registers in the active lanes."""
+        """Mark the registers ``names`` as defined: vector registers in the active lanes."""
         left = names & self.dirty
         while left:
             name = left & -left
@@ -131,7 +133,7 @@ class Shadow:
                 self.define_scalars(number - _SCALARS, 1)
 
     def undefined_scalar(self, names: int) -> tuple[int, int] | None:
-        """A wavefront, and which of the scalar registers ``names`` has an undefined bit in it."""
+        """Return a wavefront in which one of the scalar registers ``names`` has an undefined bit, and that register."""
         left = names & self.dirty & ~EVERY_VECTOR
         while left:
             name = left & -left
@@ -142,7 +144,7 @@ class Shadow:
         return None
 
     def settle(self, names: int) -> None:
-        """Take those of the registers ``names`` that turn out to be defined out of ``dirty``, put the others in."""
+        """Update ``dirty`` for the registers ``names``: drop those that are fully defined, add the others."""
         left = names
         while left:
             name = left & -left
@@ -156,9 +158,9 @@ class Shadow:
 
 
 def at_entry(chunk: Chunk) -> Shadow:
-    """The shadow of a chunk's wavefronts before their first instruction: only what the hardware sets up is defined.
+    """Return the shadow of a chunk's wavefronts at entry: only registers that the hardware sets up are defined.
 
-    That is v0 with the work-item ids, the user and system SGPRs that the kernel descriptor asks for, EXEC, and the
+    These are v0 with the work-item ids, the user and system SGPRs that the kernel descriptor enables, EXEC, and the
     architected flat scratch registers (LLVM AMDGPUUsage, "Initial Kernel Execution State"); not VCC, M0 and SCC.
     """
     wf = chunk.wavefronts
@@ -174,7 +176,7 @@ def at_entry(chunk: Chunk) -> Shadow:
 
 
 def _given(directives: dict[str, int]) -> int:
-    """How many scalar registers the hardware sets: those of the user, then the work-group ids and what follows."""
+    """Return the number of scalar registers that the hardware sets: the user SGPRs, then work-group ids and others."""
     widths = {"private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2, "kernarg_segment_ptr": 2,
               "dispatch_id": 2, "flat_scratch_init": 2, "private_segment_size": 1}  # fmt: skip
     user = sum(width for name, width in widths.items() if directives.get(f"user_sgpr_{name}"))
@@ -185,7 +187,7 @@ def _given(directives: dict[str, int]) -> int:
 
 
 def lane_bits(shadow: Shadow, first: int, count: int) -> np.ndarray:
-    """bool[W, 64]: where any bit of these vector registers is undefined."""
+    """Return bool[W, 64]: True where any bit of these vector registers is undefined."""
     bad = np.zeros((len(shadow.bits), LANES), np.bool_)
     for register in range(first, first + count):
         if shadow.dirty >> register & 1:
@@ -194,6 +196,6 @@ def lane_bits(shadow: Shadow, first: int, count: int) -> np.ndarray:
 
 
 def scalar_bits(shadow: Shadow, first: int, count: int) -> np.ndarray:
-    """bool[W, 1]: where any bit of these scalar registers is undefined."""
+    """Return bool[W, 1]: True where any bit of these scalar registers is undefined."""
     bad: np.ndarray = (shadow.bits.s[:, first : first + count] != 0).any(axis=1)
     return bad[:, None]

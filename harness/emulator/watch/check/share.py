@@ -1,9 +1,9 @@
 """The local data share: alignment, undefined addresses and data, and races between the wavefronts of a work-group.
 
-Two wavefronts race when they access the same byte, at least one writing and not both by atomics, unless an s_barrier
-lies between, at which the first access was complete: accesses of different wavefronts reach the share in any order, and
-s_barrier waits for none of them (LLVM AMDGPUUsage, "Memory Model gfx942"). Wavefronts that write the same value are let
-be: Triton lets all wavefronts that hold an element write it.
+Two wavefronts race when they access the same byte, at least one of them writes, they are not both atomics, and there is
+no s_barrier between at which the first access was complete: accesses of different wavefronts reach the share in any
+order, and s_barrier waits for none of them (LLVM AMDGPUUsage, "Memory Model gfx942"). Wavefronts that write the same
+value are not reported: Triton lets all wavefronts that hold an element write it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from harness.emulator.execution.launch import Chunk
 from harness.emulator.faults import LdsRace
-from harness.emulator.launch import Chunk
-from harness.emulator.listing import Instruction
-from harness.emulator.ops.access import ATOMIC, LOAD, STORE, CopyAccess, LdsAccess
-from harness.emulator.ops.table import Step
-from harness.emulator.state import Wavefronts
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, LdsAccess
+from harness.emulator.operations.table import Step
 from harness.emulator.watch.check import compiled, report
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.queues import DATA_SHARE
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
+from harness.emulator.wavefront.state import Wavefronts
 
 _KINDS = {LOAD: compiled.READ, STORE: compiled.WRITE, ATOMIC: compiled.ATOMIC}
 
 
 class Share:
-    """What is known, byte by byte, of the share of a chunk's work-groups, and of its lanes' private segments."""
+    """State, byte by byte, of the data share of a chunk's work-groups, and of its lanes' private segments."""
 
     def __init__(self, chunk: Chunk) -> None:
         waves = len(chunk.wavefronts)
@@ -36,13 +36,13 @@ class Share:
         races = chunk.launch.waves_per_group > 1
         records = np.zeros((3, len(chunk.lds) if races else 0), np.int64)
         self.written, self.read, self.other_read = records
-        # By unit (the share's own instructions, copies from global memory) and wavefront, numbers of accesses.
+        # Numbers of accesses by unit (the share's own instructions, copies from global memory) and wavefront.
         self.issued, self.published, self.arrived = (np.zeros((2, waves), np.int64) for _ in range(3))
         self.arriving = np.zeros((2, 2, waves), np.int64)
         self._private: np.ndarray | None = None
 
     def private(self, size: int) -> np.ndarray:
-        """The undefined bits of the lanes' private segments, made when first used."""
+        """Return the undefined bits of the lanes' private segments, allocated on first use."""
         if self._private is None:
             self._private = np.full(size, 0xFF, np.uint8)
         return self._private
@@ -54,17 +54,18 @@ class Share:
         """Record an access of each active lane to ``at`` int64[W, 64]; raises ``LdsRace``."""
         if not len(self.written):
             return
-        chunk, found = wf.chunk, np.zeros(2, np.int64)
+        chunk: Chunk = wf.chunk
+        conflict = np.zeros(2, np.int64)
         lane = compiled.touch_lds(
             wf.v, at, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds_bytes, size, kind, int(copy), instruction.index,
             data, high, chunk.lds, self.written, self.read, self.other_read,
-            self.issued, self.published, found,
+            self.issued, self.published, conflict,
         )  # fmt: skip
         if lane >= 0:
-            self._race(wf, instruction, lane, kind, int(found[0]), int(found[1]))
+            self._race(wf, instruction, lane, kind, int(conflict[0]), int(conflict[1]))
 
     def _race(self, wf: Wavefronts, instruction: Instruction, lane: int, kind: int, record: int, at: int) -> None:
-        chunk = wf.chunk
+        chunk: Chunk = wf.chunk
         wave, index, copied = compiled.parts_of(record)
         other = chunk.launch.program.listing.instructions[index]
         inner = wave % chunk.launch.waves_per_group
@@ -73,7 +74,7 @@ class Share:
         why = (
             f"it was not waited for ({'vmcnt' if copied else 'lgkmcnt'}) before the s_barrier"
             if passed
-            else "no s_barrier lies between"
+            else "there is no s_barrier between"
         )
         chunk.raise_fault(
             f"LDS race: {'read' if kind == compiled.READ else 'write'} at {at:#x}, which wavefront {inner} "
@@ -91,24 +92,24 @@ class Share:
     # -- s_barrier -----------------------------------------------------------------------------------------------------
 
     def arrive(self, wf: Wavefronts) -> None:
-        """Wavefronts arrive at an s_barrier with what they have outstanding."""
+        """Record the arrival of wavefronts at an s_barrier with their outstanding operations."""
         first = wf.chunk.groups[0] * wf.chunk.groups[1]
         waves = wf.wave - first
         complete = self.issued[:, waves].copy()
         for path in wf.shadow.queues.paths:
             rows = slice(None) if path.rows is None else path.rows
-            complete[0, rows] -= sum(o.shares and o.unit == DATA_SHARE for o in path.lgkm)
-            complete[1, rows] -= sum(o.shares for o in path.vm)
+            complete[0, rows] -= sum(o.writes_lds and o.unit == DATA_SHARE for o in path.lgkm)
+            complete[1, rows] -= sum(o.writes_lds for o in path.vm)
         self.arriving[0][:, waves] = self.issued[:, waves]
         self.arriving[1][:, waves] = complete
 
     def end(self, wf: Wavefronts) -> None:
-        """Wavefronts end: nothing of theirs is outstanding at the others' next s_barrier."""
+        """Record the end of wavefronts: they have nothing outstanding at the others' next s_barrier."""
         waves = wf.wave - wf.chunk.groups[0] * wf.chunk.groups[1]
         self.arriving[:, :, waves] = self.issued[:, waves]
 
     def release(self, chunk: Chunk, groups: list[int]) -> None:
-        """The s_barrier lets these work-groups go on."""
+        """Release these work-groups from the s_barrier."""
         per_group, first = chunk.groups
         for group in groups:
             waves = slice((group - first) * per_group, (group - first + 1) * per_group)
@@ -117,12 +118,14 @@ class Share:
 
 
 Body = Callable[[Wavefronts, Shadow], None]
-Shares = WeakKeyDictionary[Chunk, Share]
+ShareByChunk = WeakKeyDictionary[Chunk, Share]
 
 
-def access(access: LdsAccess, plain: Step, shares: Shares, strict: bool) -> tuple[int, Body]:
-    """The registers that an LDS instruction writes, and the step in place of ``plain``. ``strict``: wide accesses must
-    be aligned."""
+def access(access: LdsAccess, plain: Step, share_by_chunk: ShareByChunk, strict: bool) -> tuple[int, Body]:
+    """Return the registers that an LDS instruction writes, and the step in place of ``plain``.
+
+    ``strict``: wide accesses must be aligned.
+    """
     instruction, areg, size, kind = access.instruction, access.areg, access.size, _KINDS[access.kind]
     words = max(1, size // 4)
     alignment = {8: 8, 12: 16, 16: 16}.get(size, size) if strict else 1
@@ -138,8 +141,8 @@ def access(access: LdsAccess, plain: Step, shares: Shares, strict: bool) -> tupl
         results |= registers.vectors(register, words)
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
-        chunk = wf.chunk
-        share = shares[chunk]
+        chunk: Chunk = wf.chunk
+        share = share_by_chunk[chunk]
         if areg >= 0 and shadow.dirty >> areg & 1:
             bad = lane_bits(shadow, areg, 1) & wf.exec_mask
             if bad.any():
@@ -168,12 +171,12 @@ def access(access: LdsAccess, plain: Step, shares: Shares, strict: bool) -> tupl
     return results, step
 
 
-def copy(access: CopyAccess, plain: Step, shares: Shares) -> Body:
-    """The step in place of a copy from global memory to the share: a write that vmcnt counts."""
+def copy(access: CopyAccess, plain: Step, share_by_chunk: ShareByChunk) -> Body:
+    """Return the step in place of a copy from global memory to the share: a write that vmcnt counts."""
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
-        chunk = wf.chunk
-        share = shares[chunk]
+        chunk: Chunk = wf.chunk
+        share = share_by_chunk[chunk]
         at = access.lds_addresses(wf)
         share.issued[1, wf.wave - chunk.groups[0] * chunk.groups[1]] += 1
         share.touch(wf, access.instruction, at, access.slot, compiled.WRITE, copy=True)
@@ -186,13 +189,13 @@ def copy(access: CopyAccess, plain: Step, shares: Shares) -> Body:
 
 
 def _transpose(wf: Wavefronts, bits: np.ndarray, target: int, size: int, element: int) -> None:
-    """What 16 lanes have read is handed out among them: see ``ops.lds``."""
+    """Distribute the values read by 16 lanes among them: see ``operations.lds``."""
     words = [bits[r >> 1][:, :, r & 1] for r in range(target, target + size // 4)]
     octets = np.ascontiguousarray(np.stack(words, axis=-1)).view(np.uint8)
     count = 8 * size // element
     bits_of = np.unpackbits(octets, axis=-1, bitorder="little").reshape(len(wf), -1, 16 * count, element)
     flags = np.asarray(bits_of.any(axis=-1))
-    # Lane i gets the elements (k, i) of a matrix of which every lane brought ``count`` elements.
+    # Lane i gets the elements (k, i) of a matrix of which every lane read ``count`` elements.
     moved = flags[:, :, (16 * np.arange(count) + np.arange(16)[:, None])]
     back = np.packbits(np.repeat(moved, element, axis=-1), axis=-1, bitorder="little")
     result = np.ascontiguousarray(back).view(np.uint32).reshape(len(wf), -1, size // 4)
@@ -203,7 +206,7 @@ def _transpose(wf: Wavefronts, bits: np.ndarray, target: int, size: int, element
 def _misaligned(wf: Wavefronts, instruction: Instruction, lane: int, at: np.ndarray, size: int, alignment: int) -> None:
     address = int(at.reshape(-1)[lane])
     wf.chunk.raise_fault(
-        f"misaligned {size}-byte LDS access at {address:#x}: it wants a multiple of {alignment}",
+        f"misaligned {size}-byte LDS access at {address:#x}: expected a multiple of {alignment}",
         wf,
         instruction,
         lane,

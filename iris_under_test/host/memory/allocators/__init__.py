@@ -1,7 +1,9 @@
-"""Allocators: where one rank's part of the symmetric heap has its memory from.
+"""Allocators: the memory of one rank's part of the symmetric heap.
 
 ``torch``: one pool that is there from the start. ``vmem``: a range of addresses into which memory is mapped on demand.
 """
+
+from collections.abc import Callable
 
 from .base_allocator import BaseAllocator
 from .torch_allocator import TorchAllocator
@@ -9,4 +11,4 @@ from .vmem_allocator import VMemAllocator
 
 __all__ = ["ALLOCATORS", "BaseAllocator", "TorchAllocator", "VMemAllocator"]
 
-ALLOCATORS: dict[str, type[BaseAllocator]] = {"torch": TorchAllocator, "vmem": VMemAllocator}
+ALLOCATORS: dict[str, Callable[..., BaseAllocator]] = {"torch": TorchAllocator, "vmem": VMemAllocator}

@@ -1,4 +1,4 @@
-"""What the symmetric heap asks of an allocator, and what both have in common."""
+"""The allocators' interface to the symmetric heap, and what both allocators share."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class BaseAllocator(ABC):
         offset = self._placement.find(num_bytes, alignment) if num_bytes <= self.free_bytes() else None
         if offset is None:
             raise HeapOutOfMemory(
-                f"Heap out of memory: {num_bytes} bytes asked, {self.free_bytes()} of {self.heap_size} free, "
+                f"Heap out of memory: {num_bytes} bytes requested, {self.free_bytes()} of {self.heap_size} free, "
                 f"{self._placement.largest_hole} in one piece"
             )
         self._placement.take(offset, num_bytes)
         return offset
 
     def release(self, offset: int) -> None:
-        """Takes the allocation at ``offset`` back, on this rank."""
+        """Free the allocation at ``offset``, on this rank."""
         self._placement.release(offset)
 
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
@@ -82,21 +82,21 @@ class BaseAllocator(ABC):
 
     @abstractmethod
     def connect(self) -> None:
-        """Makes what the ranks have reserved since the last call reachable by all. Collective; raises on every rank."""
+        """Map what the ranks have reserved since the last call on every rank. Collective; raises on every rank."""
 
     @abstractmethod
     def close(self) -> None:
-        """Unmaps the peers' memory; the own goes with the last tensor on it. Idempotent, not collective."""
+        """Unmap the peers' memory; this rank's goes with the last tensor on it. Idempotent, not collective."""
 
     # Queries
 
     def get_base_address(self) -> int:
-        """Where the own heap starts."""
+        """Return the address of this rank's heap."""
         return self.bases[self._rank]
 
     @abstractmethod
     def get_device(self) -> torch.device:
-        """Where its tensors live."""
+        """Return the device of its tensors."""
 
     def get_minimum_allocation_size(self) -> int:
         """Bytes that every allocation takes at least."""
@@ -112,7 +112,7 @@ class BaseAllocator(ABC):
         return self._placement.free - (self._placement.size - self.heap_size)
 
     def owns_tensor(self, tensor: torch.Tensor) -> bool:
-        """Whether all of the tensor lies in the own heap's range; every tensor without elements counts as inside."""
+        """Return True if all of the tensor lies in this rank's heap, or if it has no elements."""
         if tensor.numel() == 0:
             return True
         first, base = tensor.data_ptr(), self.get_base_address()

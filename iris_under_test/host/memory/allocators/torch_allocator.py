@@ -12,7 +12,7 @@ __all__ = ["TorchAllocator"]
 
 
 class TorchAllocator(BaseAllocator):
-    """Hands out pieces of a pool of ``heap_size`` bytes. Construction is collective; peers' addresses never change.
+    """Allocator of pieces of a pool of ``heap_size`` bytes. Construction is collective; peers' addresses never change.
 
     Raises:
         ValueError: on each rank that cannot have the pool or map its peers'; RuntimeError naming those ranks elsewhere.

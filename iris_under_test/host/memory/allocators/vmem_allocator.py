@@ -13,11 +13,13 @@ Example, granule 64 KiB: ``allocate(10, int8)`` maps [0, 64 KiB); a second of 20
 from __future__ import annotations
 
 import functools
+import socket
 import struct
 import weakref
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -37,12 +39,16 @@ __all__ = ["VMemAllocator"]
 
 _PLACE = struct.Struct("<QQ")  # offset and size of a chunk, sent with its descriptor
 
+_SECOND_MAPPINGS = 1 << 30
+"""Bytes of addresses for them in every range: addresses cost nothing, and one takes all of torch's segment around a
+tensor, 2 MiB for the smallest."""
+
 
 class VMemAllocator(BaseAllocator):
-    """Maps memory into a reserved range as it is allocated. Construction is collective.
+    """Allocator that maps memory into a reserved range on demand. Construction is collective.
 
-    ``va_multiplier``: the range has that many times ``heap_size`` bytes of addresses, room for second mappings
-    (``reserve_shared``) beside the ``heap_size`` bytes that may be allocated.
+    ``va_multiplier``: the range has that many times ``heap_size`` bytes of addresses, and at least 1 GiB more than
+    ``heap_size``: room for second mappings (``reserve_shared``) besides the ``heap_size`` bytes that may be allocated.
 
     Raises, on every rank:
         ValueError: ``va_multiplier`` is less than 1 or no range of that size can be had; RuntimeError naming the ranks
@@ -64,13 +70,13 @@ class VMemAllocator(BaseAllocator):
         self._world_size = world_size
         self._device = platform.device(rank)
         self._chunks: list[_Chunk] = []
-        self._connections: dict[int, object] | None = None
+        self._connections: dict[int, socket.socket] | None = None
         error: Exception | None = None
         self._peers: dict[int, _Range] = {}
         try:
             if not 1 <= va_multiplier < float("inf"):
                 raise ValueError(f"va_multiplier must be at least 1, got {va_multiplier}")
-            super().__init__(rank, heap_size, int(heap_size * va_multiplier))
+            super().__init__(rank, heap_size, max(int(heap_size * va_multiplier), heap_size + _SECOND_MAPPINGS))
             memory = platform.virtual_memory(rank, world_size)
             self._granule = memory.granularity
             size = -(-self._placement.size // self._granule) * self._granule
@@ -85,7 +91,7 @@ class VMemAllocator(BaseAllocator):
         self._memory = memory
         self._connections = setup_fd_infrastructure(rank, world_size)
         self._finalizer = weakref.finalize(self, _disconnect, self._connections, self._peers, self._chunks)
-        self._finalizer.atexit = False  # the process's end does the same, and finds no device to ask for it
+        self._finalizer.atexit = False  # at its end the process frees all, and its device may be gone
 
     def reserve(self, num_bytes: int, alignment: int) -> int:
         """The offset of a new allocation; what of it has no memory yet gets it, on this rank.
@@ -123,7 +129,7 @@ class VMemAllocator(BaseAllocator):
         return offset
 
     def release(self, offset: int) -> None:
-        """Takes an allocation back, and unmaps the chunks that have none left."""
+        """Free an allocation, and unmap the chunks without a live allocation."""
         super().release(offset)
         for chunk in list(self._chunks):
             if not self._placement.overlaps(chunk.offset, chunk.stop):
@@ -167,8 +173,8 @@ class VMemAllocator(BaseAllocator):
         self._finalizer()
         self._own = None
 
-    def _add(self, offset: int, size: int, handle: object, destroy: Callable[[], None] | None) -> None:
-        """A new chunk, mapped in the own range."""
+    def _add(self, offset: int, size: int, handle: Any, destroy: Callable[[], None] | None) -> None:
+        """Add a chunk, mapped in this rank's range."""
         assert self._own is not None  # the heap refuses after close
         chunk = _Chunk(offset, size, handle, destroy)
         try:
@@ -179,7 +185,7 @@ class VMemAllocator(BaseAllocator):
         insort(self._chunks, chunk, key=lambda chunk: chunk.offset)
 
     def _pass(self, chunk: _Chunk) -> Exception | None:
-        """Gives a chunk to every peer and maps theirs; what failed about one of those, when all were received.
+        """Send a chunk to every peer and map theirs; return the first error of mapping, once all were received.
 
         Raises OSError or RuntimeError when they could not be exchanged.
         """
@@ -196,7 +202,10 @@ class VMemAllocator(BaseAllocator):
                 try:
                     if payload != place:
                         got, wanted = _PLACE.unpack(payload), _PLACE.unpack(place)
-                        raise RuntimeError(f"rank {peer} sent the chunk (offset, size) {got}, not {wanted}")
+                        raise RuntimeError(
+                            f"rank {peer} sent the chunk (offset, size) {got}, expected {wanted}: "
+                            "all ranks must make the same allocations"
+                        )
                     handle = self._memory.adopt(descriptor, chunk.size)
                     try:
                         self._peers[peer].map(chunk, handle)
@@ -223,7 +232,7 @@ class VMemAllocator(BaseAllocator):
 
 
 class _Range:
-    """A reserved range for ``owner``'s heap and what is mapped in it; given back when nobody refers to it."""
+    """A reserved range for ``owner``'s heap and what is mapped in it; released with its last reference."""
 
     def __init__(self, memory: VirtualMemory, size: int, owner: int) -> None:
         self.address = memory.reserve(size, owner)
@@ -233,14 +242,14 @@ class _Range:
         self.give_back = weakref.finalize(self, _give_back, memory, self.address, size, self._mapped)
         self.give_back.atexit = False
 
-    def map(self, chunk: _Chunk, handle: object) -> None:
-        """Maps the chunk, which remembers it."""
+    def map(self, chunk: _Chunk, handle: Any) -> None:
+        """Map the chunk, which keeps a reference to this range."""
         self._memory.map(self.address + chunk.offset, chunk.size, handle, self.owner)
         self._mapped[chunk.offset] = chunk.size
         chunk.ranges.append(weakref.ref(self))
 
     def unmap(self, chunk: _Chunk) -> None:
-        """Takes ``map`` back, unless the range was given back."""
+        """Unmap the chunk, unless the range was released."""
         if self._mapped.pop(chunk.offset, None) is not None:
             self._memory.unmap(self.address + chunk.offset, chunk.size)
 
@@ -257,12 +266,12 @@ class _Chunk:
     """``size`` bytes at ``offset`` of every rank's range.
 
     ``handle`` is there until the peers have the memory, then None; ``destroy`` gives it back, None for one that is
-    somebody else's. The chunk keeps no range alive.
+    another owner's. The chunk keeps no range alive.
     """
 
     offset: int
     size: int
-    handle: object | None
+    handle: Any
     destroy: Callable[[], None] | None
     ranges: list[weakref.ref[_Range]] = field(default_factory=list)
 
@@ -271,7 +280,7 @@ class _Chunk:
         return self.offset + self.size
 
     def drop(self) -> None:
-        """Unmaps it wherever it is mapped."""
+        """Unmap the chunk from every range."""
         self.forget_handle()
         while self.ranges:
             where = self.ranges.pop()()
@@ -279,13 +288,13 @@ class _Chunk:
                 where.unmap(self)
 
     def forget_handle(self) -> None:
-        """Gives the handle back; the mappings keep the memory. Idempotent."""
+        """Release the handle; the mappings keep the memory. Idempotent."""
         destroy, self.handle, self.destroy = self.destroy, None, None
         if destroy is not None:
             destroy()
 
 
-def _disconnect(connections: dict[int, object] | None, peers: dict[int, _Range], chunks: list[_Chunk]) -> None:
+def _disconnect(connections: dict[int, socket.socket] | None, peers: dict[int, _Range], chunks: list[_Chunk]) -> None:
     close_connections(connections)
     while peers:
         peers.popitem()[1].give_back()

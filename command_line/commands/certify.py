@@ -1,0 +1,42 @@
+"""``iris-harness certify``: the whole suite, its evidence and its reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from command_line import preflight
+from command_line.options import suite_options
+from command_line.output import console
+from command_line.publishing import JUNIT, REPORT, publish
+from command_line.suite.run import check_started, conclude, run_suite, set_aside
+from harness import runs
+
+
+@click.command("certify", short_help="Run the suite; write evidence and reports.")
+@suite_options(profile="gate", output=Path("out", "certify"))
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failure; the rest is reported as not run.")
+def command(output: Path, fail_fast: bool, **options: Any) -> int:
+    """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
+
+    It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it.
+
+    \b
+    Exit status: 0  every requirement of the level that this device can run was run and passed
+                 1  a requirement failed, could not be checked or did not run, or a report could not be written
+                 2  the request was wrong
+                 3  everything that ran passed, but the run is partial: it left out requirements and names them
+                 4  everything that ran passed, but the library does not support every requirement of the level
+                 130, 143  stopped by Ctrl-C or SIGTERM
+    """
+    request = preflight.check_request(**options)
+    preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    folder = preflight.output_folder(output, REPORT, JUNIT)
+    screen = console()
+    with runs.claimed(folder):
+        earlier = set_aside(folder / runs.EVIDENCE)
+        outcome = run_suite(request, folder, screen, *(["-x"] if fail_fast else []))
+        check_started(outcome, earlier)
+        return conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))

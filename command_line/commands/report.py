@@ -1,0 +1,25 @@
+"""``iris-harness report``: write the reports of a run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from command_line import preflight
+from command_line.options import PATH
+from command_line.output import console
+from command_line.publishing import JUNIT, REPORT, publish
+from harness.evidence import read
+
+
+@click.command("report", short_help="Write the reports of a run again.")
+@click.argument("evidence", type=PATH)
+@click.option("--output", type=PATH, default=None, help="Directory for the reports.  [default: that of the evidence]")
+def command(evidence: Path, output: Path | None) -> int:
+    """Write report.html and junit.xml again from EVIDENCE, an evidence.jsonl, and print the table.
+
+    The exit status is that of certify.
+    """
+    run = read(evidence)
+    return publish(run, preflight.output_folder(output or evidence.parent, REPORT, JUNIT), console())

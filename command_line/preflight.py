@@ -1,0 +1,137 @@
+"""Validate a request before anything starts.
+
+Never imports Triton or torch: a child process looks for GPUs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from fixtures import adapters, options
+from fixtures import implementation as implementations
+from harness import devices, machine
+from harness.errors import UsageError
+from harness.evidence import EXTENDED
+from harness.evidence.environment import installed_version
+
+TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Checked options of a run of the suite.
+
+    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the mode of the emulated device.
+    ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
+    a case counts as hung; None means the suite's default. ``level`` is that of the requirements.
+    """
+
+    device: str
+    arch: str
+    ranks: tuple[int, ...]
+    profile: str
+    implementation: str
+    seed: int | None = None
+    mode: str = "fast"
+    ranks_per_gpu: int = 1
+    deadline: float | None = None
+    level: str = EXTENDED
+
+    def options(self) -> list[str]:
+        """Return the request as command-line options of the pytest plugin."""
+        options = ["--device", self.device, "--arch", self.arch]
+        options += ["--emulator-mode", self.mode] if self.mode != "fast" else []
+        options += ["--profile", self.profile, "--implementation", self.implementation]
+        options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
+        options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
+        options += ["--level", self.level] if self.level != EXTENDED else []
+        options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
+        return options + (["--seed", str(self.seed)] if self.seed is not None else [])
+
+
+def check_request(
+    device: str,
+    arch: str | None,
+    ranks: str | None,
+    profile: str,
+    implementation: str,
+    seed: str | int | None = None,
+    mode: str = "fast",
+    ranks_per_gpu: str | int = 1,
+    adapter: str | None = None,
+    provider: str | None = None,
+    level: str = EXTENDED,
+) -> Request:
+    """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
+
+    ``implementation``, ``adapter`` and ``provider`` together name the library and its adapter.
+
+    It parses the options as the pytest plugin does. ``seed`` and ``ranks_per_gpu`` may be texts, as on the command
+    line, or numbers, as in a case file.
+    """
+    implementation = adapters.specification(implementation, adapter=adapter, provider=provider)
+    shared = options.parse_count("--ranks-per-gpu", str(ranks_per_gpu))
+    known_device = devices.known(device, arch, mode, shared)
+    options.profile_named(profile)
+    options.check_level(level)
+    adapters.adapter_of(implementation).check_installed()
+    return Request(
+        device=device,
+        arch=known_device.arch,
+        ranks=options.parse_ranks(ranks) if ranks is not None else (),
+        profile=profile,
+        implementation=implementation,
+        seed=options.parse_seed(str(seed)) if seed is not None else None,
+        mode=mode,
+        ranks_per_gpu=shared,
+        level=level,
+    )
+
+
+def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:
+    """Raise UsageError if this machine cannot run the request.
+
+    The reasons: torch, Triton or a library that the device needs is missing or has a wrong version; there are too few
+    GPUs for ``ranks``, the requested world sizes (empty: those of the profile that fit); or a resource limit, a full
+    disk or an unwritable cache would end the run halfway (see ``harness.machine``).
+    """
+    for name in ("torch", "triton"):
+        if not implementations.is_importable(name):
+            raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")
+    installed = installed_version("triton")
+    try:
+        version = Version(installed or "")
+    except InvalidVersion:
+        raise UsageError(
+            f"the installed Triton has no valid version number ({installed}): pip install 'triton>=3.6,<3.10'"
+        ) from None
+    if not TRITON_FROM <= version < TRITON_BELOW:
+        raise UsageError(f"Triton {installed} is not supported, 3.6 to 3.9 are: pip install 'triton>=3.6,<3.10'")
+    devices.get(device, arch, ranks=max(ranks, default=1), ranks_per_gpu=ranks_per_gpu)
+    machine.check(max(ranks, default=4))
+
+
+def output_folder(folder: Path, *files: str) -> Path:
+    """Create ``folder`` and return its absolute path: the current folder may be removed during the run.
+
+    Raises UsageError if the folder is not writable, or if one of ``files`` exists in it and is not a regular file:
+    symbolic links are not followed.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"cannot write into {folder} ({reason}): name another --output directory") from error
+    for path in (folder / name for name in files):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            kind = "a symbolic link" if path.is_symlink() else "not a regular file"
+            raise UsageError(
+                f"{path} is {kind}, and a report would replace it: remove it, or name another --output directory"
+            )
+    return folder.absolute()

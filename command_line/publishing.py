@@ -1,0 +1,60 @@
+"""Publish a run: write the report files, print the table, and compute the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+import reports
+from command_line.output import say
+from harness.errors import UsageError
+from harness.evidence import Evidence, Verdict
+from harness.printable import plain
+
+REPORT, JUNIT = "report.html", "junit.xml"
+PARTIAL = 3
+"""Exit status of a partial run: everything that ran passed, but some requirements were left out."""
+UNSUPPORTED = 4
+"""Exit status of a complete run in which everything that ran passed, of a library that does not support every
+requirement."""
+
+_NAMED = 3
+
+
+def publish(evidence: Evidence, output: Path, console: Console) -> int:
+    """Write the report files, print the table and the path of the report, and return the exit status.
+
+    The status is 0 if every requirement passed; ``PARTIAL`` if everything that ran passed but requirements were left
+    out; ``UNSUPPORTED`` if everything that ran passed but the library does not support every requirement; else 1.
+    """
+    # Files first: printing may fail, and a reader may close the pipe.
+    written = _written(reports.write_html, evidence, output / REPORT)
+    written = _written(reports.write_junit, evidence, output / JUNIT) and written
+    reports.print_table(reports.view_of(evidence), console)
+    if written:
+        console.print(f"\nReport: {plain(str((output / REPORT).absolute()))}", markup=False, soft_wrap=True)
+    missing = evidence.missing()
+    if missing:
+        more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        say(f"partial: left out are {'; '.join(missing[:_NAMED])}{more}")
+    verdict = evidence.verdict()
+    if not written or verdict not in (Verdict.PASS, Verdict.UNSUPPORTED) or not evidence.groups:
+        return 1
+    if missing:
+        return PARTIAL
+    return 0 if verdict is Verdict.PASS else UNSUPPORTED
+
+
+def _written(write: Callable[[Evidence, Path], None], evidence: Evidence, path: Path) -> bool:
+    """Return True if the report was written; otherwise print the reason and leave an earlier report in place."""
+    try:
+        write(evidence, path)
+    except UsageError as error:
+        say(str(error))
+    except OSError as error:
+        say(f"{path} could not be written: {error.strerror or error}")
+    else:
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""Collectives, device functions and signals of a library that is reached through an adapter."""

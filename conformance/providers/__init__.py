@@ -1,0 +1,1 @@
+"""Heap providers: a symmetric heap and its table of peer bases, judged with the suite's own kernels."""

@@ -1,0 +1,32 @@
+"""Instances of the library that a test makes, besides the rank's own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fixtures.worker import Env
+
+
+class OtherInstance:
+    """The environment of a rank with another instance of the library in place of the rank's own."""
+
+    def __init__(self, env: Env, iris: Any) -> None:
+        self.iris, self.under_test = iris, env.under_test
+        self.device_context, self.context = env.device_context, iris.get_device_context()
+        self.device, self.warps, self.rank, self.world_size = env.device, env.warps, env.rank, env.world_size
+
+
+def release(iris: Any) -> None:
+    """Close an instance, if the library can: the published API has no ``close``, dropping the instance releases it."""
+    if close := getattr(iris, "close", None):
+        close()
+
+
+def allocator_of(env: Env, iris: Any) -> str:
+    """Return the kind of an instance's allocator: ``torch`` or ``vmem``."""
+    kind: str | None = getattr(iris.heap, "allocator_type", None)  # the published heap has no such attribute
+    if kind is None:
+        module = importlib.import_module(f"{env.under_test.name}.host.memory.allocators.vmem_allocator")
+        kind = "vmem" if isinstance(iris.heap.allocator, module.VMemAllocator) else "torch"
+    return kind

@@ -1,0 +1,32 @@
+"""Kinds of process groups that cases name, and the ranks in them."""
+
+from __future__ import annotations
+
+GROUPS = ("world", "halves", "stride", "reversed", "uneven")
+
+
+def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:
+    """Return the global ranks of the group that ``rank`` is in, in the group's order; () if it is in none.
+
+    "halves" are consecutive ranks, "stride" is every second rank, "reversed" is all ranks in descending order, and
+    "uneven" begins with its highest rank and leaves out every third rank.
+    """
+    everyone = tuple(range(ranks))
+    if ranks == 1:
+        return everyone
+    if group == "halves":
+        half = ranks // 2
+        return everyone[:half] if rank < half else everyone[half:]
+    if group == "stride":
+        return everyone[rank % 2 :: 2]
+    if group == "reversed":
+        return everyone[::-1]
+    if group == "uneven":
+        *first, last = (one for one in everyone if one % 3 != 2)
+        return (last, *first) if rank % 3 != 2 else ()
+    return everyone
+
+
+def chunks_of(group: str, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Return all groups of that kind, in the order of their first rank, in which every rank creates them."""
+    return tuple(sorted({members_of(group, rank, ranks) for rank in range(ranks)} - {()}))

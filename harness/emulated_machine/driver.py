@@ -1,0 +1,62 @@
+"""Triton's driver of the emulated machine: the emulator, with torch's current GPU as its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness import emulator
+from harness.emulated_machine import torch_cuda
+from harness.emulated_machine.hip import memory
+
+
+class MachineDriver(emulator.EmulatedDriver):
+    """The emulator for tensors on ``cuda:N``. CPU tensors are valid arguments of kernels as well."""
+
+    def __init__(self, arch: str, watch: Any = None) -> None:
+        super().__init__(arch, watch)
+        self.add_memory_source(_Memory())
+
+    def enqueue(self, execute: Callable[[], None]) -> None:
+        """Execute a launch, or record it in the graph that is being captured: each replay executes it."""
+        if torch_cuda.is_capturing():
+            torch_cuda.record(execute)
+        else:
+            execute()
+
+    def block_at(self, address: int) -> tuple[int, int] | None:
+        return torch_cuda.block_at(address)
+
+    def get_current_device(self) -> int:
+        return torch.cuda.current_device()
+
+    def set_current_device(self, device: int) -> None:
+        torch.cuda.set_device(device)
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+
+class _Memory:
+    """Memory of HIP, and that of other ranks, without torch's segments: their allocations are accessible one by
+    one."""
+
+    def generation(self) -> int:
+        return memory.generation()
+
+    def regions(self) -> list[memory.Region]:
+        segments = {address for address, _ in torch_cuda.segments_of_torch()}
+        return [region for region in memory.regions() if region.address not in segments]
+
+
+def activate(arch: str) -> emulator.EmulatedDriver:
+    """Make the machine's driver Triton's active driver, with the mode that ``watching`` has set."""
+    return emulator.activate(arch, kind=MachineDriver if torch.version.hip else None)

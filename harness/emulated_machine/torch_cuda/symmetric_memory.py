@@ -1,0 +1,241 @@
+"""``torch.distributed._symmetric_memory`` on emulated GPUs: allocations that every rank of a group maps."""
+
+# torch's stubs describe builds that this module replaces parts of.
+# mypy: disable-error-code="arg-type,no-untyped-call"
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from . import sharing
+
+_PAD = 2048  # bytes of the signal pad, as PyTorch has it for one allocation of a few ranks
+_ALIGNMENT = 2 << 20
+
+
+def make(native: Any, memory: Any) -> type:
+    """Return the class ``_SymmetricMemory``."""
+    allocations: dict[int, int] = {}  # address -> bytes for the program; the signal pad lies after them
+    groups: dict[str, tuple[int, int, Any]] = {}
+    handles: dict[tuple[int, str], Any] = {}
+    rounds: dict[str, int] = {}
+
+    class Allocation:
+        """Keeps one allocation until its last tensor is dropped."""
+
+        def __init__(self, nbytes: int, device: int) -> None:
+            self.address = memory.allocate(-(-(nbytes + _PAD) // _ALIGNMENT) * _ALIGNMENT, device)
+            allocations[self.address] = nbytes
+
+        def __del__(self) -> None:
+            for key in [key for key in handles if key[0] == self.address]:
+                del handles[key]
+            if allocations.pop(self.address, None) is not None:
+                memory.free(self.address)
+
+    class SymmetricMemory:
+        """Handle of one symmetric allocation, as seen by this rank."""
+
+        signal_pad_size = _PAD
+
+        def __init__(self, address: int, group_name: str, device: int) -> None:
+            self.rank, self.world_size, store = groups[group_name]
+            self.device = torch.device("cuda", device)
+            self.buffer_size = allocations[address]
+            self.offset = 0
+            number = rounds[group_name] = rounds.get(group_name, 0) + 1
+            description = sharing.export(memory, address, self.buffer_size)
+            store.set(f"{number}/{self.rank}", description)
+            self._mappings: list[Any] = []
+            self.buffer_ptrs: list[int] = []
+            for rank in range(self.world_size):
+                received = store.get(f"{number}/{rank}")
+                if int(received.split(b" ", 1)[0]) != self.buffer_size:
+                    raise RuntimeError(
+                        f"rendezvous: rank {rank} allocated {int(received.split(b' ', 1)[0])} bytes and rank"
+                        f" {self.rank} {self.buffer_size}: every rank must allocate the same size"
+                    )
+                if rank == self.rank:
+                    self.buffer_ptrs.append(address)
+                else:
+                    mapping = sharing.attach(memory, received, device, rank)
+                    self._mappings.append(mapping)
+                    self.buffer_ptrs.append(mapping.address + mapping.offset)
+            start = -(-self.buffer_size // 16) * 16
+            self.signal_pad_ptrs = [pointer + start for pointer in self.buffer_ptrs]
+            self._tables = [
+                torch.tensor(pointers, dtype=torch.int64).to(self.device)
+                for pointers in (self.buffer_ptrs, self.signal_pad_ptrs)
+            ]
+            self.buffer_ptrs_dev, self.signal_pad_ptrs_dev = (table.data_ptr() for table in self._tables)
+            self.multicast_ptr = 0
+            # No rank may free or signal before every rank has mapped all of it.
+            store.set(f"{number}/mapped/{self.rank}", b"1")
+            for rank in range(self.world_size):
+                store.get(f"{number}/mapped/{rank}")
+
+        @staticmethod
+        def set_group_info(group_name: str, rank: int, world_size: int, store: Any) -> None:
+            groups[group_name] = rank, world_size, store
+
+        @staticmethod
+        def empty_strided_p2p(
+            size: Sequence[int], stride: Sequence[int], dtype: Any, device: Any, group_name: str | None = None, *_: Any
+        ) -> Any:
+            device = torch.device(device)
+            if device.type != "cuda":
+                raise RuntimeError(f"symmetric memory is allocated on a cuda device, got {device}")
+            gpu = native.current_gpu() if device.index is None else device.index
+            count = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in size else 0
+            allocation = Allocation(max(1, count) * dtype.itemsize, gpu)
+            tensor = native.tensor_at(allocation.address, list(size), list(stride), dtype, gpu, allocation)
+            defaults[allocation.address] = group_name
+            return tensor
+
+        @staticmethod
+        def rendezvous(tensor: Any, group_name: str | None = None) -> Any:
+            pointer = tensor.untyped_storage().data_ptr()
+            if pointer not in allocations:
+                raise RuntimeError(
+                    "rendezvous: the tensor is not symmetric memory: make it with"
+                    " torch.distributed._symmetric_memory.empty"
+                )
+            group_name = group_name or defaults.get(pointer)
+            if group_name is None:
+                raise RuntimeError("rendezvous: pass the group, or allocate the tensor for one")
+            if group_name not in groups:
+                from torch.distributed import _symmetric_memory
+
+                _symmetric_memory.enable_symm_mem_for_group(group_name)
+            key = pointer, group_name
+            if key not in handles:
+                handles[key] = SymmetricMemory(pointer, group_name, tensor.device.index)
+            return handles[key]
+
+        @staticmethod
+        def is_symm_mem_tensor(tensor: Any) -> bool:
+            return tensor.untyped_storage().data_ptr() in allocations
+
+        @staticmethod
+        def has_multicast_support(device_type: Any, device_index: int) -> bool:
+            return False
+
+        @staticmethod
+        def set_backend(name: str) -> None:
+            if name != "CUDA":
+                raise RuntimeError(f"symmetric memory of the emulated machine has the backend CUDA only, got {name}")
+
+        @staticmethod
+        def get_backend(device: Any) -> str:
+            return "CUDA"
+
+        def get_buffer(self, rank: int, sizes: Sequence[int], dtype: Any, storage_offset: int = 0) -> Any:
+            return self._tensor(self.buffer_ptrs[rank], self.buffer_size, sizes, dtype, storage_offset, "get_buffer")
+
+        get_remote_tensor = get_buffer
+
+        def get_signal_pad(
+            self, rank: int, sizes: Sequence[int] = (), dtype: Any = None, storage_offset: int = 0
+        ) -> Any:
+            dtype = dtype or torch.uint32
+            sizes = sizes or (_PAD // dtype.itemsize - storage_offset,)
+            return self._tensor(self.signal_pad_ptrs[rank], _PAD, sizes, dtype, storage_offset, "get_signal_pad")
+
+        def _tensor(self, address: int, limit: int, sizes: Any, dtype: Any, offset: int, call: str) -> Any:
+            count = 1
+            for n in sizes:
+                count *= n
+            wanted = (offset + count) * dtype.itemsize
+            if wanted > limit:
+                raise RuntimeError(f"{call}: {wanted} bytes are requested, the symmetric memory has {limit} bytes")
+            strides = [0] * len(sizes)
+            step = 1
+            for i in reversed(range(len(sizes))):
+                strides[i], step = step, step * max(1, sizes[i])
+            return native.tensor_at(
+                address + offset * dtype.itemsize, list(sizes), strides, dtype, self.device.index, self
+            )
+
+        def _slot(self, owner: int, channel: int, other: int) -> Any:
+            index = channel * self.world_size + other
+            if channel < 0 or (index + 1) * 4 > _PAD:
+                raise RuntimeError(f"channel {channel}: the signal pad has {_PAD // 4 // self.world_size} channels")
+            return ctypes.c_uint32.from_address(self.signal_pad_ptrs[owner] + 4 * index)
+
+        def put_signal(self, dst_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
+            slot = self._slot(dst_rank, channel, self.rank)
+            _poll(lambda: slot.value == 0, timeout_ms, f"put_signal: rank {dst_rank} has not taken the last signal")
+            slot.value = 1
+
+        def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
+            slot = self._slot(self.rank, channel, src_rank)
+            _poll(lambda: slot.value == 1, timeout_ms, f"wait_signal: no signal of rank {src_rank}")
+            slot.value = 0
+
+        def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
+            others = [rank for rank in range(self.world_size) if rank != self.rank]
+            for rank in others:
+                self.put_signal(rank, channel, timeout_ms)
+            for rank in others:
+                self.wait_signal(rank, channel, timeout_ms)
+
+        @staticmethod
+        def stream_write_value32(tensor: Any, offset: int, val: int) -> None:
+            tensor.view(-1)[offset] = val
+
+        @staticmethod
+        def memset32(tensor: Any, offset: int, val: int, count: int = 1) -> None:
+            tensor.view(-1)[offset : offset + count] = val
+
+    defaults: dict[int, str | None] = {}
+    return SymmetricMemory
+
+
+def register_operators(symmetric: Any) -> Any:
+    """Implement the operators ``torch.ops.symm_mem`` that need no multicast; the caller keeps what is returned."""
+
+    def parts(tensor: Any, group_name: str) -> tuple[Any, list[Any]]:
+        handle = symmetric.rendezvous(tensor, group_name)
+        offset = tensor.storage_offset()
+        return handle, [
+            handle.get_buffer(r, tuple(tensor.shape), tensor.dtype, offset) for r in range(handle.world_size)
+        ]
+
+    def reduced(tensor: Any, operation: str, group_name: str) -> tuple[Any, Any]:
+        handle, buffers = parts(tensor, group_name)
+        handle.barrier()
+        wide = torch.stack(
+            [each.float() if each.element_size() < 4 and each.is_floating_point() else each for each in buffers]
+        )
+        total = {"sum": lambda: wide.sum(0), "avg": lambda: wide.mean(0)}[operation]()
+        handle.barrier()
+        return handle, total.to(tensor.dtype)
+
+    def one_shot(tensor: Any, operation: str, group_name: str) -> Any:
+        return reduced(tensor, operation, group_name)[1]
+
+    def two_shot(tensor: Any, operation: str, group_name: str) -> Any:
+        handle, total = reduced(tensor, operation, group_name)
+        tensor.copy_(total)
+        handle.barrier()
+        return tensor
+
+    library = torch.library.Library("symm_mem", "IMPL", "CUDA")
+    library.impl("one_shot_all_reduce", one_shot)
+    library.impl("two_shot_all_reduce_", two_shot)
+    return library
+
+
+def _poll(ready: Callable[[], bool], timeout_ms: int, failure: str) -> None:
+    """Wait for ``ready``; without a limit if ``timeout_ms`` is 0."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    pause = 0.0
+    while not ready():
+        if timeout_ms and time.monotonic() > deadline:
+            raise RuntimeError(f"{failure} within {timeout_ms} ms")
+        time.sleep(pause)
+        pause = min(0.001, pause + 0.00002)

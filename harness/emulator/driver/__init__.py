@@ -1,0 +1,1 @@
+"""The Triton driver: loads kernels, takes launches, schedules wavefronts, surveys the opcodes of kernels."""

@@ -1,0 +1,93 @@
+"""Memory that a kernel was given only as an address: the live CPU tensor that holds it is searched and found.
+
+A kernel may get an address as an integer argument, as an element of an int64 tensor, or from an object that has only
+``data_ptr()``. Each tensor whose address is among these becomes an allocation of the launch, as a whole. A tensor whose
+address the kernel was not given stays inaccessible, so an access out of bounds still faults.
+
+A tensor counts if Python refers to it. Other memory, such as NumPy's, must be registered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+# Addresses of user space on x86-64 and ARM64 with 48 bits; the first 64 KiB are never mapped.
+_LOWEST, _HIGHEST = 1 << 16, 1 << 47
+
+# Types of devices whose memory this process can read: without a GPU, "cuda" is that of an emulated machine.
+_HOST = ("cpu", "cuda")
+
+
+def find(
+    values: Mapping[str, int], tables: Mapping[str, torch.Tensor], known: Callable[[int], bool]
+) -> tuple[list[torch.UntypedStorage], dict[int, str]]:
+    """Return the storages of the tensors that the addresses belong to, and the addresses of other mapped memory.
+
+    ``values`` are integer arguments by name, ``tables`` int64 tensors, whose elements may be addresses. An address that
+    is ``known`` needs no search. The addresses of other memory are returned with the name of their argument.
+    """
+    named = {value: name for name, value in values.items() if _LOWEST <= value < _HIGHEST}
+    for name, table in tables.items():
+        words = _words(table)
+        for word in np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)]).tolist():
+            named.setdefault(word, f"an element of {name}")
+    named = {word: name for word, name in named.items() if not known(word)}
+    if not named:
+        return [], {}
+    mapped = _mapped(np.array(sorted(named), np.int64))
+    owners = _owners(mapped) if len(mapped) else {}
+    distinct = {storage.data_ptr(): storage for storage in owners.values()}
+    return list(distinct.values()), {word: named[word] for word in mapped.tolist() if word not in owners}
+
+
+def _words(table: torch.Tensor) -> np.ndarray:
+    """Return the elements of an int64 or uint64 tensor without a call of torch, which subclasses may replace."""
+    if not table.is_contiguous():
+        table = table.contiguous()
+    count = table.numel()
+    return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(table.data_ptr())) if count else np.zeros(0, int)
+
+
+def _owners(wanted: np.ndarray) -> dict[int, torch.UntypedStorage]:
+    """Return the storages of live tensors that hold the addresses ``wanted`` (sorted), by address."""
+    owners: dict[int, torch.UntypedStorage] = {}
+    # The type, not isinstance(): that would read __class__ of proxies and run their code.
+    for tensor in [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]:
+        if tensor.device.type not in _HOST or tensor.layout != torch.strided:
+            continue
+        try:
+            storage = tensor.untyped_storage()
+            start = storage.data_ptr()
+        except (RuntimeError, NotImplementedError):  # a tensor without memory, such as one of a tracer
+            continue
+        first, last = np.searchsorted(wanted, (start, start + storage.nbytes()))
+        for address in wanted[first:last].tolist():
+            if address not in owners or owners[address].nbytes() < storage.nbytes():
+                owners[address] = storage
+    return owners
+
+
+def _mapped(words: np.ndarray) -> np.ndarray:
+    """Return those addresses that lie in this process's readable memory."""
+    starts, ends = _mappings()
+    place = np.searchsorted(starts, words, side="right") - 1
+    return words[(place >= 0) & (words < ends[place])]
+
+
+def _mappings() -> tuple[np.ndarray, np.ndarray]:
+    """Return the starts and ends of this process's readable memory."""
+    ranges = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, permissions = line.split(maxsplit=2)[:2]
+        if permissions.startswith("r"):
+            start, end = (int(bound, 16) for bound in bounds.split("-"))
+            if end <= _HIGHEST:
+                ranges.append((start, end))
+    starts, ends = np.array(ranges, np.int64).T
+    return starts, ends

@@ -1,0 +1,401 @@
+"""The scheduler: decides which wavefronts run next, and when they diverge, wait and reconverge.
+
+The grid is cut into chunks of whole work-groups. The wavefronts of a chunk start together and stay one array as long as
+they agree on every branch. When they diverge, the part at the lower address continues first; parts that reach the same
+block are joined again. So divergent wavefronts reconverge where the control flow does.
+
+Fairness: wavefronts that have made ``QUANTUM`` backward jumps have used a turn, and those with the fewest turns run
+next. A spin loop therefore never starves the wavefront that it waits for, whether that is in the same work-group, in
+another one, or (because the processor is yielded) in another rank. s_barrier holds a wavefront until all wavefronts of
+its work-group that have not ended have arrived at any s_barrier, as on the hardware.
+
+A watched mode with ``Choices`` picks among all wavefronts that are at most ``SLACK`` turns ahead of the slowest; a mode
+that ``interleaves`` runs each wavefront by itself and picks again at every memory instruction. The same choices give
+the same interleaving.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from harness.emulator.execution.launch import Chunk, Launch
+from harness.emulator.faults import NoProgress, UnimplementedInstruction
+from harness.emulator.program import decode as p
+from harness.emulator.watch.base import Watch
+from harness.emulator.wavefront.state import LANES, Wavefronts
+
+QUANTUM = 16
+POLL_QUANTUM = 2
+SLACK = 4
+# One of these is chosen for a run: some orderings need a wavefront that runs for long while others stand still.
+_PERIODS = (1, 4, 16)
+# Wavefronts executed as one array: enough to amortise the overhead of a step, few enough to keep registers in cache.
+CHUNK_WAVES, CHUNK_BYTES = 512, 4 << 20
+# As many wavefronts as an MI300X holds at once: 304 compute units of 32.
+RESIDENT_WAVES = 304 * 32
+_SPINS_BEFORE_SLEEP = 64
+_SLEEP_SECONDS = 50e-6
+_LONGEST_SLEEP_SECONDS = 500e-6
+
+
+class Scheduler:
+    """Runs launches to their end on the calling thread.
+
+    ``streams`` are lists of launches: those of one stream run one after the other, the streams run concurrently.
+    ``closed``: only these launches can change the memory that they read, so wavefronts that all wait for ever are
+    reported (``NoProgress``) and the processor is not yielded.
+    """
+
+    def __init__(self, streams: Sequence[Sequence[Launch]], watch: Watch | None = None, closed: bool = False) -> None:
+        self.queues = [list(reversed(stream)) for stream in streams]
+        self.watch = watch
+        self.closed = closed
+        self.choices = None if watch is None else watch.choices
+        self.splits = watch is not None and watch.interleaves
+        self.launches: list[Launch] = []
+        self.ready: list[Wavefronts] = []
+        self.pending: list[tuple[Launch, int, int]] = []
+        self.resident = 0
+        self.idle_rounds = 0
+        self.round = 0
+        self.current: Wavefronts | None = None
+        self.last: Wavefronts | None = None
+        self.period: int | None = None
+        # For closed runs: memory at the last round, and the states reached since it changed, with the turns used.
+        self.memory = b""
+        self.states: dict[bytes, dict[tuple[int, bytes], int]] = {}
+        if watch is not None:
+            watch.begin(closed)
+        for queue in self.queues:
+            self._begin(queue)
+
+    def run(self) -> None:
+        """Execute every wavefront; raises the kernel's fault."""
+        with np.errstate(all="ignore"):
+            while True:
+                wavefronts = self._next()
+                if wavefronts is None:
+                    if self.watch is not None:
+                        self.watch.over()
+                    return
+                self._run(wavefronts)
+
+    def describe(self) -> str:
+        """Describe the position of every wavefront of the launches, for hang reports; safe to call at any time."""
+        lines = []
+        for launch in self.launches:
+            chunks = sum(1 for pending in self.pending if pending[0] is launch)
+            lines.append(f"kernel {launch.program.name}, grid {launch.grid}, {chunks} chunks not started")
+            current = [self.current] if self.current is not None else []
+            for wavefronts in [*current, *self.ready]:
+                if wavefronts.chunk.launch is launch:
+                    lines.append("  running " + _where(wavefronts))
+            for chunk in launch.chunks:
+                for wavefronts in chunk.at_barrier:
+                    lines.append("  at s_barrier " + _where(wavefronts))
+        return "\n".join(lines)
+
+    # -- launches ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, queue: list[Launch]) -> None:
+        """Start the next launch of a stream."""
+        if not queue:
+            return
+        launch = queue.pop()
+        launch.replayed = self.choices is not None
+        launch.then = lambda: self._finished(launch, queue)
+        self.launches.append(launch)
+        if self.watch is not None:
+            self.watch.start(launch)
+        waves = min(CHUNK_WAVES, CHUNK_BYTES // (4 * LANES * (launch.program.vgprs + 2)))
+        per_chunk = 1 if self.splits else max(1, waves // launch.waves_per_group)
+        starts = range(0, launch.groups, per_chunk)
+        self.pending[:0] = [(launch, first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
+
+    def _finished(self, launch: Launch, queue: list[Launch]) -> None:
+        self.launches.remove(launch)
+        if self.watch is not None:
+            self.watch.finish(launch)
+        self._begin(queue)
+
+    # -- choosing ----------------------------------------------------------------------------------------------------
+
+    def _next(self) -> Wavefronts | None:
+        lowest = min((w.turn for w in self.ready), default=None)
+        if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0 or self.splits):
+            self._start_chunk()
+            return self._next() if self.splits else self.ready.pop()
+        if lowest is None:
+            # The last wavefront to arrive or to end releases a barrier, so none can be left waiting.
+            assert not any(chunk.at_barrier for launch in self.launches for chunk in launch.chunks)  # sanity check
+            return None
+        if lowest > self.round:
+            # Every ready wavefront has used a turn without ending: they may wait for other ranks.
+            self.round = lowest
+            self._yield()
+        best = self._pick(lowest)
+        if self.splits:
+            self.ready.remove(best)
+            return best
+        same = [w for w in self.ready if w.chunk is best.chunk and w.block == best.block]
+        if len(same) == 1:
+            self.ready.remove(best)
+            return best
+        self.ready = [w for w in self.ready if w.chunk is not best.chunk or w.block != best.block]
+        return Wavefronts.merge(same)
+
+    def _pick(self, lowest: int) -> Wavefronts:
+        if self.choices is None:
+            return min(self.ready, key=lambda w: (w.turn, w.chunk.index, w.block))
+        candidates = [w for w in self.ready if w.turn <= lowest + SLACK]
+        if len(candidates) == 1:
+            return candidates[0]
+        if self.period is None:
+            self.period = _PERIODS[self.choices.pick(len(_PERIODS), "how often wavefronts are switched")]
+        go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, "switch wavefronts") != 1
+        if go_on:
+            return self.last  # type: ignore[return-value]
+        candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
+        return candidates[self.choices.pick(len(candidates), "next wavefront")]
+
+    def _start_chunk(self) -> None:
+        launch, first, count = self.pending.pop()
+        chunk = launch.start(first, count)
+        self.resident += chunk.live
+        if self.watch is not None:
+            self.watch.started(chunk)
+        if self.splits:
+            self.ready += [chunk.wavefronts.select(np.array([i])) for i in range(chunk.live)]
+        else:
+            self.ready.append(chunk.wavefronts)
+
+    def _yield(self) -> None:
+        self.idle_rounds += 1
+        if self.closed:
+            self._look_for_progress()
+        elif self.idle_rounds < _SPINS_BEFORE_SLEEP:
+            os.sched_yield()
+        else:
+            # The longer no wavefront ends here, the more of the processor goes to the ranks that are waited for.
+            longer = self.idle_rounds / _SPINS_BEFORE_SLEEP
+            time.sleep(min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS))
+
+    def _look_for_progress(self) -> None:
+        """Raise ``NoProgress`` if all wavefronts have used a turn and left memory and every register unchanged.
+
+        A deterministic machine that returns to an earlier state, while no other process changes memory, repeats for
+        ever.
+        """
+        memory = _digest(_memory(self.launches))
+        calm = not self.pending and memory == self.memory and (self.watch is None or self.watch.settled())
+        if not calm:
+            self.memory = memory
+            self.states.clear()
+        state = _digest(sorted(_registers(w) for w in self.ready))
+        turns = {(w.chunk.launch.rank, w.wave.tobytes()): w.turn for w in self.ready}
+        before = self.states.setdefault(state, turns)
+        if all(turn > before[wave] for wave, turn in turns.items()):
+            raise NoProgress(f"no wavefront can go on: each polls memory that nothing will change\n{self.describe()}")
+
+    # -- executing ---------------------------------------------------------------------------------------------------
+
+    def _run(self, wf: Wavefronts) -> None:
+        """Run these wavefronts until they end, wait, diverge, or should yield to others."""
+        self.current = self.last = wf
+        launch = wf.chunk.launch
+        blocks, tally, lanes = launch.program.blocks, launch.waves, launch.lanes
+        step = None
+        try:
+            while True:
+                block = blocks[wf.block]
+                count = len(wf.wave)
+                for segment in block.segments:
+                    tally[segment.index] += count
+                    lanes[segment.index] += wf.active
+                    for step in segment.steps:
+                        step(wf)
+                end = block.end
+                if end == p.FALL:
+                    wf.block += 1
+                elif end == p.BRANCH:
+                    taken = block.taken(wf)
+                    if taken.all():
+                        if self._jump(wf, block):
+                            return
+                    elif not taken.any():
+                        wf.block += 1
+                    else:
+                        self._part(wf, block, taken)
+                        return
+                elif end == p.JUMP:
+                    if self._jump(wf, block):
+                        return
+                elif end == p.BARRIER:
+                    wf.block += 1
+                    if count != wf.chunk.live or self.watch is not None:
+                        self._wait(wf, block)
+                        return
+                elif end == p.SLEEP:
+                    wf.block += 1
+                    os.sched_yield()
+                elif end == p.CALL:
+                    goes = block.goes(wf)
+                    if (goes != goes[0]).any():
+                        self._scatter(wf, goes)
+                        return
+                    wf.block = int(goes[0])
+                elif end == p.SWITCH:
+                    wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
+                    self.ready.append(wf)
+                    return
+                elif self.splits and self.watch.lingers(wf):  # type: ignore[union-attr]
+                    self.ready.append(wf)
+                    return
+                else:
+                    self._end(wf)
+                    return
+                if self.ready and not self.splits and self._rejoins(wf):
+                    self.ready.append(wf)
+                    return
+        except UnimplementedInstruction:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError) as error:
+            instruction = _instruction_of(wf, step)
+            raise UnimplementedInstruction(
+                f"kernel {launch.program.name}: executing {instruction} failed in the emulator: {error!r}"
+            ) from error
+        finally:
+            self.current = None
+
+    def _rejoins(self, wf: Wavefronts) -> bool:
+        """Return True if diverged siblings are at this block, or at a lower one: they are joined, or run first."""
+        return any(w.chunk is wf.chunk and w.turn <= wf.turn and w.block <= wf.block for w in self.ready)
+
+    def _jump(self, wf: Wavefronts, block: p.Block) -> bool:
+        """Go to the branch target; return True if that used up the turn."""
+        wf.block = block.target
+        if block.target > block.index:
+            return False
+        wf.loops += 1
+        if wf.loops < (POLL_QUANTUM if block.polls else QUANTUM):
+            return False
+        wf.loops = 0
+        if not block.polls and not self.ready and not self.pending and not self.closed:
+            return False  # a counted loop that waits for no other wavefront
+        wf.turn += 1
+        self.ready.append(wf)
+        return True
+
+    def _part(self, wf: Wavefronts, block: p.Block, taken: np.ndarray) -> None:
+        stay, go = wf.select(~taken), wf.select(taken)
+        stay.block += 1
+        go.block = block.target
+        if block.target <= block.index:
+            go.turn += 1 if block.polls else 0
+        self.ready += [stay, go]
+
+    def _scatter(self, wf: Wavefronts, goes: np.ndarray) -> None:
+        """Split wavefronts that return to different callers."""
+        for block in np.unique(goes):
+            part = wf.select(goes == block)
+            part.block = int(block)
+            self.ready.append(part)
+
+    # -- barriers and ends -------------------------------------------------------------------------------------------
+
+    def _end(self, wf: Wavefronts) -> None:
+        chunk = wf.chunk
+        chunk.live -= len(wf)
+        self.resident -= len(wf)
+        self.idle_rounds = 0
+        if self.watch is not None:
+            self.watch.ended(wf)
+        np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
+        if chunk.live:
+            if chunk.at_barrier:
+                self._release(chunk)
+        else:
+            chunk.launch.finish(chunk)
+
+    def _wait(self, wf: Wavefronts, block: p.Block) -> None:
+        if self.watch is not None:
+            self.watch.arrived(wf, block.index)
+        wf.chunk.at_barrier.append(wf)
+        self._release(wf.chunk)
+
+    def _release(self, chunk: Chunk) -> None:
+        """Release every work-group whose live wavefronts have all arrived at a barrier."""
+        arrived = np.zeros_like(chunk.live_in_group)
+        for wf in chunk.at_barrier:
+            np.add.at(arrived, chunk.group_of(wf.wave), 1)
+        complete = (arrived == chunk.live_in_group) & (arrived > 0)
+        if not complete.any():
+            return
+        if self.watch is not None:
+            self.watch.released(chunk, [chunk.groups[1] + int(i) for i in np.flatnonzero(complete)])
+        waiting, chunk.at_barrier = chunk.at_barrier, []
+        # Of a spinning work-group only some wavefronts jump backwards; all that arrived here get the maximum of their
+        # turns.
+        turn = max(wf.turn for wf in waiting)
+        for wf in waiting:
+            go = complete[chunk.group_of(wf.wave)]
+            if not go.any():
+                chunk.at_barrier.append(wf)
+                continue
+            if not go.all():
+                chunk.at_barrier.append(wf.select(~go))
+                wf = wf.select(go)
+            wf.turn = turn
+            self.ready.append(wf)
+
+
+def _memory(launches: Iterable[Launch]) -> Iterator[ctypes.Array[ctypes.c_char]]:
+    """Yield all memory that the launches can reach, each byte once: concurrent ranks reach the same heaps."""
+    for address, size in sorted({(a.address, a.size) for launch in launches for a in launch.table.allocations}):
+        yield (ctypes.c_char * size).from_address(address)
+
+
+def _digest(parts: Iterable[bytes | ctypes.Array[ctypes.c_char]]) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _registers(wf: Wavefronts) -> bytes:
+    """Return all state, except memory, that decides what these wavefronts do next."""
+    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
+    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
+
+
+def _where(wavefronts: Wavefronts) -> str:
+    launch = wavefronts.chunk.launch
+    instruction = launch.program.listing.instructions[launch.program.blocks[wavefronts.block].first]
+    spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
+    waves = wavefronts.wave
+    which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
+    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(launch, waves.tolist())}"
+
+
+def _polls(launch: Launch, waves: list[int]) -> str:
+    """List the addresses that the wavefronts poll; wavefronts that poll the same one share an entry."""
+    polling: dict[str, list[int]] = {}
+    for wave in waves:
+        if wave in launch.polls:
+            polling.setdefault(launch.polled(wave), []).append(wave)
+    return "".join(f", polling {target} [{', '.join(map(str, those))}]" for target, those in polling.items())
+
+
+def _instruction_of(wf: Wavefronts, step: object) -> str:
+    for segment in wf.chunk.launch.program.blocks[wf.block].segments:
+        for candidate, instruction in zip(segment.steps, segment.instructions, strict=True):
+            if candidate is step:
+                instruction = getattr(step, "instruction", instruction)  # a fused step names the failed one
+                return f"{instruction.text!r} ({instruction.source})"
+    return "an unknown instruction"

@@ -1,0 +1,1 @@
+"""Execution of one launch: allocations, work-groups, calls to the host, counters, time."""

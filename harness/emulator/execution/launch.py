@@ -1,0 +1,309 @@
+"""One launch of a kernel: its grid, arguments, allocations and counters."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from harness.emulator.execution.allocations import Allocations, Table
+from harness.emulator.execution.counters import Access, LaunchRecord, Stall
+from harness.emulator.execution.hostcall import Hostcall
+from harness.emulator.faults import DeviceFault, MemoryFault
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import ScratchAccess
+from harness.emulator.operations.addressing import lane_address
+from harness.emulator.program import modes
+from harness.emulator.program.decode import Program, initial_registers
+from harness.emulator.wavefront import entry
+from harness.emulator.wavefront.state import EXEC, LANES, MODE, Wavefronts
+
+QUEUE = entry.queue()
+_VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
+
+
+class Chunk:
+    """Work-groups whose wavefronts run together, with their local data share."""
+
+    def __init__(self, launch: Launch, index: int, first_group: int, groups: int) -> None:
+        self.launch = launch
+        self.index = index
+        self.groups = (launch.waves_per_group, first_group)
+        self.table = launch.table.arrays
+        self.lds_bytes = launch.lds_bytes
+        self.lds = np.zeros(max(1, groups * launch.lds_bytes), np.uint8)
+        self._scratch: np.ndarray | None = None
+        self.live = groups * launch.waves_per_group
+        self.live_in_group = np.full(groups, launch.waves_per_group)
+        self.at_barrier: list[Wavefronts] = []
+        self.wavefronts = launch.initial_wavefronts(self, first_group, groups)
+
+    def group_of(self, wave: np.ndarray) -> np.ndarray:
+        """Return the index of each wavefront's work-group within the chunk."""
+        per_group, first = self.groups
+        return wave // per_group - first
+
+    @property
+    def private(self) -> tuple[int, np.ndarray, int]:
+        """The private segments of the chunk's lanes, as ``native_scratch`` takes them; allocated on first use."""
+        lane_bytes = self.launch.dispatch.private_bytes
+        if self._scratch is None:
+            self._scratch = np.zeros(max(1, len(self.live_in_group) * self.groups[0] * LANES * lane_bytes), np.uint8)
+        return self.groups[0] * self.groups[1], self._scratch, lane_bytes
+
+    def count(self, access: int, wf: Wavefronts) -> np.ndarray:
+        """Count an execution of an access site; returns the array that collects its local and peer lanes."""
+        self.launch.executions[access] += len(wf.wave)
+        return self.launch.access_lanes[access]
+
+    def fault(
+        self,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        address: tuple[int, ...],
+        size: int,
+        aligned: bool = False,
+    ) -> None:
+        """Raise the memory fault of flat lane ``lane`` (wavefront * 64 + lane)."""
+        self.memory_fault(wf, instruction, lane, lane_address(wf, address, lane), size, aligned)
+
+    def memory_fault(
+        self, wf: Wavefronts, instruction: Instruction, lane: int, address: int, size: int, aligned: bool = False
+    ) -> None:
+        """Raise the fault of an access to ``address``."""
+        near = self.launch.table.nearest(address)
+        if aligned and address % size:
+            message = f"misaligned {size}-byte atomic at address {address:#x} ({near})"
+        else:
+            message = (
+                f"{size}-byte access outside every known allocation: address {address:#x} "
+                f"({near}{self.launch.unowned_text()})"
+            )
+        self.raise_fault(message, wf, instruction, lane, address=address, nearest=near)
+
+    def lds_fault(
+        self,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        areg: int,
+        offset: int,
+        size: int,
+        aligned: bool = False,
+    ) -> None:
+        """Raise the fault of an access to the local data share at register ``areg`` + ``offset``."""
+        address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
+        self.lds_fault_at(wf, instruction, lane, address, size, aligned)
+
+    def lds_fault_at(
+        self, wf: Wavefronts, instruction: Instruction, lane: int, address: int, size: int, aligned: bool = False
+    ) -> None:
+        """Raise the fault of an LDS access that is misaligned or beyond the work-group's part."""
+        message = f"{size}-byte LDS access at {address:#x}, outside the {self.lds_bytes} bytes of the work-group"
+        if aligned and address % size:
+            message = f"misaligned {size}-byte LDS atomic at {address:#x}"
+        self.raise_fault(message, wf, instruction, lane, address=address)
+
+    def private_fault(self, wf: Wavefronts, access: ScratchAccess, lane: int) -> None:
+        """Raise the fault of a scratch access beyond the lane's part of the private segment."""
+        address, size = int(access.addresses(wf).reshape(-1)[lane]), self.launch.dispatch.private_bytes
+        message = f"{access.size}-byte access to scratch at {address:#x}, outside the {size} bytes of the lane"
+        self.raise_fault(message, wf, access.instruction, lane, address=address)
+
+    def raise_fault(
+        self,
+        message: str,
+        wf: Wavefronts,
+        instruction: Instruction,
+        lane: int,
+        kind: type[DeviceFault] = MemoryFault,
+        **details: object,
+    ) -> NoReturn:
+        """Raise a fault of flat lane ``lane`` (wavefront * 64 + lane): ``message`` followed by the place.
+
+        ``details`` are added to the report.
+        """
+        wave, lane = int(wf.wave[lane // LANES]), lane % LANES
+        number, inner = divmod(wave, self.launch.waves_per_group)
+        group, kernel = self.launch.group_id(number), self.launch.program.name
+        raise kind(
+            f"{message} by kernel {kernel}, work-group {group}, wavefront {inner}, lane {lane}, "
+            f"instruction {instruction.text!r}, at {instruction.source}",
+            kernel=kernel,
+            group=list(group),
+            wavefront=inner,
+            lane=lane,
+            instruction=instruction.text,
+            listing_line=instruction.line,
+            source=[str(frame) for frame in instruction.frames],
+            **details,
+        )
+
+
+class Launch:
+    """State of one launch. The scheduler starts its chunks one after the other."""
+
+    def __init__(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        waves_per_group: int,
+        lds_bytes: int,
+        kernarg: np.ndarray,
+        allocations: Allocations,
+        tensors: Sequence[tuple[int, int, str]] = (),
+        rank: int | None = None,
+    ) -> None:
+        self.program = program
+        self.rank = rank or 0
+        self.grid = grid
+        self.groups = grid[0] * grid[1] * grid[2]
+        self.waves_per_group = waves_per_group
+        self.lds_bytes = lds_bytes
+        self.kernarg = kernarg
+        self.kernarg_address: int = kernarg.ctypes.data
+        directives = program.listing.directives
+        private = directives.get("private_segment_fixed_size", 0)
+        self.dispatch = entry.Dispatch(grid, waves_per_group, lds_bytes, private, self.kernarg_address)
+        own = [(self.kernarg_address, kernarg.nbytes, "kernel arguments")]
+        # Allocate only what the kernel uses; per-launch buffers would defeat the cache of allocation tables.
+        self.packet = entry.dispatch_packet(self.dispatch) if directives.get("user_sgpr_dispatch_ptr") else None
+        if self.packet is not None:
+            own.append((self.packet.ctypes.data, self.packet.nbytes, "the dispatch packet"))
+        if directives.get("user_sgpr_queue_ptr"):
+            own.append((QUEUE.ctypes.data, QUEUE.nbytes, "the queue"))
+        if len(constants := program.listing.constants):
+            own.append((constants.ctypes.data, constants.nbytes, "the kernel's constants"))
+        self.table: Table = allocations.table([*own, *tensors], rank)
+        self.chunks: list[Chunk] = []
+        self.live_chunks = 0
+        self.unstarted = self.groups
+        self.then: Callable[[], None] = lambda: None
+        # The buffer through which a kernel that prints or asserts calls the host.
+        self.hostcall: Hostcall | None = None
+        # Addresses of memory of no known owner that the kernel was given, with the name of the argument.
+        self.unowned: dict[int, str] = {}
+        # Positions of arguments, see ``LaunchRecord``.
+        self.tables: tuple[int, ...] | None = None
+        self.peers: tuple[int, ...] = ()
+        self.replayed = False
+        self.readings = 0
+        # For a deferred launch: the objects that its arguments point to, and the callback that records it.
+        self.keep_alive: object = None
+        self.record_it: Callable[[], None] = lambda: None
+        # Wavefront -> the last address that it read in a loop, and the reading instruction; filled by watched modes.
+        self.polls: dict[int, tuple[int, Instruction]] = {}
+        # Counted by watched modes: cycles lost to bank conflicts, waits with something outstanding by kind and source,
+        # instructions by source.
+        self.lds_conflicts = 0
+        self.stalls: dict[tuple[str, str], int] = {}
+        self.sources: dict[str, int] = {}
+        self.waves = [0] * len(program.segments)
+        self.lanes = [0] * len(program.segments)
+        self.executions = [0] * len(program.accesses)
+        self.access_lanes = [np.zeros(2, np.int64) for _ in program.accesses]
+
+    def start(self, first_group: int, groups: int) -> Chunk:
+        """Create the wavefronts of the next work-groups."""
+        chunk = Chunk(self, len(self.chunks), first_group, groups)
+        self.chunks.append(chunk)
+        self.live_chunks += 1
+        self.unstarted -= groups
+        return chunk
+
+    def finish(self, chunk: Chunk) -> None:
+        """Release the registers of a chunk whose wavefronts have all ended; after the last chunk, call ``then``."""
+        del chunk.wavefronts
+        self.live_chunks -= 1
+        if not self.live_chunks and not self.unstarted:
+            self.then()
+
+    def polled(self, wave: int) -> str:
+        """Describe what a wavefront polls: the address, where it lies, its current dword, and the instruction."""
+        address, instruction = self.polls[wave]
+        value = ctypes.c_uint32.from_address(address & ~3).value
+        return f"{address:#x} ({self.table.nearest(address)}), which holds {value:#x}, by {instruction.text!r}"
+
+    def unowned_text(self) -> str:
+        """Describe the address arguments that are in no allocation, and state how to register their memory."""
+        if not self.unowned:
+            return ""
+        given = ", ".join(f"{name} is {address:#x}" for address, name in list(self.unowned.items())[:3])
+        return (
+            f"; {given}, which is in no live CPU tensor: "
+            "let kernels access it with driver.register_memory(address, size, label)"
+        )
+
+    def nanoseconds(self) -> int:
+        """Return the device's time: the host's monotonic clock, or for a replayed run a step counter."""
+        if not self.replayed:
+            return time.monotonic_ns()
+        self.readings += 1
+        return self.readings * 10
+
+    def group_id(self, group: int) -> tuple[int, int, int]:
+        """Convert a work-group number to (x, y, z)."""
+        x, y, _ = self.grid
+        return group % x, group // x % y, group // (x * y)
+
+    def initial_wavefronts(self, chunk: Chunk, first_group: int, groups: int) -> Wavefronts:
+        """Set up the registers as the hardware does at entry (LLVM AMDGPUUsage, "Initial Kernel Execution State")."""
+        directives = self.program.listing.directives
+        waves = groups * self.waves_per_group
+        v, s = initial_registers(self.program, waves)
+        wave = np.arange(first_group * self.waves_per_group, first_group * self.waves_per_group + waves)
+        kernarg = self.kernarg.view(np.uint32)
+        packet = 0 if self.packet is None else self.packet.ctypes.data
+        user = entry.scalar_registers(directives, self.dispatch, kernarg, packet, QUEUE.ctypes.data)
+        s[:, : len(user)] = user
+        entry.set_up(v, s, wave, {"user_sgpr_count": len(user), **directives}, self.dispatch)
+        s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
+        s[:, MODE] = modes.initial(directives)
+        return Wavefronts(chunk, wave, v, s, np.zeros(waves, np.bool_))
+
+    def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
+        """Return the launch's counters as data."""
+        instructions: dict[str, int] = {}
+        lanes: dict[str, int] = {}
+        for segment, waves, active in zip(self.program.segments, self.waves, self.lanes, strict=True):
+            for klass, count in segment.counts.items():
+                if waves:
+                    instructions[klass] = instructions.get(klass, 0) + count * waves
+                    if klass in _VECTOR_KLASSES:
+                        lanes[klass] = lanes.get(klass, 0) + count * active
+        accesses = []
+        for site, executions, counts in zip(self.program.accesses, self.executions, self.access_lanes, strict=True):
+            for where, n in zip(("local", "peer"), counts.tolist(), strict=True):
+                if n:
+                    accesses.append(
+                        Access(
+                            site.instruction.mnemonic,
+                            site.kind,
+                            site.width,
+                            where,
+                            executions,
+                            n,
+                            n * site.width,
+                            site.instruction.source,
+                            site.instruction.line,
+                        )
+                    )
+        return LaunchRecord(
+            self.program.name,
+            kernel_hash,
+            listing,
+            self.grid,
+            self.waves_per_group,
+            instructions,
+            lanes,
+            accesses,
+            self.lds_conflicts,
+            [Stall(*key, count) for key, count in sorted(self.stalls.items())],
+            self.sources,
+            tables=self.tables,
+            peers=self.peers,
+        )

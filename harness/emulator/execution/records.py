@@ -1,0 +1,65 @@
+"""Launch records of a driver, bounded: the newest are kept one by one, older ones as one sum for each kernel."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import replace
+
+from harness.emulator.execution.counters import Access, LaunchRecord, Stall
+
+DEFAULT_LIMIT = 10_000
+
+
+class Records:
+    """Records since the last ``drain``. At most ``limit`` are kept one by one; sums over all of them stay exact."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.limit = limit
+        self._newest: deque[LaunchRecord] = deque()
+        # By kernel hash and listing, which a mutation test may change.
+        self._sums: dict[tuple[str, str], LaunchRecord] = {}
+
+    def add(self, record: LaunchRecord) -> None:
+        """Add the record of a launch; while there are more than ``limit``, the oldest joins its kernel's sum."""
+        self._newest.append(record)
+        while len(self._newest) > self.limit:
+            oldest = self._newest.popleft()
+            key = oldest.hash, oldest.listing
+            self._sums[key] = added(self._sums[key], oldest) if key in self._sums else oldest
+
+    def drain(self) -> list[LaunchRecord]:
+        """Return the sums, then the newest records, oldest first, and forget them."""
+        records = [*self._sums.values(), *self._newest]
+        self._sums.clear()
+        self._newest.clear()
+        return records
+
+
+def added(first: LaunchRecord, second: LaunchRecord) -> LaunchRecord:
+    """Return the sum of two records of one kernel, with the grid of ``second``."""
+    accesses: dict[tuple[str, str, int, str, str, int], Access] = {}
+    for a in (*first.accesses, *second.accesses):
+        key = a.mnemonic, a.kind, a.width, a.where, a.source, a.line
+        b = accesses.get(key)
+        accesses[key] = (
+            a
+            if b is None
+            else replace(a, executions=a.executions + b.executions, lanes=a.lanes + b.lanes, bytes=a.bytes + b.bytes)
+        )
+    stalls: Counter[tuple[str, str]] = Counter()
+    for stall in (*first.stalls, *second.stalls):
+        stalls[stall.kind, stall.source] += stall.executions
+    return replace(
+        second,
+        instructions=_sum(first.instructions, second.instructions),
+        lanes=_sum(first.lanes, second.lanes),
+        accesses=list(accesses.values()),
+        lds_conflicts=first.lds_conflicts + second.lds_conflicts,
+        stalls=[Stall(*key, count) for key, count in sorted(stalls.items())],
+        sources=_sum(first.sources, second.sources),
+        launches=first.launches + second.launches,
+    )
+
+
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {key: first.get(key, 0) + second.get(key, 0) for key in {**first, **second}}

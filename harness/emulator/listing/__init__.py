@@ -1,0 +1,1 @@
+"""Parser of amdgcn listings: instructions, symbols, constants, and the limits that a listing must respect."""

@@ -1,0 +1,4 @@
+"""Functions compiled by numba: accesses to memory, LDS and scratch, atomics, matrix products.
+
+No other package touches real addresses.
+"""

@@ -1,0 +1,110 @@
+"""Compilation of IR to machine code for this processor, and the cache of machine code on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from triton import knobs
+
+# (v, s, scc, number of wavefronts): addresses of the arrays in ``state.Wavefronts``.
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+Native = Callable[[int, int, int, int], None]
+_SOURCES = Path(__file__).resolve().parent.parent
+
+
+class _Host:
+    """LLVM, initialised for this processor; one per process."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self.cpu, self.features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
+        target = llvm.Target.from_default_triple()
+        self.machine = target.create_target_machine(cpu=self.cpu, features=self.features.flatten(), opt=1, jit=True)
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
+
+
+@lru_cache(maxsize=1)
+def host() -> Any:
+    return _Host()
+
+
+def can_compile() -> bool:
+    """Return False on an x86 processor without float16 conversions (all since 2013 have them).
+
+    LLVM would call library functions for them, which are not available here.
+    """
+    features = host().features
+    return "f16c" not in features or bool(features["f16c"])
+
+
+def compile_module(module: ir.Module) -> bytes:
+    """Return an object file with the module's functions.
+
+    No optimisation passes are run: the emitted code has no redundant loads, stores or values, instruction selection
+    folds the rest, and on vectors of 64 elements the passes take several times as long as everything else.
+    """
+    code: bytes = host().machine.emit_object(llvm.parse_assembly(str(module)))
+    return code
+
+
+def load(code: bytes, names: list[str]) -> list[Native]:
+    """Return the functions of an object file; ``names`` must be unique in this process."""
+    host().engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    host().engine.finalize_object()
+    return [PROTOTYPE(host().engine.get_function_address(name)) for name in names]
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    """Return a hash of the inputs of compilation besides the listing: emulator source, NumPy, LLVM, the processor."""
+    digest = hashlib.sha256()
+    for file in sorted(_SOURCES.rglob("*.py")):
+        digest.update(file.read_bytes())
+    parts = (np.__version__, llvm.llvm_version_info, host().cpu, host().features.flatten())
+    digest.update(repr(parts).encode())
+    return digest.hexdigest()
+
+
+def _file(name: str) -> Path:
+    return Path(knobs.cache.dir) / "emulator" / f"{name}.o"
+
+
+def read(name: str) -> tuple[Any, bytes] | None:
+    """Return the header and the object code that ``write`` stored in the cache under this name.
+
+    None if the file is missing, or its checksum is wrong.
+    """
+    try:
+        digest, _, content = _file(name).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(content).hexdigest().encode() != digest:
+        return None
+    header, _, code = content.partition(b"\n")
+    return json.loads(header), code
+
+
+def write(name: str, header: Any, code: bytes) -> None:
+    """Store code under a name. Other processes see the whole file or none; a failure to write it is ignored."""
+    content = json.dumps(header).encode() + b"\n" + code
+    file = _file(name)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as out:
+            out.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        os.replace(temporary, file)
+    except OSError:
+        return

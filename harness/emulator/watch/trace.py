@@ -1,0 +1,349 @@
+"""Mode ``trace``: a timeline for Perfetto, an access log, a heat map, and the causes of waits.
+
+    driver = emulator.activate(mode="trace")
+    kernel[grid](tensor, ...)
+    driver.watch.write("run.json")             # open at ui.perfetto.dev
+    driver.watch.accesses                      # one record for each global access of a wavefront
+    print(driver.watch.heat_table())
+
+Time is virtual: the number of wavefront-instructions that all wavefronts have executed since the driver was created.
+Wavefronts at the same instruction execute it one after the other. The same seed gives the same times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.native import memory as native
+from harness.emulator.native.banks import bank_conflicts
+from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.operations.table import Step
+from harness.emulator.program.decode import Decoded
+from harness.emulator.watch import heat, perfetto
+from harness.emulator.watch.base import Watch
+from harness.emulator.watch.check.queues import counts_of
+from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.shadow import Shadow
+from harness.emulator.watch.stalls import Stalls
+from harness.emulator.watch.timeline import LaunchSpan, Record, Sample, Span, Timeline
+from harness.emulator.wavefront.state import Wavefronts
+
+if TYPE_CHECKING:
+    from harness.emulator.execution.launch import Chunk, Launch
+
+
+_CACHE_OPERATIONS = {"buffer_wbl2": "write-back", "buffer_inv": "invalidate"}
+
+
+@dataclass(eq=False)
+class _Writer:
+    """The last writer of bytes; ``read``: another wavefront has loaded them."""
+
+    record: Record
+    read: bool = False
+
+
+@dataclass
+class _Totals:
+    local: int = 0
+    peer: int = 0
+    conflicts: int = 0
+
+
+class Trace(Watch):
+    """See the module docstring.
+
+    At most ``limit`` accesses and ``limit`` spans are kept, the timeline shows up to ``wavefronts`` wavefronts of each
+    rank, and the heat map has at most ``buckets`` buckets per allocation.
+    """
+
+    name = "trace"
+
+    def __init__(
+        self, choices: Choices | None = None, limit: int = 200_000, wavefronts: int = 64, buckets: int = 64
+    ) -> None:
+        super().__init__(choices)
+        for name, value in (("limit", limit), ("wavefronts", wavefronts), ("buckets", buckets)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.limit = limit
+        self.shown = wavefronts
+        self.buckets = buckets
+        self.restart(choices)
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    @property
+    def accesses(self) -> list[Record]:
+        """The access log, in the order of execution; ``timeline.dropped`` counts the accesses beyond ``limit``."""
+        return self.timeline.accesses
+
+    def heat_map(self) -> list[heat.Heat]:
+        """Bytes read, written and changed atomically, by rank, allocation and address; nothing is dropped here."""
+        return self._heat.heats()
+
+    def heat_table(self) -> str:
+        return heat.as_text(self.heat_map())
+
+    def write(self, path: str | Path) -> None:
+        """Write the timeline as a Chrome trace (JSON), which ui.perfetto.dev opens."""
+        Path(path).write_text(perfetto.as_json(self.timeline, self.shown))
+
+    def write_heat_map(self, path: str | Path) -> None:
+        """Write the heat map as an HTML page."""
+        Path(path).write_text(heat.as_html(self.heat_map()))
+
+    # -- called by the scheduler and the decoder ---------------------------------------------------------------------
+
+    def restart(self, choices: Choices | None) -> None:
+        super().restart(choices)
+        self.timeline = Timeline()
+        self._heat = heat.HeatMap(self.buckets)
+        self._totals: dict[int, _Totals] = {}
+        self._shadow = Shadow()
+        self._launches: dict[int, int] = {}
+        self._stalls: dict[int, Stalls] = {}
+        # By launch, the time at which each wavefront began its current span: its start, or the last barrier.
+        self._since: dict[int, dict[int, int]] = {}
+        self._arrived: dict[tuple[int, int], tuple[int, str]] = {}
+
+    def begin(self, closed: bool) -> None:
+        self._shadow.clear()  # the host may have written since
+        self._launches.clear()
+        self._stalls.clear()
+        self._since.clear()
+        self._arrived.clear()
+
+    def start(self, launch: Launch) -> None:
+        number = len(self.timeline.launches)
+        self._launches[id(launch)] = number
+        self._stalls[id(launch)] = Stalls(launch)
+        self._since[number] = {}
+        self._totals.setdefault(launch.rank, _Totals())
+        span = LaunchSpan(launch.rank, launch.program.name, launch.grid, launch.waves_per_group, self.timeline.now)
+        self.timeline.launches.append(span)
+
+    def started(self, chunk: Chunk) -> None:
+        number = self._launches[id(chunk.launch)]
+        self._since[number].update(dict.fromkeys(chunk.wavefronts.wave.tolist(), self.timeline.now))
+
+    def released(self, chunk: Chunk, groups: list[int]) -> None:
+        number, per_group = self._launches[id(chunk.launch)], chunk.launch.waves_per_group
+        for wave in (group * per_group + i for group in groups for i in range(per_group)):
+            if (number, wave) in self._arrived:
+                since, source = self._arrived.pop((number, wave))
+                self._span(chunk.launch.rank, wave, "s_barrier", since, self.timeline.now, source)
+                self._since[number][wave] = self.timeline.now
+
+    def ended(self, wf: Wavefronts) -> None:
+        since = self._since[self._launches[id(wf.chunk.launch)]]
+        for wave in wf.wave.tolist():
+            self._span(wf.chunk.launch.rank, wave, "to the end", since.pop(wave), self.timeline.now, "")
+
+    def finish(self, launch: Launch) -> None:
+        self.timeline.launches[self._launches.pop(id(launch))].end = self.timeline.now
+        del self._stalls[id(launch)]
+        launch.sources = _by_source(launch)
+
+    def instrument(self, decoded: Decoded) -> Step | None:
+        access = decoded.access
+        if isinstance(access, GlobalAccess | CopyAccess):
+            return self._logged(access, decoded.step)
+        if isinstance(access, LdsAccess):
+            return self._counted(access, decoded.step)
+        if isinstance(access, ScalarAccess):
+            return self._issuing("scalar", decoded.step)
+        mnemonic = decoded.instruction.mnemonic
+        if mnemonic in _CACHE_OPERATIONS:
+            return self._issuing(_CACHE_OPERATIONS[mnemonic], decoded.step)
+        if mnemonic == "s_waitcnt":
+            return self._waiting(decoded.instruction, decoded.step)
+        return self._ticking(decoded.step)
+
+    def before_end(self, instruction: Instruction) -> Step | None:
+        if instruction.mnemonic != "s_barrier":
+            return self._ticking(None)
+
+        def step(wf: Wavefronts) -> None:
+            number = self._launches[id(wf.chunk.launch)]
+            for i, wave in enumerate(wf.wave.tolist()):
+                at = self.timeline.now + i
+                since = self._since[number][wave]
+                self._span(wf.chunk.launch.rank, wave, "to s_barrier", since, at, instruction.source)
+                self._arrived[number, wave] = at, instruction.source
+            self.timeline.now += len(wf)
+
+        return step
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _ticking(self, plain: Step | None) -> Step:
+        def step(wf: Wavefronts) -> None:
+            self.timeline.now += len(wf)
+            if plain is not None:
+                plain(wf)
+
+        return step
+
+    def _issuing(self, kind: str, plain: Step | None) -> Step:
+        ticking = self._ticking(plain)
+
+        def step(wf: Wavefronts) -> None:
+            stalls = self._stalls[id(wf.chunk.launch)]
+            for wave in wf.wave.tolist():
+                stalls.issue(wave, kind)
+            ticking(wf)
+
+        return step
+
+    def _waiting(self, instruction: Instruction, plain: Step | None) -> Step:
+        ticking, counts = self._ticking(plain), counts_of(instruction)
+
+        def step(wf: Wavefronts) -> None:
+            self._stalls[id(wf.chunk.launch)].wait(wf, instruction, *counts)
+            for i, wave in enumerate(wf.wave.tolist()):
+                at = self.timeline.now + i
+                self._span(wf.chunk.launch.rank, wave, instruction.text, at, at + 1, instruction.source)
+            ticking(wf)
+
+        return step
+
+    def _counted(self, access: LdsAccess, plain: Step | None) -> Step:
+        ticking, stores = self._issuing("lds", plain), access.kind != LOAD
+
+        def step(wf: Wavefronts) -> None:
+            launch, mask = wf.chunk.launch, wf.exec_mask
+            parts = [access.addresses(wf, part) for part in range(len(access.parts))]
+            ticking(wf)
+            arch = launch.program.listing.arch
+            extra = sum(bank_conflicts(addresses, mask, access.size, arch, stores) for addresses in parts)
+            if extra:
+                launch.lds_conflicts += extra
+                self._totals[launch.rank].conflicts += extra
+                self._sample(launch.rank)
+
+        return step
+
+    def _logged(self, access: GlobalAccess | CopyAccess, plain: Step | None) -> Step:
+        ticking = self._ticking(plain)
+        old = _swap_registers(access)
+
+        def step(wf: Wavefronts) -> None:
+            addresses, taking = access.addresses(wf)
+            compared = _words(wf, old[0]) if old else None
+            ticking(wf)
+            writes = taking if access.kind in (STORE, ATOMIC) else np.zeros_like(taking)
+            if compared is not None and old:
+                # A compare-and-swap that does not swap is a read only.
+                writes = writes & (_words(wf, old[1]) == compared).all(axis=0)
+            self._log(wf, access, addresses, taking, writes)
+
+        return step
+
+    def _log(
+        self,
+        wf: Wavefronts,
+        access: GlobalAccess | CopyAccess,
+        addresses: np.ndarray,
+        taking: np.ndarray,
+        writes: np.ndarray,
+    ) -> None:
+        launch, table = wf.chunk.launch, wf.chunk.launch.table.allocations
+        starts = wf.chunk.table[0]
+        totals = self._totals[launch.rank]
+        number, begin = self._launches[id(launch)], self.timeline.now - len(wf)
+        kind = {LOAD: heat.READ, STORE: heat.WRITTEN, ATOMIC: heat.ATOMIC}.get(access.kind, heat.READ)
+        outstanding = {LOAD: "load", STORE: "store", ATOMIC: "atomic"}.get(access.kind, "load")
+        peers = wf.chunk.table[2]
+        for row, wave in enumerate(wf.wave.tolist()):
+            mask = taking[row]
+            chosen = addresses[row, mask]
+            where = np.searchsorted(starts, chosen, side="right") - 1
+            far = bool(peers[where[where >= 0]].any())
+            self._stalls[id(launch)].issue(wave, f"peer {outstanding}" if far else outstanding)
+            if not len(chosen):
+                continue
+            for at in np.unique(where[where >= 0]).tolist():
+                allocation = table[at]
+                some = chosen[where == at]
+                self._heat.add(launch.rank, allocation, some, access.size, kind)
+                peer = allocation.peer is not None and allocation.peer != launch.rank
+                size = len(some) * access.size
+                if peer:
+                    totals.peer += size
+                else:
+                    totals.local += size
+                first = int(some[0])
+                record = Record(
+                    begin + row, launch.rank, number, wave, access.kind, access.instruction.line, size, first,
+                    first - allocation.address, allocation.label, peer, access.instruction.text,
+                    access.instruction.source,
+                )  # fmt: skip
+                if len(self.timeline.accesses) >= self.limit:
+                    self.timeline.dropped["accesses"] += 1
+                    continue
+                self.timeline.accesses.append(record)
+                self._follow(record, access, some, addresses[row, mask & writes[row]])
+        self._sample(launch.rank)
+
+    def _follow(self, record: Record, access: GlobalAccess | CopyAccess, read: np.ndarray, written: np.ndarray) -> None:
+        """Record the flows that end at an access, and remember the bytes it writes."""
+        if access.kind != STORE:
+            for writer in self._shadow.region(read, access.size).cells:
+                if writer is not None and not writer.read and _who(writer.record) != _who(record):
+                    writer.read = True
+                    self.timeline.flows.append((writer.record, record))
+        if len(written):
+            region = self._shadow.region(written, access.size)
+            region.replace(dict.fromkeys(region.cells, _Writer(record)))
+
+    def _span(self, rank: int, wave: int, name: str, start: int, end: int, source: str) -> None:
+        if len(self.timeline.spans) < self.limit:
+            self.timeline.spans.append(Span(rank, wave, name, start, end, source))
+        else:
+            self.timeline.dropped["spans"] += 1
+
+    def _sample(self, rank: int) -> None:
+        totals, samples = self._totals[rank], self.timeline.samples
+        sample = Sample(self.timeline.now, rank, totals.local, totals.peer, totals.conflicts)
+        if len(samples) < self.limit:
+            samples.append(sample)
+        else:
+            samples[-1] = sample
+
+
+def _by_source(launch: Launch) -> dict[str, int]:
+    """Return wavefront-instructions by source position."""
+    counts: dict[str, int] = {}
+    code = launch.program.listing.instructions
+    for block in launch.program.blocks:
+        at = block.first
+        for segment in block.segments:
+            end = at + sum(segment.counts.values())
+            if waves := launch.waves[segment.index]:
+                for instruction in code[at:end]:
+                    counts[instruction.source] = counts.get(instruction.source, 0) + waves
+            at = end
+    return counts
+
+
+def _who(record: Record) -> tuple[int, int]:
+    return record.launch, record.wavefront
+
+
+def _swap_registers(access: GlobalAccess | CopyAccess) -> tuple[range, range] | None:
+    """Return the compared registers and the old value's registers of a compare-and-swap that returns the old value."""
+    if isinstance(access, CopyAccess) or access.operation != native.CMPSWAP or access.target < 0:
+        return None
+    words = access.size // 4
+    return range(access.data + words, access.data + 2 * words), range(access.target, access.target + words)
+
+
+def _words(wf: Wavefronts, registers: range) -> np.ndarray:
+    """Return the registers as uint32[registers, W, 64]."""
+    return np.stack([wf.v[r >> 1][:, :, r & 1] for r in registers])

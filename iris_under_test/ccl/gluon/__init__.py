@@ -1,1 +1,0 @@
-"""Gluon kernels of the collectives."""

@@ -1,0 +1,1 @@
+"""The base of CUDA's and ROCm's platforms."""

@@ -1,1 +1,0 @@
-"""The fused kernels in Triton."""

@@ -1,0 +1,57 @@
+"""Programs that call HIP through ctypes on the emulated machine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.emulated_machine import Settings
+from harness.emulated_machine.hip import build
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("program", ["memory", "ipc", "virtual_memory", "matrix_product"])
+def test_a_program_on_hip(program):
+    before = set(os.listdir("/dev/shm"))
+    command = [sys.executable, "-m", "tests.emulated_machine.hip.programs", program]
+    environment = Settings(gpus=2).environment(os.environ)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stdout.endswith("passed\n"), done.stdout + done.stderr
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "hip" in name]
+
+
+C_PROGRAM = """
+#include <dlfcn.h>
+#include <stdio.h>
+
+int main(int count, char **arguments)
+{
+    void *hip = dlopen(arguments[1], RTLD_NOW);
+    if (!hip)
+        return puts(dlerror()), 1;
+    int (*devices)(int *) = (int (*)(int *))dlsym(hip, "hipGetDeviceCount");
+    int (*allocate)(void **, unsigned long) = (int (*)(void **, unsigned long))dlsym(hip, "hipMalloc");
+    int gpus = 0, *memory = 0;
+    int status = devices(&gpus) + allocate((void **)&memory, 4096);
+    memory[1023] = 7;
+    printf("%d GPUs, status %d, %d\\n", gpus, status, memory[1023]);
+    return 0;
+}
+"""
+
+
+def test_a_program_in_c_finds_the_library_by_name_and_in_rocm_path(tmp_path):
+    build.built()
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(C_PROGRAM)
+    subprocess.run([*build.compiler(), str(source), "-ldl", "-o", str(program)], check=True)
+    environment = Settings(gpus=3).environment(os.environ)
+    in_rocm_path = f"{environment['ROCM_PATH']}/lib/libamdhip64.so"
+    for name in ("libamdhip64.so", "libamdhip64.so.6", in_rocm_path):
+        done = subprocess.run(
+            [str(program), name], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "3 GPUs, status 0, 7\n"), (name, done.stdout + done.stderr)

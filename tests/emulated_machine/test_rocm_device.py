@@ -1,0 +1,54 @@
+"""The project's own ``rocm`` device on an emulated machine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.emulated_machine import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_the_rocm_device_passes_a_group_of_put(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "conformance/rma/test_put.py",
+        "-k",
+        "int32 and test_put",
+        "-q",
+        "-n",
+        "0",
+    ]
+    done = subprocess.run(
+        [*command, "--device", "rocm", "--ranks", "2", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"],
+        cwd=ROOT,
+        env=Settings(gpus=2).environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.nightly
+def test_the_bundled_library_is_certified_on_four_gpus(tmp_path):
+    """All of ``devices/rocm.py``, the library's ROCm platform, leases, graphs and telemetry at work."""
+    command = [sys.executable, "-m", "command_line", "certify", "--device", "rocm", "--ranks", "4"]
+    done = subprocess.run(
+        [*command, "--profile", "ci", "--output", str(tmp_path / "certify")],
+        cwd=ROOT,
+        env=Settings(gpus=4).environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
