@@ -22,6 +22,10 @@ from triton.runtime import driver as triton_driver
 _LANES = {"cuda": 32, "hip": 64}
 
 
+class Module(int):
+    """A kernel that no GPU loaded, so that no driver need unload it: Triton unloads through the driver active then."""
+
+
 class CompileOnly(DriverBase):  # type: ignore[misc]  # Triton ships no types
     """The driver. ``compiled`` holds Triton's metadata of each kernel that was launched, by hash."""
 
@@ -88,9 +92,9 @@ class _Utils:
     def __init__(self) -> None:
         self._loaded = 0
 
-    def load_binary(self, name: str, kernel: bytes, shared: int, device: Any) -> tuple[int, int, int, int, int]:
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: Any) -> tuple[Module, int, int, int, int]:
         self._loaded += 1
-        return self._loaded, self._loaded, 0, 0, 1024
+        return Module(self._loaded), self._loaded, 0, 0, 1024
 
     def unload_module(self, module: int) -> None:
         pass

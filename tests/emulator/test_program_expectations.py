@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from fixtures.findings import Findings
 from harness import emulator
 from harness.emulator import DeviceAssert, KernelTrap, MemoryFault, NoProgress
+from harness.isa.compile_only import target
 from harness.telemetry import EmulatedRecorder, launches_by_kernel
 from tests.emulator import printing_kernels
 
@@ -262,6 +263,10 @@ def test_a_kernel_that_outlives_the_device_is_not_unloaded_by_another_driver(dev
     emulator.deactivate()
     active = triton.runtime.driver.active
     active.utils.unload_module(kernel.module)  # as Triton does when the kernel is collected
+    with target("cuda", 90):
+        compiled_only = copy.warmup(torch.float32, torch.float32, BLOCK=32, grid=(1,))
+        assert compiled_only.run is not None
+    active.utils.unload_module(compiled_only.module)
     assert unloaded == []
     active.utils.unload_module(7)
     assert (unloaded, active.launcher_cls) == ([7], "another's")

@@ -30,7 +30,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from harness.emulator.driver import pointers, tables
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
-from harness.emulator.driver.inactive import Inactive, Module
+from harness.emulator.driver.inactive import Inactive
 from harness.emulator.driver.schedule import RESIDENT_WAVES, Scheduler
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.counters import LaunchRecord
@@ -47,6 +47,7 @@ from harness.emulator.program.decode import Program, decode
 from harness.emulator.watch import Choices, Watch, make
 from harness.emulator.wavefront import entry
 from harness.errors import HarnessError
+from harness.isa.compile_only import Module
 
 # Number of compute units of a device.
 COMPUTE_UNITS = {"gfx942": 304, "gfx950": 256}

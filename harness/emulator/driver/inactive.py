@@ -11,9 +11,7 @@ from typing import Any
 
 from triton.runtime import driver as triton_driver
 
-
-class Module(int):
-    """A kernel that the emulated device loaded. There is nothing to unload."""
+from harness.isa.compile_only import Module
 
 
 class Inactive:
