@@ -1,8 +1,7 @@
 """Plans of the collectives that the kernel ``move`` implements: the members that load, store and take part.
 
-To add such a collective, write one line in ``PLANS`` (or a ``Plan`` of its own) and a function like those in
-``rooted``, with its method in ``instance``. Until it has been measured and is named in ``TUNED_OPS``, it has the
-default configuration.
+To add such a collective, write a file with its ``Plan`` and a function like those in ``rooted``, with its method in
+``instance``. Until it has been measured and is named in ``TUNED_OPS``, it has the default configuration.
 """
 
 from __future__ import annotations

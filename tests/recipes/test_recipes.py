@@ -67,7 +67,7 @@ def test_a_recipe_names_every_file_that_it_edits_and_fits_the_code(title, scratc
         ("An RMA op", "iris_under_test/device/gluon/context.py", ('to_rank, mask, "push")\n', "to_rank = 0\n")),
         (
             "A collective",
-            "iris_under_test/ccl/plans.py",
+            "iris_under_test/ccl/exchange_rows.py",
             ('"exchange_rows", "own", "each"', '"exchange_rows", "own", "all"'),
         ),
     ],

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from . import sharing
+from .support import refuse
 
 _PAD = 2048  # bytes of the signal pad, as PyTorch has it for one allocation of a few ranks
 _ALIGNMENT = 2 << 20
@@ -127,7 +128,7 @@ def make(native: Any, memory: Any) -> type:
         @staticmethod
         def set_backend(name: str) -> None:
             if name != "CUDA":
-                raise RuntimeError(f"symmetric memory of the emulated machine has the backend CUDA only, got {name}")
+                raise refuse(f"symmetric memory with the backend {name!r:.60}, other than 'CUDA',")
 
         @staticmethod
         def get_backend(device: Any) -> str:
