@@ -46,7 +46,7 @@ def by_reason(entries: Sequence[Absent]) -> dict[str, list[str]]:
 
 
 def completeness_of(evidence: Evidence) -> Completeness:
-    """Return the completeness of ``evidence``, from ``Evidence.missing`` and ``Evidence.not_applicable``."""
+    """Return what the run left out, and what is not applicable on its device, as reports show it."""
     missing = _absent(evidence, [sentence.partition(": ")[::2] for sentence in evidence.missing()])
     requirements = sum(absent.id in evidence.statements for absent in missing)
     groups = sum(_owner(absent.id) in evidence.statements for absent in missing) - requirements

@@ -172,10 +172,10 @@ class Collective:
 
 
 def published(case: CollectiveCase) -> CollectiveCase:
-    """Return the case, changed to what the published API has.
+    """Return the case, reduced to what the published API supports.
 
-    It has the sum only, Gluon kernels of two ops, no handles, and groups with a uniform stride, of which all ranks make
-    matching calls. A call is ordered by the caller's barriers: tensors are not used twice, nor in place.
+    That is sums, Gluon kernels of two ops, no handles, and groups with a uniform stride, in which all ranks of the
+    world call. The caller's barriers order its calls, so no tensor is used by two calls, or in place.
     """
     op = COLLECTIVES[case.op]
     return replace(

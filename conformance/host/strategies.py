@@ -28,7 +28,7 @@ _HALVES = st.integers(-20, 20).map(lambda n: n / 2)
 
 @st.composite
 def sizes(draw: st.DrawFn, dimensions: int | None = None) -> tuple[int, ...]:
-    """Draw a size of ``dimensions`` dimensions, by default of zero to four, with zero to seven elements each."""
+    """Draw a tensor's shape: ``dimensions`` dimensions, by default zero to four, each of length zero to seven."""
     count = draw(st.integers(0, 4)) if dimensions is None else dimensions
     return tuple(draw(st.integers(0, 7)) for _ in range(count))
 

@@ -25,9 +25,8 @@ NAMES = {
     ),
     "gluon": ("IrisDeviceCtx", "GluonDeviceTracing"),
     "ccl": (
-        "Config", "ReduceOp", "AllReduceWorkspace", "Work", "all_gather", "all_reduce", "all_reduce_preamble",
-        "all_to_all", "barrier", "broadcast", "gather", "recv", "reduce", "reduce_scatter", "scatter", "send",
-        "sendrecv",
+        "Config", "ReduceOp", "AllReduceWorkspace", "Work", *COLLECTIVES, "all_reduce_preamble", "barrier", "recv",
+        "send", "sendrecv",
     ),
     "ccl.all_gather": ("all_gather", "GLUON_AVAILABLE"),
     "ccl.all_to_all": ("all_to_all", "GLUON_AVAILABLE"),

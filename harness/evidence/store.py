@@ -100,7 +100,7 @@ class Store:
         source = Path(path)
         with self._lock:
             if self._chain is None:
-                raise HarnessError(f"{self.path} has no run record yet, so no worker's records can follow")
+                raise HarnessError(f"{self.path} has no run record yet: append it before the records of workers")
             theirs, count = Chain(self._chain.run, worker_of(self.path, source)), 0
             for line in _lines_of(source):
                 count += 1

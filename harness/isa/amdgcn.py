@@ -82,5 +82,5 @@ def _ordering(code: list[Instruction]) -> Iterator[str]:
 def _metadata(text: str, name: str) -> int:
     match = re.search(rf"^\s*(?:- )?\.{name}:\s+(\d+)", text, re.MULTILINE)
     if not match:
-        raise HarnessError(f"the listing's metadata lacks .{name}: is it complete?")
+        raise HarnessError(f"the listing's metadata lacks .{name}: pass the whole text of asm['amdgcn']")
     return int(match[1])

@@ -25,7 +25,7 @@ _MOST_DESCRIPTORS = 4
 
 @dataclass(frozen=True)
 class Joined:
-    """A rank that has joined: its number, its process id as the kernel reports it, and its connection."""
+    """A rank that has joined: its number, its process id as Linux reports it, and its connection."""
 
     rank: int
     pid: int

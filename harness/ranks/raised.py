@@ -29,7 +29,7 @@ class CompilerTraceback(Exception):  # noqa: N818 (it is never raised, only a ca
 
 
 def packed(error: Exception) -> str:
-    """Return the exception with its traceback, as text for ``restored``."""
+    """Return the exception and its traceback as text, from which ``restored`` makes the exception again."""
     kind = type(error)
     try:
         message = str(error)

@@ -295,7 +295,7 @@ def _slice_columns(config: Config, block_n: int) -> int:
     columns = config.all_reduce_ring_slice_n
     if columns is None or columns <= 0 or block_n % columns or columns & (columns - 1):
         raise ValueError(
-            f"all_reduce_ring_slice_n: expected a power of two that divides block_size_n, {block_n}, got {columns}"
+            f"all_reduce_ring_slice_n: expected a power of two that divides block_size_n = {block_n}, got {columns}"
         )
     return columns
 

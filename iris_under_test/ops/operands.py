@@ -69,7 +69,7 @@ class Operands:
             if tensor.dtype != dtype:
                 raise FusedShapeError(f"{op}: {name} must have the dtype {dtype} of A, got {tensor.dtype}")
             if tensor.device != device:
-                raise FusedShapeError(f"{op}: {name} must be on the heap's device {device}, got {tensor.device}")
+                raise FusedShapeError(f"{op}: {name} must be on the heap's device {device}, got one on {tensor.device}")
             if name != "output" and shares_memory(self.output, tensor if name != "bias" else tensor[:, None]):
                 raise FusedShapeError(f"{op}: the output must not share memory with {name}")
         if lies_on_itself(self.output):

@@ -20,12 +20,13 @@ from harness import devices
 from harness.devices import inventory, launches, occupancy, probe, table
 from harness.devices.gpu_kind import GpuKind
 from harness.errors import KernelFault, UsageError
-from harness.evidence import capture_environment, relevant_variables
+from harness.evidence import capture_environment, read, relevant_variables
 from harness.evidence.environment import installed_version
 from harness.oracles import reference
 from harness.ranks import RankCrash, generation, keeper, leases
 from harness.telemetry import Library
 from tests.devices import fakes
+from tests.evidence import samples
 
 
 class Xpu(GpuKind):
@@ -224,7 +225,7 @@ def test_options_and_their_help():
         def addoption(self, name, **choices):
             texts[name] = choices.get("help", "")
 
-    pytest_addoption(SimpleNamespace(getgroup=lambda name: Group()))
+    pytest_addoption(SimpleNamespace(getgroup=lambda name: Group(), addini=lambda *_, **__: None))
     assert "xpu" in texts["--device"] and "xe3" in texts["--arch"]
     nothing = dict.fromkeys(("arch", "mode", "ranks", "seed", "evidence", "replay", "deadline"))
     options = Options.checked(device="xpu", profile="gate", implementation_name="iris_under_test", **nothing)
@@ -262,6 +263,11 @@ def test_the_doctor_has_a_row_for_it(machine, monkeypatch):
 def test_how_it_ends_a_process_is_recognised():
     crash = RankCrash({0: "signal 6 (SIGABRT)"}, {0: "noise\nACME ABORT at 0x7\nmore"}, {}, None)
     assert outcome.of_failure(crash).fault == "ACME ABORT at 0x7"
+
+
+def test_the_evidence_of_a_run_on_it_is_written_and_read(tmp_path):
+    path = samples.write(tmp_path / "evidence.jsonl", [samples.run(device="xpu", arch="xe3"), *samples.green()[1:]])
+    assert [run.device for run in read(path).runs] == ["xpu"]
 
 
 def test_the_evidence_records_its_packages_and_variables():

@@ -298,7 +298,7 @@ def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
 
 
 def _ordered(rows: int, columns: int, width: int, order: list[int], lanes: int, warps: int) -> gl.BlockedLayout:
-    """``width`` elements per lane along the dimension ``order[0]``, neighbouring lanes along it too."""
+    """Return the layout where a lane holds ``width`` neighbours along ``order[0]``, and the next lane the next ones."""
     if order[0] == 1:
         return _rows_of_16_bytes(columns, width, lanes, warps)
     across = _rows_of_16_bytes(rows, width, lanes, warps)

@@ -60,7 +60,9 @@ def _register(text: str):
     """Return a reader of the register named by ``hwreg(...)``, and offset and width of the field."""
     number, offset, width = _field(text)
     if number not in _READS:
-        raise UnimplementedInstruction(f"the hardware register {text} is not implemented")
+        raise UnimplementedInstruction(
+            f"the emulator reads the hardware registers {', '.join(_NUMBERS)} only, got {text}"
+        )
     return _READS[number], offset, width
 
 

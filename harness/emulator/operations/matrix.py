@@ -92,7 +92,10 @@ def f8f6f4(instruction, context):
 
 @instruction(_names("scale_f32", "f8f6f4", "16x16x128@gfx950 32x32x64@gfx950"), klass="valu")
 def scaled(instruction, context):
-    """Scale A and B by 2**(scale - 127), by row or column and 32 k; op_sel and op_sel_hi choose the scale's byte."""
+    """Multiply A and B by 2**(scale - 127), with one scale per row of A or column of B and 32 elements along k.
+
+    op_sel and op_sel_hi select the byte of the register that holds the scale.
+    """
     (a_form, b_form), common = _decode_f8f6f4(instruction, context, {"cbsz", "blgp", "op_sel", "op_sel_hi"})
     rounding = tuple(a_form), tuple(b_form), *_GROUP_OF_8_BITS
     low, high = _flags(instruction, "op_sel"), _flags(instruction, "op_sel_hi")

@@ -160,10 +160,10 @@ class Op:
 
 @dataclass(frozen=True)
 class Builder:
-    """An instruction that is not a pure function.
+    """Entry of an instruction that is not a pure function.
 
-    ``build(instruction, context)`` returns its step, the ``access.Effect`` of a memory instruction, or None for no
-    effect.
+    ``build(instruction, context)``, called once when a listing is decoded, returns the step, a function that executes
+    the instruction; or the ``access.Effect`` of a memory instruction; or None for no effect.
     """
 
     name: str

@@ -102,7 +102,9 @@ def _operands(op: Op, instruction: Instruction, accum_offset: int) -> tuple[list
     """
     explicit = [t for t in op.results + op.sources if t not in _IMPLICIT and t[0] not in "@%"]
     if len(explicit) != len(instruction.operands):
-        raise UnimplementedInstruction(f"{op.name} takes {len(explicit)} operands, got {len(instruction.operands)}")
+        raise UnimplementedInstruction(
+            f"the emulator has {op.name} with {len(explicit)} operands only, got {len(instruction.operands)}"
+        )
     parsed = iter(operands.parse(text, accum_offset) for text in instruction.operands)
 
     def pair(kind: str) -> tuple[str, Operand | None]:

@@ -131,7 +131,7 @@ class IrisDeviceCtx:
 
     @gluon.jit
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Subtract ``val``; return the old value. Triton has no such atomic, so the negated value is added."""
+        """Subtract ``val`` in ``to_rank``'s heap, by adding its negative; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_sub")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         negative = negated(val, pointer.dtype.element_ty, self.num_ranks)
@@ -146,35 +146,35 @@ class IrisDeviceCtx:
 
     @gluon.jit
     def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise exclusive or with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise XOR with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_xor")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_xor(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise and with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise AND with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_and")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_and(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Bitwise or with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise OR with ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_or")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return gl.atomic_or(remote, val, mask=mask, sem=sem, scope=scope)
 
     @gluon.jit
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Minimum with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by the smaller of it and ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_min")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return used(gl.atomic_min(remote, val, mask=mask, sem=sem, scope=scope))
 
     @gluon.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None):
-        """Maximum with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by the larger of it and ``val``; return the old value."""
         check(pointer, self.heap_bases, self.cur_rank, to_rank, mask, "atomic_max")
         remote = translate(pointer, self.heap_bases, self.cur_rank, to_rank)
         return used(gl.atomic_max(remote, val, mask=mask, sem=sem, scope=scope))

@@ -125,7 +125,7 @@ class DeviceContext:
 
     @triton.jit
     def atomic_sub(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Subtract ``val``; return the old value. Triton has no such atomic, so the negated value is added."""
+        """Subtract ``val`` in ``to_rank``'s heap, by adding its negative; return the old value."""
         return ops.atomic_sub(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
@@ -135,27 +135,27 @@ class DeviceContext:
 
     @triton.jit
     def atomic_xor(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise exclusive or with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise XOR with ``val``; return the old value."""
         return ops.atomic_xor(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_and(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise and with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise AND with ``val``; return the old value."""
         return ops.atomic_and(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_or(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Bitwise or with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by its bitwise OR with ``val``; return the old value."""
         return ops.atomic_or(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_min(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Minimum with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by the smaller of it and ``val``; return the old value."""
         return ops.atomic_min(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit
     def atomic_max(self, pointer, val, to_rank, mask=None, sem=None, scope=None, hint: tl.constexpr = None):
-        """Maximum with ``val``; return the old value."""
+        """Replace the value in ``to_rank``'s heap by the larger of it and ``val``; return the old value."""
         return ops.atomic_max(pointer, val, self.rank, to_rank, self.heap_bases, mask, sem, scope, hint)
 
     @triton.jit

@@ -135,7 +135,7 @@ class Tracing:
     def _recording(self, unit: str) -> Recording | None:
         """Copy the buffers to the host; None where tracing is not enabled."""
         if unit not in UNITS:
-            raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
+            raise ValueError(f"unit: expected one of {', '.join(UNITS)}, got {unit!r}")
         if self.trace_counter is None:
             self._warn("export: tracing is not enabled")
             return None

@@ -119,7 +119,8 @@ class Heap:
         return results, step
 
     def copy(self, access: CopyAccess, plain: Body) -> Body:
-        """Return the step in place of a copy to LDS, which reports an undefined address and memory never written."""
+        """Return the step that replaces a copy to LDS: it also reports an undefined address, and a read of memory that
+        was never written."""
         vector, scalar = _address_registers(access)
         reads = registers.vectors(*vector) | scalar
         aligned = self._strict_alignment and access.size >= 4

@@ -43,7 +43,7 @@ _next_address = _ARENA
 
 
 class EmulatedRuntime(AmdRuntime):
-    """See ``hip``. ``driver`` is the active one, the emulated GPU."""
+    """Runtime calls on the emulated device, for ``host.platform.hip``. ``driver``: Triton's active driver."""
 
     name = "emulated"
 
