@@ -253,7 +253,10 @@ def a_wider_range(ctx, rank, num_ranks):
     with pytest.raises(HeapOutOfMemory):
         wide.allocate(1, torch.uint8)
     shared = wide.share(torch.full((100,), rank, dtype=torch.uint8))
-    offset = wide.reserve_shared(shared)
+    offset = wide.reserve_shared(shared, 100)
+    with pytest.raises(HeapOutOfMemory):
+        wide.reserve_shared(shared, 2 * GRANULE)
+    assert wide.free_bytes() == 0
     wide.connect()
     shared.drop()
     assert (offset, wide.view(offset, 100, torch.uint8).tolist()) == (GRANULE, [rank] * 100)

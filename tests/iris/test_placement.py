@@ -24,7 +24,9 @@ def test_the_example_of_the_docstring() -> None:
     placement.take(32, 20)
     placement.release(0)
     assert placement.find(40, 4) == 52
-    assert (placement.end, placement.free, placement.largest_hole) == (52, 80, 48)
+    assert (placement.end, placement.free, placement.largest_hole()) == (52, 80, 48)
+    assert (placement.largest_hole(60), placement.find(9, 1, below=40), placement.find(9, 1, below=60)) == (32, 0, 0)
+    assert (placement.find(33, 1, below=60), placement.find(33, 1)) == (None, 52)
 
 
 @settings(max_examples=200, deadline=None)

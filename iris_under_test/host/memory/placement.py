@@ -30,18 +30,20 @@ class Placement:
         """Bytes outside every allocation, those lost to alignment among them."""
         return self.size - sum(self._sizes.values())
 
-    @property
-    def largest_hole(self) -> int:
-        """Bytes of the longest run outside every allocation."""
-        return max((stop - start for start, stop in self._holes()), default=0)
+    def largest_hole(self, below: int | None = None) -> int:
+        """Bytes of the longest run outside every allocation, below the offset ``below``."""
+        return max((stop - start for start, stop in self._holes(below)), default=0)
 
-    def find(self, num_bytes: int, alignment: int, avoid: Iterable[tuple[int, int]] = ()) -> int | None:
+    def find(
+        self, num_bytes: int, alignment: int, avoid: Iterable[tuple[int, int]] = (), below: int | None = None
+    ) -> int | None:
         """The lowest multiple of ``alignment`` with ``num_bytes`` free; None if there is none.
 
-        ``avoid``: further ranges [start, stop) in ascending order that must not be touched.
+        ``avoid``: further ranges [start, stop) in ascending order that must not be touched. ``below``: the offset at
+        which the bytes must end, by default the size.
         """
         avoided = list(avoid)
-        for start, stop in self._holes():
+        for start, stop in self._holes(below):
             place = -(-start // alignment) * alignment
             for low, high in avoided:
                 if low < place + num_bytes and place < high:
@@ -66,12 +68,13 @@ class Placement:
         index = bisect_left(self._starts, stop) - 1
         return index >= 0 and self._starts[index] + self._sizes[self._starts[index]] > start
 
-    def _holes(self) -> list[tuple[int, int]]:
+    def _holes(self, below: int | None) -> list[tuple[int, int]]:
+        limit = self.size if below is None else below
         holes, last = [], 0
         for start in self._starts:
-            if start > last:
-                holes.append((last, start))
+            if min(start, limit) > last:
+                holes.append((last, min(start, limit)))
             last = start + self._sizes[start]
-        if last < self.size:
-            holes.append((last, self.size))
+        if last < limit:
+            holes.append((last, limit))
         return holes

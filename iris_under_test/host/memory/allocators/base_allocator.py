@@ -28,10 +28,11 @@ class BaseAllocator(ABC):
     bases: list[int]
 
     def __init__(self, rank: int, heap_size: int, range_size: int) -> None:
-        """``heap_size`` bytes may be allocated, in a range of ``range_size`` bytes of addresses."""
+        """The first ``heap_size`` bytes of a range of ``range_size`` bytes of addresses may be allocated."""
         self._rank = rank
         self.heap_size = heap_size
         self._placement = Placement(range_size)
+        self._addresses_only: dict[int, int] = {}  # offset of an allocation -> bytes of it that are not of the heap
 
     # For one rank
 
@@ -53,11 +54,12 @@ class BaseAllocator(ABC):
 
     def reserve(self, num_bytes: int, alignment: int) -> int:
         """The offset of a new allocation, in memory that this rank can use. HeapOutOfMemory if there is no room."""
-        offset = self._placement.find(num_bytes, alignment) if num_bytes <= self.free_bytes() else None
+        fits = num_bytes <= self.free_bytes()
+        offset = self._placement.find(num_bytes, alignment, below=self.heap_size) if fits else None
         if offset is None:
             raise HeapOutOfMemory(
                 f"Heap out of memory: {num_bytes} bytes requested, {self.free_bytes()} of {self.heap_size} free, "
-                f"{self._placement.largest_hole} in one piece"
+                f"{self._placement.largest_hole(self.heap_size)} in one piece"
             )
         self._placement.take(offset, num_bytes)
         return offset
@@ -65,13 +67,17 @@ class BaseAllocator(ABC):
     def release(self, offset: int) -> None:
         """Free the allocation at ``offset``, on this rank."""
         self._placement.release(offset)
+        self._addresses_only.pop(offset, None)
 
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
         """The memory under ``tensor`` for ``reserve_shared``; None where it cannot be mapped a second time."""
         return None
 
-    def reserve_shared(self, shared: SharedMemory) -> int:
-        """The offset of a new allocation that is a second mapping; called only with what ``share`` gave."""
+    def reserve_shared(self, shared: SharedMemory, num_bytes: int) -> int:
+        """The offset of a new allocation that is a second mapping; called only with what ``share`` gave.
+
+        Of the mapped memory, ``num_bytes`` count as the heap's.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -109,7 +115,11 @@ class BaseAllocator(ABC):
 
     def free_bytes(self) -> int:
         """Bytes of the heap outside every allocation."""
-        return self._placement.free - (self._placement.size - self.heap_size)
+        return max(0, self.heap_size - self._used_bytes())
+
+    def _used_bytes(self) -> int:
+        """Return the bytes of all allocations, without what is mapped around second mappings."""
+        return self._placement.size - self._placement.free - sum(self._addresses_only.values())
 
     def owns_tensor(self, tensor: torch.Tensor) -> bool:
         """Return True if all of the tensor lies in this rank's heap, or if it has no elements."""

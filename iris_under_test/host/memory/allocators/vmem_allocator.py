@@ -47,8 +47,9 @@ tensor, 2 MiB for the smallest."""
 class VMemAllocator(BaseAllocator):
     """Allocator that maps memory into a reserved range on demand. Construction is collective.
 
-    ``va_multiplier``: the range has that many times ``heap_size`` bytes of addresses, and at least 1 GiB more than
-    ``heap_size``: room for second mappings (``reserve_shared``) besides the ``heap_size`` bytes that may be allocated.
+    ``heap_size`` bytes may be allocated. Second mappings (``reserve_shared``) lie after them: the range has 1 GiB more
+    addresses, or ``va_multiplier`` times ``heap_size`` if that is more. Allocations and the tensors of second mappings
+    together may have ``va_multiplier`` times ``heap_size`` bytes.
 
     Raises, on every rank:
         ValueError: ``va_multiplier`` is less than 1 or no range of that size can be had; RuntimeError naming the ranks
@@ -76,7 +77,8 @@ class VMemAllocator(BaseAllocator):
         try:
             if not 1 <= va_multiplier < float("inf"):
                 raise ValueError(f"va_multiplier must be at least 1, got {va_multiplier}")
-            super().__init__(rank, heap_size, max(int(heap_size * va_multiplier), heap_size + _SECOND_MAPPINGS))
+            self._mappable = int(heap_size * va_multiplier)
+            super().__init__(rank, heap_size, max(self._mappable, heap_size + _SECOND_MAPPINGS))
             memory = platform.virtual_memory(rank, world_size)
             self._granule = memory.granularity
             size = -(-self._placement.size // self._granule) * self._granule
@@ -112,20 +114,27 @@ class VMemAllocator(BaseAllocator):
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
         return self._memory.share(tensor)
 
-    def reserve_shared(self, shared: SharedMemory) -> int:
+    def reserve_shared(self, shared: SharedMemory, num_bytes: int) -> int:
         """The offset of a second mapping of memory that is there already, as a chunk and an allocation of its own.
 
-        The handle stays the caller's, who keeps it until the ranks are connected.
+        The mapping takes ``num_bytes``, those of the tensor, from the heap, and with a ``va_multiplier`` from what the
+        heap may have besides; what is mapped around the tensor takes only addresses. The handle stays the caller's, who
+        keeps it until the ranks are connected.
 
         Raises:
-            HeapOutOfMemory: no room in the range.
+            HeapOutOfMemory: no room in the heap, or in the range.
         """
-        mapped = ((chunk.offset, chunk.stop) for chunk in self._chunks)
-        offset = self._placement.find(shared.size, self._granule, avoid=mapped)
+        free = self._mappable - self._used_bytes()
+        if num_bytes > free:
+            raise HeapOutOfMemory(f"Heap out of memory: {num_bytes} bytes requested, {free} of {self._mappable} free")
+        heap = -(-self.heap_size // self._granule) * self._granule
+        mapped = [(chunk.offset, chunk.stop) for chunk in self._chunks if chunk.offset >= heap]
+        offset = self._placement.find(shared.size, self._granule, avoid=[(0, heap), *mapped])
         if offset is None:
             raise HeapOutOfMemory(f"Heap out of memory: no {shared.size} bytes of addresses for a second mapping")
         self._add(offset, shared.size, shared.handle, None)
         self._placement.take(offset, shared.size)
+        self._addresses_only[offset] = shared.size - num_bytes
         return offset
 
     def release(self, offset: int) -> None:
