@@ -64,6 +64,8 @@ class Watch:
         command = [sys.executable, "-m", "harness.telemetry.process", "--source", library.source, "--rate", str(rate)]
         command += ["--name", library.name]
         command += ["--gpus", json.dumps(identities), "--stuck", str(stuck), "--loading", str(self._loading)]
+        # The variable's own entries first: a start-up module among them is not in sys.path any more.
+        path = dict.fromkeys([*os.environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path])
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
         try:
@@ -72,7 +74,7 @@ class Watch:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._output,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
                 start_new_session=True,
             )
         except OSError as error:

@@ -1,12 +1,14 @@
 """The project's own ``rocm`` device on an emulated machine."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness import evidence
 from harness.emulated_machine import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +27,10 @@ def test_the_rocm_device_passes_a_group_of_put(tmp_path):
         "-n",
         "0",
     ]
+    recorded = tmp_path / "evidence.jsonl"
+    command += ["--evidence", str(recorded), f"--basetemp={tmp_path / 'base'}"]
     done = subprocess.run(
-        [*command, "--device", "rocm", "--ranks", "2", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"],
+        [*command, "--device", "rocm", "--ranks", "2", "-p", "no:cacheprovider"],
         cwd=ROOT,
         env=Settings(gpus=2).environment(os.environ),
         capture_output=True,
@@ -36,11 +40,16 @@ def test_the_rocm_device_passes_a_group_of_put(tmp_path):
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
+    [hardware] = evidence.read(recorded).hardware
+    assert hardware.source == "amdsmi" and len(hardware.gpus) == 2 and not hardware.unavailable, hardware
 
 
 @pytest.mark.nightly
 def test_the_bundled_library_is_certified_on_four_gpus(tmp_path):
-    """All of ``devices/rocm.py``, the library's ROCm platform, leases, graphs and telemetry at work."""
+    """All of ``devices/rocm.py``, the library's ROCm platform, leases, graphs and telemetry at work.
+
+    Status 3: the run is partial, since ``--ranks`` leaves out the profile's other world sizes.
+    """
     command = [sys.executable, "-m", "command_line", "certify", "--device", "rocm", "--ranks", "4"]
     done = subprocess.run(
         [*command, "--profile", "ci", "--output", str(tmp_path / "certify")],
@@ -51,4 +60,5 @@ def test_the_bundled_library_is_certified_on_four_gpus(tmp_path):
         timeout=3600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-1000:]
+    assert re.search(r"All \d+ requirements of this run passed", done.stdout), done.stdout[-3000:]
