@@ -111,7 +111,18 @@ def same_memory(env, findings, iris):
     release(other)
 
 
-CHECKS = {check.__name__: check for check in (values, refused, same_memory)}
+def dropped(env, findings, iris):
+    """Check that a tensor on the heap keeps its values when the original is dropped and torch allocates again."""
+    here = env.device.torch_device
+    got = iris.as_symmetric(torch.full((300,), env.rank + 1, dtype=torch.int32, device=here))
+    others = [torch.full((300,), -1, dtype=torch.int32, device=here) for _ in range(8)]
+    findings.same("values after the original was dropped", got, torch.full((300,), env.rank + 1, dtype=torch.int32))
+    env.settle()
+    del others
+    release(iris)
+
+
+CHECKS = {check.__name__: check for check in (values, refused, same_memory, dropped)}
 
 
 def run(env, case):

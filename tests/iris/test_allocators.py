@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import time
+import weakref
 
 import pytest
 import torch
@@ -252,15 +253,21 @@ def a_wider_range(ctx, rank, num_ranks):
     full = wide.allocate(GRANULE, torch.uint8)
     with pytest.raises(HeapOutOfMemory):
         wide.allocate(1, torch.uint8)
-    shared = wide.share(torch.full((100,), rank, dtype=torch.uint8))
-    offset = wide.reserve_shared(shared, 100)
+    original = torch.full((100,), rank, dtype=torch.uint8)
+    shared = wide.share(original)
+    offset = wide.reserve_shared(shared, original)
+    kept = weakref.ref(original)
+    del original
+    assert kept() is not None, "its memory is not used again while it is mapped twice"
     with pytest.raises(HeapOutOfMemory):
-        wide.reserve_shared(shared, 2 * GRANULE)
+        wide.reserve_shared(shared, torch.empty(2 * GRANULE, dtype=torch.uint8))
     assert wide.free_bytes() == 0
     wide.connect()
     shared.drop()
     assert (offset, wide.view(offset, 100, torch.uint8).tolist()) == (GRANULE, [rank] * 100)
     assert wide.owns_tensor(wide.view(offset, 100, torch.uint8)) and wide.owns_tensor(full)
+    wide.release(offset)
+    assert kept() is None
     wide.close()
     for bad in (0.5, float("nan"), float("inf"), "2"):
         with pytest.raises((ValueError, TypeError)):

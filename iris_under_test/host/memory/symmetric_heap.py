@@ -209,7 +209,7 @@ class SymmetricHeap:
     def _map_again(self, tensor: torch.Tensor, shared: SharedMemory) -> torch.Tensor:
         request = Request(Operation.AS_SYMMETRIC, RuntimeError, shared.size)
         with request.noting():
-            request.offset = self.allocator.reserve_shared(shared, tensor.nbytes)
+            request.offset = self.allocator.reserve_shared(shared, tensor)
         self._settle(request)
         first = request.offset + shared.start
         self._live[first] = (request.offset, tensor.nbytes)

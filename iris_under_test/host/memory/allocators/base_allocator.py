@@ -73,11 +73,8 @@ class BaseAllocator(ABC):
         """The memory under ``tensor`` for ``reserve_shared``; None where it cannot be mapped a second time."""
         return None
 
-    def reserve_shared(self, shared: SharedMemory, num_bytes: int) -> int:
-        """The offset of a new allocation that is a second mapping; called only with what ``share`` gave.
-
-        Of the mapped memory, ``num_bytes`` count as the heap's.
-        """
+    def reserve_shared(self, shared: SharedMemory, tensor: torch.Tensor) -> int:
+        """The offset of a new allocation that is a second mapping; called only with what ``share(tensor)`` gave."""
         raise NotImplementedError
 
     @abstractmethod

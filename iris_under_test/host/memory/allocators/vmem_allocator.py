@@ -114,19 +114,22 @@ class VMemAllocator(BaseAllocator):
     def share(self, tensor: torch.Tensor) -> SharedMemory | None:
         return self._memory.share(tensor)
 
-    def reserve_shared(self, shared: SharedMemory, num_bytes: int) -> int:
+    def reserve_shared(self, shared: SharedMemory, tensor: torch.Tensor) -> int:
         """The offset of a second mapping of memory that is there already, as a chunk and an allocation of its own.
 
-        The mapping takes ``num_bytes``, those of the tensor, from the heap, and with a ``va_multiplier`` from what the
-        heap may have besides; what is mapped around the tensor takes only addresses. The handle stays the caller's, who
-        keeps it until the ranks are connected.
+        The mapping takes the bytes of ``tensor`` from the heap, and with a ``va_multiplier`` from what the heap may
+        have besides; what is mapped around the tensor takes only addresses. The handle stays the caller's, who keeps it
+        until the ranks are connected. The tensor is kept while the mapping is: torch would use its memory again.
 
         Raises:
             HeapOutOfMemory: no room in the heap, or in the range.
         """
+        assert self._own is not None  # the heap refuses after close
         free = self._mappable - self._used_bytes()
-        if num_bytes > free:
-            raise HeapOutOfMemory(f"Heap out of memory: {num_bytes} bytes requested, {free} of {self._mappable} free")
+        if tensor.nbytes > free:
+            raise HeapOutOfMemory(
+                f"Heap out of memory: {tensor.nbytes} bytes requested, {free} of {self._mappable} free"
+            )
         heap = -(-self.heap_size // self._granule) * self._granule
         mapped = [(chunk.offset, chunk.stop) for chunk in self._chunks if chunk.offset >= heap]
         offset = self._placement.find(shared.size, self._granule, avoid=[(0, heap), *mapped])
@@ -134,12 +137,16 @@ class VMemAllocator(BaseAllocator):
             raise HeapOutOfMemory(f"Heap out of memory: no {shared.size} bytes of addresses for a second mapping")
         self._add(offset, shared.size, shared.handle, None)
         self._placement.take(offset, shared.size)
-        self._addresses_only[offset] = shared.size - num_bytes
+        self._addresses_only[offset] = shared.size - tensor.nbytes
+        if not self.owns_tensor(tensor):
+            self._own.originals[offset] = tensor
         return offset
 
     def release(self, offset: int) -> None:
         """Free an allocation, and unmap the chunks without a live allocation."""
         super().release(offset)
+        if self._own is not None:
+            self._own.originals.pop(offset, None)
         for chunk in list(self._chunks):
             if not self._placement.overlaps(chunk.offset, chunk.stop):
                 self._chunks.remove(chunk)
@@ -241,11 +248,15 @@ class VMemAllocator(BaseAllocator):
 
 
 class _Range:
-    """A reserved range for ``owner``'s heap and what is mapped in it; released with its last reference."""
+    """A reserved range for ``owner``'s heap and what is mapped in it; released with its last reference.
+
+    ``originals``: the tensors whose memory is mapped here a second time, by the offset of the mapping.
+    """
 
     def __init__(self, memory: VirtualMemory, size: int, owner: int) -> None:
         self.address = memory.reserve(size, owner)
         self.owner = owner
+        self.originals: dict[int, torch.Tensor] = {}
         self._memory = memory
         self._mapped: dict[int, int] = {}
         self.give_back = weakref.finalize(self, _give_back, memory, self.address, size, self._mapped)
