@@ -13,6 +13,7 @@ from harness import cases, devices
 from harness.devices import inventory
 from harness.devices.occupancy import memory_in_use
 from harness.ranks import RankGroup
+from harness.text import plural
 
 TARGETS = "tests.gpu.hang_targets"
 COLD, WARM = 180.0, 5.0
@@ -30,10 +31,11 @@ def device() -> str:
 
 def reason(gpus: int = 2) -> str | None:
     """Return the reason why the tests cannot run here; None if they can."""
+    needs = f"needs {plural(gpus, 'GPU')}"
     if why := devices.known(device()).missing():
-        return f"needs {gpus} GPUs: {why}"
+        return f"{needs}: {why}"
     actual = len(inventory.visible(device()))
-    return None if actual >= gpus else f"needs {gpus} GPUs, {actual} can be seen"
+    return None if actual >= gpus else f"{needs}, {actual} can be seen"
 
 
 def chosen() -> tuple[str, ...]:

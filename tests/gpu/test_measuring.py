@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import devices
+from tests.gpu import rig
 
 REASON = devices.known("cuda").missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
@@ -69,6 +70,7 @@ def test_times_are_those_of_events_around_the_work_alone():
     assert reported["quantiles"][1] == near
 
 
+@pytest.mark.skipif(rig.reason(2) is not None, reason=str(rig.reason(2)))
 @pytest.mark.parametrize("more", [[], ["--use_gluon"]], ids=["triton", "gluon"])
 def test_the_all_gather_benchmark(tmp_path, more):
     out, kept = tmp_path / "all_gather.csv", tmp_path / "artifacts"
