@@ -13,7 +13,7 @@ from harness import cases, devices
 from harness.devices import inventory
 from harness.devices.occupancy import memory_in_use
 from harness.ranks import RankGroup
-from harness.text import plural
+from reports.text import plural
 
 TARGETS = "tests.gpu.hang_targets"
 COLD, WARM = 180.0, 5.0
