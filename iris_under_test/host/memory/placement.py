@@ -72,8 +72,8 @@ class Placement:
         limit = self.size if below is None else below
         holes, last = [], 0
         for start in self._starts:
-            if min(start, limit) > last:
-                holes.append((last, min(start, limit)))
+            if (stop := min(start, limit)) > last:
+                holes.append((last, stop))
             last = start + self._sizes[start]
         if last < limit:
             holes.append((last, limit))
