@@ -170,6 +170,43 @@ def test_two_programs_at_once_leave_nothing_when_they_are_ended(ended_by: signal
     assert not any(map(_alive, programs))
 
 
+ONE_RANK_IS_KILLED = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+x = torch.ones(1 << 20, device="cuda")
+dist.all_reduce(x)
+torch.cuda.synchronize()
+if dist.get_rank() == 1:
+    print("ready", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(x)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_its_group_and_leaves_nothing(tmp_path: Path) -> None:
+    temporary, program = tmp_path / "tmp", tmp_path / "program.py"
+    temporary.mkdir()
+    program.write_text(ONE_RANK_IS_KILLED)
+    before = set(os.listdir("/dev/shm"))
+    command = ["emulate", "--gpus", "2", "--", sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "command_line", *command, "--nproc-per-node", "2", str(program)],
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = started.communicate(timeout=240)
+    finally:
+        started.kill()
+    assert "ready" in out and started.returncode == 1 and "SIGKILL" in err, out + err
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if "hip" in name}
+    assert [path for path in temporary.iterdir() if "torchelastic" not in path.name] == []
+    assert not _alive(started)
+
+
 def _alive(program: "subprocess.Popen[str]") -> bool:
     """Return whether a process of the program's session is left."""
     try:
