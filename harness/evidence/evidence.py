@@ -83,6 +83,8 @@ class Evidence:
             return ("no plan with the suite's requirements was written",)
         planned = {group.requirement for group in self.plan.values()}
         named = [f"{name}: {reason}" for name, reason in self.left_out.items()]
+        repeated = sorted({case.group for case in self.cases if case.phase == "replay"})
+        named += [f"{name}: only one case was repeated" for name in repeated]
         unsupported = {name.partition("[")[0] for name in self.unsupported}
         unexplained = sorted(
             set(self.statements) - planned - set(self.not_applicable) - set(self.left_out) - unsupported

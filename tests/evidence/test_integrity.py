@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from harness.evidence import Difference, Evidence, Plan, PlannedGroup, Verdict, read, worker_path
+from harness.evidence import Case, Difference, Evidence, Plan, PlannedGroup, Verdict, read, worker_path
 from tests.evidence import samples
-from tests.evidence.samples import ADD, NODES, PUT, PUT_GROUP
+from tests.evidence.samples import ADD, ADD_GROUP, NODES, PUT, PUT_GROUP
 
 COUNT = len(samples.red())
 
@@ -244,6 +244,10 @@ def test_complete_and_partial(tmp_path):
     table = samples.plan().requirements
     more = dataclasses.replace(table[0], id="CCL-X-001")
     assert missing() == ()
+    (at,) = (i for i, record in enumerate(GREEN) if isinstance(record, Case) and record.group == ADD_GROUP)
+    replay = read(samples.write(tmp_path / "replay.jsonl", replaced(GREEN, at, phase="replay")))
+    assert replay.problems == []
+    assert replay.missing() == (f"{ADD_GROUP}: only one case was repeated",)
     assert missing(requirements=(*table, more)) == ("CCL-X-001: not planned",)
     assert missing(requirements=(*table, more), not_applicable={"CCL-X-001": "no GPU"}) == ()
     assert missing(requirements=(*table, more), left_out={"CCL-X-001": "-k"}) == ("CCL-X-001: -k",)
