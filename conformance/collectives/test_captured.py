@@ -70,7 +70,7 @@ def run(env, case):
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    shape = {"dtype": "int32", "m": 40, "n": 272, "reuse": True, "async_op": True, "skewed": 0, "skew_ms": 5}
+    shape = {"dtype": "int32", "m": 24, "n": 136, "reuse": True, "async_op": True, "skewed": 0, "skew_ms": 5}
     languages = [op.case(**shape, root=1, gluon=gluon) for gluon in (False, True)]
     fast = [case for one in languages for case in op.also_fast(one, ranks)]
     return [replace(one, variant=variant.name) for variant in op.variants for one in languages] + fast

@@ -53,6 +53,17 @@ inline std::atomic<bool>& capturing() {
   return value;
 }
 
+// In torch 2.6 a guard's getStream and exchangeStream are noexcept: an exception there would end the process.
+inline constexpr bool kStreamsMayThrow =
+    !noexcept(std::declval<const c10::impl::DeviceGuardImplInterface&>().getStream(std::declval<at::Device>()));
+
+inline int gpu_of_stream(int64_t index) {
+  if constexpr (kStreamsMayThrow) {
+    return checked_gpu(index);
+  }
+  return index >= 0 && index < machine().gpus ? static_cast<int>(index) : current_gpu();
+}
+
 // Every operator has ended when it returns, so streams are always idle and an event is a time.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   at::DeviceType type() const override {
@@ -74,8 +85,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       current_gpu() = device.index();
     }
   }
-  c10::Stream getStream(at::Device device) const override {
-    const int gpu = checked_gpu(device.index());
+  c10::Stream getStream(at::Device device) const noexcept(!kStreamsMayThrow) override {
+    const int gpu = gpu_of_stream(device.index());
     return c10::Stream(c10::Stream::UNSAFE, cuda(gpu), current_streams()[gpu]);
   }
   c10::Stream getDefaultStream(at::Device device) const override {
@@ -88,8 +99,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const int gpu = checked_gpu(device.index());
     return c10::Stream(c10::Stream::UNSAFE, cuda(gpu), new_stream_id(gpu, priority));
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    auto& place = current_streams()[checked_gpu(stream.device_index())];
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept(!kStreamsMayThrow) override {
+    auto& place = current_streams()[gpu_of_stream(stream.device_index())];
     c10::Stream before(c10::Stream::UNSAFE, stream.device(), place);
     place = stream.id();
     return before;
@@ -179,10 +190,11 @@ inline std::function<int(uint64_t)>& gpu_of_address() {
 
 struct Hooks final : at::CUDAHooksInterface {
   void init() const override {}
-  bool isBuilt() const override {
+  // Without "override": torch 2.6 does not have these two.
+  bool isBuilt() const {
     return true;
   }
-  bool isAvailable() const override {
+  bool isAvailable() const {
     return machine().gpus > 0;
   }
   bool hasCUDA() const override {

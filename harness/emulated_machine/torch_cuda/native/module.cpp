@@ -89,8 +89,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     redirecting() = new RedirectingAllocator(c10::GetAllocator(at::kCPU));
     c10::SetAllocator(at::kCPU, redirecting());
     replace_hooks();
-    static const Guard* guard = new Guard();
-    c10::impl::registerDeviceGuard(at::kCUDA, guard);
+    static const c10::impl::DeviceGuardImplRegistrar registrar(at::kCUDA, new Guard());
   });
   module.def("set_gpu_of_address", [](py::function function) {
     gpu_of_address() = [function = new py::function(std::move(function))](uint64_t address) {
