@@ -89,6 +89,7 @@ CASES = {
     "split in 3, unevenly": (H, 64, 64, 160, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
     "ragged, three rounds": (H, 125, 45, 77, {"block_k": 32, "programs": 3, "fewest_steps": 0, "group_m": 3}, True),
     "rows of B": (BF, 64, 64, 64, {"block_k": 32, "programs": 2}, False),
+    "int8 in shallow blocks": (I8, 64, 64, 128, {"block_k": 32, "programs": 3, "fewest_steps": 0}, True),
     "int8 split in 2": (I8, 64, 64, 128, {"block_k": 64, "programs": 3, "fewest_steps": 1}, True),
     "float32 split in 2": (F, 64, 64, 64, {"block_k": 32, "programs": 3, "fewest_steps": 1}, True),
 }
@@ -96,7 +97,12 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("arch", "case"),
-    [*(("gfx942", case) for case in CASES), ("gfx950", "split in 3, unevenly"), ("gfx950", "int8 split in 2")],
+    [
+        *(("gfx942", case) for case in CASES),
+        ("gfx950", "split in 3, unevenly"),
+        ("gfx950", "int8 split in 2"),
+        ("gfx950", "int8 in shallow blocks"),
+    ],
 )
 def test_every_element_on_every_rank(arch, case, gemm):
     emulator.activate(arch)

@@ -42,6 +42,7 @@ _CDNA_LDS = {"gfx942": 64 << 10, "gfx950": 160 << 10}
 # Shared memory of a block on sm_90 (CUDA programming guide, compute capability 9.0), less Triton's own use.
 _HOPPER_SHARED = (227 << 10) - 2048
 _XCDS = 8
+_LANES_ALONG_K = 4  # of an instruction with 16 x 16 sums: 64 lanes hold 16 rows
 _MOST_LAUNCHES = 8
 
 
@@ -276,7 +277,7 @@ def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
         else:
             over_n *= 2
     # 16 x 16 sums by an instruction; gfx950 has instructions of twice gfx942's K, except for float32.
-    deep = 4 if size == 4 else (16 if arch == "gfx942" else 32) * 2 // size
+    deep = 4 if size == 4 else min(k, (16 if arch == "gfx942" else 32) * 2 // size)
     width = 16 // size
     sent = 16 // c.element_size()
     a_order = [1, 0] if a.stride(1) == 1 else [0, 1]
@@ -284,8 +285,8 @@ def _cdna(tiling: Tiling, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
     constants = {
         "NUM_XCDS": _XCDS,
         "SUMS": gl.amd.AMDMFMALayout(3 if arch == "gfx942" else 4, [16, 16, deep], True, [over_m, over_n]),
-        # What a lane reads of local memory at a time: 16 bytes of K.
-        "WIDTH": width,
+        # What a lane reads of local memory at a time: 16 bytes of K, or its share of a block that is less deep.
+        "WIDTH": min(width, k // _LANES_ALONG_K),
         "A_LOADED": _ordered(m, k, width, a_order, 64, warps),
         "A_SHARED": _swizzled(m, k, width, a_order),
         "B_LOADED": _ordered(k, n, width, b_order, 64, warps),
