@@ -106,7 +106,9 @@ OTHER: dict[str, Support] = {
     ),
     "torch.nn.parallel.DistributedDataParallel": Support("exact"),
     "torch.distributed._symmetric_memory": Support(
-        "approximate", "buffers, signal pads, barrier, one-shot and two-shot all-reduce; no multicast, no fused matmuls"
+        "approximate",
+        "buffers, signal pads, barriers, one-shot and two-shot all-reduce, reduce-scatter, low-contention collectives;"
+        " operators of multicast, NVSHMEM and NCCL windows are refused by name",
     ),
     "torch.compile with inductor": Support("refused", "not tried on the emulated machine"),
 }

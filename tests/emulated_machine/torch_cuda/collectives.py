@@ -1,6 +1,7 @@
 """A rank of a torchrun program over nccl and symmetric memory; test_distributed starts it."""
 
 import os
+import re
 
 import torch
 import torch.distributed as dist
@@ -52,7 +53,56 @@ def main():
     remote.fill_(7)
     handle.barrier()
     assert heap.tolist() == [7] * 8
+    operators_of_symmetric_memory(rank, device)
     dist.destroy_process_group()
+
+
+def operators_of_symmetric_memory(rank, device):
+    world, operators = dist.group.WORLD.group_name, torch.ops.symm_mem
+    usual = symm_mem.get_signal_pad_size()
+    symm_mem.set_signal_pad_size(3 * usual)
+    large = symm_mem.rendezvous(  # the handle alone keeps the memory
+        symm_mem.empty(5, device=device), dist.group.WORLD
+    )
+    symm_mem.set_signal_pad_size(usual)
+    pad = large.get_signal_pad(1 - rank)
+    assert (large.signal_pad_size, pad.nbytes) == (3 * usual, 3 * usual)
+    pad[-1] = 9
+    large.barrier(channel=pad.numel() // 2 - 2)
+    assert large.get_signal_pad(rank)[-1].item() == 9
+
+    symmetric = symm_mem.empty(2, 4, dtype=torch.int32, device=device)
+    given = torch.arange(8, dtype=torch.int32, device=device).view(2, 4) * (rank + 1)
+    total = (3 * torch.arange(8, dtype=torch.int32)).view(2, 4)
+    out = torch.empty_like(given)
+    symmetric.copy_(given)
+    operators.one_shot_all_reduce_out(symmetric, "sum", world, out)
+    assert torch.equal(out.cpu(), total)
+    operators.two_shot_all_reduce_out(symmetric, "sum", world, out.zero_())
+    assert torch.equal(out.cpu(), total) and torch.equal(symmetric, given)
+    assert torch.equal(operators.one_shot_all_reduce_copy(symmetric, given[0], "sum", world).cpu(), total[0])
+    symmetric.copy_(given)
+    for last, mine in ((False, total[rank]), (True, total[:, 2 * rank : 2 * rank + 2])):
+        part = operators.reduce_scatter_out(symmetric, world, last, torch.empty_like(mine.to(device)))
+        assert torch.equal(part.cpu(), mine)
+    gathered = operators._low_contention_all_gather(given.contiguous(), world)
+    assert torch.equal(torch.ops._c10d_functional.wait_tensor(gathered).cpu(), torch.cat([total // 3, total // 3 * 2]))
+    operators.memset32_(symmetric, 1, (1 << 32) - 1, 3)
+    operators.stream_write_value32_(symmetric, 7, 5)
+    assert symmetric.view(-1).tolist() == [given[0, 0].item(), -1, -1, -1, *given.view(-1)[4:7].tolist(), 5]
+    for refused, match in (
+        (lambda: operators.memset32_(symmetric, 7, 0, 2), "expected 2 elements of 4 bytes from element 7"),
+        (lambda: operators.one_shot_all_reduce(given, "sum", world), "input must be symmetric memory: make it"),
+        (lambda: operators.nvshmem_put(symmetric, 0), "symm_mem.nvshmem_put is not available .* lists what is"),
+        (lambda: operators.multimem_all_reduce_(symmetric, "sum", world), "symm_mem.multimem_all_reduce_ is not"),
+    ):
+        try:
+            refused()
+        except (RuntimeError, NotImplementedError) as error:
+            text = str(error)
+        else:
+            text = "no error"
+        assert re.search(match, text), f"expected {match}, got {text}"
 
 
 if __name__ == "__main__":
