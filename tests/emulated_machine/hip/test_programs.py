@@ -23,6 +23,13 @@ def test_a_program_on_hip(program):
     assert not [name for name in set(os.listdir("/dev/shm")) - before if "hip" in name]
 
 
+def test_the_calls_return_what_amd_documents():
+    command = [sys.executable, "-m", "tests.emulated_machine.hip.answers"]
+    environment = Settings(gpus=2).environment(os.environ)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stdout.endswith("passed\n"), done.stdout + done.stderr
+
+
 C_PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
