@@ -26,6 +26,9 @@ class MachineDriver(emulator.EmulatedDriver):
         else:
             execute()
 
+    def check_tensor(self, tensor: torch.Tensor) -> None:
+        torch_cuda.check_memory(tensor)
+
     def block_at(self, address: int) -> tuple[int, int] | None:
         return torch_cuda.block_at(address)
 
