@@ -217,7 +217,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         execute()
 
     def check_tensor(self, tensor: torch.Tensor) -> None:
-        """Raise RuntimeError if the memory of a kernel's argument cannot be accessed, for drivers that can tell."""
+        """Raise RuntimeError if the memory of a kernel's argument cannot be accessed, in drivers that know it."""
 
     def block_at(self, address: int) -> tuple[int, int] | None:
         """Return address and size of the allocation that holds ``address``, if an allocator of the driver made it."""

@@ -342,10 +342,10 @@ def wrong_addresses():
         assert hip.hipMemGetInfo(place, None) == hip.hipGetDevicePropertiesR0600(place, 0) == INVALID_VALUE
         assert hip.hipPointerGetAttribute(place, 11, device) == INVALID_VALUE  # HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR
     ctypes.memset(writable.address, ord("h"), 8192)
-    name, found = ctypes.c_void_p(writable.end - 6), ctypes.c_void_p()  # "hhhhhh" without an end
-    assert hip.hipGetProcAddress(name, ctypes.byref(found), 60400, size(0), None) == INVALID_VALUE
+    name, place = ctypes.c_void_p(writable.end - 6), ctypes.c_void_p()  # "hhhhhh" without an end
+    assert hip.hipGetProcAddress(name, ctypes.byref(place), 60400, size(0), None) == INVALID_VALUE
     assert hip.hipDeviceGetByPCIBusId(ctypes.byref(ctypes.c_int()), name) == INVALID_VALUE
-    assert hip.hipGetProcAddress(b"hipMalloc", ctypes.byref(found), 60400, size(0), None) == OK and found.value
+    assert hip.hipGetProcAddress(b"hipMalloc", ctypes.byref(place), 60400, size(0), None) == OK and place.value
     short = ctypes.create_string_buffer(30)
     assert hip.hipDeviceGetName(short, 2**31 - 1, 0) == OK and short.value == b"AMD Instinct MI300X"
     for ordinal in (-1, 2, 2**31 - 1):
@@ -371,15 +371,84 @@ def wrong_addresses():
     assert hip.hipHostFree(host) == hip.hipFree(device) == INVALID_VALUE
     assert hip.hipFree(None) == hip.hipHostFree(None) == OK
     for nbytes in (HUGE, size(1 << 62), size(1 << 47)):
-        assert hip.hipMalloc(ctypes.byref(found), nbytes) == hip.hipHostMalloc(ctypes.byref(found), nbytes, 0) == 2
+        assert hip.hipMalloc(ctypes.byref(place), nbytes) == hip.hipHostMalloc(ctypes.byref(place), nbytes, 0) == 2
     pitch = ctypes.c_size_t()
     for width, height in ((-1, 1), (1 << 32, 1 << 40)):
-        status = hip.hipMallocPitch(ctypes.byref(found), ctypes.byref(pitch), size(width), size(height))
+        status = hip.hipMallocPitch(ctypes.byref(place), ctypes.byref(pitch), size(width), size(height))
         assert status == OUT_OF_MEMORY
 
 
+def matrix_products():
+    """hipBLASLt: the values are checked in ``programs.matrix_product``; here its errors, and a product of integers."""
+    blas = ctypes.CDLL("libhipblaslt.so")
+    success, wrong, unsupported = 0, 3, 7
+    handle, preference = made(blas.hipblasLtCreate), made(blas.hipblasLtMatmulPreferenceCreate)
+    product = made(blas.hipblasLtMatmulDescCreate, 2, 0)
+    square = made(blas.hipblasLtMatrixLayoutCreate, 0, size(2), size(2), size(2))
+    tall = made(blas.hipblasLtMatrixLayoutCreate, 0, size(3), size(2), size(3))
+    huge = made(blas.hipblasLtMatrixLayoutCreate, 0, size(2), size(1 << 62), size(2))
+    eight = made(blas.hipblasLtMatrixLayoutCreate, 1000, size(2), size(2), size(2))
+    one, zero, numbers = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_float * 4
+    a, b, d = allocated(16), allocated(16), allocated(16)
+    for place, values in ((a, (1, 2, 3, 4)), (b, (5, 6, 7, 8))):
+        ctypes.memmove(place, numbers(*values), 16)
+
+    def multiply(product=product, a=a, b=b, d=d, layout=square, last=square, handle=handle, alpha=ctypes.byref(one)):
+        return blas.hipblasLtMatmul(
+            handle,
+            product,
+            alpha,
+            a,
+            layout,
+            b,
+            layout,
+            ctypes.byref(zero),
+            d,
+            last,
+            d,
+            last,
+            None,
+            None,
+            size(0),
+            None,
+        )
+
+    assert multiply() == success and numbers.from_address(d.value)[:] == [23, 34, 31, 46]  # by columns
+    transposed = ctypes.c_int(112)
+    assert blas.hipblasLtMatmulDescSetAttribute(product, 0, ctypes.byref(transposed), size(4)) == success
+    assert multiply() == success and numbers.from_address(d.value)[:] == [17, 39, 23, 53]
+    assert multiply(d=allocated(4096), last=tall) == wrong  # the sizes differ
+    for bad in (None, WILD, product, a):
+        assert multiply(handle=bad) == multiply(layout=bad) == multiply(last=bad) == multiply(alpha=size(8)) == wrong
+        assert blas.hipblasLtDestroy(bad) == blas.hipblasLtMatrixLayoutDestroy(bad) == wrong
+    assert multiply(product=square) == wrong
+    for bad in (None, WILD):
+        assert multiply(a=bad) == multiply(b=bad) == multiply(d=bad) == wrong
+    assert multiply(layout=huge, last=huge) == wrong
+    assert multiply(layout=eight) == unsupported
+    assert blas.hipblasLtMatmulDescSetAttribute(product, 2, ctypes.byref(transposed), size(4)) == unsupported
+    assert blas.hipblasLtMatmulDescSetAttribute(product, 0, WILD, size(4)) == wrong
+    assert blas.hipblasLtMatmulDescCreate(ctypes.byref(ctypes.c_void_p()), 2, 1) == unsupported
+    for name in ("GetVersion", "MatrixLayoutSetAttribute", "MatmulDescGetAttribute", "MatrixTransform"):
+        assert getattr(blas, f"hipblasLt{name}")(None, None, None) == unsupported
+    for destroy, each in (("", handle), ("MatmulPreference", preference), ("MatmulDesc", product),
+                          ("MatrixLayout", square), ("MatrixLayout", eight)):  # fmt: skip
+        assert getattr(blas, f"hipblasLt{destroy}Destroy")(each) == success
+        assert getattr(blas, f"hipblasLt{destroy}Destroy")(each) == wrong
+    assert multiply() == wrong
+
+
 if __name__ == "__main__":
-    for check in (events, streams, copies_of_rectangles, managed_memory, pools, peers, wrong_addresses):
+    for check in (
+        events,
+        streams,
+        copies_of_rectangles,
+        managed_memory,
+        pools,
+        peers,
+        wrong_addresses,
+        matrix_products,
+    ):
         print(check.__name__, flush=True)
         check()
     print("passed")

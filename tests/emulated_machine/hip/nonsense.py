@@ -34,11 +34,12 @@ def main() -> None:
     for permission in (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE):
         pages = Pages(permission)
         nonsense += [pages.address, pages.end - 1, pages.end - 8, pages.end]
-    for name in sorted(set(calls.CALLS) - set(calls.refused())):
+    products = set(calls.MATRIX_PRODUCTS) - set(calls.refused(calls.MATRIX_PRODUCTS))
+    for name in sorted((set(calls.CALLS) - set(calls.refused())) | products):
         if name in CALLBACKS:
             continue
         for _ in range(ROUNDS):
-            arguments = [chosen.choice(nonsense) for _ in range(6)]
+            arguments = [chosen.choice(nonsense) for _ in range(16 if name in products else 6)]
             print(name, *map(hex, arguments), flush=True)
             getattr(hip, name)(*map(word, arguments))
     open_damaged_handles(chosen)

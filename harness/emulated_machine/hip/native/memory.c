@@ -245,7 +245,7 @@ static bool touch(const void *address, size_t size, int advice)
     if (!madvise((void *)start, end - start, advice))
         return true;
     uintptr_t here = (uintptr_t)&start & ~(PAGE - 1);
-    return madvise((void *)here, PAGE, advice) != 0; /* a kernel before 5.14 cannot tell */
+    return madvise((void *)here, PAGE, advice) != 0; /* Linux before 5.14 has no such call */
 }
 
 bool readable(const void *address, size_t size) { return touch(address, size, MADV_POPULATE_READ); }
