@@ -1,7 +1,8 @@
 """The calls of HIP on the emulated machine: exact, approximate with what differs, or refused.
 
 ``CALLS`` holds every function of the HIP headers, ``MATRIX_PRODUCTS`` those of hipBLASLt's C interface. A refused call
-returns ``hipErrorNotSupported`` or ``HIPBLAS_STATUS_NOT_SUPPORTED`` and prints one line that names it. ``python -m harness.emulated_machine.hip.calls`` prints docs/emulated-machine-hip.md.
+returns ``hipErrorNotSupported`` or ``HIPBLAS_STATUS_NOT_SUPPORTED`` and prints one line that names it.
+``python -m harness.emulated_machine.hip.calls`` prints docs/emulated-machine-hip.md.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ def page() -> str:
         "",
         "## Matrix products",
         "",
-        "The functions of `libhipblaslt.so`. A refused call, and a type or an attribute that is not in the table, returns",
-        "`HIPBLAS_STATUS_NOT_SUPPORTED` (7) and prints one line to stderr. The C++ interface `hipblaslt_ext` is absent.",
+        "The functions of `libhipblaslt.so`. A refused call returns `HIPBLAS_STATUS_NOT_SUPPORTED` (7) and prints one",
+        "line to stderr, and so does a type or an attribute that the table does not name. The C++ interface",
+        "`hipblaslt_ext` is absent.",
     ]
     return "\n".join([*lines, *_sections("###", MATRIX_PRODUCTS)]) + "\n"
 

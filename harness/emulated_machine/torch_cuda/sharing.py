@@ -41,7 +41,7 @@ def install(native: Any, memory: Any) -> None:
     ) -> Any:
         if not nbytes:
             return torch.empty(0, dtype=torch.uint8, device=f"cuda:{device}").untyped_storage()
-        place, _, path = handle.decode(errors="replace").partition(" ")
+        place, _space, path = handle.decode(errors="replace").partition(" ")
         if not place.isdigit() or not path:
             raise RuntimeError(f"HIP error: invalid argument: {handle!r} is not a handle of memory on this machine")
         mapping = Mapping(path, size, offset, nbytes)

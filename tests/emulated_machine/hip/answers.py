@@ -388,12 +388,13 @@ def matrix_products():
     tall = made(blas.hipblasLtMatrixLayoutCreate, 0, size(3), size(2), size(3))
     huge = made(blas.hipblasLtMatrixLayoutCreate, 0, size(2), size(1 << 62), size(2))
     eight = made(blas.hipblasLtMatrixLayoutCreate, 1000, size(2), size(2), size(2))
-    one, zero, numbers = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_float * 4
+    one_place = ctypes.byref(ctypes.c_float(1))
+    zero, numbers = ctypes.c_float(0), ctypes.c_float * 4
     a, b, d = allocated(16), allocated(16), allocated(16)
     for place, values in ((a, (1, 2, 3, 4)), (b, (5, 6, 7, 8))):
         ctypes.memmove(place, numbers(*values), 16)
 
-    def multiply(product=product, a=a, b=b, d=d, layout=square, last=square, handle=handle, alpha=ctypes.byref(one)):
+    def multiply(product=product, a=a, b=b, d=d, layout=square, last=square, handle=handle, alpha=one_place):
         return blas.hipblasLtMatmul(
             handle,
             product,

@@ -20,7 +20,7 @@ inline void release_owner(void* owner) {
 // The function of HIP that returns how many accessible bytes begin at an address.
 inline size_t (*accessible_bytes)(void* address) = nullptr;
 
-// Returns why the bytes at an address cannot be accessed; empty if they can. Asks the Python side, so it is slow.
+// Returns why the bytes at an address cannot be accessed; empty if they can. It calls Python, so it is slow.
 inline std::function<std::string(uint64_t address, uint64_t bytes)>& obstacle_in_memory() {
   static std::function<std::string(uint64_t, uint64_t)> function;
   return function;
