@@ -26,6 +26,9 @@ class MachineDriver(emulator.EmulatedDriver):
         else:
             execute()
 
+    def check_tensor(self, tensor: torch.Tensor) -> None:
+        torch_cuda.check_memory(tensor)
+
     def block_at(self, address: int) -> tuple[int, int] | None:
         return torch_cuda.block_at(address)
 
@@ -57,6 +60,24 @@ class _Memory:
         return [region for region in memory.regions() if region.address not in segments]
 
 
+def _refuse_profiler() -> None:
+    """Make the functions of ``triton.testing`` that time with Proton raise: it needs the profiler of a GPU."""
+    from triton import testing
+
+    for name in ("do_bench_proton", "do_bench_cudagraph_proton"):
+        if hasattr(testing, name):  # not in Triton 3.6
+
+            def refusing(*_: Any, name: str = name, **__: Any) -> Any:
+                raise NotImplementedError(
+                    f"triton.testing.{name} is not available on the emulated machine, which has no profiler of a GPU;"
+                    " docs/emulated-machine.md lists what is: use triton.testing.do_bench"
+                )
+
+            setattr(testing, name, refusing)
+
+
 def activate(arch: str) -> emulator.EmulatedDriver:
     """Make the machine's driver Triton's active driver, with the mode that ``watching`` has set."""
+    if torch.version.hip:
+        _refuse_profiler()
     return emulator.activate(arch, kind=MachineDriver if torch.version.hip else None)

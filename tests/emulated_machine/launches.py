@@ -3,6 +3,8 @@
 ``test_launches.py`` runs this file under ``iris-harness emulate``.
 """
 
+import time
+
 import pytest
 import torch
 import triton
@@ -55,11 +57,34 @@ def a_stream_may_hold_a_tensor():
     assert x.sum().item() == 3
 
 
+def benchmarks_repeat_a_slow_kernel_a_few_times():
+    """A kernel slower than the time of all repetitions: one call, five to estimate, one to warm up, one measured."""
+    x, calls = torch.ones(4, device="cuda"), []
+
+    def slow(seconds):
+        calls.append(seconds)
+        time.sleep(seconds)
+        twice[(1,)](x, x, 4)
+
+    [milliseconds] = triton.testing.do_bench(lambda: slow(0.11), return_mode="all")
+    assert len(calls) == 8 and x.tolist() == [2.0**8] * 4
+    assert 110 <= milliseconds < 10_000
+    # Six calls, and the capture of one, which is replayed ten times.
+    milliseconds = triton.testing.do_bench_cudagraph(lambda: slow(0.03))
+    assert len(calls) == 8 + 7 and x.tolist() == [2.0**24] * 4 and 0 < milliseconds < 1000
+    for name in ("do_bench_proton", "do_bench_cudagraph_proton"):
+        if hasattr(triton.testing, name):
+            with pytest.raises(NotImplementedError, match=rf"triton\.testing\.{name} .*docs/emulated-machine\.md"):
+                getattr(triton.testing, name)(lambda: slow(0))
+    assert len(calls) == 8 + 7
+
+
 if __name__ == "__main__":
     for check in (
         a_graph_runs_its_launches_at_replay_in_order_with_its_operators,
         kernels_reach_memory_that_no_tensor_holds_and_not_what_was_freed,
         a_stream_may_hold_a_tensor,
+        benchmarks_repeat_a_slow_kernel_a_few_times,
     ):
         check()
         print(f"{check.__name__}: ok")

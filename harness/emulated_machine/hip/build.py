@@ -157,22 +157,25 @@ def _facts() -> str:
         f"    unsigned long long unique_ids[{facts.MAX_GPUS}];\n}};\n"
         f"static const struct model facts_models[] __attribute__((unused)) = {{\n{''.join(rows)}}};\n"
         f"static const int facts_buses[] __attribute__((unused)) = {{{buses}}};\n"
+        f'#define FACTS_PAGE "{calls.PAGE}"\n'
         f"#define FACTS_HIP_VERSION {major * 10_000_000 + minor * 100_000 + patch}\n"
     )
 
 
 def _refused() -> str:
-    """Return the C source of the refused calls: each prints one line, once, and returns hipErrorNotSupported."""
+    """Return the C source of the refused calls: each prints one line, once, and returns the library's code for it."""
     lines = [
         "#include <stdio.h>",
-        "static int refuse(const char *name, int *before)",
+        "static int refuse(const char *name, int *before, int code)",
         "{",
         "    if (!__atomic_exchange_n(before, 1, __ATOMIC_RELAXED))",
         '        fprintf(stderr, "iris-harness emulate: %s is not available on the emulated machine; "',
         f'            "{calls.PAGE} lists what is\\n", name);',
-        "    return 801; /* hipErrorNotSupported */",
+        "    return code;",
         "}",
-        '#define REFUSE(name) __attribute__((visibility("default"))) int name(void) \\',
-        "    { static int before; return refuse(#name, &before); }",
+        '#define REFUSE(name, code) __attribute__((visibility("default"))) int name(void) \\',
+        "    { static int before; return refuse(#name, &before, code); }",
     ]
-    return "\n".join([*lines, *(f"REFUSE({name})" for name in calls.refused())]) + "\n"
+    hip = [f"REFUSE({name}, {calls.HIP_NOT_SUPPORTED})" for name in calls.refused()]
+    blas = [f"REFUSE({name}, {calls.BLAS_NOT_SUPPORTED})" for name in calls.refused(calls.MATRIX_PRODUCTS)]
+    return "\n".join([*lines, *hip, *blas]) + "\n"

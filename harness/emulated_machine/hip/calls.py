@@ -1,16 +1,19 @@
 """The calls of HIP on the emulated machine: exact, approximate with what differs, or refused.
 
-``CALLS`` holds every function of the HIP headers. A refused call returns ``hipErrorNotSupported`` and prints one line
-that names it. ``python -m harness.emulated_machine.hip.calls`` prints docs/emulated-machine-hip.md.
+``CALLS`` holds every function of the HIP headers, ``MATRIX_PRODUCTS`` those of hipBLASLt's C interface. A refused call
+returns ``hipErrorNotSupported`` or ``HIPBLAS_STATUS_NOT_SUPPORTED`` and prints one line that names it.
+``python -m harness.emulated_machine.hip.calls`` prints docs/emulated-machine-hip.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from harness.emulated_machine.hip.refused import REFUSED
 
 PAGE = "docs/emulated-machine-hip.md"
+HIP_NOT_SUPPORTED, BLAS_NOT_SUPPORTED = 801, 7
 Status = Literal["exact", "approximate", "refused"]
 
 
@@ -85,9 +88,26 @@ CALLS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def refused() -> list[str]:
-    """Return the names of the refused calls."""
-    return [name for name, call in CALLS.items() if call.status == "refused"]
+MATRIX_PRODUCTS: dict[str, Call] = {
+    **_each("hipblasLtCreate hipblasLtDestroy hipblasLtMatmulDescDestroy hipblasLtMatmulPreferenceCreate"
+            " hipblasLtMatmulPreferenceDestroy hipblasLtMatrixLayoutCreate hipblasLtMatrixLayoutDestroy", "exact"),
+    **_each("hipblasLtMatmul", "approximate", "float16, bfloat16 and float32, computed in float32 on the CPU; one"
+            " product, without an epilogue; it has ended when the call returns"),
+    **_each("hipblasLtMatmulAlgoGetHeuristic", "approximate", "one algorithm, which needs no workspace"),
+    **_each("hipblasLtMatmulDescCreate", "approximate", "any compute type is float32; the scale type is float32"),
+    **_each("hipblasLtMatmulDescSetAttribute", "approximate", "HIPBLASLT_MATMUL_DESC_TRANSA and TRANSB"),
+    **_each("hipblasLtMatmulPreferenceSetAttribute", "approximate", "accepted, and without effect"),
+    **_each("hipblasLtGetVersion hipblasLtGetGitRevision hipblasLtGetArchName hipblasLtMatmulDescGetAttribute"
+            " hipblasLtMatmulPreferenceGetAttribute hipblasLtMatrixLayoutGetAttribute"
+            " hipblasLtMatrixLayoutSetAttribute hipblasLtMatrixTransform hipblasLtMatrixTransformDescCreate"
+            " hipblasLtMatrixTransformDescDestroy hipblasLtMatrixTransformDescGetAttribute"
+            " hipblasLtMatrixTransformDescSetAttribute", "refused"),
+}  # fmt: skip
+
+
+def refused(table: Mapping[str, Call] = CALLS) -> list[str]:
+    """Return the names of the refused calls of a table."""
+    return [name for name, call in table.items() if call.status == "refused"]
 
 
 def page() -> str:
@@ -101,15 +121,28 @@ def page() -> str:
         "",
         "This page is written by `python -m harness.emulated_machine.hip.calls`.",
     ]
+    lines += _sections("##", CALLS)
+    lines += [
+        "",
+        "## Matrix products",
+        "",
+        "The functions of `libhipblaslt.so`. A refused call returns `HIPBLAS_STATUS_NOT_SUPPORTED` (7) and prints one",
+        "line to stderr, and so does a type or an attribute that the table does not name. The C++ interface",
+        "`hipblaslt_ext` is absent.",
+    ]
+    return "\n".join([*lines, *_sections("###", MATRIX_PRODUCTS)]) + "\n"
+
+
+def _sections(level: str, table: Mapping[str, Call]) -> list[str]:
+    lines: list[str] = []
     for status in ("exact", "approximate"):
-        lines += ["", f"## {status.capitalize()}", "", "| call | difference from ROCm |", "| --- | --- |"]
+        lines += ["", f"{level} {status.capitalize()}", "", "| call | difference from ROCm |", "| --- | --- |"]
         notes: dict[str, list[str]] = {}
-        for name, call in CALLS.items():
+        for name, call in table.items():
             if call.status == status:
                 notes.setdefault(call.note, []).append(f"`{name}`")
         lines += [f"| {', '.join(names)} | {note or 'none'} |" for note, names in notes.items()]
-    lines += ["", "## Refused", "", ", ".join(f"`{name}`" for name in sorted(refused())) + "."]
-    return "\n".join(lines) + "\n"
+    return [*lines, "", f"{level} Refused", "", ", ".join(f"`{name}`" for name in sorted(refused(table))) + "."]
 
 
 if __name__ == "__main__":

@@ -85,6 +85,20 @@ def device_of(address: int) -> int:
     return int(_library().harness_hip_device_of(ctypes.c_void_p(address)))
 
 
+def obstacle(address: int, nbytes: int) -> str:
+    """Return why ``nbytes`` at ``address`` cannot be accessed, as a part of a sentence; empty if they can be."""
+    left = int(_library().harness_hip_accessible(ctypes.c_void_p(address)))
+    for start, (size, _, _) in _peers.items():
+        if start <= address < start + size:
+            left = max(left, start + size - address)
+    if left >= nbytes:
+        return ""
+    for region, problem in _rows():
+        if region.address <= address < region.address + region.nbytes and not left:
+            return f"there is {problem or region.kind + ' memory'}"
+    return f"the memory there ends after {left} bytes" if left else "no memory of the emulated machine is there"
+
+
 def place_of(device: int) -> int:
     """Return the number of a device of this process among all GPUs of the machine."""
     return int(_library().harness_hip_place(device))
@@ -173,4 +187,5 @@ def _library() -> Any:
     library.harness_hip_generation.restype = ctypes.c_uint64
     library.harness_hip_ranges.restype = ctypes.c_size_t
     library.harness_hip_used.restype = ctypes.c_size_t
+    library.harness_hip_accessible.restype = ctypes.c_size_t
     return library

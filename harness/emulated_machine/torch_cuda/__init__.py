@@ -38,6 +38,12 @@ def block_at(address: int) -> tuple[int, int] | None:
     return (start, size) if size else None
 
 
+def check_memory(tensor: Any) -> None:
+    """Raise RuntimeError if ``tensor`` is a cuda tensor over memory that the machine does not have."""
+    if _native is not None:
+        _native.check_memory(tensor)
+
+
 def segments_of_torch() -> list[tuple[int, int]]:
     """Return address and size of each segment that torch's allocations lie in."""
     return [] if _native is None else list(_native.segments())

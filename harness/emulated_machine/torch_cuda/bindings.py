@@ -68,7 +68,7 @@ def install(native: Any, arch: str, gpus: int) -> None:
     hip.install(arch, gpus)
     visible = facts.visible(arch, gpus)
     gpus = len(visible)
-    native.use_hip(*hip_memory.functions("harness_hip_current_device", "harness_hip_stream"))
+    native.use_hip(*hip_memory.functions("harness_hip_current_device", "harness_hip_stream", "harness_hip_accessible"))
     memory = hip_memory
     _install_native(native, arch, gpus, memory)
     C: Any = torch._C
@@ -114,6 +114,7 @@ def _install_native(native: Any, arch: str, gpus: int, memory: Any) -> None:
     native.install(gpus, _MACHINES[arch][2], *addresses)
 
     native.set_gpu_of_address(memory.device_of)
+    native.set_obstacle_in_memory(memory.obstacle)
 
 
 def _replace_classes(*names: str) -> None:

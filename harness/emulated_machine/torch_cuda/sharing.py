@@ -41,8 +41,10 @@ def install(native: Any, memory: Any) -> None:
     ) -> Any:
         if not nbytes:
             return torch.empty(0, dtype=torch.uint8, device=f"cuda:{device}").untyped_storage()
-        place, path = handle.decode().split(" ", 1)
-        mapping = Mapping(path, size, offset)
+        place, _space, path = handle.decode(errors="replace").partition(" ")
+        if not place.isdigit() or not path:
+            raise RuntimeError(f"HIP error: invalid argument: {handle!r} is not a handle of memory on this machine")
+        mapping = Mapping(path, size, offset, nbytes)
         mapping.announce(memory, device, int(place), nbytes)
         return native.storage_tensor(mapping.address + offset, nbytes, device, mapping).untyped_storage()
 
@@ -67,12 +69,24 @@ def attach(memory: Any, description: bytes, device: int, peer: int) -> Mapping:
     return mapping
 
 
+def _is_memory(descriptor: int, size: int) -> bool:
+    """Return whether an open file is memory of an emulated GPU with at least ``size`` bytes."""
+    name = os.readlink(f"/proc/self/fd/{descriptor}")
+    return name.startswith("/memfd:hip:") and 0 < size <= os.fstat(descriptor).st_size
+
+
 class Mapping:
     """Memory of another process, mapped here until this object is dropped."""
 
-    def __init__(self, path: str, size: int, offset: int = 0) -> None:
+    def __init__(self, path: str, size: int, offset: int = 0, nbytes: int = 0) -> None:
         descriptor = os.open(path, os.O_RDWR)
         try:
+            # A page that the file does not have would end the process at its first access.
+            if not _is_memory(descriptor, size) or not 0 <= offset <= offset + nbytes <= size:
+                raise RuntimeError(
+                    f"HIP error: invalid argument: {path} is not memory of an emulated GPU with {size} bytes, and"
+                    f" {nbytes} of them at offset {offset}"
+                )
             self.address = segments.map_descriptor(descriptor, size)
         finally:
             os.close(descriptor)

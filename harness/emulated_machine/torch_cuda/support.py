@@ -96,7 +96,9 @@ OTHER: dict[str, Support] = {
     "LSTM, GRU and RNN on a GPU": Support("refused", "their GPU form calls MIOpen; run them on the CPU"),
     "sparse, quantized and nested tensors on a GPU": Support("refused", "only dense tensors have memory there"),
     "torch.save, torch.load with map_location, copy.deepcopy": Support("exact"),
-    "__cuda_array_interface__, torch.as_tensor of it, DLPack": Support("exact", "zero-copy; DLPack inside torch only"),
+    "__cuda_array_interface__, torch.as_tensor of it, DLPack": Support(
+        "exact", "zero-copy; DLPack inside torch only; memory that the machine does not have is an error before its use"
+    ),
     "pin_memory": Support("approximate", "ordinary memory that is_pinned knows"),
     "torch.multiprocessing with cuda tensors": Support("approximate", "the receiver maps the sender's memory"),
     "torch.distributed with nccl": Support(

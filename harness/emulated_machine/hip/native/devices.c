@@ -24,7 +24,7 @@ static void fill_properties(hipDeviceProp_t *p, int device)
     p->sharedMemPerBlockOptin = p->sharedMemPerBlock;
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->warpSize = 64;
-    p->memPitch = 2147483647;
+    p->memPitch = MAX_PITCH;
     p->maxThreadsPerBlock = 1024;
     for (int i = 0; i < 3; i++)
         p->maxThreadsDim[i] = 1024;
@@ -70,7 +70,7 @@ static void fill_properties(hipDeviceProp_t *p, int device)
 EXPORT hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600 *properties, int device)
 {
     ENTER();
-    REQUIRE(mapped(properties, sizeof *properties), hipErrorInvalidValue);
+    REQUIRE(writable(properties, sizeof *properties), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     fill_properties(properties, device);
     return hipSuccess;
@@ -79,7 +79,7 @@ EXPORT hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600 *properties, 
 EXPORT hipError_t hipChooseDeviceR0600(int *device, const hipDeviceProp_tR0600 *properties)
 {
     ENTER();
-    REQUIRE(mapped(device, sizeof *device) && mapped(properties, sizeof *properties), hipErrorInvalidValue);
+    REQUIRE(writable(device, sizeof *device) && readable(properties, sizeof *properties), hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     *device = 0; /* all devices are alike */
     return hipSuccess;
@@ -88,7 +88,7 @@ EXPORT hipError_t hipChooseDeviceR0600(int *device, const hipDeviceProp_tR0600 *
 EXPORT hipError_t hipDeviceGetAttribute(int *value, hipDeviceAttribute_t attribute, int device)
 {
     ENTER();
-    REQUIRE(mapped(value, sizeof *value), hipErrorInvalidValue);
+    REQUIRE(writable(value, sizeof *value), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     hipDeviceProp_t p;
     fill_properties(&p, device);
@@ -178,7 +178,7 @@ EXPORT hipError_t hipDeviceGetAttribute(int *value, hipDeviceAttribute_t attribu
 EXPORT hipError_t hipDeviceGet(hipDevice_t *device, int ordinal)
 {
     ENTER();
-    REQUIRE(mapped(device, sizeof *device), hipErrorInvalidValue);
+    REQUIRE(writable(device, sizeof *device), hipErrorInvalidValue);
     REQUIRE(valid_device(ordinal), hipErrorInvalidDevice);
     *device = ordinal;
     return hipSuccess;
@@ -187,7 +187,7 @@ EXPORT hipError_t hipDeviceGet(hipDevice_t *device, int ordinal)
 EXPORT hipError_t hipDeviceComputeCapability(int *major, int *minor, hipDevice_t device)
 {
     ENTER();
-    REQUIRE(mapped(major, sizeof *major) && mapped(minor, sizeof *minor), hipErrorInvalidValue);
+    REQUIRE(writable(major, sizeof *major) && writable(minor, sizeof *minor), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     *major = 9;
     *minor = machine.gfx950 ? 5 : 4;
@@ -197,10 +197,12 @@ EXPORT hipError_t hipDeviceComputeCapability(int *major, int *minor, hipDevice_t
 EXPORT hipError_t hipDeviceGetName(char *name, int length, hipDevice_t device)
 {
     ENTER();
-    REQUIRE(length > 0 && mapped(name, (size_t)length), hipErrorInvalidValue);
+    REQUIRE(length > 0 && name, hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     hipDeviceProp_t p;
     fill_properties(&p, device);
+    size_t needed = strlen(p.name) + 1;
+    REQUIRE(writable(name, needed < (size_t)length ? needed : (size_t)length), hipErrorInvalidValue);
     snprintf(name, length, "%s", p.name);
     return hipSuccess;
 }
@@ -208,7 +210,7 @@ EXPORT hipError_t hipDeviceGetName(char *name, int length, hipDevice_t device)
 EXPORT hipError_t hipDeviceGetUuid(hipUUID *uuid, hipDevice_t device)
 {
     ENTER();
-    REQUIRE(mapped(uuid, sizeof *uuid), hipErrorInvalidValue);
+    REQUIRE(writable(uuid, sizeof *uuid), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     hipDeviceProp_t p;
     fill_properties(&p, device);
@@ -219,7 +221,7 @@ EXPORT hipError_t hipDeviceGetUuid(hipUUID *uuid, hipDevice_t device)
 EXPORT hipError_t hipDeviceTotalMem(size_t *bytes, hipDevice_t device)
 {
     ENTER();
-    REQUIRE(mapped(bytes, sizeof *bytes), hipErrorInvalidValue);
+    REQUIRE(writable(bytes, sizeof *bytes), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     *bytes = capacity();
     return hipSuccess;
@@ -228,9 +230,9 @@ EXPORT hipError_t hipDeviceTotalMem(size_t *bytes, hipDevice_t device)
 EXPORT hipError_t hipDeviceGetPCIBusId(char *text, int length, int device)
 {
     ENTER();
-    REQUIRE(length > 0 && mapped(text, (size_t)length), hipErrorInvalidValue);
+    REQUIRE(length > 0 && text, hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
-    REQUIRE(length > 12, hipErrorInvalidValue);
+    REQUIRE(length > 12 && writable(text, 13), hipErrorInvalidValue);
     snprintf(text, length, "0000:%02x:00.0", bus(device));
     return hipSuccess;
 }
@@ -238,9 +240,10 @@ EXPORT hipError_t hipDeviceGetPCIBusId(char *text, int length, int device)
 EXPORT hipError_t hipDeviceGetByPCIBusId(int *device, const char *text)
 {
     ENTER();
-    REQUIRE(mapped(device, sizeof *device) && mapped(text, 1), hipErrorInvalidValue);
+    char copy[64];
+    REQUIRE(writable(device, sizeof *device) && copy_text(copy, sizeof copy, text), hipErrorInvalidValue);
     unsigned wanted_domain, wanted_bus, slot, function;
-    REQUIRE(sscanf(text, "%x:%x:%x.%x", &wanted_domain, &wanted_bus, &slot, &function) == 4, hipErrorInvalidValue);
+    REQUIRE(sscanf(copy, "%x:%x:%x.%x", &wanted_domain, &wanted_bus, &slot, &function) == 4, hipErrorInvalidValue);
     for (int i = 0; i < machine.count; i++)
         if (wanted_domain == 0 && bus(i) == (int)wanted_bus && !slot && !function) {
             *device = i;
@@ -252,7 +255,7 @@ EXPORT hipError_t hipDeviceGetByPCIBusId(int *device, const char *text)
 EXPORT hipError_t hipDeviceGetLimit(size_t *value, enum hipLimit_t limit)
 {
     ENTER();
-    REQUIRE(mapped(value, sizeof *value), hipErrorInvalidValue);
+    REQUIRE(writable(value, sizeof *value), hipErrorInvalidValue);
     switch (limit) {
     case hipLimitStackSize: *value = 1024; break;
     case hipLimitPrintfFifoSize: *value = 1 << 20; break;
@@ -265,7 +268,7 @@ EXPORT hipError_t hipDeviceGetLimit(size_t *value, enum hipLimit_t limit)
 EXPORT hipError_t hipGetDeviceFlags(unsigned *flags)
 {
     ENTER();
-    REQUIRE(mapped(flags, sizeof *flags), hipErrorInvalidValue);
+    REQUIRE(writable(flags, sizeof *flags), hipErrorInvalidValue);
     *flags = hipDeviceScheduleAuto;
     return hipSuccess;
 }
@@ -282,7 +285,7 @@ EXPORT hipError_t hipSetDeviceFlags(unsigned flags)
 EXPORT hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer)
 {
     ENTER();
-    REQUIRE(mapped(can, sizeof *can), hipErrorInvalidValue);
+    REQUIRE(writable(can, sizeof *can), hipErrorInvalidValue);
     REQUIRE(valid_device(device) && valid_device(peer), hipErrorInvalidDevice);
     *can = device != peer;
     return hipSuccess;
@@ -316,7 +319,7 @@ EXPORT hipError_t hipDeviceDisablePeerAccess(int peer)
 EXPORT hipError_t hipDeviceGetP2PAttribute(int *value, hipDeviceP2PAttr attribute, int source, int target)
 {
     ENTER();
-    REQUIRE(mapped(value, sizeof *value), hipErrorInvalidValue);
+    REQUIRE(writable(value, sizeof *value), hipErrorInvalidValue);
     REQUIRE(valid_device(source) && valid_device(target) && source != target, hipErrorInvalidDevice);
     switch (attribute) {
     case hipDevP2PAttrPerformanceRank: *value = 1; break;
@@ -331,7 +334,7 @@ EXPORT hipError_t hipDeviceGetP2PAttribute(int *value, hipDeviceP2PAttr attribut
 EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device1, int device2, uint32_t *type, uint32_t *hops)
 {
     ENTER();
-    REQUIRE(mapped(type, sizeof *type) && mapped(hops, sizeof *hops), hipErrorInvalidValue);
+    REQUIRE(writable(type, sizeof *type) && writable(hops, sizeof *hops), hipErrorInvalidValue);
     REQUIRE(valid_device(device1) && valid_device(device2) && device1 != device2, hipErrorInvalidValue);
     *type = 4; /* HSA_AMD_LINK_INFO_TYPE_XGMI */
     *hops = 1;
@@ -344,8 +347,10 @@ EXPORT hipError_t hipGetProcAddress(
     const char *symbol, void **function, int version, uint64_t flags, hipDriverProcAddressQueryResult *status)
 {
     (void)version, (void)flags;
-    REQUIRE(mapped(symbol, 4) && mapped(function, sizeof *function) && OPTIONAL(status),
+    char name[128];
+    REQUIRE(copy_text(name, sizeof name, symbol) && writable(function, sizeof *function) && OPTIONAL(status),
             hipErrorInvalidValue);
+    symbol = name;
     REQUIRE(!strncmp(symbol, "hip", 3), hipErrorInvalidValue);
     Dl_info here;
     void *library = dladdr((void *)hipGetProcAddress, &here) ? dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;

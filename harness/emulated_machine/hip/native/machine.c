@@ -102,7 +102,7 @@ EXPORT hipError_t hipInit(unsigned flags)
 
 EXPORT hipError_t hipRuntimeGetVersion(int *version)
 {
-    REQUIRE(mapped(version, sizeof *version), hipErrorInvalidValue);
+    REQUIRE(writable(version, sizeof *version), hipErrorInvalidValue);
     *version = FACTS_HIP_VERSION; /* torch.version.hip */
     return hipSuccess;
 }
@@ -112,7 +112,7 @@ EXPORT hipError_t hipDriverGetVersion(int *version) { return hipRuntimeGetVersio
 EXPORT hipError_t hipGetDeviceCount(int *count)
 {
     ENTER();
-    REQUIRE(mapped(count, sizeof *count), hipErrorInvalidValue);
+    REQUIRE(writable(count, sizeof *count), hipErrorInvalidValue);
     *count = machine.count;
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     return hipSuccess;
@@ -129,7 +129,7 @@ EXPORT hipError_t hipSetDevice(int device)
 EXPORT hipError_t hipGetDevice(int *device)
 {
     ENTER();
-    REQUIRE(mapped(device, sizeof *device), hipErrorInvalidValue);
+    REQUIRE(writable(device, sizeof *device), hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     *device = current_device;
     return hipSuccess;
@@ -243,14 +243,14 @@ EXPORT const char *hipGetErrorString(hipError_t error)
 
 EXPORT hipError_t hipDrvGetErrorName(hipError_t error, const char **name)
 {
-    REQUIRE(mapped(name, sizeof *name), hipErrorInvalidValue);
+    REQUIRE(writable(name, sizeof *name), hipErrorInvalidValue);
     *name = hipGetErrorName(error);
     return hipSuccess;
 }
 
 EXPORT hipError_t hipDrvGetErrorString(hipError_t error, const char **text)
 {
-    REQUIRE(mapped(text, sizeof *text), hipErrorInvalidValue);
+    REQUIRE(writable(text, sizeof *text), hipErrorInvalidValue);
     *text = hipGetErrorString(error);
     return hipSuccess;
 }

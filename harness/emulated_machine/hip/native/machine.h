@@ -19,6 +19,7 @@
 #define PAGE 4096ul
 #define LARGE_PAGE (2ul << 20)
 #define MAX_DEVICES 8
+#define MAX_PITCH 2147483647ul
 #define ALL_DEVICES (~0ull)
 
 /* One GPU of the machine. Devices of this process are numbered after HIP_VISIBLE_DEVICES; ``place`` is the number in the
@@ -104,16 +105,20 @@ bool same_file(int file, uint64_t device, uint64_t inode);
 bool exported_here(int file); /* whether this process made the memory file; the caller holds the lock */
 
 /* memory.c */
-bool mapped(const void *address, size_t size); /* whether every page is mapped */
+bool mapped(const void *address, size_t size);   /* whether every page is mapped */
+bool readable(const void *address, size_t size); /* whether a load, or a store, of each byte succeeds */
+bool writable(const void *address, size_t size);
+bool copy_text(char *copy, size_t room, const char *text); /* false if the text is unreadable or does not fit */
 
 /* Whether a result that the caller may leave out can be written. */
-#define OPTIONAL(result) (!(result) || mapped(result, sizeof *(result)))
+#define OPTIONAL(result) (!(result) || writable(result, sizeof *(result)))
 
 /* virtual.c */
 bool created_here(uint64_t device, uint64_t inode);
 
 /* streams.c */
 bool valid_stream(hipStream_t stream);
+bool device_of_stream(hipStream_t stream, int *device); /* false for an invalid stream */
 
 #define ENTER() do { hipError_t problem = enter(); if (problem != hipSuccess) return done(problem); } while (0)
 #define REQUIRE(condition, error) do { if (!(condition)) return done(error); } while (0)

@@ -42,7 +42,7 @@ static hipError_t allocate(
 static hipError_t allocate_here(void **out, size_t size, const char *made_by, hipMemoryType type, unsigned flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out), hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     *out = NULL;
     if (!size)
@@ -74,7 +74,7 @@ EXPORT hipError_t hipExtMallocWithFlags(void **out, size_t size, unsigned flags)
 EXPORT hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
 {
     REQUIRE(flags == hipMemAttachGlobal || flags == hipMemAttachHost, hipErrorInvalidValue);
-    REQUIRE(mapped(out, sizeof *out) && size, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && size, hipErrorInvalidValue);
     return allocate_here(out, size, "hipMallocManaged", hipMemoryTypeManaged, flags);
 }
 
@@ -102,7 +102,7 @@ EXPORT hipError_t hipMemAllocHost(void **out, size_t size) { return allocate_hos
 
 EXPORT hipError_t hipMallocPitch(void **out, size_t *pitch, size_t width, size_t height)
 {
-    REQUIRE(mapped(out, sizeof *out) && mapped(pitch, sizeof *pitch), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && writable(pitch, sizeof *pitch), hipErrorInvalidValue);
     size_t rows, aligned = (width + 255) & ~(size_t)255;
     REQUIRE(aligned >= width && !__builtin_mul_overflow(aligned, height, &rows), hipErrorOutOfMemory);
     *pitch = aligned;
@@ -117,7 +117,7 @@ EXPORT hipError_t hipMemAllocPitch(
 }
 
 /* Free what begins at ``address``, if it came from one of the allocating calls. */
-static hipError_t free_memory(void *address, const char *ended_by, bool host_too)
+static hipError_t free_memory(void *address, const char *ended_by, bool host)
 {
     ENTER();
     if (!address)
@@ -125,7 +125,7 @@ static hipError_t free_memory(void *address, const char *ended_by, bool host_too
     LOCK();
     struct range *range = find_range(address);
     bool allocated = range && range->address == (uintptr_t)address && !range->foreign && !range->owner && range->span &&
-                     (host_too || range->type != hipMemoryTypeHost);
+                     host == (range->type == hipMemoryTypeHost);
     UNLOCK_AND_REQUIRE(allocated, hipErrorInvalidValue);
     if (range->type == hipMemoryTypeDevice)
         machine.devices[range->device].used -= range->span;
@@ -142,7 +142,7 @@ EXPORT hipError_t hipFreeHost(void *address) { return free_memory(address, "hipF
 EXPORT hipError_t harness_hip_allocate(void **out, size_t size, int device, int fine_grained)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && size, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && size, hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     unsigned flags = fine_grained ? hipDeviceMallocFinegrained : hipDeviceMallocDefault;
     return done(allocate(out, size, device, "torch.cuda", hipMemoryTypeDevice, flags, true));
@@ -166,43 +166,51 @@ static bool default_pool(hipMemPool_t pool, int *device)
 
 EXPORT hipError_t hipMallocAsync(void **out, size_t size, hipStream_t stream)
 {
-    REQUIRE(valid_stream(stream), hipErrorInvalidHandle);
-    return allocate_here(out, size, "hipMallocAsync", hipMemoryTypeDevice, 0);
+    ENTER();
+    int device;
+    REQUIRE(device_of_stream(stream, &device) && writable(out, sizeof *out), hipErrorInvalidValue);
+    REQUIRE(machine.count > 0, hipErrorNoDevice);
+    *out = NULL;
+    return size ? done(allocate(out, size, device, "hipMallocAsync", hipMemoryTypeDevice, 0, false)) : hipSuccess;
 }
 
 EXPORT hipError_t hipMallocFromPoolAsync(void **out, size_t size, hipMemPool_t pool, hipStream_t stream)
 {
     ENTER();
     int device;
-    REQUIRE(mapped(out, sizeof *out) && valid_stream(stream) && default_pool(pool, &device), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && valid_stream(stream) && default_pool(pool, &device), hipErrorInvalidValue);
     *out = NULL;
     return size ? done(allocate(out, size, device, "hipMallocFromPoolAsync", hipMemoryTypeDevice, 0, false)) : hipSuccess;
 }
 
 EXPORT hipError_t hipFreeAsync(void *address, hipStream_t stream)
 {
-    REQUIRE(address, hipErrorInvalidValue);
-    REQUIRE(valid_stream(stream), hipErrorInvalidHandle);
+    REQUIRE(address && valid_stream(stream), hipErrorInvalidValue);
     return free_memory(address, "hipFreeAsync", false);
 }
 
 EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t *pool, int device)
 {
     ENTER();
-    REQUIRE(mapped(pool, sizeof *pool), hipErrorInvalidValue);
+    REQUIRE(writable(pool, sizeof *pool), hipErrorInvalidValue);
     REQUIRE(valid_device(device), hipErrorInvalidDevice);
     *pool = pool_of(device);
     return hipSuccess;
 }
 
-EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t *pool, int device) { return hipDeviceGetDefaultMemPool(pool, device); }
+EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t *pool, int device)
+{
+    ENTER();
+    REQUIRE(valid_device(device), hipErrorInvalidValue);
+    return hipDeviceGetDefaultMemPool(pool, device);
+}
 
 EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t pool)
 {
     ENTER();
     int owner;
-    REQUIRE(valid_device(device), hipErrorInvalidDevice);
-    REQUIRE(default_pool(pool, &owner) && owner == device, hipErrorInvalidValue);
+    REQUIRE(valid_device(device) && default_pool(pool, &owner), hipErrorInvalidValue);
+    REQUIRE(owner == device, hipErrorInvalidDevice);
     return hipSuccess;
 }
 
@@ -226,6 +234,34 @@ bool mapped(const void *address, size_t size)
     return sane && !msync((void *)start, end - start, MS_ASYNC);
 }
 
+/* Let the kernel try the accesses, without changing a byte: a page may be mapped without the permission. */
+static bool touch(const void *address, size_t size, int advice)
+{
+    if (!size)
+        return true;
+    if (!mapped(address, size))
+        return false;
+    uintptr_t start = (uintptr_t)address & ~(PAGE - 1), end = (uintptr_t)address + size;
+    if (!madvise((void *)start, end - start, advice))
+        return true;
+    uintptr_t here = (uintptr_t)&start & ~(PAGE - 1);
+    return madvise((void *)here, PAGE, advice) != 0; /* Linux before 5.14 has no such call */
+}
+
+bool readable(const void *address, size_t size) { return touch(address, size, MADV_POPULATE_READ); }
+bool writable(const void *address, size_t size) { return touch(address, size, MADV_POPULATE_WRITE); }
+
+bool copy_text(char *copy, size_t room, const char *text)
+{
+    for (size_t i = 0; i < room; i++) {
+        if ((!i || (uintptr_t)(text + i) % PAGE == 0) && !readable(text + i, 1))
+            return false;
+        if (!(copy[i] = text[i]))
+            return true;
+    }
+    return false;
+}
+
 EXPORT hipError_t hipHostRegister(void *address, size_t size, unsigned flags)
 {
     ENTER();
@@ -235,8 +271,7 @@ EXPORT hipError_t hipHostRegister(void *address, size_t size, unsigned flags)
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     REQUIRE(mapped(address, size), hipErrorInvalidValue);
     LOCK();
-    bool taken = find_range(address) || find_range((char *)address + size - 1);
-    UNLOCK_AND_REQUIRE(!taken, hipErrorHostMemoryAlreadyRegistered);
+    UNLOCK_AND_REQUIRE(!overlapping(address, size), hipErrorHostMemoryAlreadyRegistered);
     bool added = add_range((struct range){
         .address = (uintptr_t)address, .size = size, .made_by = "hipHostRegister", .device = current_device,
         .type = hipMemoryTypeHost, .flags = flags, .file = -1, .access = ALL_DEVICES, .place = -1});
@@ -260,7 +295,7 @@ EXPORT hipError_t hipHostUnregister(void *address)
 EXPORT hipError_t hipHostGetDevicePointer(void **device_address, void *address, unsigned flags)
 {
     ENTER();
-    REQUIRE(mapped(device_address, sizeof *device_address) && address && !flags, hipErrorInvalidValue);
+    REQUIRE(writable(device_address, sizeof *device_address) && address && !flags, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     bool host = range && (range->type == hipMemoryTypeHost || range->type == hipMemoryTypeManaged);
@@ -273,7 +308,7 @@ EXPORT hipError_t hipHostGetDevicePointer(void **device_address, void *address, 
 EXPORT hipError_t hipHostGetFlags(unsigned *flags, void *address)
 {
     ENTER();
-    REQUIRE(mapped(flags, sizeof *flags) && address, hipErrorInvalidValue);
+    REQUIRE(writable(flags, sizeof *flags) && address, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     UNLOCK_AND_REQUIRE(range && range->type == hipMemoryTypeHost, hipErrorInvalidValue);
@@ -316,7 +351,7 @@ EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size, hipD
 EXPORT hipError_t hipMemPtrGetInfo(void *address, size_t *size)
 {
     ENTER();
-    REQUIRE(mapped(size, sizeof *size), hipErrorInvalidValue);
+    REQUIRE(writable(size, sizeof *size), hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     UNLOCK_AND_REQUIRE(range, hipErrorInvalidValue);
@@ -337,7 +372,7 @@ static void describe(hipPointerAttribute_t *attributes, const struct range *rang
 EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t *attributes, const void *address)
 {
     ENTER();
-    REQUIRE(mapped(attributes, sizeof *attributes) && address, hipErrorInvalidValue);
+    REQUIRE(writable(attributes, sizeof *attributes) && address, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     if (range)
@@ -346,6 +381,18 @@ EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t *attributes, con
         *attributes = (hipPointerAttribute_t){.type = hipMemoryTypeUnregistered, .device = hipInvalidDeviceId};
     UNLOCK();
     return hipSuccess;
+}
+
+static size_t size_of_attribute(hipPointer_attribute attribute)
+{
+    switch (attribute) {
+    case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case HIP_POINTER_ATTRIBUTE_HOST_POINTER:
+    case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case HIP_POINTER_ATTRIBUTE_BUFFER_ID: return sizeof(uint64_t);
+    default: return sizeof(unsigned);
+    }
 }
 
 static hipError_t attribute_of(void *data, hipPointer_attribute attribute, void *address)
@@ -382,7 +429,7 @@ static hipError_t attribute_of(void *data, hipPointer_attribute attribute, void 
 EXPORT hipError_t hipPointerGetAttribute(void *data, hipPointer_attribute attribute, hipDeviceptr_t address)
 {
     ENTER();
-    REQUIRE(mapped(data, 1) && address, hipErrorInvalidValue);
+    REQUIRE(writable(data, size_of_attribute(attribute)) && address, hipErrorInvalidValue);
     return done(attribute_of(data, attribute, address));
 }
 
@@ -390,10 +437,10 @@ EXPORT hipError_t hipDrvPointerGetAttributes(
     unsigned count, hipPointer_attribute *attributes, void **data, hipDeviceptr_t address)
 {
     ENTER();
-    REQUIRE(count && mapped(attributes, count * sizeof *attributes) && mapped(data, count * sizeof *data) && address,
+    REQUIRE(count && readable(attributes, count * sizeof *attributes) && readable(data, count * sizeof *data) && address,
             hipErrorInvalidValue);
     for (unsigned i = 0; i < count; i++)
-        REQUIRE(mapped(data[i], 1), hipErrorInvalidValue);
+        REQUIRE(writable(data[i], size_of_attribute(attributes[i])), hipErrorInvalidValue);
     for (unsigned i = 0; i < count; i++)
         attribute_of(data[i], attributes[i], address);
     return hipSuccess;
@@ -402,15 +449,25 @@ EXPORT hipError_t hipDrvPointerGetAttributes(
 /* -- copies and fills ----------------------------------------------------------------------------------------------------- */
 
 /* Check that the library may touch [address, address + size): inside one live range, or in mapped host memory. */
-static bool touchable(const void *address, size_t size, bool must_be_known)
+static bool touchable(const void *address, size_t size, bool must_be_known, bool store)
 {
     struct range *range = find_range(address);
-    if (range)
-        return within(range, address, size) && access_of(range);
-    if (must_be_known || find_ended(address) || find_reserved(address))
+    if (range && !(within(range, address, size) && access_of(range)))
         return false;
-    struct range *other = size ? find_range((const char *)address + size - 1) : NULL;
-    return !other && mapped(address, size);
+    if (range && range->span)
+        return true;
+    if (!range && (must_be_known || find_ended(address) || find_reserved(address) || overlapping(address, size)))
+        return false;
+    /* Host memory: its pages may be read-only, and registered ones may have been unmapped by the program. */
+    return store ? writable(address, size) : readable(address, size);
+}
+
+/* Return the bytes from the first to the last one of ``height`` rows; 0 if that is more than an address space. */
+static size_t extent(size_t pitch, size_t width, size_t height)
+{
+    size_t size;
+    bool overflow = __builtin_mul_overflow(pitch, height - 1, &size) || __builtin_add_overflow(size, width, &size);
+    return overflow ? 0 : size;
 }
 
 static hipError_t copy(void *target, const void *source, size_t size)
@@ -420,17 +477,21 @@ static hipError_t copy(void *target, const void *source, size_t size)
         return hipSuccess;
     REQUIRE(target && source, hipErrorInvalidValue);
     LOCK();
-    bool good = touchable(target, size, false) && touchable(source, size, false);
+    bool good = touchable(target, size, false, true) && touchable(source, size, false, false);
     UNLOCK_AND_REQUIRE(good, hipErrorInvalidValue);
     UNLOCK();
     memmove(target, source, size);
     return hipSuccess;
 }
 
+static bool known_kind(hipMemcpyKind kind)
+{
+    return ((int)kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault) || kind == hipMemcpyDeviceToDeviceNoCU;
+}
+
 static hipError_t copy_on(void *target, const void *source, size_t size, hipMemcpyKind kind, hipStream_t stream)
 {
-    bool known = ((int)kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault) || kind == hipMemcpyDeviceToDeviceNoCU;
-    REQUIRE(known, hipErrorInvalidMemcpyDirection);
+    REQUIRE(known_kind(kind), hipErrorInvalidMemcpyDirection);
     REQUIRE(valid_stream(stream), hipErrorInvalidHandle);
     return copy(target, source, size);
 }
@@ -495,16 +556,21 @@ EXPORT hipError_t hipMemcpy2DAsync(
     void *target, size_t target_pitch, const void *source, size_t source_pitch, size_t width, size_t height,
     hipMemcpyKind kind, hipStream_t stream)
 {
+    ENTER();
     if (!width || !height)
         return hipSuccess;
-    REQUIRE(target && source, hipErrorInvalidValue);
     REQUIRE(width <= target_pitch && width <= source_pitch, hipErrorInvalidPitchValue);
-    for (size_t row = 0; row < height; row++) {
-        hipError_t error = copy_on(
-            (char *)target + row * target_pitch, (const char *)source + row * source_pitch, width, kind, stream);
-        if (error != hipSuccess)
-            return error;
-    }
+    REQUIRE(target_pitch <= MAX_PITCH && source_pitch <= MAX_PITCH && target && source, hipErrorInvalidValue);
+    REQUIRE(known_kind(kind), hipErrorInvalidMemcpyDirection);
+    REQUIRE(valid_stream(stream), hipErrorInvalidHandle);
+    size_t target_size = extent(target_pitch, width, height), source_size = extent(source_pitch, width, height);
+    REQUIRE(target_size && source_size, hipErrorInvalidValue);
+    LOCK(); /* nothing is copied unless every row can be */
+    bool good = touchable(target, target_size, false, true) && touchable(source, source_size, false, false);
+    UNLOCK_AND_REQUIRE(good, hipErrorInvalidValue);
+    UNLOCK();
+    for (size_t row = 0; row < height; row++)
+        memmove((char *)target + row * target_pitch, (const char *)source + row * source_pitch, width);
     return hipSuccess;
 }
 
@@ -526,7 +592,7 @@ static hipError_t fill(void *target, unsigned value, size_t size, size_t count, 
     REQUIRE(target && !__builtin_mul_overflow(size, count, &bytes), hipErrorInvalidValue);
     REQUIRE((uintptr_t)target % size == 0, hipErrorInvalidValue);
     LOCK();
-    bool good = touchable(target, bytes, true);
+    bool good = touchable(target, bytes, true, true);
     UNLOCK_AND_REQUIRE(good, hipErrorInvalidValue);
     UNLOCK();
     if (size == 1)
@@ -578,9 +644,16 @@ EXPORT hipError_t hipMemsetD32Async(hipDeviceptr_t target, int value, size_t cou
 EXPORT hipError_t hipMemset2DAsync(
     void *target, size_t pitch, int value, size_t width, size_t height, hipStream_t stream)
 {
+    ENTER();
+    REQUIRE(valid_stream(stream), hipErrorInvalidHandle);
     if (!width || !height)
         return hipSuccess;
-    REQUIRE(width <= pitch, hipErrorInvalidPitchValue);
+    REQUIRE(width <= pitch && target, hipErrorInvalidValue);
+    size_t size = extent(pitch, width, height);
+    LOCK(); /* nothing is filled unless every row can be */
+    bool good = size && touchable(target, size, true, true);
+    UNLOCK_AND_REQUIRE(good, hipErrorInvalidValue);
+    UNLOCK();
     for (size_t row = 0; row < height; row++) {
         hipError_t error = fill((char *)target + row * pitch, (unsigned)value, 1, width, stream);
         if (error != hipSuccess)
@@ -617,6 +690,8 @@ EXPORT hipError_t hipMemPrefetchAsync(const void *address, size_t size, int devi
 
 EXPORT hipError_t hipMemAdvise(const void *address, size_t size, hipMemoryAdvise advice, int device)
 {
-    REQUIRE(advice >= hipMemAdviseSetReadMostly && advice <= 101, hipErrorInvalidValue);
+    bool known = (advice >= hipMemAdviseSetReadMostly && advice <= hipMemAdviseUnsetAccessedBy) ||
+                 advice == hipMemAdviseSetCoarseGrain || advice == hipMemAdviseUnsetCoarseGrain;
+    REQUIRE(known, hipErrorInvalidValue);
     return hint(address, size, device);
 }

@@ -292,9 +292,27 @@ EXPORT int harness_hip_device_of(void *address)
 {
     LOCK();
     struct range *range = find_range(address);
-    int device = range && range->type != hipMemoryTypeHost ? range->device : -1;
+    int device = range ? range->device : -1;
     UNLOCK();
     return device;
+}
+
+/* Return how many bytes that a device may access begin at ``address``; mappings of hipMemMap that follow one another
+ * count together. */
+EXPORT size_t harness_hip_accessible(void *address)
+{
+    char *end = address;
+    LOCK();
+    for (struct range *range; (range = find_range(end)) && access_of(range);) {
+        bool virtual = find_reserved(end), first = end == (char *)address;
+        if (!virtual && (!first || (!range->span && !mapped((void *)range->address, range->size))))
+            break; /* another allocation, or registered host memory that the program has unmapped */
+        end = (char *)range->address + range->size;
+        if (!virtual)
+            break;
+    }
+    UNLOCK();
+    return end - (char *)address;
 }
 
 EXPORT size_t harness_hip_used(int device)

@@ -47,7 +47,7 @@ static bool random_of(int file, uint64_t random[2])
 EXPORT hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *address)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && address, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && address, hipErrorInvalidValue);
     struct handle handle = {.process = getpid()};
     memcpy(handle.magic, magic, sizeof magic);
     LOCK();
@@ -66,13 +66,12 @@ EXPORT hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *address)
     return hipSuccess;
 }
 
-/* Return a descriptor of the memory that a handle names, or -1. */
-static int open_exported(const struct handle *handle)
+/* Return a descriptor of the memory that a handle names, or -1. The GPU's number comes from the memory, not the handle. */
+static int open_exported(struct handle *handle)
 {
     char path[64];
     struct stat status;
     uint64_t random[2];
-    int place;
     size_t size;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", handle->process, handle->file);
     /* stat before open: what else lies under a reused number, such as a pipe, might block or react */
@@ -81,7 +80,7 @@ static int open_exported(const struct handle *handle)
     int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         return -1;
-    bool same = our_file(file, &place, &size) && random_of(file, random) && random[0] == handle->random[0] &&
+    bool same = our_file(file, &handle->place, &size) && random_of(file, random) && random[0] == handle->random[0] &&
                 random[1] == handle->random[1] && handle->size <= size;
     if (!same) {
         close(file);
@@ -93,7 +92,7 @@ static int open_exported(const struct handle *handle)
 EXPORT hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t bytes, unsigned flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && flags == hipIpcMemLazyEnablePeerAccess, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && flags == hipIpcMemLazyEnablePeerAccess, hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     struct handle handle;
     memcpy(&handle, &bytes, sizeof handle);
@@ -139,7 +138,7 @@ EXPORT hipError_t hipMemGetHandleForAddressRange(
     void *out, hipDeviceptr_t address, size_t size, hipMemRangeHandleType type, unsigned long long flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && address && size && !flags && type == hipMemRangeHandleTypeDmaBufFd, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && address && size && !flags && type == hipMemRangeHandleTypeDmaBufFd, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     bool good = range && within(range, address, size) && range->file >= 0 && range->type == hipMemoryTypeDevice;
@@ -172,7 +171,7 @@ static struct external **find_external(hipExternalMemory_t memory)
 EXPORT hipError_t hipImportExternalMemory(hipExternalMemory_t *out, const hipExternalMemoryHandleDesc *description)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && mapped(description, sizeof *description) && description->size &&
+    REQUIRE(writable(out, sizeof *out) && readable(description, sizeof *description) && description->size &&
                 !(description->flags & ~hipExternalMemoryDedicated),
             hipErrorInvalidValue);
     REQUIRE(description->type == hipExternalMemoryHandleTypeOpaqueFd, hipErrorNotSupported);
@@ -200,7 +199,7 @@ EXPORT hipError_t hipExternalMemoryGetMappedBuffer(
     void **out, hipExternalMemory_t handle, const hipExternalMemoryBufferDesc *description)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && handle && mapped(description, sizeof *description) && description->size && !description->flags, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && handle && readable(description, sizeof *description) && description->size && !description->flags, hipErrorInvalidValue);
     LOCK();
     struct external **memory = find_external(handle);
     UNLOCK_AND_REQUIRE(memory, hipErrorInvalidValue);

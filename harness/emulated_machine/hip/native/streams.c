@@ -55,6 +55,19 @@ bool valid_stream(hipStream_t stream)
     return valid;
 }
 
+bool device_of_stream(hipStream_t stream, int *device)
+{
+    *device = current_device;
+    if (builtin_stream(stream))
+        return true;
+    LOCK();
+    struct stream **place = find_stream(stream);
+    if (place)
+        *device = (*place)->device;
+    UNLOCK();
+    return place;
+}
+
 /* -- streams ------------------------------------------------------------------------------------------------------------------ */
 
 EXPORT hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest)
@@ -71,7 +84,7 @@ EXPORT hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest)
 EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t *out, unsigned flags, int priority)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && !(flags & ~hipStreamNonBlocking), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && !(flags & ~hipStreamNonBlocking), hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     struct stream *stream = calloc(1, sizeof *stream);
     REQUIRE(stream, hipErrorOutOfMemory);
@@ -141,24 +154,30 @@ static hipError_t facts_of(hipStream_t stream, struct stream *facts)
 }
 
 #define STREAM_FACT(function, type, member)                       \
-    EXPORT hipError_t function(hipStream_t stream, type *value)    \
+    hipError_t function(hipStream_t stream, type *value)          \
     {                                                             \
         struct stream facts;                                      \
-        REQUIRE(mapped(value, sizeof *value), hipErrorInvalidValue);                     \
+        REQUIRE(writable(value, sizeof *value), hipErrorInvalidValue);                     \
         hipError_t error = facts_of(stream, &facts);              \
         if (error == hipSuccess)                                  \
             *value = facts.member;                                \
         return error;                                             \
     }
 
-STREAM_FACT(hipStreamGetFlags, unsigned, flags)
-STREAM_FACT(hipStreamGetPriority, int, priority)
-STREAM_FACT(hipStreamGetDevice, hipDevice_t, device)
-STREAM_FACT(hipStreamGetId, unsigned long long, id)
+STREAM_FACT(flags_of, unsigned, flags)
+EXPORT STREAM_FACT(hipStreamGetPriority, int, priority)
+EXPORT STREAM_FACT(hipStreamGetDevice, hipDevice_t, device)
+EXPORT STREAM_FACT(hipStreamGetId, unsigned long long, id)
+
+EXPORT hipError_t hipStreamGetFlags(hipStream_t stream, unsigned *flags)
+{
+    REQUIRE(stream, hipErrorInvalidValue); /* as ROCm: the null stream has no flags */
+    return flags_of(stream, flags);
+}
 
 EXPORT hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus *status)
 {
-    REQUIRE(mapped(status, sizeof *status), hipErrorInvalidValue);
+    REQUIRE(writable(status, sizeof *status), hipErrorInvalidValue);
     *status = hipStreamCaptureStatusNone; /* hipStreamBeginCapture is refused */
     return check(stream);
 }
@@ -189,7 +208,9 @@ EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
     ENTER();
     unsigned known = hipEventBlockingSync | hipEventDisableTiming | hipEventInterprocess | hipEventReleaseToDevice |
                      hipEventReleaseToSystem | hipEventDisableSystemFence;
-    REQUIRE(mapped(out, sizeof *out) && !(flags & ~known), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && !(flags & ~known), hipErrorInvalidValue);
+    unsigned release = flags & (hipEventReleaseToDevice | hipEventReleaseToSystem | hipEventDisableSystemFence);
+    REQUIRE(!(release & (release - 1)), hipErrorInvalidValue); /* at most one of them */
     REQUIRE(!(flags & hipEventInterprocess) || flags & hipEventDisableTiming, hipErrorInvalidValue);
     REQUIRE(machine.count > 0, hipErrorNoDevice);
     struct event *event = calloc(1, sizeof *event);
@@ -207,9 +228,10 @@ EXPORT hipError_t hipEventCreate(hipEvent_t *out) { return hipEventCreateWithFla
 EXPORT hipError_t hipEventDestroy(hipEvent_t event)
 {
     ENTER();
+    REQUIRE(event, hipErrorInvalidHandle);
     LOCK();
     struct event **place = find_event(event);
-    UNLOCK_AND_REQUIRE(event && place, hipErrorInvalidHandle);
+    UNLOCK_AND_REQUIRE(place, hipErrorContextIsDestroyed); /* as ROCm, for an event that was destroyed */
     struct event *gone = *place;
     *place = gone->next;
     UNLOCK();
@@ -237,7 +259,8 @@ EXPORT hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 
 EXPORT hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned flags)
 {
-    REQUIRE(!flags, hipErrorInvalidValue);
+    /* hipEventRecordExternal differs only in a capture, and captures are refused */
+    REQUIRE(flags == hipEventRecordDefault || flags == hipEventRecordExternal, hipErrorInvalidValue);
     return hipEventRecord(event, stream);
 }
 
@@ -255,7 +278,7 @@ EXPORT hipError_t hipEventQuery(hipEvent_t event) { return check_event(event); }
 
 EXPORT hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags)
 {
-    REQUIRE(!flags, hipErrorInvalidValue);
+    REQUIRE(flags == hipEventWaitDefault || flags == hipEventWaitExternal, hipErrorInvalidValue);
     hipError_t error = check(stream);
     return error == hipSuccess ? check_event(event) : error;
 }
@@ -263,7 +286,7 @@ EXPORT hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsig
 EXPORT hipError_t hipEventElapsedTime(float *milliseconds, hipEvent_t start, hipEvent_t stop)
 {
     ENTER();
-    REQUIRE(mapped(milliseconds, sizeof *milliseconds), hipErrorInvalidValue);
+    REQUIRE(writable(milliseconds, sizeof *milliseconds), hipErrorInvalidValue);
     LOCK();
     struct event **first = find_event(start), **last = find_event(stop);
     UNLOCK_AND_REQUIRE(first && last, hipErrorInvalidHandle);

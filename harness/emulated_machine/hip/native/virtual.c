@@ -57,7 +57,7 @@ EXPORT hipError_t hipMemAddressReserve(
     void **out, size_t size, size_t alignment, void *wanted, unsigned long long flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && !flags && size, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && !flags && size, hipErrorInvalidValue);
     REQUIRE(size % PAGE == 0 && !(alignment & (alignment - 1)), hipErrorInvalidValue);
     if (alignment < PAGE)
         alignment = size >= LARGE_PAGE ? LARGE_PAGE : PAGE;
@@ -105,7 +105,7 @@ EXPORT hipError_t hipMemGetAllocationGranularity(
 {
     ENTER();
     bool known = option == hipMemAllocationGranularityMinimum || option == hipMemAllocationGranularityRecommended;
-    REQUIRE(mapped(granularity, sizeof *granularity) && mapped(properties, sizeof *properties) && known && valid_properties(properties), hipErrorInvalidValue);
+    REQUIRE(writable(granularity, sizeof *granularity) && readable(properties, sizeof *properties) && known && valid_properties(properties), hipErrorInvalidValue);
     *granularity = option == hipMemAllocationGranularityMinimum ? PAGE : LARGE_PAGE;
     return hipSuccess;
 }
@@ -114,7 +114,7 @@ EXPORT hipError_t hipMemCreate(
     hipMemGenericAllocationHandle_t *out, size_t size, const hipMemAllocationProp *properties, unsigned long long flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && size && mapped(properties, sizeof *properties) && !flags && valid_properties(properties), hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && size && readable(properties, sizeof *properties) && !flags && valid_properties(properties), hipErrorInvalidValue);
     REQUIRE(size % PAGE == 0, hipErrorInvalidValue);
     hipMemAllocationHandleType type = properties->requestedHandleType;
     REQUIRE(type == hipMemHandleTypeNone || type == hipMemHandleTypePosixFileDescriptor, hipErrorNotSupported);
@@ -157,7 +157,7 @@ EXPORT hipError_t hipMemGetAllocationPropertiesFromHandle(
     hipMemAllocationProp *properties, hipMemGenericAllocationHandle_t handle)
 {
     ENTER();
-    REQUIRE(mapped(properties, sizeof *properties), hipErrorInvalidValue);
+    REQUIRE(writable(properties, sizeof *properties), hipErrorInvalidValue);
     LOCK();
     struct physical *memory = find_physical(handle);
     UNLOCK_AND_REQUIRE(memory, hipErrorInvalidValue);
@@ -169,7 +169,7 @@ EXPORT hipError_t hipMemGetAllocationPropertiesFromHandle(
 EXPORT hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *address)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && address, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && address, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);
     bool good = range && range->owner && range->state == ACCESSIBLE && find_reserved(address);
@@ -185,7 +185,7 @@ EXPORT hipError_t hipMemExportToShareableHandle(
     void *out, hipMemGenericAllocationHandle_t handle, hipMemAllocationHandleType type, unsigned long long flags)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && !flags && type == hipMemHandleTypePosixFileDescriptor, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && !flags && type == hipMemHandleTypePosixFileDescriptor, hipErrorInvalidValue);
     LOCK();
     struct physical *memory = find_physical(handle);
     bool good = memory && memory->properties.requestedHandleType == type;
@@ -201,10 +201,10 @@ EXPORT hipError_t hipMemImportFromShareableHandle(
     hipMemGenericAllocationHandle_t *out, void *shared, hipMemAllocationHandleType type)
 {
     ENTER();
-    REQUIRE(mapped(out, sizeof *out) && type == hipMemHandleTypePosixFileDescriptor, hipErrorInvalidValue);
+    REQUIRE(writable(out, sizeof *out) && type == hipMemHandleTypePosixFileDescriptor, hipErrorInvalidValue);
     /* Before ROCm 7.1 a pointer to the descriptor, since then the descriptor in the pointer's place: no pointer is that
      * small. */
-    REQUIRE((uintptr_t)shared < 65536 || mapped(shared, sizeof(int)), hipErrorInvalidValue);
+    REQUIRE((uintptr_t)shared < 65536 || readable(shared, sizeof(int)), hipErrorInvalidValue);
     int given = (uintptr_t)shared < 65536 ? (int)(uintptr_t)shared : *(int *)shared;
     int place;
     size_t size;
@@ -295,7 +295,7 @@ static bool covered(char *address, size_t size)
 EXPORT hipError_t hipMemSetAccess(void *address, size_t size, const hipMemAccessDesc *access, size_t count)
 {
     ENTER();
-    REQUIRE(address && size && count && count <= MAX_DEVICES + 1 && mapped(access, count * sizeof *access), hipErrorInvalidValue);
+    REQUIRE(address && size && count && count <= MAX_DEVICES + 1 && readable(access, count * sizeof *access), hipErrorInvalidValue);
     for (size_t i = 0; i < count; i++) {
         bool device = access[i].location.type == hipMemLocationTypeDevice && valid_device(access[i].location.id);
         bool flags = access[i].flags == hipMemAccessFlagsProtNone || access[i].flags == hipMemAccessFlagsProtRead ||
@@ -324,7 +324,7 @@ EXPORT hipError_t hipMemSetAccess(void *address, size_t size, const hipMemAccess
 EXPORT hipError_t hipMemGetAccess(unsigned long long *flags, const hipMemLocation *location, void *address)
 {
     ENTER();
-    bool good = mapped(flags, sizeof *flags) && address && mapped(location, sizeof *location) && location->type == hipMemLocationTypeDevice && valid_device(location->id);
+    bool good = writable(flags, sizeof *flags) && address && readable(location, sizeof *location) && location->type == hipMemLocationTypeDevice && valid_device(location->id);
     REQUIRE(good, hipErrorInvalidValue);
     LOCK();
     struct range *range = find_range(address);

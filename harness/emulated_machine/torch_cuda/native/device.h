@@ -242,9 +242,13 @@ struct Hooks final : at::CUDAHooksInterface {
     return at::make_generator<Generator>(checked_gpu(gpu), c10::default_rng_seed_val);
   }
   at::Device getDeviceFromPtr(void* data) const override {
+    if (PinnedMemory::instance()->contains(data)) {
+      return cuda(current_gpu());
+    }
     const int gpu = gpu_of_address()(reinterpret_cast<uint64_t>(data));
     TORCH_CHECK(
-        gpu >= 0, "The pointer ", data, " is not memory of an emulated GPU: allocate it with hipMalloc or with torch");
+        gpu >= 0, "The pointer ", data, " is not memory of an emulated GPU: allocate it with hipMalloc or with torch,"
+        " or register host memory with hipHostRegister");
     return cuda(gpu);
   }
   bool isPinnedPtr(const void* data) const override {

@@ -232,6 +232,13 @@ class Memory {
                                                         : std::pair<uint64_t, uint64_t>(0, 0);
   }
 
+  // Whether ``address`` lies in memory that torch has from the HIP runtime, used or free.
+  bool in_segment(uint64_t address) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto next = segments_.upper_bound(address);
+    return next != segments_.begin() && address - std::prev(next)->first < std::prev(next)->second;
+  }
+
   std::vector<std::pair<uint64_t, uint64_t>> segments() {
     std::lock_guard<std::mutex> guard(mutex_);
     return {segments_.begin(), segments_.end()};
@@ -458,10 +465,18 @@ class PinnedMemory final : public at::Allocator {
     std::memcpy(to, from, count);
   }
   bool contains(const void* pointer) {
+    return left(pointer) != 0;
+  }
+  // Number of bytes from ``pointer`` to the end of the allocation that holds it; 0 if none does.
+  uint64_t left(const void* pointer) {
     const auto address = reinterpret_cast<uint64_t>(pointer);
     std::lock_guard<std::mutex> guard(mutex_);
     auto after = ranges_.upper_bound(address);
-    return after != ranges_.begin() && address < std::prev(after)->first + std::prev(after)->second;
+    if (after == ranges_.begin()) {
+      return 0;
+    }
+    const uint64_t end = std::prev(after)->first + std::prev(after)->second;
+    return address < end ? end - address : 0;
   }
 
  private:

@@ -53,12 +53,7 @@ at::Tensor tensor_at(uint64_t address, std::vector<int64_t> size, std::vector<in
   c10::Storage storage(
       c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
       at::DataPtr(
-          reinterpret_cast<void*>(address), context,
-          [](void* pointer) {
-            py::gil_scoped_acquire gil;
-            delete static_cast<py::object*>(pointer);
-          },
-          cuda(checked_gpu(gpu))),
+          reinterpret_cast<void*>(address), context, &release_owner, cuda(checked_gpu(gpu))),
       nullptr, false);
   auto result = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::scalarTypeToTypeMeta(type));
@@ -97,14 +92,26 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       return (*function)(address).cast<int>();
     };
   });
+  module.def("set_obstacle_in_memory", [](py::function function) {
+    obstacle_in_memory() = [function = new py::function(std::move(function))](uint64_t address, uint64_t bytes) {
+      py::gil_scoped_acquire gil;
+      return (*function)(address, bytes).cast<std::string>();
+    };
+  });
+  module.def("check_memory", [](const at::Tensor& tensor) {
+    if (tensor.is_cuda()) {
+      check_memory(tensor);
+    }
+  });
   module.def("current_gpu", [] { return current_gpu(); });
   module.def("set_gpu", [](int64_t gpu) { current_gpu() = checked_gpu(gpu); });
   module.def("current_stream", [](int64_t gpu) { return current_streams()[checked_gpu(gpu)]; });
   module.def("set_stream", [](int64_t gpu, int64_t stream) { current_streams()[checked_gpu(gpu)] = stream; });
   module.def("new_stream", [](int priority) { return new_stream_id(current_gpu(), priority); });
-  module.def("use_hip", [](uint64_t device_function, uint64_t stream_function) {
+  module.def("use_hip", [](uint64_t device_function, uint64_t stream_function, uint64_t accessible_function) {
     device_of_thread = reinterpret_cast<int* (*)()>(device_function);
     create_stream = reinterpret_cast<void* (*)(int, int)>(stream_function);
+    accessible_bytes = reinterpret_cast<size_t (*)(void*)>(accessible_function);
   });
   module.def("default_generators", [] {
     std::vector<at::Generator> all;

@@ -12,11 +12,13 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/to_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include "graph.h"
+#include "reach.h"
 
 namespace emulated {
 
@@ -73,6 +75,7 @@ inline at::Tensor on_cpu(const at::Tensor& tensor, Aliases& aliases, const char*
       return like(tensor, c10::Storage(alias.cpu), c10::DispatchKey::CPU);
     }
   }
+  check_memory(tensor);
   aliases.push_back({storage, shared_storage(storage)});
   return like(tensor, c10::Storage(aliases.back().cpu), c10::DispatchKey::CPU);
 }
@@ -619,6 +622,16 @@ inline at::Tensor pin_memory(const at::Tensor& self, std::optional<at::Device>) 
   TORCH_CHECK(false, "cannot pin '", self.toString(), "' only dense CPU tensors can be pinned");
 }
 
+// torch.as_tensor ends with this call: an address that cannot be accessed is reported where the program passes it.
+inline at::Tensor to_device(
+    const at::Tensor& self, at::Device device, at::ScalarType dtype, bool non_blocking, bool copy,
+    std::optional<at::MemoryFormat> format) {
+  if (self.has_storage()) {
+    check_memory(self);
+  }
+  return at::native::to(self, device, dtype, non_blocking, copy, format);
+}
+
 // A stream's work has ended when its call returns, so memory is never given out again too early.
 inline void record_stream(at::Tensor&, at::Stream) {}
 
@@ -647,6 +660,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("set_", TORCH_FN(emulated::set_nothing));
   library.impl("_pin_memory", TORCH_FN(emulated::pin_memory));
   library.impl("record_stream", TORCH_FN(emulated::record_stream));
+  library.impl("to.device", TORCH_FN(emulated::to_device));
   library.impl("_fused_sdp_choice", TORCH_FN(emulated::fused_sdp_choice));
   // Their device-neutral forms choose a kernel by the type of the device, and have none for CUDA in a CPU build;
   // the normalisations would round differently from the CPU kernel.
@@ -654,4 +668,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
                            "native_layer_norm_backward"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&emulated::fallback>());
   }
+}
+
+// The same function for tensors that autograd could follow: it only adds a check to torch's composite one.
+TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) {
+  library.impl("to.device", TORCH_FN(emulated::to_device));
 }
