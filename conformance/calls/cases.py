@@ -12,8 +12,9 @@ from harness.cases.registry import case_type
 class CallCase:
     """A call with ``n`` elements of ``dtype`` for each rank, rounded up to the adapter's granule.
 
-    It is repeated ``calls`` times with other data. ``distance``: from a rank to the peer of its device function or
-    signal. ``late`` is the rank that starts ``late_ms`` later.
+    It is made ``calls`` times undisturbed, with other data each time; ``data`` selects the first. Then it is repeated
+    with a rank held back, ``late`` and others, and in mode ``weak`` of the emulated device with the seed ``data``.
+    ``distance``: from a rank to the peer of its device function or signal.
     """
 
     n: int = 1
@@ -21,4 +22,4 @@ class CallCase:
     calls: int = 1
     distance: int = 1
     late: int = 0
-    late_ms: int = 0
+    data: int = 0

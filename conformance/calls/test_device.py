@@ -41,7 +41,6 @@ def store(env, case):
     [(sender, values)] = exchange(mine, _pairs(ranks, case.distance), rank=me, ranks=ranks).items()
     slot = image.claim(f"slot that rank {sender} stores to", SLOT, case.n, dtype)
     image.expect(slot, values, kept_lanes("holes", case.n, sender))
-    env.late(case.late, case.late_ms)
     with env.acting():
         _launch(env, case, store_by, "store", image.tensor(slot), mine.to(env.device.torch_device), peer)
     env.settle()
@@ -58,7 +57,6 @@ def load(env, case):
     received = exchange(mine, {(to, source) for source, to in _pairs(ranks, case.distance)}, rank=me, ranks=ranks)
     target = image.claim(f"copy of what rank {peer} holds", SLOT, case.n, dtype)
     image.expect(target, received[peer], kept_lanes("holes", case.n, me))
-    env.late(case.late, case.late_ms)
     with env.acting():
         _launch(env, case, load_by, "load", image.tensor(held), image.tensor(target), peer)
     env.settle()
@@ -67,7 +65,7 @@ def load(env, case):
 
 def signal(env, case):
     """Send ``calls`` messages to a peer, each with a signal; read each after the wait for its signal, and confirm it
-    with a signal back."""
+    with a signal back. One rank sends when the others have read, or wait for it."""
     findings = Findings(env.rank)
     me, ranks, adapter, heap = env.rank, env.world_size, env.adapter, env.iris.heap
     to, source = (me + case.distance) % ranks, (me - case.distance) % ranks
@@ -76,14 +74,18 @@ def signal(env, case):
     env.settle()
     start = SLOT + env.image.arena.data_ptr() - heap.base
     for turn in range(case.calls):
-        env.late(case.late, case.late_ms)
-        with env.acting():
-            kernels.store(env, heap.bases, to, start, torch.full((count,), 1000 * turn + me, dtype=torch.int32))
+        step, first = env.gate.step(), case.data + 1000 * turn
+        if env.rank == case.late:
+            env.gate.hold(step)
+        env.gate.enter(step)
+        with env.acting(), env.gate.watching():
+            kernels.store(env, heap.bases, to, start, torch.full((count,), first + me, dtype=torch.int32))
             adapter.signal(heap.provided, to)
             adapter.wait(heap.provided, source)
             env.device.synchronize()
             words = env.pointer(SLOT, torch.int32).as_strided((count,), (1,)).tolist()
-            findings.equal(f"message {turn} of rank {source}, after its signal", words, [1000 * turn + source] * count)
+            env.gate.reach(step)
+            findings.equal(f"message {turn} of rank {source}, after its signal", words, [first + source] * count)
             adapter.signal(heap.provided, source)
             adapter.wait(heap.provided, to)
     env.settle()

@@ -34,8 +34,8 @@ class SizeCase:
 @case_type
 @dataclass(frozen=True)
 class BarrierCase:
-    """``rounds`` barriers; before each, the rank ``late`` stores to all ranks ``late_ms`` after the others."""
+    """``rounds`` barriers for each rank. Before each barrier all ranks store to all ranks, one of them last, when the
+    others are at the barrier: first the rank ``late``, then the ranks after it."""
 
     late: int = 0
-    late_ms: int = 20
     rounds: int = 1

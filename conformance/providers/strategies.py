@@ -24,6 +24,4 @@ def blocks(ranks: int, dtype: str) -> st.SearchStrategy[BlockCase]:
 
 def barriers(ranks: int) -> st.SearchStrategy[BarrierCase]:
     """Draw barriers with any rank late; they shrink towards rank 0 and one barrier."""
-    return st.builds(
-        BarrierCase, late=st.integers(0, ranks - 1), late_ms=st.sampled_from([20, 50]), rounds=st.integers(1, 3)
-    )
+    return st.builds(BarrierCase, late=st.integers(0, ranks - 1), rounds=st.integers(1, 2))

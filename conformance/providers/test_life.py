@@ -16,20 +16,25 @@ WORD = 8
 
 @with_form
 def barrier(env, case):
-    """Each rank stores to every rank's heap, calls the barrier, and reads its own heap at once: the stores of the
-    rank that was late must be there."""
+    """Each rank stores to every rank's heap, calls the barrier, and reads its own heap at once: the stores of the rank
+    that was held back until the others were at the barrier must be there."""
     findings = Findings(env.rank)
     with heap(env) as one:
         one.memory.zero_()
-        for turn in range(1, case.rounds + 1):
+        for turn in range(1, case.rounds * env.world_size + 1):
             env.settle()
-            env.late(case.late, case.late_ms)
-            with env.acting():
+            step, held = env.gate.step(), (case.late + turn - 1) % env.world_size
+            if env.rank == held:
+                env.gate.hold(step)
+            env.gate.enter(step)
+            with env.acting(), env.gate.watching():
                 for peer in range(env.world_size):
                     mark = torch.tensor([100 * turn + env.rank], dtype=torch.int64)
                     kernels.store(env, one.bases, peer, WORD * env.rank, mark)
                 one.barrier()
+                env.device.synchronize()
             words = one.memory[: WORD * env.world_size].cpu().view(torch.int64).tolist()
+            env.gate.reach(step)
             if env.fault is None:
                 for sender, word in enumerate(words):
                     findings.equal(

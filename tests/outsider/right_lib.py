@@ -79,12 +79,19 @@ def wait_kernel(flag_bases, rank, peer, world):
     clear(flag)
 
 
+@triton.jit
+def peer_in_round(rank, world, i):
+    """Return another peer for each rank, so that the ranks do not all store to the same one."""
+    return (rank + i) % world
+
+
 @triton.jit(do_not_specialize=["rank", "n"])
 def all_gather_kernel(output, source, bases, rank, world, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = inside(offsets, n)
     values = tl.load(source + offsets, mask=mask)
-    for peer in range(world):
+    for i in range(world):
+        peer = peer_in_round(rank, world, i)
         remote_store(output + rank * n + offsets, values, bases, rank, peer, mask)
 
 
@@ -92,6 +99,12 @@ def all_gather_kernel(output, source, bases, rank, world, n, BLOCK: tl.constexpr
 def publish(flag, step):
     """Set a flag after this wavefront's earlier stores."""
     tl.atomic_xchg(flag, step, sem="release", scope="sys")
+
+
+@triton.jit
+def read_flag(flag):
+    """Read a flag before this wavefront's later loads."""
+    return tl.atomic_add(flag, 0, sem="acquire", scope="sys")
 
 
 @triton.jit(do_not_specialize=["rank", "step", "n"])
@@ -114,7 +127,7 @@ def all_reduce_kernel(output, source, flag_bases, inbox_bases, rank, world, step
         total = tl.zeros([BLOCK], tl.float32)
         for peer in range(world):
             flag = flags_of(flag_bases, rank) + 2 * world + peer
-            while tl.atomic_add(flag, 0, sem="acquire", scope="sys") < step:
+            while read_flag(flag) < step:
                 pass
             inbox = tl.load(inbox_bases + rank).to(tl.pointer_type(tl.float32)) + half
             total += tl.load(inbox + peer * BLOCK + lane, mask=mask)

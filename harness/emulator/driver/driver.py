@@ -138,10 +138,12 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         # Receives launches instead of running them at once; set by ``concurrent_ranks``.
         self.defer: Callable[[Launch], None] | None = None
         self.rank: int | None = None
+        # Called whenever every wavefront of the running launches has had its turn, as while all wait for other ranks.
+        self.polled: Callable[[], None] | None = None
         # Receives the output of device_print, by default ``sys.stdout``; ``concurrent_ranks`` collects it by rank.
         self.write: Callable[[str], object] | None = None
         self._sources: list[_Source] = []
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[tuple[Watch | None, str], Program] = {}
         self.utils = _Utils(arch)
         self.launcher_cls = Launcher
         self.allocations = Allocations(watch is not None and watch.red_zones)
@@ -204,6 +206,17 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         if self.watch is not None:
             self.watch.forget(address, size)
 
+    @contextmanager
+    def watched(self, watch: Watch) -> Iterator[None]:
+        """Execute the launches of this block under ``watch``. ``ValueError`` for one with red zones."""
+        if watch.red_zones:
+            raise ValueError(f"mode {watch.name} needs red zones from the start: pass it to activate()")
+        before, self.watch = self.watch, watch
+        try:
+            yield
+        finally:
+            self.watch = before
+
     def drain_launches(self) -> list[LaunchRecord]:
         """Return the launches since the last call, oldest first, including any that faulted.
 
@@ -227,6 +240,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         """Execute launches under one scheduler: see ``Scheduler``."""
         global _running
         _running = Scheduler(streams, self.watch, closed or (self.watch is not None and self.watch.closed))
+        _running.polled = self.polled
         try:
             _running.run()
         finally:
@@ -239,14 +253,15 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         text = launcher.listing
         if self.rewrite is not None:
             text = self.rewrite(launcher.program.name, text)
-        if text not in self._programs:
+        key = self.watch, text
+        if key not in self._programs:
             listing = parse(text)
             limits.check_arch(listing, self.arch)
             limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
-            program = self._programs[text] = decode(listing, watch=self.watch)
+            program = self._programs[key] = decode(listing, watch=self.watch)
             if self.watch is None:
                 compile_runs(program)
-        return self._programs[text]
+        return self._programs[key]
 
     # -- for Triton --------------------------------------------------------------------------------------------------
 

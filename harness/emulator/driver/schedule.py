@@ -20,7 +20,7 @@ import ctypes
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class Scheduler:
         self.pending: list[tuple[Launch, int, int]] = []
         self.resident = 0
         self.idle_rounds = 0
+        # Called when every ready wavefront has used a turn.
+        self.polled: Callable[[], None] | None = None
         self.round = 0
         self.current: Wavefronts | None = None
         self.last: Wavefronts | None = None
@@ -177,6 +179,8 @@ class Scheduler:
 
     def _yield(self) -> None:
         self.idle_rounds += 1
+        if self.polled is not None:
+            self.polled()
         if self.closed:
             self._look_for_progress()
         elif self.idle_rounds < _SPINS_BEFORE_SLEEP:

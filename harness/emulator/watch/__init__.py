@@ -17,7 +17,7 @@ old a cached line is. ``harness.emulator.driver.ranks`` runs the kernels of seve
 """
 
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.choices import Choices, Drawn, Seeded
+from harness.emulator.watch.choices import Choices, Drawn, Lazy, Seeded
 from harness.emulator.watch.modes import MODES, make
 
-__all__ = ["MODES", "Choices", "Drawn", "Seeded", "Watch", "make"]
+__all__ = ["MODES", "Choices", "Drawn", "Lazy", "Seeded", "Watch", "make"]

@@ -6,6 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+MOVES, EVICTS, AGE = "how often memory moves by itself", "whether caches evict", "age of a line"
+"""Decisions of mode ``weak``."""
+
 
 class Choices(Protocol):
     """Picks one of ``n`` possibilities.
@@ -32,6 +35,20 @@ class Seeded:
 
     def __repr__(self) -> str:
         return f"seed {self.seed}"
+
+
+class Lazy(Seeded):
+    """The adversary that withholds: memory moves only when an instruction or the end of a kernel demands it, and three
+    loads of four see the oldest value that they may see. All other choices are those of ``seed``."""
+
+    def pick(self, n: int, decision: str) -> int:
+        if decision in (MOVES, EVICTS):
+            return 0
+        choice = super().pick(n, decision)
+        return n - 1 if decision == AGE and super().pick(4, "withhold") else choice
+
+    def __repr__(self) -> str:
+        return f"lazy, seed {self.seed}"
 
 
 class Drawn:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.emulator.native import atomics as native_atomics
-from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.choices import AGE, Choices
 
 LINE = 128
 NEVER = 1 << 62
@@ -90,6 +90,10 @@ class Hierarchy:
         self.now = 1
         self.lines: dict[int, Line] = {}
         self.images: dict[int, np.ndarray] = {}
+        # Memory for images, kept between launches: new memory costs more time than the copy.
+        self.spare: dict[int, np.ndarray] = {}
+        # Images to copy again before their next use: an acquire came after them. A loop that polls never uses them.
+        self.outdated: set[int] = set()
         # Time of each compute unit's last invalidate, by the scope of the stores that it made visible.
         self.floors: dict[Unit, dict[str, int]] = {}
         self.begun: dict[int, int] = {}
@@ -107,6 +111,9 @@ class Hierarchy:
             size = min(low + LINE, end) - low
             memory = _bytes(low, size)
             image = self.images.get(start)
+            if start in self.outdated and image is not None:
+                self.outdated.discard(start)
+                image[:] = _bytes(start, len(image))
             base = memory if image is None else image[low - start : low - start + size]
             self.lines[low] = Line(low, size, base.copy(), memory)
         return self.lines[low]
@@ -114,7 +121,8 @@ class Hierarchy:
     def forget(self, outside: bool) -> None:
         """Start afresh before kernels run: everything earlier is complete and visible to them."""
         self.lines.clear()
-        self.images.clear()
+        self.spare, self.images = self.images, {}
+        self.outdated.clear()
         self.floors.clear()
         self.dirty.clear()
         self.outside = outside
@@ -122,7 +130,11 @@ class Hierarchy:
     def picture(self, start: int, end: int) -> None:
         """Keep a copy of [start, end): later changes by other processes may still be seen as this old value."""
         if self.outside and start not in self.images:
-            self.images[start] = _bytes(start, end - start).copy()
+            image = self.spare.pop(start, None)
+            if image is None or len(image) != end - start:
+                image = np.empty(end - start, np.uint8)
+            image[:] = _bytes(start, end - start)
+            self.images[start] = image
 
     def answered(self, address: int, size: int) -> None:
         """Take in what the host wrote within [address, address + size) for a kernel that waits for its answer."""
@@ -275,7 +287,7 @@ class Hierarchy:
         optional = sorted(
             {at for s in line.stores if floor(s) < (at := s.visible_from(unit)) <= self.now}, reverse=True
         )
-        hidden = self.choices.pick(len(optional) + 1, "age of a line") if optional else 0
+        hidden = self.choices.pick(len(optional) + 1, AGE) if optional else 0
         # The line was fetched just before the oldest hidden store became visible.
         fetched = self.now if not hidden else optional[hidden - 1] - 1
         line.seen[unit] = max(seen, fetched)
@@ -288,8 +300,7 @@ class Hierarchy:
             # Stores of other processes up to now are seen for certain, whenever they were made.
             for line in self.lines.values():
                 self._notice(line)
-            for start, image in self.images.items():
-                image[:] = _bytes(start, len(image))
+            self.outdated.update(self.images)
         self.tick()
         for level in SCOPES[1 : SCOPES.index(scope) + 1]:
             self.floor(unit)[level] = self.now

@@ -45,7 +45,7 @@ from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.choices import Choices, Seeded
+from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
 from harness.emulator.watch.hierarchy import LINE, Hierarchy, Line, Unit
 from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.state import Wavefronts
@@ -180,8 +180,8 @@ class Weak(Watch):
             self.hierarchy.picture(start, end)
         if self.drift is None:
             assert self.choices is not None  # sanity check
-            self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), "how often memory moves by itself")]
-            self.evicts = bool(self.choices.pick(2, "whether caches evict"))
+            self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), MOVES)]
+            self.evicts = bool(self.choices.pick(2, EVICTS))
         if launch.rank in self.ending:
             self.over()
         self.hierarchy.begin(launch.rank)
