@@ -278,7 +278,7 @@ def register_operators(symmetric: Any) -> Any:
         "two_shot_all_reduce_out": to_output(one_shot),
         "reduce_scatter_out": reduce_scatter,
         "stream_write_value32_": write,
-        "memset32_": lambda *arguments: write(*arguments, call="memset32_"),
+        "memset32_": lambda tensor, offset, value, count=1: write(tensor, offset, value, count, "memset32_"),
     }
     library = torch.library.Library("symm_mem", "IMPL", "CUDA")
     for full in torch._C._dispatch_get_all_op_names():
@@ -303,10 +303,11 @@ def _group_info(name: str) -> tuple[int, int, Any]:
     """Return the rank, the size, and a store of the process group of that name. Groups of other ranks have others."""
     from torch.distributed import distributed_c10d
 
-    group = distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type,unused-ignore]
-    ranks = "_".join(map(str, sorted(distributed_c10d._world.pg_group_ranks[group])))
-    store = distributed_c10d._get_process_group_store(group)
-    return group.rank(), group.size(), torch.distributed.PrefixStore(f"symmetric_memory-{ranks}", store)
+    c10d: Any = distributed_c10d  # its stubs leave most of this out
+    group = c10d._resolve_process_group(name)
+    ranks = "_".join(map(str, sorted(c10d._world.pg_group_ranks[group])))
+    store = c10d.PrefixStore(f"symmetric_memory-{ranks}", c10d._get_process_group_store(group))
+    return group.rank(), group.size(), store
 
 
 def _poll(ready: Callable[[], bool], timeout_ms: int, failure: str) -> None:
