@@ -13,7 +13,7 @@ from harness.emulated_machine.hip import memory
 
 
 class MachineDriver(emulator.EmulatedDriver):
-    """The emulator for tensors on ``cuda:N``. CPU tensors are valid arguments of kernels as well."""
+    """The emulator for tensors on ``cuda:N``, and for host memory that HIP knows."""
 
     def __init__(self, arch: str, watch: Any = None) -> None:
         super().__init__(arch, watch)
@@ -26,8 +26,14 @@ class MachineDriver(emulator.EmulatedDriver):
         else:
             execute()
 
-    def check_tensor(self, tensor: torch.Tensor) -> None:
-        torch_cuda.check_memory(tensor)
+    def check_tensor(self, tensor: torch.Tensor, name: str) -> None:
+        if tensor.is_cuda:
+            torch_cuda.check_memory(tensor)
+        elif tensor.numel() and not tensor.is_pinned() and memory.obstacle(tensor.data_ptr(), tensor.nbytes):
+            raise ValueError(
+                f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?): expected a tensor on cuda:N, or"
+                f" pinned memory, got a tensor on {tensor.device}"
+            )
 
     def block_at(self, address: int) -> tuple[int, int] | None:
         return torch_cuda.block_at(address)

@@ -32,6 +32,9 @@ REFUSED_BY_TORCH = {
     "torch.cuda.profiler.start": "torch.cuda.profiler.start()",
     "torch.cuda.tunable.enable": "torch.cuda.tunable.enable(True)",
     "torch.cuda.Event.ipc_handle": "torch.cuda.Event(interprocess=True).ipc_handle()",
+    "torch.nn.DataParallel": "torch.nn.DataParallel(torch.nn.Linear(4, 4).cuda(), [0, 1])(x)",
+    "torch.cuda.nccl.all_reduce": "torch.cuda.nccl.all_reduce([x, x.to('cuda:1')])",
+    "torch.cuda.memory._record_memory_history": "torch.cuda.memory._record_memory_history()",
     "aten::_to_sparse": "x.to_sparse()",
     "aten::quantize_per_tensor": "torch.quantize_per_tensor(x, 1.0, 0, torch.qint8)",
     "aten::_thnn_fused_lstm_cell": "torch.nn.LSTM(4, 4).to(x.device)(x)",
@@ -114,6 +117,55 @@ assert x.sum().item() == 16
         assert line.startswith("NotImplementedError ") and name in line and TORCH_PAGE in line, line
     for message, line in zip(WRONG_ARGUMENTS.values(), lines[len(REFUSED_BY_TORCH) :], strict=True):
         assert message in line, line
+
+
+AS_ON_A_GPU = """
+import os, sys, warnings
+import torch
+if not int(sys.argv[1]):
+    assert (torch.cuda.is_available(), torch.cuda.device_count()) == (False, 0) and torch.ones(2).sum() == 2
+try:
+    x = torch.ones(2, device="cuda")
+except RuntimeError as problem:
+    print(problem)
+    sys.exit()
+try:
+    torch.compile(lambda y: y + 1)(x)
+except Exception as problem:
+    print(problem)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        x + 1
+print(*{str(each.message) for each in caught})
+assert any(event.key == "aten::add" for event in profile.key_averages())
+assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() > 0
+sys.stdout.flush()
+if not os.fork():
+    try:
+        torch.ones(2, device="cuda")
+    except RuntimeError as problem:
+        print(problem, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.slow
+def test_what_a_gpu_refuses_and_what_the_machine_lacks_is_said_once() -> None:
+    done = run(sys.executable, "-c", AS_ON_A_GPU, "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "torch.compile with the backend inductor is not available" in done.stdout, done.stdout
+    assert "the profiler records operators only" in done.stdout, done.stdout
+    assert "Cannot re-initialize CUDA in forked subprocess" in done.stdout, done.stdout
+    assert "Failed to record" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("hidden", ["CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=-1"])
+def test_a_program_that_sees_no_gpu_starts(hidden: str) -> None:
+    done = run("env", hidden, sys.executable, "-c", AS_ON_A_GPU, "0")
+    assert (done.returncode, done.stdout) == (0, "No HIP GPUs are available\n"), done.stderr
 
 
 @pytest.mark.slow

@@ -14,4 +14,4 @@ def test_launches_in_graphs_and_through_addresses():
     environment = Settings(gpus=1).environment(os.environ)
     command = [sys.executable, str(PROGRAM)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0 and done.stdout.count(": ok") == 4, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.count(": ok") == 5, done.stdout + done.stderr

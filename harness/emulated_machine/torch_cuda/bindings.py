@@ -9,6 +9,7 @@ import importlib
 import sys
 import time
 import types
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from harness.emulated_machine.hip import memory as hip_memory
 from harness.errors import HarnessError
 
 from . import sharing, streams
-from .support import CUDA, refuse
+from .support import CUDA, PAGE, refuse
 
 _HIP = "6.4.43482"
 _GIB = 1 << 30
@@ -29,6 +30,19 @@ _MACHINES = {
     "gfx942": ("AMD Instinct MI300X", 304, 192 * _GIB, (9, 4), 64 << 10),
     "gfx950": ("AMD Instinct MI350X", 256, 288 * _GIB, (9, 5), 160 << 10),
 }
+_LACKING = {
+    **{f"_{name}": "torch.nn.DataParallel" for name in ("broadcast_coalesced", "scatter", "gather")},
+    **{f"_{name}_out": f"torch.nn.parallel.comm.{name} with out=" for name in ("broadcast", "scatter", "gather")},
+    "_broadcast": "torch.nn.parallel.comm.broadcast",
+    **{
+        f"_nccl_{name}": f"torch.cuda.nccl.{name}"
+        for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
+    },
+    "_cuda_record_memory_history": "torch.cuda.memory._record_memory_history",
+    "_cuda_record_memory_history_legacy": "torch.cuda.memory._record_memory_history",
+}
+"""Functions of ``torch._C`` that the machine lacks -> the public name of what needs them."""
+
 _callbacks: list[Any] = []
 
 
@@ -86,9 +100,12 @@ def install(native: Any, arch: str, gpus: int) -> None:
     torch.cuda._exchange_device = C._cuda_exchangeDevice  # type: ignore[attr-defined]
     torch.cuda._maybe_exchange_device = C._cuda_maybeExchangeDevice  # type: ignore[attr-defined]
     torch.cuda._cached_device_count = gpus
+    torch.cuda._is_in_bad_fork = native.in_bad_fork
     _replace_classes("torch.cuda.streams", "torch.cuda.graphs")
     sharing.install(native, memory)
     _refuse_names()
+    _refuse_inductor()
+    _profile_the_cpu_only()
     from . import distributed
 
     distributed.install(native, memory)
@@ -159,6 +176,9 @@ def _functions(native: Any, arch: str, visible: Sequence[facts.Gpu], memory: Any
         native.set_stream(device_index, stream_id)
 
     def init() -> None:
+        if not gpus:
+            raise RuntimeError("No HIP GPUs are available")
+        native.refuse_forks()
         torch.cuda.default_generators = tuple(native.default_generators())
 
     def synchronize() -> None:
@@ -178,7 +198,7 @@ def _functions(native: Any, arch: str, visible: Sequence[facts.Gpu], memory: Any
         "_cuda_maybeExchangeDevice": exchange,
         "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer and 0 <= peer < gpus,
         "_cuda_getArchFlags": lambda: arch,
-        "_cuda_isInBadFork": lambda: False,
+        "_cuda_isInBadFork": native.in_bad_fork,
         "_cuda_synchronize": synchronize,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_sleep": lambda cycles: time.sleep(cycles / 2.1e9),
@@ -208,7 +228,14 @@ def _functions(native: Any, arch: str, visible: Sequence[facts.Gpu], memory: Any
         "_cuda_unlock_mutex": lambda: None,
         "_cuda_tunableop_is_enabled": lambda: False,
         "_cuda_record_untuned_is_enabled": lambda: False,
+        "_accelerator_isAllocatorInitialized": lambda: True,
+        "_accelerator_getDeviceStats": native.memory_statistics,
+        "_accelerator_getMemoryInfo": torch.cuda.mem_get_info,
+        "_accelerator_resetPeakStats": lambda index: native.reset_statistics(index, True),
+        "_accelerator_resetAccumulatedStats": lambda index: native.reset_statistics(index, False),
+        "_accelerator_emptyCache": native.empty_cache,
     }
+    functions |= {name: _refusing(public) for name, public in _LACKING.items()}
     torch.cuda._get_device_properties = properties  # type: ignore[attr-defined]
     return functions
 
@@ -232,6 +259,38 @@ def _refuse_names() -> None:
         for module in (torch.cuda, torch.cuda.memory):
             if hasattr(module, name):
                 setattr(module, name, replacement)
+
+
+def _refuse_inductor() -> None:
+    """Make ``torch.compile`` with its backend inductor refuse cuda tensors by name; CPU tensors are compiled."""
+    wrapper: Any = torch._TorchCompileInductorWrapper  # type: ignore[attr-defined]
+    compile_it = wrapper.__call__
+
+    def call(self: Any, model: Any, inputs: Any) -> Any:
+        if any(isinstance(each, torch.Tensor) and each.is_cuda for each in inputs):
+            raise refuse("torch.compile with the backend inductor")
+        return compile_it(self, model, inputs)
+
+    wrapper.__call__ = call
+
+
+def _profile_the_cpu_only() -> None:
+    """Make the profiler record operators, and not activities of a GPU, of which it would report an error each."""
+    profile: Any = torch.autograd.profiler.profile
+    begin = profile.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda" or options.get("use_cuda"):
+            warnings.warn(
+                f"the profiler records operators only on the emulated machine, no activities of a GPU; {PAGE} lists"
+                " what is there",
+                stacklevel=2,
+            )
+            options |= {"use_device": None, "use_cpu": True}
+            options.pop("use_cuda", None)
+        begin(self, *arguments, **options)
+
+    profile.__init__ = init
 
 
 def _refusing(public: str) -> Any:

@@ -112,7 +112,11 @@ OTHER: dict[str, Support] = {
         "buffers, signal pads, barriers, one-shot and two-shot all-reduce, reduce-scatter, low-contention collectives;"
         " operators of multicast, NVSHMEM and NCCL windows are refused by name",
     ),
-    "torch.compile with inductor": Support("refused", "not tried on the emulated machine"),
+    "torch.compile with inductor": Support("refused", "for cuda tensors; those of the CPU are compiled"),
+    "torch.profiler": Support("approximate", "operators on the CPU; no activities of a GPU"),
+    "torch.accelerator": Support("approximate", "as the calls of torch.cuda that it stands for"),
+    "torch.nn.DataParallel": Support("refused", "use DistributedDataParallel"),
+    "CUDA in a forked process": Support("exact", "refused after the parent has used a GPU"),
 }
 """Parts of torch outside ``torch.cuda``."""
 

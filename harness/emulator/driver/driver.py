@@ -229,8 +229,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         """Execute a launch; a driver whose streams can be captured records it instead."""
         execute()
 
-    def check_tensor(self, tensor: torch.Tensor) -> None:
-        """Raise RuntimeError if the memory of a kernel's argument cannot be accessed, in drivers that know it."""
+    def check_tensor(self, tensor: torch.Tensor, name: str) -> None:
+        """Raise an error if the memory of a kernel argument cannot be accessed, in drivers that know it."""
 
     def block_at(self, address: int) -> tuple[int, int] | None:
         """Return address and size of the allocation that holds ``address``, if an allocator of the driver made it."""
@@ -439,11 +439,11 @@ class Launcher:
 
     def _launch(self, active: EmulatedDriver, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
         groups = grid[0] * grid[1] * grid[2]
-        for path, _, _ in self.pointers:
+        for path, name, _ in self.pointers:
             value = _at(arguments, path)
             value = value.base if isinstance(value, TensorWrapper) else value
             if isinstance(value, torch.Tensor):
-                active.check_tensor(value)
+                active.check_tensor(value, name)
         tensors, keep_alive = self._place(arguments, groups)
         unowned = self._add_owners(active, arguments, tensors, keep_alive)
         hostcall = None

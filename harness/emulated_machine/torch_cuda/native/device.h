@@ -16,6 +16,7 @@
 namespace emulated {
 
 inline int checked_gpu(int64_t index) {
+  TORCH_CHECK(machine().gpus > 0, "No HIP GPUs are available");
   if (index == -1) {
     return current_gpu();
   }

@@ -1,6 +1,9 @@
 // Python module of the emulated GPUs. The headers next to this file are its parts, compiled as one unit.
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include "operators.h"
 
@@ -75,9 +78,27 @@ std::function<void()> call_python(py::object function) {
 
 }  // namespace
 
+namespace c10d {
+namespace {
+
+// Times the steps of DistributedDataParallel. Every operator has ended when it returns, so the clock of the CPU suffices.
+class MachineTimer final : public Timer {
+ public:
+  explicit MachineTimer(c10::Device) {}
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    const auto from = getTimestamp(start), to = getTimestamp(end);
+    return from && to ? std::optional<int64_t>(*to - *from) : std::nullopt;
+  }
+};
+
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, MachineTimer)
+
+}  // namespace
+}  // namespace c10d
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("install", [](int gpus, uint64_t total_memory, uint64_t allocate, uint64_t free) {
-    TORCH_CHECK(gpus >= 1 && gpus <= kMaxGpus, "expected 1 to ", kMaxGpus, " GPUs, got ", gpus);
+    TORCH_CHECK(gpus >= 0 && gpus <= kMaxGpus, "expected 0 to ", kMaxGpus, " GPUs, got ", gpus);
     machine() = {
         gpus, total_memory, reinterpret_cast<AllocateSegment>(allocate), reinterpret_cast<FreeSegment>(free)};
     c10::SetAllocator(at::kCUDA, DeviceAllocator::instance());
@@ -103,6 +124,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       check_memory(tensor);
     }
   });
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+  module.def("refuse_forks", [] { torch::utils::register_fork_handler_for_device_init(at::kCUDA); });
+  module.def("in_bad_fork", [] { return torch::utils::is_device_in_bad_fork(at::kCUDA); });
+#else  // torch 2.6 does not have these functions: forks are not noticed
+  module.def("refuse_forks", [] {});
+  module.def("in_bad_fork", [] { return false; });
+#endif
   module.def("current_gpu", [] { return current_gpu(); });
   module.def("set_gpu", [](int64_t gpu) { current_gpu() = checked_gpu(gpu); });
   module.def("current_stream", [](int64_t gpu) { return current_streams()[checked_gpu(gpu)]; });
