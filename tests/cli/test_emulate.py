@@ -40,7 +40,7 @@ import triton.language as tl
 def everywhere(x):
     tl.store(x + tl.arange(0, 64), tl.program_id(0))
 
-everywhere[(2,)](torch.zeros(64, dtype=torch.int32))
+everywhere[(2,)](torch.zeros(64, dtype=torch.int32, device="cuda"))
 print("done")
 """
 

@@ -1,19 +1,26 @@
 """``torch.distributed`` with the backend nccl on emulated GPUs: gloo moves the bytes.
 
-Reductions of types of less than 32 bits are added up as float32 and rounded once.
+Reductions of types of less than 32 bits are added up as float32 and rounded once. gloo takes more than NCCL does: what
+NCCL refuses is refused here, with torch's text.
 """
 
 # torch's stubs describe builds that this module replaces parts of.
 # mypy: disable-error-code="assignment,arg-type,unused-ignore"
 from __future__ import annotations
 
+import copy
+import functools
 import importlib.abc
 import importlib.machinery
+import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from .support import refuse
 
 _MODULE = "torch.distributed.distributed_c10d"
 _SYMMETRIC = "torch.distributed._symmetric_memory"
@@ -64,6 +71,7 @@ def _patch(module: Any, native: Any) -> None:
     group = _make(module, native)
     module.ProcessGroupNCCL = group
     module._NCCL_AVAILABLE = True
+    _tell_groups(module, group)
     package = sys.modules.get("torch.distributed")
     if package is not None:
         package.ProcessGroupNCCL = group  # type: ignore[attr-defined]
@@ -74,6 +82,23 @@ def _patch(module: Any, native: Any) -> None:
     from torch.distributed import constants
 
     constants.default_pg_nccl_timeout = module.default_pg_nccl_timeout = constants.timedelta(minutes=10)  # type: ignore[attr-defined]
+
+
+def _tell_groups(module: Any, kind: Any) -> None:
+    """Let torch tell each new group what it tells no backend: the device bound to it, and its types of devices."""
+    create = module._new_process_group_helper
+
+    @functools.wraps(create)
+    def helper(*arguments: Any, **named: Any) -> Any:
+        created = create(*arguments, **named)
+        if isinstance(created[0], kind):
+            given = inspect.signature(create).bind(*arguments, **named).arguments
+            backends = module.BackendConfig(module.Backend(str(given["backend"]))).get_device_backend_map()
+            created[0]._types = [torch.device(each) for each in ("cpu", "cuda") if each in backends]
+            created[0]._bind(given.get("device_id"))
+        return created
+
+    module._new_process_group_helper = helper
 
 
 class Options:
@@ -158,24 +183,75 @@ def _make(module: Any, native: Any) -> type:
             self._store, self._rank, self._size = store, rank, size
             self.options = options if isinstance(options, Options) else Options()
             self._gloo = module.ProcessGroupGloo(store, rank, size, timeout=self.options._timeout)
-            self._sequence = 0
+            self._sequence = self._splits = 0
             self._group_name = ""
+            self._types = [torch.device("cuda")]
+            self._bound: Any = None
+            self._queued: list[Any] | None = None  # calls since _start_coalescing
+            self.options.split_from = None  # a copy of the options must not copy a group
 
         def getBackendName(self) -> str:  # noqa: N802 - torch's name
             return "nccl"
 
-        supports_splitting = supports_coalescing = supports_time_estimate = False
-        supports_shrinking = False
+        supports_splitting = hasattr(module.ProcessGroup, "split_group")
+        supports_coalescing = True
+        supports_time_estimate = supports_shrinking = False
+        bound_device_id: Any = None
+
+        def _bind(self, device: Any) -> None:
+            self._bound = device
+            if self.supports_splitting:  # torch splits the groups of a bound device
+                self.bound_device_id = device
 
         def _get_backend(self, device: Any) -> Any:
-            return self
+            kind = torch.device(device).type
+            if kind not in [each.type for each in self._types]:
+                raise RuntimeError(f"No backend type associated with device type {kind}")
+            return self._gloo if kind == "cpu" else self
 
         def _get_backend_name(self) -> str:
             return "nccl"
 
         @property
         def _device_types(self) -> list[Any]:
-            return [torch.device("cuda")]
+            return self._types
+
+        def get_group_store(self) -> Any:
+            return self._store
+
+        def comm_split_count(self) -> int:
+            return self._splits
+
+        def perform_nocolor_split(self, device: Any) -> None: ...
+
+        def split_group(
+            self, new_ranks: Any, timeout: Any = None, opts: Any = None, group_name: Any = None,
+            group_desc: Any = None, device_types: Any = None,
+        ) -> Any:  # fmt: skip
+            """Return the group of ``new_ranks``, ranks of this group; None to the ranks outside it."""
+            ranks = sorted(new_ranks)
+            _check(bool(ranks) and len(set(ranks)) == len(ranks), f"split ranks must be distinct, got {ranks}")
+            _check(
+                ranks[0] >= 0 and ranks[-1] < self._size, f"split ranks must be in 0 to {self._size - 1}, got {ranks}"
+            )
+            self._splits += 1
+            if self._rank not in ranks:
+                return None
+            options = copy.deepcopy(opts if isinstance(opts, Options) else self.options)
+            if timeout is not None:
+                options._timeout = timeout
+            above = self.options.global_ranks_in_group or range(self._size)
+            options.global_ranks_in_group = [above[rank] for rank in ranks]
+            name = group_name or f"{self._group_name}:split:{'_'.join(map(str, ranks))}"
+            part = ProcessGroupNCCL(
+                module.PrefixStore(f"{name}/", self._store), ranks.index(self._rank), len(ranks), options
+            )
+            part._set_group_name(name)
+            part._set_group_desc(group_desc or f"{self.group_desc}:split:{self._splits}")
+            kept = [torch.device(each).type for each in device_types or self._types]
+            part._types = [each for each in self._types if each.type in kept]
+            part._bind(self._bound)
+            return part
 
         @property
         def group_name(self) -> str:
@@ -190,11 +266,70 @@ def _make(module: Any, native: Any) -> type:
             self._group_name = name
 
         def _move(self, start: Callable[[], Any]) -> Any:
-            """Start a collective; in a graph's capture, record it instead."""
+            """Start a collective, or queue it while calls are coalesced, or record it in a graph's capture."""
+            if self._queued is not None:
+                work = DeviceWork([], None)
+                self._queued.append((start, work))
+                return work
             if not native.is_capturing():
                 return start()
             native.record(lambda: start().wait())
             return DeviceWork((), None)
+
+        def _start_coalescing(self, device: Any) -> None:
+            self._get_backend(device)
+            self._queued = []
+
+        def _end_coalescing(self, device: Any) -> Any:
+            """Start all calls that were queued, as NCCL does, so that no order of sends and receives can block."""
+            queued, self._queued = self._queued or [], None
+
+            def start() -> Any:
+                for begin, work in queued:
+                    work.works, work.over = [begin()], False
+                return DeviceWork([work for _, work in queued], None)
+
+            return self._move(start)
+
+        def _admit(self, *tensors: Any, layout: str = "contiguous") -> None:
+            """Refuse tensors that NCCL refuses; ``layout`` says which memory formats the call takes."""
+            for tensor in tensors:
+                kind = tensor.device.type
+                self._get_backend(tensor.device)
+                if kind == "cpu":
+                    continue  # gloo's, in a group for both types of devices
+                if self._bound is not None and tensor.device != self._bound:
+                    raise torch._C._DistBackendError(
+                        "Attempt to perform collective on tensor not on device passed to init_process_group: the"
+                        f" tensor is on {tensor.device}, device_id is {self._bound}"
+                    )
+                if layout == "any" or _in_torch_order(tensor):
+                    continue
+                if layout == "contiguous" or (layout == "dense" and not _is_dense(tensor)):
+                    raise ValueError(
+                        "Tensors must be contiguous"
+                        if layout == "contiguous"
+                        else "Tensors must be non-overlapping and dense"
+                    )
+                if layout == "point to point" and not ProcessGroupNCCL._warned:
+                    ProcessGroupNCCL._warned = True
+                    warnings.warn(
+                        "Detected non-contiguous tensor in P2P operations. It is user responsibility to guarantee that"
+                        " source and destination tensors have the same contiguity format.",
+                        stacklevel=4,
+                    )
+
+        _warned = False
+
+        @staticmethod
+        def _admit_operation(operation: Any, tensors: Any) -> None:
+            operation = getattr(operation, "op", operation)
+            for tensor in tensors:
+                if tensor.is_cuda and operation in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR):
+                    name = next(each for each in ("BAND", "BOR", "BXOR") if operation == getattr(ReduceOp, each))
+                    raise ValueError(f"Cannot use ReduceOp.{name} with NCCL")
+                if tensor.is_cuda and operation == ReduceOp.AVG and tensor.dtype == torch.bool:
+                    raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
 
         def _reduce(self, tensors: Any, operation: Any, call: Callable[[list[Any], Any], Any]) -> Any:
             """Reduce with ``call`` in a type that holds the exact sum of two elements, then round."""
@@ -203,8 +338,6 @@ def _make(module: Any, native: Any) -> type:
             if average:
                 kind = ReduceOp.SUM
             if operation == getattr(ReduceOp, "PREMUL_SUM", object()):
-                from .support import refuse
-
                 raise refuse("torch.distributed.ReduceOp.PREMUL_SUM")
             for tensor in tensors:
                 if tensor.dtype == torch.bool:
@@ -228,8 +361,10 @@ def _make(module: Any, native: Any) -> type:
 
             return call(wide, kind), finish
 
-        def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        def allreduce(self, tensors: Any, opts: Any = None, layout: str = "contiguous") -> Any:
             opts = opts or module.AllreduceOptions()
+            self._admit(*tensors, layout=layout)
+            self._admit_operation(opts.reduceOp, tensors)
 
             def start() -> Any:
                 def call(wide: Any, kind: Any) -> Any:
@@ -245,9 +380,14 @@ def _make(module: Any, native: Any) -> type:
 
             return self._move(start)
 
-        allreduce_coalesced = allreduce
+        def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+            return self.allreduce(tensors, opts, layout="dense")
 
         def reduce(self, tensors: Any, opts: Any = None) -> Any:
+            opts = opts or module.ReduceOptions()
+            self._admit(*tensors)
+            self._admit_operation(opts.reduceOp, tensors)
+
             def start() -> Any:
                 def call(wide: Any, kind: Any) -> Any:
                     wide[:] = [each.clone() for each in wide]  # gloo uses other ranks' tensors as scratch
@@ -261,6 +401,8 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+            self._admit(*tensors)
+
             def start() -> Any:
                 data = [wire(tensor) for tensor in tensors]
                 works = [self._gloo.broadcast([each], opts) for each in data if each.numel()]
@@ -274,6 +416,9 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+            self._admit(*inputs)
+            self._admit(*(each for row in outputs for each in row), layout="any")
+
             def start() -> Any:
                 data = [[torch.empty_like(wire(each)) for each in row] for row in outputs]
                 works = [self._gloo.allgather([row], [wire(each)]) for row, each in zip(data, inputs, strict=True)]
@@ -288,7 +433,12 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def _allgather_base(self, output: Any, source: Any, opts: Any = None) -> Any:
-            _check(output.numel() == source.numel() * self._size, "output size must be world_size times input size")
+            self._admit(source, output)
+            _check_types(output, source, "output tensor must have the same type as input tensor")
+            _check(
+                output.numel() == source.numel() * self._size,
+                "output tensor size must be equal to world_size times input tensor size",
+            )
             rows = output.view(self._size, -1)
             return self.allgather([list(rows.unbind(0))], [source.reshape(-1)])
 
@@ -301,6 +451,11 @@ def _make(module: Any, native: Any) -> type:
             return DeviceWork(works, output_lists)
 
         def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+            opts = opts or module.ReduceScatterOptions()
+            self._admit(*outputs)
+            self._admit(*(each for row in inputs for each in row), layout="any")
+            self._admit_operation(opts.reduceOp, outputs)
+
             def start() -> Any:
                 works, finishes = [], []
                 for output, row in zip(outputs, inputs, strict=True):
@@ -319,8 +474,12 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def _reduce_scatter_base(self, output: Any, source: Any, opts: Any = None) -> Any:
-            _check(source.numel() == output.numel() * self._size, "input size must be world_size times output size")
-            opts = opts or module.ReduceScatterOptions()
+            _check_types(output, source, "input tensor must be the same type as the output tensor.")
+            self._admit(output, source)
+            _check(
+                source.numel() == output.numel() * self._size,
+                "input tensor must be the same size as output size times world size",
+            )
             return self.reduce_scatter([output.view(-1)], [list(source.reshape(self._size, -1).unbind(0))], opts)
 
         def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -328,6 +487,9 @@ def _make(module: Any, native: Any) -> type:
             return DeviceWork(works, list(outputs))
 
         def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+            self._admit(*inputs)
+            self._admit(*(each for row in outputs for each in row), layout="any")
+
             def start() -> Any:
                 data = [[torch.empty_like(wire(each)) for each in row] for row in outputs]
                 work = self._gloo.gather(data, [wire(each) for each in inputs], opts)
@@ -342,6 +504,9 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+            self._admit(*outputs)
+            self._admit(*(each for row in inputs for each in row), layout="any")
+
             def start() -> Any:
                 data = [torch.empty_like(wire(each)) for each in outputs]
                 work = self._gloo.scatter(data, [[wire(each) for each in row] for row in inputs], opts)
@@ -355,6 +520,8 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+            self._admit(*outputs, *inputs)
+
             def start() -> Any:
                 self._sequence += 1
                 tag = 1 << 20 | self._sequence & 0xFFFF
@@ -381,11 +548,15 @@ def _make(module: Any, native: Any) -> type:
         def alltoall_base(
             self, output: Any, source: Any, output_splits: Any, input_splits: Any, opts: Any = None
         ) -> Any:
+            self._admit(output, source)
+            _check_types(output, source, "output tensor must have the same type as input tensor")
             outputs = output.split(list(output_splits)) if output_splits else output.chunk(self._size)
             inputs = source.split(list(input_splits)) if input_splits else source.chunk(self._size)
             return self.alltoall(list(outputs), list(inputs))
 
         def send(self, tensors: Any, peer: int, tag: int = 0) -> Any:
+            self._admit(*tensors, layout="point to point")
+
             def start() -> Any:
                 data = [wire(each) for each in tensors]
                 return DeviceWork([self._gloo.send(data, peer, tag)], list(tensors), data.clear)
@@ -393,6 +564,8 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def recv(self, tensors: Any, peer: int, tag: int = 0) -> Any:
+            self._admit(*tensors, layout="point to point")
+
             def start() -> Any:
                 data = [torch.empty_like(wire(each)) for each in tensors]
 
@@ -434,3 +607,19 @@ def _make(module: Any, native: Any) -> type:
 def _check(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
+
+
+def _check_types(output: Any, source: Any, message: str) -> None:
+    if output.dtype != source.dtype:
+        raise TypeError(message)
+
+
+def _in_torch_order(tensor: Any) -> bool:
+    """Whether the tensor is contiguous, or contiguous in a memory format of torch."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return tensor.is_contiguous() or (last is not None and tensor.is_contiguous(memory_format=last))
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether the elements fill their memory without gaps, in any order of the dimensions."""
+    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).is_contiguous()

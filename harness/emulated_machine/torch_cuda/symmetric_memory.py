@@ -224,6 +224,8 @@ def register_operators(symmetric: Any) -> Any:
             raise RuntimeError(
                 "the input must be symmetric memory: make it with torch.distributed._symmetric_memory.empty"
             )
+        if operation not in ("sum", "avg"):
+            raise ValueError(f"reduce_op must be 'sum' or 'avg', got {operation!r:.60}")
         shape, offset = tuple(tensor.shape) if count is None else (count,), tensor.storage_offset()
         handle.barrier()
         buffers = [handle.get_buffer(r, shape, tensor.dtype, offset) for r in range(handle.world_size)]
