@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import conformance
+from conformance.collectives.operations import COLLECTIVES
+from conformance.x.operations import TILES, has_methods
 from fixtures import judged
 from fixtures.adapters import adapter_of
 from fixtures.adapters.protocol import CAPABILITIES, is_capability
-from fixtures.capabilities import ALL, query
+from fixtures.capabilities import ALL, Vocabulary, query
+from fixtures.capabilities.declaration import Declaration
 from fixtures.implementation import BUNDLED
 from fixtures.tables import SUITE, vocabulary_of
 from harness.errors import UsageError
@@ -57,6 +60,29 @@ def test_the_published_library_lacks_what_is_extended_and_nothing_else_that_is_n
     assert {name for name in needed & missing if name not in KNOWN.extended} == set()
 
 
+def test_a_declaration_cannot_hide_a_form_of_an_op_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that make cases look up forms that a library may lack. Each such form is needed by a requirement, which
+    is then unsupported; the level ``extended`` declares them all. Planted: a form that no requirement needs."""
+    looked_up: set[str] = set()
+    monkeypatch.setattr(judged, "offers", lambda *names: not looked_up.update(names))
+    for op in COLLECTIVES.values():
+        op.fast(2)
+    for name in TILES:
+        has_methods(name)
+    assert {"ccl.Config(protocol)", "DeviceContext.all_gather", "DeviceContext.reduce_scatter"} <= looked_up
+    assert unseen(looked_up, KNOWN) == set()
+    assert unseen({*looked_up, "bench.State.skip"}, KNOWN) == {"bench.State.skip"}
+    everything = Declaration(EXTENDED)
+    assert [name for name in sorted(KNOWN.needed | KNOWN.extended) if not everything.states(name, KNOWN)] == []
+    for name in looked_up:
+        assert not replace(everything, lacks={name: "no"}).states(name, KNOWN)
+
+
+def unseen(looked_up: set[str], known: Vocabulary) -> set[str]:
+    """Return the names without which cases are left out, and no requirement is unsupported."""
+    return looked_up - known.needed
+
+
 def test_capabilities_of_adapters_are_needed_by_some_requirement() -> None:
     assert set(CAPABILITIES) == {need for each in TABLE.values() for need in each.needs if is_capability(need)}
 
@@ -82,7 +108,6 @@ def test_a_malformed_level_or_need_is_one_line(tmp_path: Path) -> None:
 def test_cases_of_the_published_level_have_nothing_that_only_the_extended_one_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from conformance.collectives.operations import COLLECTIVES
     from conformance.ops.operations import PRODUCTS
 
     monkeypatch.setattr(judged, "vocabulary", KNOWN)

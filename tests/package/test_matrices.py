@@ -88,11 +88,18 @@ def test_a_collective_is_in_every_matrix(
     changes["requirement"] = "CCL-SCRATCH-001"
     folder = SUITE / "collectives"
     cases_of = with_scratch(monkeypatch, COLLECTIVES, model, folder, **changes)
-    assert set(cases_of) == EVERY | further
+    protocol = {"CCL-PROTOCOL-001"} if COLLECTIVES[NAME].fast(RANKS) else set()
+    assert set(cases_of) == EVERY | further | protocol
     fast = {
         requirement for requirement, cases in cases_of.items() if any("ll" in vars(case).values() for case in cases)
     }
-    expected = {"CCL-CAPTURE-001", "CCL-STREAM-001", "CCL-WAIT-001", *(further & {"CCL-REPEAT-001", "CCL-STRIDES-001"})}
+    expected = {
+        "CCL-CAPTURE-001",
+        "CCL-STREAM-001",
+        "CCL-WAIT-001",
+        *protocol,
+        *(further & {"CCL-REPEAT-001", "CCL-STRIDES-001"}),
+    }
     assert fast == (expected if COLLECTIVES[NAME].fast(RANKS) else set())
     variants = {case.variant for case in cases_of["CCL-CAPTURE-001"]}
     assert variants == {variant.name for variant in COLLECTIVES[NAME].variants}

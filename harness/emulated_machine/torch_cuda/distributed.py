@@ -71,7 +71,7 @@ def _patch(module: Any, native: Any) -> None:
     group = _make(module, native)
     module.ProcessGroupNCCL = group
     module._NCCL_AVAILABLE = True
-    _tell_groups(module, group)
+    _describe_groups(module, group)
     package = sys.modules.get("torch.distributed")
     if package is not None:
         package.ProcessGroupNCCL = group  # type: ignore[attr-defined]
@@ -84,8 +84,8 @@ def _patch(module: Any, native: Any) -> None:
     constants.default_pg_nccl_timeout = module.default_pg_nccl_timeout = constants.timedelta(minutes=10)  # type: ignore[attr-defined]
 
 
-def _tell_groups(module: Any, kind: Any) -> None:
-    """Let torch tell each new group what it tells no backend: the device bound to it, and its types of devices."""
+def _describe_groups(module: Any, kind: Any) -> None:
+    """Give each new group what torch passes to no backend: the device bound to it, and its types of devices."""
     create = module._new_process_group_helper
 
     @functools.wraps(create)
@@ -292,7 +292,7 @@ def _make(module: Any, native: Any) -> type:
             return self._move(start)
 
         def _admit(self, *tensors: Any, layout: str = "contiguous") -> None:
-            """Refuse tensors that NCCL refuses; ``layout`` says which memory formats the call takes."""
+            """Refuse tensors that NCCL refuses; ``layout``: the memory formats that the call takes."""
             for tensor in tensors:
                 kind = tensor.device.type
                 self._get_backend(tensor.device)
@@ -615,11 +615,11 @@ def _check_types(output: Any, source: Any, message: str) -> None:
 
 
 def _in_torch_order(tensor: Any) -> bool:
-    """Whether the tensor is contiguous, or contiguous in a memory format of torch."""
+    """Return whether the tensor is contiguous, or contiguous in a memory format of torch."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
     return tensor.is_contiguous() or (last is not None and tensor.is_contiguous(memory_format=last))
 
 
 def _is_dense(tensor: Any) -> bool:
-    """Whether the elements fill their memory without gaps, in any order of the dimensions."""
+    """Return whether the elements fill their memory without gaps, in any order of the dimensions."""
     return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).is_contiguous()
