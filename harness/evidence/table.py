@@ -20,6 +20,7 @@ needs what it covers, and its level is extended if it needs one of these names. 
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +34,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+_KEYS = ("id", "statement", "source", "covers", "needs", "level", "form")
+_FORM_KEYS = ("id", "of", *_KEYS[2:-1])
 
 
 def read_table(path: Path) -> dict[str, Requirement]:
@@ -64,9 +68,18 @@ def form_statement(of: str, statement: str) -> str:
 def _plain(path: Path) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return plain
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
+    _check_keys(plain, ("requirement", "extended"), path.name)
+    return plain
+
+
+def _check_keys(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in entry:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"similar is {near[0]}" if near else f"the keys are {', '.join(known)}"
+            raise UsageError(f"{where}: unknown key {key!r:.60}; {hint}")
 
 
 def _extended(plain: Mapping[str, Any], path: Path) -> frozenset[str] | None:
@@ -93,6 +106,7 @@ def _requirements(plain: Mapping[str, Any], path: Path) -> Iterator[Requirement]
 def _checked(entry: Mapping[str, Any], text_key: str, path: Path, extended: frozenset[str] | None) -> Requirement:
     """Return the entry as a requirement after checking it; ``text_key``: the key of its statement."""
     name = f"{path.name}: requirement {entry.get('id', '?')!s:.100}"
+    _check_keys(entry, _KEYS if text_key == "statement" else _FORM_KEYS, name)
     if missing := {"id", text_key, "source", "covers"} - set(entry):
         raise UsageError(f"{name} lacks {', '.join(sorted(missing))}")
     if wrong := [

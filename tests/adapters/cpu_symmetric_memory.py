@@ -29,6 +29,7 @@ class CpuSymmetricMemory(SymmetricMemory):
     """The shipped adapter, on the stand-in."""
 
     name = "cpu-symmetric-memory"
+    gpus_only = False
 
     def make_heap(self, size: int) -> ProvidedHeap:
         _install()

@@ -57,6 +57,10 @@ def test_evidence_is_about_the_top_level_package(spec: str, package: str) -> Non
         ({"adapter": "iris", "provider": PROVIDER}, "--provider names what is certified"),
         ({"implementation": "torch:nothing"}, "no adapter 'nothing'; installed are"),
         ({"provider": "my_heaps"}, "--provider: expected MODULE:FACTORY"),
+        (
+            {"implementation": "torch:symmetric-memory"},
+            "--device emulated: torch:symmetric-memory runs on GPUs; choose",
+        ),
         ({"provider": "no_such_package.heaps:make"}, "no package 'no_such_package' can be imported"),
     ],
 )
