@@ -78,7 +78,9 @@ def check_request(
     known_device = devices.known(device, arch, mode, shared)
     options.profile_named(profile)
     options.check_level(level)
-    adapters.adapter_of(implementation).check_installed()
+    chosen = adapters.adapter_of(implementation)
+    chosen.check_installed()
+    chosen.check_device(device)
     return Request(
         device=device,
         arch=known_device.arch,

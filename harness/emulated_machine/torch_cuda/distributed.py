@@ -622,4 +622,5 @@ def _in_torch_order(tensor: Any) -> bool:
 
 def _is_dense(tensor: Any) -> bool:
     """Return whether the elements fill their memory without gaps, in any order of the dimensions."""
-    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).is_contiguous()
+    ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    return bool(ordered.is_contiguous())
