@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from types import ModuleType, TracebackType
 from typing import Any
 
-from harness.emulated_machine.settings import Settings
+from harness.emulated_machine.settings import Settings, current
+from harness.errors import MachineError
 
 Patch = Callable[[Any], None]
 
@@ -107,7 +108,14 @@ def _use_torch(_: ModuleType) -> None:
     from harness.emulated_machine import torch_cuda
 
     settings = _state().settings
-    torch_cuda.install(settings.arch, settings.gpus)
+    try:
+        torch_cuda.install(settings.arch, settings.gpus)
+    except MachineError as error:
+        if current() is None:
+            raise
+        # The program imports torch: it can do nothing about it, and the traceback would show its line.
+        sys.stderr.write(f"iris-harness emulate: {error}\n")
+        raise SystemExit(2) from None
     _state().kept.append("torch.cuda")
 
 

@@ -178,6 +178,14 @@ def test_a_module_named_harness_of_the_program_is_an_error_that_names_both(folde
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
 
+def test_a_compiler_that_fails_is_one_message(folder):
+    """The emulated GPUs of torch are compiled once, at the first import of torch."""
+    for compiler, wanted in (("false", "false cannot compile the"), ("/none/g++", "/none/g++ cannot be run: No such")):
+        done = emulate("python", "-c", "import torch", cwd=folder, CXX=compiler, XDG_CACHE_HOME=str(folder / "cache"))
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "Traceback" not in done.stderr and wanted in done.stderr and "set CXX" in done.stderr
+
+
 def test_a_start_that_fails_ends_the_process(folder):
     """Without that the program would run on, and see no GPU."""
     (folder / "selectors.py").write_text("raise OSError('a module of the standard library\\nis hidden')\n")

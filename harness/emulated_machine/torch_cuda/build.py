@@ -16,7 +16,7 @@ from types import ModuleType
 import torch
 
 from harness import locks
-from harness.errors import HarnessError
+from harness.errors import MachineError
 
 _NAME = "_emulated_cuda"
 _SOURCES = Path(__file__).parent / "native"
@@ -25,7 +25,7 @@ _SOURCES = Path(__file__).parent / "native"
 def load() -> ModuleType:
     """Return the compiled module; compile it if the cache folder does not have it.
 
-    ``HarnessError`` if there is no C++ compiler, or if it fails.
+    ``MachineError`` if there is no C++ compiler, or if it fails.
     """
     path = _folder() / f"{_NAME}.so"
     if not path.exists():
@@ -67,7 +67,7 @@ def _compile(path: Path) -> None:
     named = os.environ.get("CXX")
     compiler = named or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
     if compiler is None:
-        raise HarnessError(
+        raise MachineError(
             "the emulated GPUs of torch need a C++ compiler once, and none of c++, g++, clang++ is in PATH: install"
             " one (Debian: apt-get install g++), or set CXX"
         )
@@ -76,11 +76,12 @@ def _compile(path: Path) -> None:
     try:
         done = subprocess.run([*shlex.split(compiler), *_command(partial)], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise HarnessError(
-                f"{compiler} cannot compile the emulated GPUs for torch {torch.__version__}:\n{done.stderr[-3000:]}"
+            raise MachineError(
+                f"{compiler} cannot compile the emulated GPUs for torch {torch.__version__} (status {done.returncode}); set"
+                f" CXX to a compiler for C++20, such as g++ 10 or clang++ 12. {done.stderr[-3000:].strip()}".strip()
             )
         partial.replace(path)
     except OSError as error:
-        raise HarnessError(f"the C++ compiler {compiler} cannot be run: {error}") from error
+        raise MachineError(f"the C++ compiler {compiler} cannot be run: {error.strerror}; set CXX to one that can") from error
     finally:
         partial.unlink(missing_ok=True)
