@@ -77,11 +77,12 @@ def _compile(path: Path) -> None:
         done = subprocess.run([*shlex.split(compiler), *_command(partial)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise MachineError(
-                f"{compiler} cannot compile the emulated GPUs for torch {torch.__version__} (status {done.returncode}); set"
-                f" CXX to a compiler for C++20, such as g++ 10 or clang++ 12. {done.stderr[-3000:].strip()}".strip()
+                f"{compiler} cannot compile the emulated GPUs for torch {torch.__version__} (status {done.returncode});"
+                f" set CXX to a compiler for C++20, such as g++ 10 or clang++ 12. {done.stderr[-3000:].strip()}".strip()
             )
         partial.replace(path)
     except OSError as error:
-        raise MachineError(f"the C++ compiler {compiler} cannot be run: {error.strerror}; set CXX to one that can") from error
+        why = error.strerror or error
+        raise MachineError(f"the C++ compiler {compiler} cannot be run: {why}; set CXX to one that can") from error
     finally:
         partial.unlink(missing_ok=True)
