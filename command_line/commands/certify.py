@@ -11,14 +11,18 @@ from command_line import preflight
 from command_line.options import suite_options
 from command_line.output import console
 from command_line.publishing import JUNIT, REPORT, publish
+from command_line.suite import groups as suite_groups
 from command_line.suite.run import check_started, conclude, run_suite, set_aside
 from harness import runs
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
 @suite_options(profile="gate", output=Path("out", "certify"))
+@click.option(
+    "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; the rest is reported as not run.")
-def command(output: Path, fail_fast: bool, **options: Any) -> int:
+def command(output: Path, groups: str | None, fail_fast: bool, **options: Any) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
     It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it.
@@ -33,10 +37,11 @@ def command(output: Path, fail_fast: bool, **options: Any) -> int:
     """
     request = preflight.check_request(**options)
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    side_by_side = suite_groups.options(suite_groups.number(request, groups))
     folder = preflight.output_folder(output, REPORT, JUNIT)
     screen = console()
     with runs.claimed(folder):
         earlier = set_aside(folder / runs.EVIDENCE)
-        outcome = run_suite(request, folder, screen, *(["-x"] if fail_fast else []))
+        outcome = run_suite(request, folder, screen, *side_by_side, *(["-x"] if fail_fast else []))
         check_started(outcome, earlier)
         return conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))

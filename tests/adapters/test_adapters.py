@@ -39,7 +39,7 @@ def test_options_make_one_specification(options: dict[str, str], expected: str) 
     spec = adapters.specification(BUNDLED, **options)
     assert spec == expected
     assert adapters.specification(spec) == spec
-    assert check_request("emulated", None, "2", "gate", BUNDLED, **options).implementation == expected
+    assert check_request("cuda", None, "2", "gate", BUNDLED, **options).implementation == expected
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_evidence_is_about_the_top_level_package(spec: str, package: str) -> Non
         ({"provider": "my_heaps"}, "--provider: expected MODULE:FACTORY"),
         (
             {"implementation": "torch:symmetric-memory"},
-            "--device emulated: torch:symmetric-memory runs on GPUs; choose",
+            "--device emulated: torch:symmetric-memory runs on GPUs: choose",
         ),
         ({"provider": "no_such_package.heaps:make"}, "no package 'no_such_package' can be imported"),
     ],

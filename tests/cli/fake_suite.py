@@ -35,6 +35,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.option.dist = "no"  # its evidence is that of one process, also where certify lets several groups work
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
     config.store = Store(config.getoption("--evidence"), samples.RUN)

@@ -1,0 +1,92 @@
+"""How many rank groups of a run work at the same time.
+
+A group keeps about one core busy: its kernels are compiled one after the other, and its ranks wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from command_line.preflight import Request
+from fixtures.options import PROFILES
+from fixtures.rig import uses_gpus
+from harness.devices import inventory
+from harness.errors import UsageError
+
+CONTROLLER, RANK = 700 << 20, 250 << 20
+"""Bytes of memory, at most, of a group's controller and of each emulated rank, as measured with the profile gate; ranks
+share the pages of what they import."""
+
+CGROUP = Path("/sys/fs/cgroup")
+
+MOST_GROUPS = 256
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cores that this process may use, and bytes of memory that are free for it."""
+
+    cores: int
+    memory: int
+
+
+def number(request: Request, given: str | None) -> int:
+    """Return the number of groups for a request: the one ``given`` on the command line, or what fits the machine.
+
+    Raises UsageError for a wrong number, and for more groups than GPUs allow.
+    """
+    sizes = request.ranks or PROFILES[request.profile].world_sizes
+    if not uses_gpus(request.device):
+        return _count(given) if given is not None else fitting(measured(), sizes)
+    gpus = len(inventory.visible(request.device))
+    fit = [size for size in sizes if size <= gpus * request.ranks_per_gpu]
+    most = gpus // inventory.gpus_for(max(fit, default=gpus * request.ranks_per_gpu), request.ranks_per_gpu)
+    if given is None:
+        return max(1, min(most, measured().cores))
+    if _count(given) > most:
+        raise UsageError(f"--groups: {given} groups need more GPUs than the {gpus} visible ones: at most {most} fit")
+    return _count(given)
+
+
+def fitting(machine: Machine, world_sizes: Iterable[int]) -> int:
+    """Return how many groups on the emulated device fit: one for each core, within the memory that is free.
+
+    Example: 16 cores and 8 GiB free hold 4 groups of 4 ranks, of 1.7 GiB each.
+    """
+    return max(1, min(machine.cores, machine.memory // (CONTROLLER + RANK * max(world_sizes))))
+
+
+def measured(cgroup: Path = CGROUP) -> Machine:
+    """Return what this process may use of the machine, within the limits of its container."""
+    cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().available
+    quota, _, period = _read(cgroup / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        cores = min(cores, max(1, int(quota) // int(period)))
+    limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
+    if limit.isdigit() and used.isdigit():
+        memory = min(memory, max(0, int(limit) - int(used)))
+    return Machine(cores, memory)
+
+
+def options(groups: int) -> list[str]:
+    """Return pytest's options for this many groups."""
+    return ["-p", "xdist", "-n", str(groups)] if groups > 1 else []
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MOST_GROUPS):
+        raise UsageError(f"--groups: expected a whole number from 1 to {MOST_GROUPS}, got {text!r:.60}")
+    return int(text)
+
+
+def _read(path: Path) -> str:
+    """Return the content of a small file, "" if there is none: cgroup v1, or no container."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
