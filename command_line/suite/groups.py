@@ -1,4 +1,4 @@
-"""How many rank groups of a run work at the same time.
+"""The number of rank groups of a run that work at the same time.
 
 A group keeps about one core busy: its kernels are compiled one after the other, and its ranks wait for each other.
 """
@@ -45,11 +45,11 @@ def number(request: Request, given: str | None) -> int:
         return _count(given) if given is not None else fitting(measured(), sizes)
     gpus = len(inventory.visible(request.device))
     fit = [size for size in sizes if size <= gpus * request.ranks_per_gpu]
-    most = gpus // inventory.gpus_for(max(fit, default=gpus * request.ranks_per_gpu), request.ranks_per_gpu)
+    limit = gpus // inventory.gpus_for(max(fit, default=gpus * request.ranks_per_gpu), request.ranks_per_gpu)
     if given is None:
-        return max(1, min(most, measured().cores))
-    if _count(given) > most:
-        raise UsageError(f"--groups: {given} groups need more GPUs than the {gpus} visible ones: at most {most} fit")
+        return max(1, min(limit, measured().cores))
+    if _count(given) > limit:
+        raise UsageError(f"--groups: {given} groups need more GPUs than the {gpus} visible ones: at most {limit} fit")
     return _count(given)
 
 
