@@ -7,8 +7,12 @@ values cannot detect a dropped order, so this test reads the compiled code. On A
 places where they order the atomic, and be waited for. If Triton itself drops the order of a compare-and-swap, or does
 not wait, the library's code is only required to equal Triton's.
 
-001: in Gluon. 002: in Triton, with ``DeviceContext``, some pairs and the default. 003: with the functions, as 002.
+001: in Gluon. 002: in Triton, with ``DeviceContext``. 003: with the functions. In each, every op has every sem
+and every scope, or its default, and every pair of them occurs with some op.
 """
+
+import functools
+from functools import partial
 
 import torch
 from triton.experimental import gluon
@@ -18,9 +22,11 @@ from conformance.atomics import history
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.operations import ATOMICS
 from conformance.isa.targets import misplaced, seen_order, wanted_order
+from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
+from harness.cases.covering import covering
 
 SEMS, SCOPES = ("relaxed", "release", "acquire", "acq_rel"), ("sys", "gpu", "cta")
 
@@ -29,6 +35,7 @@ def run(env, case):
     wrong = history.run(env, case)
     findings = Findings(env.rank)
     launches = env.launched()
+    findings.equal("launches", len(launches), len(case.targets[env.rank]))
     ignored = case.op == "cas" and triton_ignores_cas_order(env)
     sem, scope = ("acq_rel", "gpu") if ignored else (case.sem or "acq_rel", case.scope or "gpu")
     for launch in launches:
@@ -71,30 +78,29 @@ def expect_order(findings, code, label, sem, scope):
         findings.equal(f"{part} ({code.language}) of {label}", seen[part], wanted)
 
 
-def cases(ranks, op):
-    """Return cases of all pairs and the default: one scalar operation on the neighbour, as for setting a flag."""
-    pairs = [(None, None), ("release", None), (None, "sys"), *((sem, scope) for scope in SCOPES for sem in SEMS)]
-    return flags(ranks, op, pairs)
+@functools.cache
+def orders():
+    return covering({"op": tuple(ATOMICS), "sem": (None, *SEMS), "scope": (None, *SCOPES)})
 
 
-def flags(ranks, op, pairs, form="gluon"):
-    targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
-    return [AtomicCase(op=op, spt=0, targets=targets, sem=sem, scope=scope, form=form) for sem, scope in pairs]
+def cases(ranks, op, form):
+    """Return the op's part of the covering array: one scalar operation on the neighbour, as for setting a flag."""
+    rows = [row for row in orders() if row["op"] == op]
+    return [
+        AtomicCase(**row, spt=0, targets=neighbours(ranks, form, number), form=form) for number, row in enumerate(rows)
+    ]
 
 
-@requirement("ATOMIC-ORDER-001", cases=cases, op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-001", cases=partial(cases, form="gluon"), op=tuple(ATOMICS))
 def test_order(check, case):
     check(run, case)
 
 
-SOME_PAIRS = ((None, None), ("relaxed", "sys"), ("release", "sys"), ("acquire", "gpu"), ("acq_rel", "cta"))
-
-
-@requirement("ATOMIC-ORDER-002", cases=lambda ranks, op: flags(ranks, op, SOME_PAIRS, "context"), op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-002", cases=partial(cases, form="context"), op=tuple(ATOMICS))
 def test_order_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-ORDER-003", cases=lambda ranks, op: flags(ranks, op, SOME_PAIRS, "function"), op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-003", cases=partial(cases, form="function"), op=tuple(ATOMICS))
 def test_order_by_function(check, case):
     check(run, case)

@@ -14,7 +14,7 @@ that only the code is checked. The kernels are those of conformance/rma, and the
 alone has no remote memory, and a compiler may know that, so each of these needs two ranks.
 """
 
-from dataclasses import replace
+import functools
 from functools import partial
 
 from conformance.collectives.calls import judge, perform, prepare
@@ -23,15 +23,19 @@ from conformance.isa.listing import expect_width
 from conformance.rma import transfer
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
+from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import ALL, SOME, size_of, vector_of
+from harness.cases.covering import covering
 
 
 def run(env, case, op):
     transferred = transfer.run(env, case, op)
     findings, launches = Findings(env.rank), env.launched()
     held = TRANSFERS[op]
+    if not case.targets[env.rank]:
+        return transferred
     own = case.span if env.rank in case.targets[env.rank] else 0
     for kind in held.remote:
         # Of the two sides of a copy one is this rank's own, which the case of the other direction judges.
@@ -45,49 +49,50 @@ def counts(env):
     return env.device.name == "emulated"
 
 
-def cases(ranks, op):
-    """Return a case for every element type without a mask, and one with a mask that ends inside a block."""
-    return both_ways(op, wide_cases(ranks, ALL))
+@functools.cache
+def rows(dtypes, hints):
+    """Return combinations of op, element type, mask, ``hinted`` and direction, in which every pair occurs.
+
+    With a mask the case ends inside a block; with hint as the only knowledge of the pointers it has no mask. Only an op
+    that names both ranks has directions.
+    """
+    parameters = {
+        "op": tuple(TRANSFERS), "dtype": dtypes, "mask": ("none", "range"), "hinted": hints,
+        "direction": ("to", "from"),
+    }  # fmt: skip
+    return covering(
+        parameters,
+        valid=lambda row: (
+            (TRANSFERS[row["op"]].two_ranks or row["direction"] == "to")
+            and not (row["hinted"] and row["mask"] == "range")
+        ),
+    )
 
 
-def triton_cases(ranks, op, form):
-    """Return such cases for some element types, and one in which ``hint`` is the only knowledge of the pointers."""
-    wide = [replace(case, form=form) for case in wide_cases(ranks, SOME)]
-    return both_ways(op, [*wide, replace(wide[0], hinted=True)])
-
-
-def both_ways(op, listed):
-    """Return the cases, and those of an op that names both ranks also in the other direction."""
-    if TRANSFERS[op].two_ranks:
-        listed += [replace(case, direction="to" if case.direction == "from" else "from") for case in listed]
-    return listed
-
-
-def wide_cases(ranks, dtypes):
-    targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
+def cases(ranks, op, form):
+    """Return the op's part of the covering array: with all element types in Gluon, with some in Triton."""
+    all_rows = rows(ALL, (False,)) if form == "gluon" else rows(SOME, (False, True))
     listed = []
-    for dtype in dtypes:
-        block = vector_of(dtype) * 64
-        listed.append(
-            TransferCase(dtype=dtype, n=2 * block, targets=targets, spt=0, warps=1, mask="none", aligned=True)
-        )
-        listed.append(
-            TransferCase(dtype=dtype, n=block + 48, targets=targets, spt=0, warps=1, mask="range", aligned=True)
-        )
+    for number, row in enumerate(row for row in all_rows if row["op"] == op):
+        block = vector_of(row["dtype"]) * 64
+        n = 2 * block if row["mask"] == "none" else block + 48
+        fields = {name: value for name, value in row.items() if name != "op"}
+        targets = neighbours(ranks, form, number)
+        listed.append(TransferCase(**fields, n=n, targets=targets, spt=0, warps=1, aligned=True, form=form))
     return listed
 
 
-@requirement("ISA-WIDTH-001", cases=cases, op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-001", cases=partial(cases, form="gluon"), op=tuple(TRANSFERS), ranks=2)
 def test_width(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-003", cases=partial(triton_cases, form="context"), op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-003", cases=partial(cases, form="context"), op=tuple(TRANSFERS), ranks=2)
 def test_width_by_context(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-004", cases=partial(triton_cases, form="function"), op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-004", cases=partial(cases, form="function"), op=tuple(TRANSFERS), ranks=2)
 def test_width_by_function(check, case, op):
     check(run, case, op=op)
 

@@ -1,16 +1,16 @@
-"""All 5 x 6 pairs of load and store cache modifiers compile, give right results, and reach the compiled accesses.
+"""Load and store cache modifiers compile, give right results, and reach the compiled accesses.
 
 ``conformance.isa.targets`` lists how each modifier appears in amdgcn, PTX and the machine code of NVIDIA GPUs; None is
 no modifier. A local access through a plain pointer on an AMD GPU may use the buffer form, which adds sc0 to nt. The
 library cannot forward a modifier that Triton itself drops (a volatile load on AMD GPUs and ".cv" on NVIDIA's, both in
 Triton 3.6): then the access must have the cache words of a plain load of such a pointer.
 
-001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions: each modifier once, since they are
-     forwarded independently.
+001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions. In each, every op has all its
+     modifiers, and every pair of a load and a store modifier occurs with some op.
 """
 
+import functools
 from functools import partial
-from itertools import product, zip_longest
 
 import torch
 from triton.experimental import gluon
@@ -21,12 +21,26 @@ from conformance.isa.targets import LOADS, PLAIN, STORES
 from conformance.rma import transfer
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
+from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
+from harness.cases.covering import covering
 
-LOAD_MODIFIERS = (None, "", ".ca", ".cg", ".cv")
+LOAD_MODIFIERS = (None, "", ".ca", ".cg", ".cv", "volatile")
 STORE_MODIFIERS = (None, "", ".wb", ".cg", ".cs", ".wt")
+
+
+def takes(row):
+    """Return whether the op takes such modifiers; None is none, and volatile is another argument."""
+    op = TRANSFERS[row["op"]]
+    loads = op.volatile if row["load"] == "volatile" else op.loads or row["load"] is None
+    return bool(loads) and bool(op.stores or row["store"] is None)
+
+
+@functools.cache
+def modifiers():
+    return covering({"op": tuple(TRANSFERS), "load": LOAD_MODIFIERS, "store": STORE_MODIFIERS}, valid=takes)
 
 
 def run(env, case, op):
@@ -75,47 +89,29 @@ def expect_bits(findings, code, kind, where, modifier, wanted):
         findings.note(label, sorted(got), [wanted])
 
 
-def cases(ranks, op):
-    """Return a case for every pair of modifiers."""
-    loads, stores = TRANSFERS[op].loads, TRANSFERS[op].stores
-    pairs = product(LOAD_MODIFIERS if loads else (None,), STORE_MODIFIERS if stores else (None,))
-    return modified(ranks, op, "gluon", pairs)
-
-
-def triton_cases(ranks, op, form):
-    """Return cases in which every modifier occurs once."""
-    loads, stores = TRANSFERS[op].loads, TRANSFERS[op].stores
-    pairs = zip_longest(LOAD_MODIFIERS if loads else (), STORE_MODIFIERS if stores else ())
-    return modified(ranks, op, form, pairs)
-
-
-def modified(ranks, op, form, pairs):
-    """Return a case for each pair of modifiers, and one for a volatile load if the op has it."""
-    shape = {
-        "form": form,
-        "dtype": "fp32",
-        "n": 256,
-        "targets": tuple(((rank + 1) % ranks,) for rank in range(ranks)),
-        "spt": 0,
-        "mask": "none",
-        "aligned": True,
-    }
-    listed = [TransferCase(**shape, load_modifier=load, store_modifier=store) for load, store in pairs]
-    if TRANSFERS[op].volatile:
-        listed.append(TransferCase(**shape, volatile=True))
+def cases(ranks, op, form):
+    """Return the op's part of the covering array."""
+    listed = []
+    for number, row in enumerate(row for row in modifiers() if row["op"] == op):
+        load = {"volatile": True} if row["load"] == "volatile" else {"load_modifier": row["load"]}
+        case = TransferCase(
+            form=form, dtype="fp32", n=256, targets=neighbours(ranks, form, number), spt=0, mask="none", aligned=True,
+            store_modifier=row["store"], **load,
+        )  # fmt: skip
+        listed.append(case)
     return listed
 
 
-@requirement("RMA-CACHE-001", cases=cases, op=tuple(TRANSFERS))
+@requirement("RMA-CACHE-001", cases=partial(cases, form="gluon"), op=tuple(TRANSFERS))
 def test_cache_modifiers(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("RMA-CACHE-002", cases=partial(triton_cases, form="context"), op=tuple(TRANSFERS))
+@requirement("RMA-CACHE-002", cases=partial(cases, form="context"), op=tuple(TRANSFERS))
 def test_cache_modifiers_by_context(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("RMA-CACHE-003", cases=partial(triton_cases, form="function"), op=tuple(TRANSFERS))
+@requirement("RMA-CACHE-003", cases=partial(cases, form="function"), op=tuple(TRANSFERS))
 def test_cache_modifiers_by_function(check, case, op):
     check(run, case, op=op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ class Position:
 
     def read(self, line: str) -> bool:
         """Read a stripped line; return whether it was a ``.file`` or ``.loc`` directive."""
+        if not line.startswith((".file", ".loc")):
+            return False
         if match := FILE.match(line):
             number, path = listed_file(match)
             self.files[number] = path
@@ -56,8 +59,6 @@ class Position:
             inner = Frame(self.files.get(number, "?"), row, column)
             outer = parse_frames(line.partition(";")[2])[1:]
             self.frames = (inner, *(Frame(self._path(frame.file), frame.line, frame.column) for frame in outer))
-        else:
-            return line.startswith((".file", ".loc"))
         return True
 
     def _path(self, name: str) -> str:
@@ -85,8 +86,13 @@ def instructions(text: str) -> Iterator[Instruction]:
     return (item for item in code(text) if isinstance(item, Instruction))
 
 
-def code(text: str) -> Iterator[Instruction | Label]:
-    """Yield every instruction and label of a listing in order of address."""
+@functools.lru_cache(maxsize=2)  # a fingerprint needs the same code several times
+def code(text: str) -> tuple[Instruction | Label, ...]:
+    """Return every instruction and label of a listing in order of address."""
+    return tuple(_code(text))
+
+
+def _code(text: str) -> Iterator[Instruction | Label]:
     position = Position()
     for number, line in _numbered(text):
         if position.read(line):

@@ -1,0 +1,66 @@
+"""Covering arrays: few combinations of values, in which every pair of values of two parameters occurs.
+
+    covering({"op": ("put", "get"), "dtype": ("fp16", "int8"), "mask": ("none", "range")})
+
+returns 4 of the 8 combinations: put and fp16, put and int8, fp16 and a mask, and so on, occur together in at least one.
+A defect that depends on two choices is found as by all combinations, with a fraction of the kernels to compile (Kuhn,
+Wallace and Gallo, "Software Fault Interactions and Implications for Software Testing", IEEE TSE 30(6), 2004).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_MOST = 200_000
+
+
+def covering(
+    parameters: Mapping[str, Sequence[Any]],
+    *,
+    strength: int = 2,
+    valid: Callable[[Mapping[str, Any]], bool] = lambda row: True,
+) -> tuple[dict[str, Any], ...]:
+    """Return valid combinations in which every ``strength`` values of different parameters occur together, if they do
+    in any valid one.
+
+    The result is the same every time: each step takes the combination that brings the most new tuples, and of those
+    the one whose values come first in their sequences. ValueError if there are more than 200,000 combinations, or
+    ``strength`` is not from 1 to the number of parameters.
+    """
+    names = tuple(parameters)
+    if not 1 <= strength <= len(names):
+        raise ValueError(f"strength must be from 1 to the number of parameters, {len(names)}; got {strength}")
+    sizes = [len(parameters[name]) for name in names]
+    if (count := int(np.prod(sizes, dtype=object))) > _MOST:
+        raise ValueError(f"expected at most {_MOST} combinations, got {count}: {dict(zip(names, sizes, strict=True))}")
+    # The sums of indices put simple combinations first: values at the beginning of their sequences.
+    indices = sorted(itertools.product(*map(range, sizes)), key=lambda index: (sum(index), index))
+    rows = [({name: parameters[name][i] for name, i in zip(names, index, strict=True)}, index) for index in indices]
+    rows = [(row, index) for row, index in rows if valid(row)]
+    if not rows:
+        return ()
+    tuples = _tuples(np.array([index for _, index in rows]), sizes, strength)
+    missing = np.zeros(int(tuples.max()) + 1, dtype=bool)
+    missing[tuples] = True
+    chosen = []
+    while missing.any():
+        best = int(missing[tuples].sum(axis=1).argmax())
+        missing[tuples[best]] = False
+        chosen.append(rows[best][0])
+    return tuple(chosen)
+
+
+def _tuples(index: np.ndarray, sizes: Sequence[int], strength: int) -> np.ndarray:
+    """Return for each combination the numbers of its tuples of values: one column for each choice of parameters."""
+    columns, first = [], 0
+    for places in itertools.combinations(range(len(sizes)), strength):
+        number = np.zeros(len(index), dtype=np.int64)
+        for place in places:
+            number = number * sizes[place] + index[:, place]
+        columns.append(first + number)
+        first += int(np.prod([sizes[place] for place in places]))
+    return np.stack(columns, axis=1)
