@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -281,7 +282,7 @@ def _arithmetic(mnemonic: str, o: tuple[str, ...], modifiers: str, state: Regist
     sources = list(o[1:])
     if "_co_" in base or base.startswith(("mad_u64_u32", "mad_i64_i32")):
         del sources[0]  # the carry out
-    rule = next((rule for pattern, rule in _RESULTS if re.match(pattern, base)), None)
+    rule = _rule(base)
     is_wide = len(target) == 2
     if rule is None or base.endswith(_FLOATS):
         result = words.opaque(*(state[name] for part in sources for name in _names(part)))
@@ -421,10 +422,18 @@ def _parsed(instruction: Instruction) -> tuple[str, tuple[str, ...], str]:
     return mnemonic, tuple(operands), " ".join(modifiers) + (" dpp" if "_dpp" in instruction.mnemonic else "")
 
 
+@functools.cache
+def _rule(base: str) -> Callable[[list[Word]], Word] | None:
+    """Return the rule of an instruction without its first letter; None if it has none."""
+    return next((rule for pattern, rule in _RESULTS if re.match(pattern, base)), None)
+
+
+@functools.cache
 def _ends(mnemonic: str) -> bool:
     return mnemonic.startswith(("s_cbranch", "s_branch", "s_endpgm", "s_setpc", "s_swappc", "s_call"))
 
 
+@functools.lru_cache(maxsize=65536)
 def _names(operand: str) -> tuple[str, ...]:
     """Return the registers of an operand, lowest first."""
     text = operand.lstrip("-").strip("|")
@@ -442,6 +451,12 @@ def _read(state: Registers, operand: str, half: int = 0) -> Word:
         return state.mask()
     if names := _names(operand):
         return state[names[half]] if half < len(names) else PLAIN
+    return _value(operand, half)
+
+
+@functools.lru_cache(maxsize=65536)
+def _value(operand: str, half: int) -> Word:
+    """Return the word of a source that is no register: an address of code, or a number."""
     name, sign, rest = operand.partition("@")
     if sign and rest.startswith(("rel32@lo", "gotpcrel32@lo")):
         return words.of_token(Token(f"code {name}"))
