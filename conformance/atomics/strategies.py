@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from typing import Any
+
 from hypothesis import strategies as st
 
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.operations import ATOMICS
 from conformance.support.masks import LANES
+from harness.cases.covering import covering
 from harness.cases.strategies import counts, rank_patterns
 
 ORDERS = ((None, None), ("relaxed", "gpu"), ("acq_rel", "sys"), ("release", "sys"), ("acquire", "cta"))
@@ -24,13 +29,24 @@ def contributions_per_cell(op: str, dtype: str) -> int:
     return 4096
 
 
+@functools.cache
+def kernels(op: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the compiled values of one atomic, for all its element types: every pair of them occurs.
+
+    A shape is (elements per thread, wavefronts). Triton 3.6 cannot compile a compare-and-swap of several elements per
+    thread.
+    """
+    shapes = ((1, 1), (0, 1), (1 if op == "cas" else 2, 4))
+    parameters = {"dtype": ATOMICS[op].dtypes, "shape": shapes, "order": ORDERS, "returned": (True, False)}
+    return covering(parameters)
+
+
 @st.composite
 def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon") -> AtomicCase:
     """Draw a case of one atomic in one ``form``. No cell gets more than ``contributions_per_cell`` operations."""
     targets = draw(rank_patterns(ranks))
-    # Triton 3.6 cannot compile a compare-and-swap of several elements per thread.
-    spt, warps = draw(st.sampled_from([(1, 1), (0, 1), (1 if op == "cas" else 2, 4)]))
-    sem, scope = draw(st.sampled_from(ORDERS))
+    row = draw(st.sampled_from([row for row in kernels(op) if row["dtype"] == dtype]))
+    (spt, warps), (sem, scope) = row["shape"], row["order"]
     mask = draw(st.sampled_from(["range", "holes", "even", "all_false"]))
     mask = mask if spt and ATOMICS[op].masked else "range"
     block = max(1, spt * LANES * warps)
@@ -51,7 +67,7 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon
         spt=spt,
         warps=warps,
         mask=mask,
-        returned=draw(st.sampled_from([True, True, True, False])),
+        returned=row["returned"],
         sem=sem,
         scope=scope,
         offset=draw(st.integers(0, 32)),

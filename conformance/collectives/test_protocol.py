@@ -10,10 +10,10 @@ from fixtures.requirement import requirement
 
 
 def cases(ranks, op):
-    if ranks > LOW_LATENCY_MEMBERS:
-        return []
     op = COLLECTIVES[op]
-    return op.also_fast(op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=2, reuse=True), ranks)
+    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=2, reuse=True)
+    # The protocol is for few members: a larger world has its default results.
+    return op.also_fast(plain, ranks) if ranks <= LOW_LATENCY_MEMBERS else [plain]
 
 
 @requirement(

@@ -1,20 +1,43 @@
 """Hypothesis strategies for transfers. They shrink towards one element, rank 0 to rank 1, no mask pattern.
 
-A compile costs as much as ten cases. So the values that select a compiled kernel (block shape, mask form, modifiers,
-alignment) are drawn from small sets; counts, offsets, ranks and mask patterns are run-time values and drawn freely.
+A compile costs as much as several cases. So the values that select a compiled kernel (block shape, mask form,
+alignment) are drawn from the rows of a covering array for all element types; counts, offsets, ranks and mask patterns
+are run-time values and drawn freely.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.rma.cases import REGION, TransferCase
 from conformance.support.masks import LANES, MASKS
-from harness.cases import size_of, vector_of
+from harness.cases import ALL, size_of, vector_of
+from harness.cases.covering import covering
 from harness.cases.strategies import counts, rank_patterns
 
 SHAPES = ((1, 1), (0, 4), (2, 2))
 """(elements per thread, wavefronts) of the blocks; 0 elements stand for 16 bytes per thread."""
+
+
+@functools.cache
+def kernels(other: bool, volatile: bool, retyped: bool, hinted: bool) -> tuple[Mapping[str, Any], ...]:
+    """Return the compiled values of an op that has these choices, for all element types: every pair of them occurs."""
+
+    def valid(row: Mapping[str, Any]) -> bool:
+        return (row["mask"] != "none" or (row["aligned"] and not row["other"])) and (
+            row["aligned"] or not row["hinted"]
+        )
+
+    parameters = {
+        "dtype": ALL, "shape": SHAPES, "mask": ("range", "none", "pattern"), "aligned": (False, True),
+        "other": (False, True) if other else (False,), "volatile": (False, True) if volatile else (False,),
+        "retyped": (False, True) if retyped else (False,), "hinted": (False, True) if hinted else (False,),
+    }  # fmt: skip
+    return covering(parameters, valid=valid)
 
 
 @st.composite
@@ -33,9 +56,11 @@ def transfers(
     ``other`` and ``volatile`` are True if the op has an argument of that name, ``direction`` if it is a copy.
     """
     targets = draw(rank_patterns(ranks))
-    spt, warps = draw(st.sampled_from(SHAPES))
-    mask = draw(st.sampled_from(["range", "none", *MASKS[2:]]))
-    aligned = draw(st.booleans()) or mask == "none"
+    compiled = kernels(other, volatile, direction, form != "gluon")
+    row = draw(st.sampled_from([row for row in compiled if row["dtype"] == dtype]))
+    (spt, warps), mask, aligned = row["shape"], row["mask"], row["aligned"]
+    pattern = draw(st.sampled_from(MASKS[2:]))
+    mask = pattern if mask == "pattern" else mask
     block = (spt or vector_of(dtype)) * LANES * warps
     limit = min(5 * block, REGION // size_of(dtype) - block - 64)
     n = draw(counts(block, limit, 16 if aligned else 1))
@@ -49,13 +74,13 @@ def transfers(
         spt=spt,
         warps=warps,
         mask=mask,
-        other=other and draw(st.booleans()) and mask != "none",
+        other=row["other"],
         src_offset=step * draw(st.integers(0, 64 // step)),
         dst_offset=step * draw(st.integers(0, 64 // step)),
         aligned=aligned,
-        volatile=volatile and draw(st.sampled_from([False, False, False, True])),
+        volatile=row["volatile"],
         direction=draw(st.sampled_from(["to", "from"])) if direction else "to",
-        retyped=direction and draw(st.sampled_from([False, False, True])),
+        retyped=row["retyped"],
         form=form,
-        hinted=form != "gluon" and aligned and draw(st.booleans()),
+        hinted=row["hinted"],
     )

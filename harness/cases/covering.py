@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST = 200_000
+_LIMIT = 200_000
 
 
 def covering(
@@ -35,8 +35,8 @@ def covering(
     if not 1 <= strength <= len(names):
         raise ValueError(f"strength must be from 1 to the number of parameters, {len(names)}; got {strength}")
     sizes = [len(parameters[name]) for name in names]
-    if (count := int(np.prod(sizes, dtype=object))) > _MOST:
-        raise ValueError(f"expected at most {_MOST} combinations, got {count}: {dict(zip(names, sizes, strict=True))}")
+    if (count := int(np.prod(sizes, dtype=object))) > _LIMIT:
+        raise ValueError(f"expected at most {_LIMIT} combinations, got {count}: {dict(zip(names, sizes, strict=True))}")
     # The sums of indices put simple combinations first: values at the beginning of their sequences.
     indices = sorted(itertools.product(*map(range, sizes)), key=lambda index: (sum(index), index))
     rows = [({name: parameters[name][i] for name, i in zip(names, index, strict=True)}, index) for index in indices]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class Operand:
     sext: bool = False
 
 
+@lru_cache(maxsize=65536)
 def parse(text: str, accum_offset: int = 0) -> Operand:
     """Parse one operand; ``accum_offset`` is the position of a0 in the unified register file."""
     body, negate, absolute, sext = text, False, False, False
