@@ -30,14 +30,14 @@ def contributions_per_cell(op: str, dtype: str) -> int:
 
 
 @functools.cache
-def kernels(op: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the compiled values of one atomic, for all its element types: every pair of them occurs.
+def kernels(op: str, dtypes: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    """Return the compiled values of one atomic, for these element types: every pair of them occurs.
 
     A shape is (elements per thread, wavefronts). Triton 3.6 cannot compile a compare-and-swap of several elements per
     thread.
     """
     shapes = ((1, 1), (0, 1), (1 if op == "cas" else 2, 4))
-    parameters = {"dtype": ATOMICS[op].dtypes, "shape": shapes, "order": ORDERS, "returned": (True, False)}
+    parameters = {"dtype": dtypes, "shape": shapes, "order": ORDERS, "returned": (True, False)}
     return covering(parameters)
 
 
@@ -45,7 +45,8 @@ def kernels(op: str) -> tuple[Mapping[str, Any], ...]:
 def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon") -> AtomicCase:
     """Draw a case of one atomic in one ``form``. No cell gets more than ``contributions_per_cell`` operations."""
     targets = draw(rank_patterns(ranks))
-    row = draw(st.sampled_from([row for row in kernels(op) if row["dtype"] == dtype]))
+    dtypes = ATOMICS[op].dtypes if form == "gluon" else ATOMICS[op].some
+    row = draw(st.sampled_from([row for row in kernels(op, dtypes) if row["dtype"] == dtype]))
     (spt, warps), (sem, scope) = row["shape"], row["order"]
     mask = draw(st.sampled_from(["range", "holes", "even", "all_false"]))
     mask = mask if spt and ATOMICS[op].masked else "range"

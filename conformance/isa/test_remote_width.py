@@ -51,21 +51,15 @@ def counts(env):
 
 @functools.cache
 def rows(dtypes, hints):
-    """Return combinations of op, element type, mask, ``hinted`` and direction, in which every pair occurs.
+    """Return combinations of op with direction, element type, mask and ``hinted``, in which every pair occurs.
 
     With a mask the case ends inside a block; with hint as the only knowledge of the pointers it has no mask. Only an op
     that names both ranks has directions.
     """
-    parameters = {
-        "op": tuple(TRANSFERS), "dtype": dtypes, "mask": ("none", "range"), "hinted": hints,
-        "direction": ("to", "from"),
-    }  # fmt: skip
+    ways = [(name, way) for name, op in TRANSFERS.items() for way in ("to", "from")[: 1 + op.two_ranks]]
     return covering(
-        parameters,
-        valid=lambda row: (
-            (TRANSFERS[row["op"]].two_ranks or row["direction"] == "to")
-            and not (row["hinted"] and row["mask"] == "range")
-        ),
+        {"op": ways, "dtype": dtypes, "mask": ("none", "range"), "hinted": hints},
+        valid=lambda row: not (row["hinted"] and row["mask"] == "range"),
     )
 
 
@@ -73,11 +67,11 @@ def cases(ranks, op, form):
     """Return the op's part of the covering array: with all element types in Gluon, with some in Triton."""
     all_rows = rows(ALL, (False,)) if form == "gluon" else rows(SOME, (False, True))
     listed = []
-    for number, row in enumerate(row for row in all_rows if row["op"] == op):
+    for number, row in enumerate(row for row in all_rows if row["op"][0] == op):
         block = vector_of(row["dtype"]) * 64
         n = 2 * block if row["mask"] == "none" else block + 48
         fields = {name: value for name, value in row.items() if name != "op"}
-        targets = neighbours(ranks, form, number)
+        fields["direction"], targets = row["op"][1], neighbours(ranks, form, number)
         listed.append(TransferCase(**fields, n=n, targets=targets, spt=0, warps=1, aligned=True, form=form))
     return listed
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from conformance.rma.cases import REGION, TransferCase
 from conformance.support.masks import LANES, MASKS
-from harness.cases import ALL, size_of, vector_of
+from harness.cases import ALL, SOME, size_of, vector_of
 from harness.cases.covering import covering
 from harness.cases.strategies import counts, rank_patterns
 
@@ -24,8 +24,8 @@ SHAPES = ((1, 1), (0, 4), (2, 2))
 
 
 @functools.cache
-def kernels(other: bool, volatile: bool, retyped: bool, hinted: bool) -> tuple[Mapping[str, Any], ...]:
-    """Return the compiled values of an op that has these choices, for all element types: every pair of them occurs."""
+def kernels(gluon: bool, other: bool, volatile: bool, retyped: bool) -> tuple[Mapping[str, Any], ...]:
+    """Return the compiled values of an op with these choices, for the element types of a form: every pair occurs."""
 
     def valid(row: Mapping[str, Any]) -> bool:
         return (row["mask"] != "none" or (row["aligned"] and not row["other"])) and (
@@ -33,9 +33,10 @@ def kernels(other: bool, volatile: bool, retyped: bool, hinted: bool) -> tuple[M
         )
 
     parameters = {
-        "dtype": ALL, "shape": SHAPES, "mask": ("range", "none", "pattern"), "aligned": (False, True),
+        "dtype": ALL if gluon else SOME, "shape": SHAPES, "mask": ("range", "none", "pattern"),
+        "aligned": (False, True),
         "other": (False, True) if other else (False,), "volatile": (False, True) if volatile else (False,),
-        "retyped": (False, True) if retyped else (False,), "hinted": (False, True) if hinted else (False,),
+        "retyped": (False, True) if retyped else (False,), "hinted": (False,) if gluon else (False, True),
     }  # fmt: skip
     return covering(parameters, valid=valid)
 
@@ -56,7 +57,7 @@ def transfers(
     ``other`` and ``volatile`` are True if the op has an argument of that name, ``direction`` if it is a copy.
     """
     targets = draw(rank_patterns(ranks))
-    compiled = kernels(other, volatile, direction, form != "gluon")
+    compiled = kernels(form == "gluon", other, volatile, direction)
     row = draw(st.sampled_from([row for row in compiled if row["dtype"] == dtype]))
     (spt, warps), mask, aligned = row["shape"], row["mask"], row["aligned"]
     pattern = draw(st.sampled_from(MASKS[2:]))
