@@ -456,7 +456,7 @@ def _read(state: Registers, operand: str, half: int = 0) -> Word:
 
 @functools.lru_cache(maxsize=65536)
 def _value(operand: str, half: int) -> Word:
-    """Return the word of a source that is no register: an address of code, or a number."""
+    """Return the word of a number, or of an address of code."""
     name, sign, rest = operand.partition("@")
     if sign and rest.startswith(("rel32@lo", "gotpcrel32@lo")):
         return words.of_token(Token(f"code {name}"))

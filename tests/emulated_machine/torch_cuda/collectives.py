@@ -135,7 +135,7 @@ def refused_by_nccl(rank, device):
         ]
     )
     picture = torch.full((2, 3, 4, 4), rank + 1.0, device=device).to(memory_format=torch.channels_last)
-    dist.all_reduce(picture)  # a memory format of torch is no other layout
+    dist.all_reduce(picture)  # NCCL accepts torch's memory formats
     assert (picture == 3).all()
     dist.barrier()
 
