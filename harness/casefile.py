@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness import adversary
 from harness.errors import UsageError
 from harness.evidence import case_id
 
@@ -66,16 +67,20 @@ def load(path: Path) -> dict[str, Any]:
 
 def case_in(plain: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """Return the case of a record: ``{"type": TEXT, "fields": {NAME: VALUE}}``, optionally with
-    ``"data": {NAME: VALUE}``. A value is a scalar or a (nested) list of scalars. Raises UsageError for anything
-    else."""
+    ``"data": {NAME: VALUE}``, and with ``"memory": TEXT`` of ``harness.adversary``. A value is a scalar or a (nested)
+    list of scalars. Raises UsageError for anything else."""
     case = plain.get("case")
-    if not isinstance(case, dict) or set(case) - {"data"} != {"type", "fields"}:
+    if not isinstance(case, dict) or set(case) - {"data", adversary.KEY} != {"type", "fields"}:
         raise UsageError(f"{path} holds no case record: 'case' must be an object with 'type' and 'fields'")
     if not isinstance(case["type"], str) or not isinstance(case["fields"], dict):
         raise UsageError(f"{path} holds no case record: the case's 'type' must be text and its 'fields' an object")
     data = case.get("data", {})
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no case record: the case's 'data' must be an object")
+    try:
+        adversary.check(case.get(adversary.KEY))
+    except UsageError as error:
+        raise UsageError(f"{path} holds no case record: {error}") from None
     for value in (*case["fields"].values(), *data.values()):
         if any(isinstance(part, dict) for part, _ in _values(value)):
             raise UsageError(

@@ -29,6 +29,19 @@ def contributions_per_cell(op: str, dtype: str) -> int:
     return 4096
 
 
+def with_one_actor(targets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the targets of each rank, where each rank is a target of the first rank only that has it.
+
+    Atomics of several GPUs on one cell are atomic at system scope only. Example: ((1,), (1, 0)) gives ((1,), (0,)).
+    """
+    taken: set[int] = set()
+    kept = []
+    for peers in targets:
+        kept.append(tuple(peer for peer in peers if peer not in taken))
+        taken.update(peers)
+    return tuple(kept)
+
+
 @functools.cache
 def kernels(op: str, dtypes: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
     """Return the compiled values of one atomic, for these element types: every pair of them occurs.
@@ -44,10 +57,11 @@ def kernels(op: str, dtypes: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
 @st.composite
 def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon") -> AtomicCase:
     """Draw a case of one atomic in one ``form``. No cell gets more than ``contributions_per_cell`` operations."""
-    targets = draw(rank_patterns(ranks))
     dtypes = ATOMICS[op].dtypes if form == "gluon" else ATOMICS[op].some
     row = draw(st.sampled_from([row for row in kernels(op, dtypes) if row["dtype"] == dtype]))
     (spt, warps), (sem, scope) = row["shape"], row["order"]
+    targets = draw(rank_patterns(ranks))
+    targets = targets if scope == "sys" else with_one_actor(targets)
     mask = draw(st.sampled_from(["range", "holes", "even", "all_false"]))
     mask = mask if spt and ATOMICS[op].masked else "range"
     block = max(1, spt * LANES * warps)

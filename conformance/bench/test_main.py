@@ -123,6 +123,7 @@ def cases(ranks, part):
     part=("refusals", "whole"),
     own_gpu=True,
     because="a run of benchmarks starts its own ranks, one on each GPU",
+    weak=False,
 )
 def test_main(check, case):
     check(run, case, deadline=SECONDS)

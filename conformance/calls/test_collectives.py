@@ -170,21 +170,21 @@ def drawn(ranks, dtype):
     return strategies.calls(ranks, dtype)
 
 
-@requirement("CALL-ALLREDUCE-001", cases=drawn, dtype=DTYPES)
+@requirement("CALL-ALLREDUCE-001", cases=drawn, dtype=DTYPES, weak=False)
 def test_all_reduce(check, case: CallCase, dtype):
     check(run, case, op="all_reduce")
 
 
-@requirement("CALL-ALLGATHER-001", cases=drawn, dtype=DTYPES)
+@requirement("CALL-ALLGATHER-001", cases=drawn, dtype=DTYPES, weak=False)
 def test_all_gather(check, case: CallCase, dtype):
     check(run, case, op="all_gather")
 
 
-@requirement("CALL-REDUCESCATTER-001", cases=drawn, dtype=DTYPES)
+@requirement("CALL-REDUCESCATTER-001", cases=drawn, dtype=DTYPES, weak=False)
 def test_reduce_scatter(check, case: CallCase, dtype):
     check(run, case, op="reduce_scatter")
 
 
-@requirement("CALL-ALLTOALL-001", cases=drawn, dtype=DTYPES)
+@requirement("CALL-ALLTOALL-001", cases=drawn, dtype=DTYPES, weak=False)
 def test_all_to_all(check, case: CallCase, dtype):
     check(run, case, op="all_to_all")

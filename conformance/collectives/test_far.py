@@ -94,6 +94,6 @@ def cases(ranks, op):
     return [case for case in every if case.arguments[2] in languages and len(case.arguments) == 3]
 
 
-@requirement("CCL-FAR-001", cases=cases, op=(*names(lambda op: op.far), "sendrecv"))
+@requirement("CCL-FAR-001", cases=cases, op=(*names(lambda op: op.far), "sendrecv"), weak=False)
 def test_far(check, case):
     check(run, case)

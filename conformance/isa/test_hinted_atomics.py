@@ -89,6 +89,6 @@ def cases(ranks):
     return [HostCase("hinted", (form, op)) for form in ("context", "function") for op in ("add", "sub")]
 
 
-@requirement("ISA-WIDTH-005", cases=cases)
+@requirement("ISA-WIDTH-005", cases=cases, weak=False)
 def test_hinted_atomics(check, case):
     check(run, case)

@@ -91,16 +91,16 @@ def cases(ranks, op, form):
     ]
 
 
-@requirement("ATOMIC-ORDER-001", cases=partial(cases, form="gluon"), op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-001", cases=partial(cases, form="gluon"), op=tuple(ATOMICS), weak=False)
 def test_order(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-ORDER-002", cases=partial(cases, form="context"), op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-002", cases=partial(cases, form="context"), op=tuple(ATOMICS), weak=False)
 def test_order_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-ORDER-003", cases=partial(cases, form="function"), op=tuple(ATOMICS))
+@requirement("ATOMIC-ORDER-003", cases=partial(cases, form="function"), op=tuple(ATOMICS), weak=False)
 def test_order_by_function(check, case):
     check(run, case)

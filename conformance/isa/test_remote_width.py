@@ -76,17 +76,17 @@ def cases(ranks, op, form):
     return listed
 
 
-@requirement("ISA-WIDTH-001", cases=partial(cases, form="gluon"), op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-001", cases=partial(cases, form="gluon"), op=tuple(TRANSFERS), ranks=2, weak=False)
 def test_width(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-003", cases=partial(cases, form="context"), op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-003", cases=partial(cases, form="context"), op=tuple(TRANSFERS), ranks=2, weak=False)
 def test_width_by_context(check, case, op):
     check(run, case, op=op)
 
 
-@requirement("ISA-WIDTH-004", cases=partial(cases, form="function"), op=tuple(TRANSFERS), ranks=2)
+@requirement("ISA-WIDTH-004", cases=partial(cases, form="function"), op=tuple(TRANSFERS), ranks=2, weak=False)
 def test_width_by_function(check, case, op):
     check(run, case, op=op)
 
@@ -110,6 +110,6 @@ def gather_cases(ranks):
     ]
 
 
-@requirement("ISA-WIDTH-002", cases=gather_cases, ranks=2)
+@requirement("ISA-WIDTH-002", cases=gather_cases, ranks=2, weak=False)
 def test_gather_width(check, case):
     check(run_gather, case)

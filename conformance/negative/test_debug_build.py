@@ -170,6 +170,7 @@ def cases(ranks, ops):
     device="emulated",
     because="on a GPU a failed assertion ends the process",
     ops=OPS,
+    weak=False,
 )
 def test_debug_build(check, case):
     check(run, case, deadline=60)

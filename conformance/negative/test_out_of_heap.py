@@ -76,6 +76,7 @@ def cases(ranks):
     cases=cases,
     device="emulated",
     because="a GPU checks pages instead of heaps and names no source line",
+    weak=False,
 )
 def test_out_of_heap(check, case):
     check(run, case)

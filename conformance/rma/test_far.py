@@ -90,11 +90,11 @@ def triton_cases(ranks):
     return [HostCase("far", (4 * GIB + 12288, form)) for form in ("context", "function")]
 
 
-@requirement("RMA-FAR-001", cases=cases)
+@requirement("RMA-FAR-001", cases=cases, weak=False)
 def test_far(check, case):
     check(run, case)
 
 
-@requirement("RMA-FAR-002", cases=triton_cases)
+@requirement("RMA-FAR-002", cases=triton_cases, weak=False)
 def test_far_by_triton(check, case):
     check(run, case)

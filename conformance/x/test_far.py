@@ -55,6 +55,6 @@ def _spread(heap, rows):
     return heap.as_strided((rows, COLUMNS), (stride, 1)), {row * stride for row in range(rows)}
 
 
-@requirement("X-FAR-001", cases=lambda ranks: [HostCase("far")])
+@requirement("X-FAR-001", cases=lambda ranks: [HostCase("far")], weak=False)
 def test_far_tiles(check, case):
     check(run, case)
