@@ -155,7 +155,7 @@ def refused_cases(ranks, op):
     return [COLLECTIVES[op].case(**FLOAT_SUM, root=ranks - 1)]
 
 
-@requirement("CCL-REFUSE-001", cases=refused_cases, op=COLLECTIVES)
+@requirement("CCL-REFUSE-001", cases=refused_cases, op=COLLECTIVES, weak=False)
 def test_refused(check, case):
     check(run_refused, case)
 
@@ -185,7 +185,7 @@ def alone_cases(ranks, op):
     return [COLLECTIVES[op].case(**FLOAT_SUM, group=group) for group in ("world", "uneven")]
 
 
-@requirement("CCL-REFUSE-002", cases=alone_cases, ranks=2, op=COLLECTIVES)
+@requirement("CCL-REFUSE-002", cases=alone_cases, ranks=2, op=COLLECTIVES, weak=False)
 def test_one_alone_is_refused(check, case):
     check(run_alone, case)
 

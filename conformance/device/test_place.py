@@ -66,6 +66,6 @@ def cases(ranks):
     return [HostCase("place", (language,)) for language in PLACES]
 
 
-@requirement("DEVICE-PLACE-001", cases=cases)
+@requirement("DEVICE-PLACE-001", cases=cases, weak=False)
 def test_place(check, case):
     check(run, case)

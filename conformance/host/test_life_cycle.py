@@ -108,7 +108,7 @@ def _mappings(env):
     return sum(env.device.torch_device.type == "cpu" or line.split()[4] != "0" for line in lines)
 
 
-@requirement("HOST-LIFE-001", cases=lambda ranks: [HostCase("cycles")])
+@requirement("HOST-LIFE-001", cases=lambda ranks: [HostCase("cycles")], weak=False)
 def test_life_cycles(check, case):
     check(run_cycles, case, deadline=120)
 
@@ -143,6 +143,6 @@ def run_several(env, case):
     return findings.first
 
 
-@requirement("HOST-LIFE-002", cases=lambda ranks: [HostCase("several")])
+@requirement("HOST-LIFE-002", cases=lambda ranks: [HostCase("several")], weak=False)
 def test_instances_at_once(check, case):
     check(run_several, case)

@@ -16,6 +16,6 @@ def cases(ranks, op):
     return edges(op)
 
 
-@requirement("FUSED-EDGES-001", cases=cases, op=tuple(PRODUCTS))
+@requirement("FUSED-EDGES-001", cases=cases, op=tuple(PRODUCTS), weak=False)
 def test_edges(check, case):
     check(run, case)

@@ -111,11 +111,11 @@ def cases(ranks, op):
     return [FusedCase(op=op, m=20, n=33, k=23, biased=True, pad=3)]
 
 
-@requirement("FUSED-REFUSED-001", cases=cases, op=tuple(PRODUCTS))
+@requirement("FUSED-REFUSED-001", cases=cases, op=tuple(PRODUCTS), weak=False)
 def test_refused(check, case):
     check(run_refused, case)
 
 
-@requirement("FUSED-REFUSED-002", cases=cases, ranks=2, op=tuple(PRODUCTS))
+@requirement("FUSED-REFUSED-002", cases=cases, ranks=2, op=tuple(PRODUCTS), weak=False)
 def test_refused_on_one_rank(check, case):
     check(run_alone, case)
