@@ -1,9 +1,9 @@
-"""The adversary of the default run: some cases of each group also run in weak memory.
+"""The adversary of the default run: some cases of each group run in weak memory.
 
-The emulated device's mode ``fast`` performs each access at once, which is kinder than any GPU. So on it, the last cases
-of a group that launch kernels run again in mode ``weak``, each with a schedule of its own. A case in weak memory is a
-case like another one: the key ``memory`` of its JSON form names the schedule, and it is recorded, shrunk and repeated
-with it. Two kinds alternate:
+The emulated device's mode ``fast`` performs each access at once, which is kinder than any GPU. So on it, the first
+cases of a group that access a peer's memory run in mode ``weak``, each with a schedule of its own. A case in weak
+memory is a case like another one: the key ``memory`` of its JSON form names the schedule, and it is recorded, reduced
+and repeated with it. Two kinds alternate:
 
     lazy:SEED  memory moves only when an instruction or the end of a kernel demands it
     weak:SEED  every choice is drawn
@@ -31,6 +31,11 @@ def in_weak_memory(plain: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the case ``plain`` with a schedule: its kind alternates with ``number``, its seed follows from the
     case."""
     return {**plain, KEY: f"{KINDS[number % len(KINDS)]}:{zlib.crc32(repr(sorted(plain.items())).encode())}"}
+
+
+def communicates(launches: Mapping[str, Any]) -> bool:
+    """Return whether the kernels of a case accessed a peer's memory. ``launches``: as in ``evidence.Case``."""
+    return any(access["peer"] for launch in launches.values() for access in launch["accesses"])
 
 
 def check(memory: Any) -> None:

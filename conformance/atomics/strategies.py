@@ -30,16 +30,17 @@ def contributions_per_cell(op: str, dtype: str) -> int:
 
 
 def with_one_actor(targets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the targets of each rank, where each rank is a target of the first rank only that has it.
+    """Return the targets of each rank, where each rank is the target of one rank only: the nearest after it.
 
-    Atomics of several GPUs on one cell are atomic at system scope only. Example: ((1,), (1, 0)) gives ((1,), (0,)).
+    Atomics of several GPUs on one cell are atomic at system scope only. Example: ((0, 1), (0, 1)) gives ((1,), (0,)).
     """
-    taken: set[int] = set()
-    kept = []
-    for peers in targets:
-        kept.append(tuple(peer for peer in peers if peer not in taken))
-        taken.update(peers)
-    return tuple(kept)
+    ranks = len(targets)
+    chosen = {
+        peer: min(actors, key=lambda rank: (rank - peer - 1) % ranks)
+        for peer in range(ranks)
+        if (actors := [rank for rank in range(ranks) if peer in targets[rank]])
+    }
+    return tuple(tuple(peer for peer in peers if chosen[peer] == rank) for rank, peers in enumerate(targets))
 
 
 @functools.cache
