@@ -4,6 +4,7 @@ A rank that is in no group of the case makes no call, and its heap must stay unc
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from fixtures.worker import Env
 from harness.cases import FURTHER, chunks_of, contribution, members_of, of_name, payload, rounds_needed, size_of
 from harness.oracles import Region, bool_all
 from harness.oracles.heap import starts
+
+FIRST = 1024
+"""Byte of the arena from which the tensors of calls are placed."""
 
 PADDING = 8
 BOOL_ROUNDS = 3
@@ -105,8 +109,8 @@ def prepare(env: Env, case: CollectiveCase, round_: int = 0) -> list[Call]:
 
     If all calls use the same tensors, only the first call's input is filled.
     """
-    party = party_of(env, case)
     env.image.reset()
+    party = party_of(env, case)
     if not party.members:
         return []
     calls = [_call(env, case, party, *regions, k, round_) for k, regions in enumerate(_regions(env, case, party.size))]
@@ -114,6 +118,25 @@ def prepare(env: Env, case: CollectiveCase, round_: int = 0) -> list[Call]:
         if not (case.reuse and k):
             fill(call)
     return calls
+
+
+def prepare_each(env: Env, cases: Mapping[str, CollectiveCase]) -> dict[str, list[Call]]:
+    """Poison the heap, and prepare one call of each case, with tensors of its own. The keys name the calls.
+
+    A rank that is in no group of a case has no call of it.
+    """
+    env.image.reset()
+    prepared: dict[str, list[Call]] = {}
+    start = FIRST
+    for k, (name, case) in enumerate(cases.items()):
+        party = party_of(env, case)
+        prepared[name] = []
+        if party.members:
+            [regions] = _regions(env, case, party.size, start, f"{name}: ")
+            prepared[name] = [_call(env, case, party, *regions, k, 0)]
+            fill(prepared[name][0])
+        start = _places(env, case, start)[-1]
+    return prepared
 
 
 def perform(env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None) -> list[torch.Tensor | None]:
@@ -259,26 +282,37 @@ def _values(env: Env, case: CollectiveCase, party: Party, shape: tuple[int, int]
     return flat.view(shape)
 
 
-def _regions(env: Env, case: CollectiveCase, members: int) -> list[tuple[Region, Region]]:
-    """Return the regions of input and output of each call.
-
-    They are at the same offsets on every rank, for any group size and any padding up to ``PADDING``.
-    """
+def _regions(
+    env: Env, case: CollectiveCase, members: int, first: int = FIRST, prefix: str = ""
+) -> list[tuple[Region, Region]]:
+    """Return the regions of input and output of each call, from byte ``first`` on; ``prefix`` begins their names."""
     dtype = of_name(case.dtype)
-    largest = max(len(chunk) for chunk in chunks_of(case.group, env.world_size))
-    distinct = 1 if case.reuse else case.calls
-    roomy = replace(case, in_pad=max(case.in_pad, PADDING), out_pad=max(case.out_pad, PADDING))
-    room = [count * dtype.itemsize for count in _counts(roomy, largest)]
-    places = [place + case.shift * dtype.itemsize for place in starts(1024, room * distinct)]
+    places = [place + case.shift * dtype.itemsize for place in _places(env, case, first)]
     count_in, count_out = _counts(case, members)
     regions = []
-    for k in range(distinct):
-        target = env.image.claim(f"output of call {k}", places[2 * k + 1], count_out, dtype)
+    for k in range(distinct := _distinct(case)):
+        target = env.image.claim(f"{prefix}output of call {k}", places[2 * k + 1], count_out, dtype)
         source = target
         if not case.in_place:
-            source = env.image.claim(f"input of call {k}", places[2 * k], count_in, dtype)
+            source = env.image.claim(f"{prefix}input of call {k}", places[2 * k], count_in, dtype)
         regions.append((source, target))
     return [regions[k % distinct] for k in range(case.calls)]
+
+
+def _places(env: Env, case: CollectiveCase, first: int) -> list[int]:
+    """Return the offsets of input and output of each call, and that of the first byte after them.
+
+    They are the same on every rank, for any group size and any padding up to ``PADDING``.
+    """
+    largest = max(len(chunk) for chunk in chunks_of(case.group, env.world_size))
+    roomy = replace(case, in_pad=max(case.in_pad, PADDING), out_pad=max(case.out_pad, PADDING))
+    room = [count * of_name(case.dtype).itemsize for count in _counts(roomy, largest)]
+    return starts(first, [*room * _distinct(case), 0])
+
+
+def _distinct(case: CollectiveCase) -> int:
+    """Return the number of calls that have tensors of their own."""
+    return 1 if case.reuse else case.calls
 
 
 def _counts(case: CollectiveCase, members: int) -> tuple[int, int]:

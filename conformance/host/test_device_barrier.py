@@ -12,7 +12,7 @@ from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from conformance.support.cases import HostCase
-from conformance.support.instances import release
+from conformance.support.instances import preset_barrier, release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
@@ -32,7 +32,7 @@ def run(env, case):
     if wraps:
         iris.device_barrier(handle)  # allocates the flags
         env.settle()
-        _near_the_end(iris, group, members, handle)
+        preset_barrier(iris, members, handle, 2**31 - 1 - WRAPS)  # so that every count wraps in turn WRAPS
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
@@ -154,13 +154,6 @@ def run_captured(env, case):
     env.settle()
     release(iris)
     return findings.first
-
-
-def _near_the_end(iris, group, members, handle):
-    """Set every count of the group so that it wraps in turn ``WRAPS``. A group's key is its members or its handle."""
-    state = iris._device_barrier_state
-    key = None if group == "world" else members if members in state else handle
-    state[key].fill_(2**31 - 1 - WRAPS)
 
 
 def cases(ranks):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fixtures.worker import Env
+from harness.oracles import HeapImage
 
 
 class OtherInstance:
@@ -15,6 +18,17 @@ class OtherInstance:
         self.iris, self.under_test = iris, env.under_test
         self.device_context, self.context = env.device_context, iris.get_device_context()
         self.device, self.warps, self.rank, self.world_size = env.device, env.warps, env.rank, env.world_size
+
+
+@contextmanager
+def standing_in(env: Env, iris: Any, image: HeapImage) -> Iterator[None]:
+    """Run the body with another instance, and the image of its heap, in place of the rank's own."""
+    own = env.iris, env.context, env.image
+    env.iris, env.context, env.image = iris, iris.get_device_context(), image
+    try:
+        yield
+    finally:
+        env.iris, env.context, env.image = own
 
 
 def release(iris: Any) -> None:
@@ -30,3 +44,11 @@ def allocator_of(env: Env, iris: Any) -> str:
         module = importlib.import_module(f"{env.under_test.name}.host.memory.allocators.vmem_allocator")
         kind = "vmem" if isinstance(iris.heap.allocator, module.VMemAllocator) else "torch"
     return kind
+
+
+def preset_barrier(iris: Any, members: tuple[int, ...], handle: Any, count: int) -> None:
+    """Set every count of a group's device_barrier on this rank; the group must have used it. ``handle``: None for the
+    world. A group's key is its members or its handle."""
+    state = iris._device_barrier_state
+    key = None if handle is None else members if members in state else handle
+    state[key].fill_(count)
