@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from harness import adversary
 from harness.evidence import Case, Evidence
 from harness.printable import plain
 
@@ -49,8 +48,8 @@ def fields_of(case: Case) -> list[tuple[str, str]]:
 
     After the first hundred, one last entry counts the fields that only the evidence has.
     """
-    memory = [(adversary.KEY, case.case[adversary.KEY])] if case.case.get(adversary.KEY) else []
-    fields = [*case.case["fields"].items(), *case.case.get("data", {}).items(), *memory]
+    memory = {"memory": case.case["memory"]} if "memory" in case.case else {}
+    fields = [*case.case["fields"].items(), *case.case.get("data", {}).items(), *memory.items()]
     texts = [(name, shown(value)) for name, value in fields[:_FIELDS_SHOWN]]
     rest = len(fields) - len(texts)
     return [*texts, ("\N{HORIZONTAL ELLIPSIS}", f"{plural(rest, 'more field')}, in evidence.jsonl")] if rest else texts

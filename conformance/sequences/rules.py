@@ -124,12 +124,12 @@ class Put(Rule):
             return None
         target = pick(targets)
         same = target == source["block"]
-        most = first // 2 if same else min(first, blocks[target].count)
-        count = pick(sorted({1, most, max(1, most - 1), max(1, most // 2)}))
+        limit = first // 2 if same else min(first, blocks[target].count)
+        count = pick(sorted({1, limit, max(1, limit - 1), max(1, limit // 2)}))
         end = blocks[target].count - count
         starts = sorted({count, end} if same else {0, end, min(1, end), min(count, end)})
         return {
-            **source, "target": target, "count": count, "start": pick(starts), **_together(model, pick),
+            **source, "target": target, "count": count, "start": pick(starts), **_actors(model, pick),
             "shift": pick((1, 0, 2)),
         }  # fmt: skip
 
@@ -154,7 +154,7 @@ class Put(Rule):
             peer = _after(members, world.env.rank, arguments["shift"])
             launch(opened, TRANSFERS[self.op], case, source, target[arguments["start"] :], world.keep, peer)
 
-        _act_together(world, opened, arguments, move)
+        _act_at_once(world, opened, arguments, move)
 
     @staticmethod
     def _ends(rank: int, peer: int) -> tuple[int, int]:
@@ -183,7 +183,7 @@ class Add(Rule):
         if cells is None:
             return None
         count = model.instances[cells["instance"]].blocks[cells["block"]].count
-        return {**cells, "cells": pick(sorted({1, min(count, 64), min(count, 3)})), **_together(model, pick),
+        return {**cells, "cells": pick(sorted({1, min(count, 64), min(count, 3)})), **_actors(model, pick),
                 "at": pick((0, 1))}  # fmt: skip
 
     def apply(self, model: Model, instance: int, **arguments: Any) -> None:
@@ -208,7 +208,7 @@ class Add(Rule):
                 opened, case, opened.tensors[arguments["block"]], numbers, values, values, world.keep, olds, target
             )  # fmt: skip
 
-        _act_together(world, opened, arguments, add)
+        _act_at_once(world, opened, arguments, add)
 
 
 class Wrap(Rule):
@@ -304,7 +304,7 @@ def _block(model: Model, pick: Pick) -> Arguments | None:
     return dict(zip(("instance", "block"), pick(blocks), strict=True)) if blocks else None
 
 
-def _together(model: Model, pick: Pick) -> Arguments:
+def _actors(model: Model, pick: Pick) -> Arguments:
     """Pick the group that acts, and the barrier that ends the step."""
     return {"group": pick(model.groups), "by": pick(BARRIERS)}
 
@@ -318,7 +318,7 @@ def _count_barrier(model: Model, instance: int, arguments: Arguments) -> None:
         model.instances[instance].counting.add(arguments["group"])
 
 
-def _act_together(world: Any, opened: Any, arguments: Arguments, act: Callable[[tuple[int, ...]], None]) -> None:
+def _act_at_once(world: Any, opened: Any, arguments: Arguments, act: Callable[[tuple[int, ...]], None]) -> None:
     """Call ``act(members)`` on the members of the group, one of them late, and then the barrier of the group."""
     members, handle = world.group(arguments["group"])
     if members:

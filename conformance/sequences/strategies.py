@@ -1,9 +1,10 @@
 """Hypothesis strategies for sequences. They shrink towards no step at all.
 
-A sequence is plain data, since it is sent to the ranks and recorded before it runs; so the state machines of Hypothesis,
-which draw a step after they have executed the one before, do not apply. Instead a sequence is a list of codes, and
-each code becomes a step that is possible in the state of a model: a code whose rule is not possible there becomes none.
-A code is independent of the others, so Hypothesis can delete any part of the list, and each list is a valid sequence.
+A sequence is plain data, since it is sent to the ranks and recorded before it runs; so the state machines of
+Hypothesis, which draw a step after they have executed the one before, do not apply. Instead a sequence is a list of
+codes, and each code becomes a step that is possible in the state of a model: a code whose rule is not possible there
+becomes none. A code is independent of the others, so Hypothesis can delete any part of the list, and each list is a
+valid sequence.
 """
 
 from __future__ import annotations

@@ -77,21 +77,21 @@ class World:
         """Execute the steps up to the first one that leaves wrong memory, and return the first difference."""
         with self.env.acting():
             self.open(0, "torch")
-        for together in batches(steps):
+        for batch in batches(steps):
             if not self._agree():
                 break
-            label = f"step {self.model.turn}, {described(together[0])}"
+            label = f"step {self.model.turn}, {described(batch[0])}"
             before = self._room()
-            if together[0][0] == "collective":
-                self._queue(together)
+            if batch[0][0] == "collective":
+                self._queue(batch)
             else:
-                self._step(together[0])
+                self._step(batch[0])
             self._compare(label)
-            rule = RULES[together[0][0]]
-            if together in self._done and not rule.moves_room:
+            rule = RULES[batch[0][0]]
+            if batch in self._done and not rule.moves_room:
                 self.findings.equal(f"offset up to which the heaps are used, after {label}", self._room(), before)
-            self._done.add(together)
-            self.model.turn += len(together)
+            self._done.add(batch)
+            self.model.turn += len(batch)
         self._agree()
         while self.opened:
             release(self.opened.popitem()[1].iris)
@@ -145,7 +145,7 @@ class World:
 
 
 def batches(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """Return the steps one by one, except that up to ``QUEUED`` collectives on one instance stay together."""
+    """Return the steps one by one, except that up to ``QUEUED`` collectives on one instance form one batch."""
 
     def kind(numbered: tuple[int, Step]) -> Any:
         number, (rule, arguments) = numbered
