@@ -61,7 +61,8 @@ def _round(env: Env, op: Transfer, case: TransferCase, launch: Launch, round_: i
     transfers = pairs if push else {(peer, actor) for actor, peer in pairs}
 
     image.reset()
-    mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=round_)
+    converted = case.target_dtype != case.dtype
+    mine = payload(case.dtype, case.n, rank=me, ranks=ranks, round_=round_, converted=converted)
     source = image.claim("source", SOURCE + case.src_offset * dtype.itemsize, case.n, dtype)
     image.fill(source, mine)
     received = exchange(mine, transfers, rank=me, ranks=ranks)  # also a barrier: every heap is ready

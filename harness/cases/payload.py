@@ -2,8 +2,9 @@
 
 Terms: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent
 digit by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; all
-rounds combined are injective while codes < base ** rounds. Values are bit patterns without NaN and infinity, so
-moving them is exact.
+rounds combined are injective while codes < base ** rounds. Of every four neighbours of a float type, while the type has
+them, one is a subnormal number or zero and one is a NaN or infinity, with any significand; the others have any exponent.
+Signs vary in all. An op that moves such values must keep their bits.
 
 Each function is a pure function of its arguments: every rank can compute every other rank's payload.
 """
@@ -20,9 +21,12 @@ from numpy.typing import NDArray
 from harness.cases.dtypes import of_name, size_of
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_SIGNIFICANDS = {"fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52}
+"""Stored bits of the significand; above them are the exponent and the sign."""
+
 _BASES = {
     "int8": 1 << 8, "int16": 1 << 16, "int32": 1 << 32, "int64": 1 << 62, "bool": 2,
-    "fp16": 2 * 0x7C00, "bf16": 2 * 0x7F80, "fp32": 1 << 23, "fp64": 1 << 52,
+    "fp16": 1 << 16, "bf16": 1 << 16, "fp32": 1 << 26, "fp64": 1 << 55,
 }  # fmt: skip
 _SPREAD = {
     "bool": 1,
@@ -55,35 +59,75 @@ def digits(dtype: str, codes: NDArray[Any], round_: int) -> NDArray[Any]:
     return _encode(dtype, digit)
 
 
-def payload(dtype: str, count: int, *, rank: int, ranks: int, round_: int = 0, repetition: int = 0) -> torch.Tensor:
+def payload(
+    dtype: str, count: int, *, rank: int, ranks: int, round_: int = 0, repetition: int = 0, converted: bool = False
+) -> torch.Tensor:
     """Return the ``count`` elements of ``rank`` of ``ranks``: element i has code (repetition * ranks + rank) * count +
     i.
 
-    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. Calls with equal
-    arguments return the same tensor: copy it, do not write to it.
+    Narrow dtypes need ``rounds_needed(dtype, repetitions * ranks * count)`` rounds to be injective. With ``converted``
+    floats are for an op that converts them: their exponents are from -4 to 3, which every float type can represent, and
+    some are equal. Calls with equal arguments return the same tensor: copy it, do not write to it.
     """
-    return _payload(dtype, count, rank, ranks, round_, repetition)
+    return _payload(dtype, count, rank, ranks, round_, repetition, converted)
 
 
 @functools.lru_cache(maxsize=4096)
-def _payload(dtype: str, count: int, rank: int, ranks: int, round_: int, repetition: int) -> torch.Tensor:
+def _payload(
+    dtype: str, count: int, rank: int, ranks: int, round_: int, repetition: int, converted: bool
+) -> torch.Tensor:
     start = (repetition * ranks + rank) * count
     bits = digits(dtype, np.arange(start, start + count, dtype=np.int64), round_)
+    if converted and dtype in _SIGNIFICANDS:
+        bits = _near_one(dtype, bits)
     return torch.from_numpy(bits.view(np.uint8)).view(of_name(dtype))
 
 
 def _encode(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
-    """Map [0, base) one to one onto usable bit patterns. An odd factor modulo a power of two separates neighbours."""
+    """Map [0, base) one to one onto bit patterns. An odd factor modulo a power of two separates neighbours."""
     bits = _BITS[size_of(dtype)]
     if dtype in ("fp16", "bf16"):
-        half = np.uint64(base_of(dtype) // 2)
-        # 7 is coprime to both halves (0x7C00 = 31 * 2**10, 0x7F80 = 255 * 2**7), so the product stays a bijection.
-        spread: NDArray[Any] = (digit % half) * np.uint64(7) % half
-        return np.asarray(spread + (digit // half << np.uint64(15)), dtype=bits)
+        return _narrow_floats(dtype)[digit]
     with np.errstate(over="ignore"):
-        spread = digit * np.uint64(_SPREAD[dtype])
-    if dtype == "fp32":
-        return np.asarray((spread & np.uint64((1 << 23) - 1)) + np.uint64(0x3F800000), dtype=bits)
-    if dtype == "fp64":
-        return np.asarray((spread & np.uint64((1 << 52) - 1)) + np.uint64(0x3FF << 52), dtype=bits)
-    return spread.astype(bits)
+        if dtype in ("fp32", "fp64"):
+            return _wide_floats(dtype, digit).astype(bits)
+        return (digit * np.uint64(_SPREAD[dtype])).astype(bits)
+
+
+def _wide_floats(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
+    """Return the bit pattern of each digit: its two lowest bits choose the kind of number, the next one the sign."""
+    significand = np.uint64(_SIGNIFICANDS[dtype])
+    largest = np.uint64((1 << (8 * size_of(dtype) - 1 - int(significand))) - 1)
+    kind, sign, number = digit & np.uint64(3), digit >> np.uint64(2) & np.uint64(1), digit >> np.uint64(3)
+    fraction = number * np.uint64(_SPREAD[dtype]) & np.uint64((1 << int(significand)) - 1)
+    # 151 is coprime to both counts of exponents, 254 and 2046, so that each of them occurs.
+    normal = (number * np.uint64(2) + (kind & np.uint64(1))) * np.uint64(151) % (largest - np.uint64(1)) + np.uint64(1)
+    exponent = np.where(kind == 0, np.uint64(0), np.where(kind == 1, largest, normal))
+    top = np.uint64(8 * size_of(dtype) - 1)
+    return np.asarray(sign << top | exponent << significand | fraction)
+
+
+@functools.cache
+def _narrow_floats(dtype: str) -> NDArray[Any]:
+    """Return all 65536 bit patterns of a 16-bit float type in the order of their digits."""
+    # The odd factor is 1 modulo 8, so that zero comes first and neighbours differ in exponent.
+    patterns = (np.arange(1 << 16, dtype=np.uint32) * np.uint32(0x9E39)).astype(np.uint16)
+    exponent = patterns << 1 >> (_SIGNIFICANDS[dtype] + 1)
+    lowest, highest = exponent == 0, exponent == exponent.max()
+    place = np.empty(1 << 16)
+    for chosen, first, step in ((lowest, 0, 4), (highest, 1, 4), (~lowest & ~highest, 2, 2)):
+        members = np.flatnonzero(chosen)
+        # Of the numbers of the kind, zero or infinity with both signs first.
+        significand = patterns[members] & ((1 << _SIGNIFICANDS[dtype]) - 1)
+        members = members[np.argsort(significand != 0, kind="stable")]
+        place[members] = first + step * np.arange(len(members))
+    return np.asarray(patterns[np.argsort(place, kind="stable")])
+
+
+def _near_one(dtype: str, bits: NDArray[Any]) -> NDArray[Any]:
+    """Return the bit patterns with exponents from -4 to 3 in place of their own."""
+    significand = _SIGNIFICANDS[dtype]
+    exponents = (1 << (8 * size_of(dtype) - 1 - significand)) - 1
+    own = (bits >> bits.dtype.type(significand)) & bits.dtype.type(exponents)
+    near = (own & bits.dtype.type(7)) + bits.dtype.type(exponents // 2 - 4)
+    return np.asarray(bits ^ ((own ^ near) << bits.dtype.type(significand)))

@@ -109,9 +109,6 @@ def test_payloads_are_injective_over_their_rounds(dtype: str, count: int, repeti
             digits = [
                 payload(dtype, count, rank=rank, ranks=ranks, round_=k, repetition=repetition) for k in range(rounds)
             ]
-            assert all(torch.isfinite(digit.float()).all() for digit in digits), (
-                f"{dtype}: NaN or infinity in a payload"
-            )
             words.append(
                 np.concatenate([digit.view(torch.uint8).numpy().reshape(count, -1) for digit in digits], axis=1)
             )
