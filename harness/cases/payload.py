@@ -2,9 +2,9 @@
 
 Terms: a *code* numbers (repetition, rank, element) without gaps; a dtype has ``base`` usable values; a code is sent
 digit by digit in that base over *rounds*: round k carries digit k. One round is injective while codes < base; all
-rounds combined are injective while codes < base ** rounds. Of every four neighbours of a float type, while the type has
-them, one is a subnormal number or zero and one is a NaN or infinity, with any significand; the others have any exponent.
-Signs vary in all. An op that moves such values must keep their bits.
+rounds combined are injective while codes < base ** rounds. Of every four neighbours of a float type, while the type
+has them, one is a subnormal number or zero and one is a NaN or infinity, with any significand; the others have any
+exponent. Signs vary in all. An op that moves such values must keep their bits.
 
 Each function is a pure function of its arguments: every rank can compute every other rank's payload.
 """

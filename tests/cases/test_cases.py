@@ -22,7 +22,7 @@ from conformance.rma.strategies import transfers
 from conformance.rma.transfer import SLOT_STRIDE
 from conformance.support.cases import HostCase
 from conformance.support.masks import kept_lanes
-from harness.cases import ALL, from_json, payload, rounds_needed, size_of, to_json
+from harness.cases import ALL, FLOATS, from_json, of_name, payload, rounds_needed, size_of, to_json
 from harness.cases.strategies import rank_patterns
 from harness.errors import HarnessError, UsageError
 from tests.ranks.hostile import PlainCase
@@ -114,6 +114,21 @@ def test_payloads_are_injective_over_their_rounds(dtype: str, count: int, repeti
             )
     table = np.concatenate(words)
     assert len(np.unique(table, axis=0)) == ranks * count * repetitions, f"{dtype} over {rounds} rounds"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_float_payloads_have_every_kind_of_number(dtype: str) -> None:
+    values = payload(dtype, 4096, rank=1, ranks=4).double()
+    few = payload(dtype, 16, rank=1, ranks=4).double()
+    tiny = torch.finfo(of_name(dtype)).tiny
+    for kind in (few < 0, few > 0, few.isnan(), few.abs() < tiny, (few.abs() > 1) & few.isfinite(), few.abs() < 1):
+        assert kind.any(), f"16 neighbours lack one kind of number: {few}"
+    normal = values[values.isfinite() & (values.abs() >= tiny)]
+    exponents = normal.abs().log2().floor().unique()
+    assert len(exponents) >= {"fp16": 30, "bf16": 250, "fp32": 250, "fp64": 1000}[dtype]
+    first = payload(dtype, 16, rank=0, ranks=4).double()
+    assert first[first == 0].signbit().tolist() == [False, True], "zeros of both signs"
+    assert sorted(first[first.isinf()].tolist()) == [-float("inf"), float("inf")]
 
 
 def test_narrow_payloads_need_more_rounds() -> None:
