@@ -87,11 +87,11 @@ def _encode(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
     """Map [0, base) one to one onto bit patterns. An odd factor modulo a power of two separates neighbours."""
     bits = _BITS[size_of(dtype)]
     if dtype in ("fp16", "bf16"):
-        return _narrow_floats(dtype)[digit]
+        return np.asarray(_narrow_floats(dtype)[digit])
     with np.errstate(over="ignore"):
         if dtype in ("fp32", "fp64"):
-            return _wide_floats(dtype, digit).astype(bits)
-        return (digit * np.uint64(_SPREAD[dtype])).astype(bits)
+            return np.asarray(_wide_floats(dtype, digit), dtype=bits)
+        return np.asarray(digit * np.uint64(_SPREAD[dtype]), dtype=bits)
 
 
 def _wide_floats(dtype: str, digit: NDArray[Any]) -> NDArray[Any]:
