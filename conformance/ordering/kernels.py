@@ -52,8 +52,8 @@ def litmus_kernel(
 ):  # fmt: skip
     """Run thread ``numbers[work-group]`` of a litmus test in ``instances`` independent instances.
 
-    ``program``: int32[threads, 2]; ``cells``: int32[instances, 4, stride] in ``home``'s heap, of which location 3 is the
-    counter of threads that have started; ``source``: int32[3, stride], row v filled with v, for puts; ``results``:
+    ``program``: int32[threads, 2]; ``cells``: int32[instances, 4, stride] in ``home``'s heap, of which location 3 is
+    the counter of threads that have started; ``source``: int32[3, stride], row v filled with v, for puts; ``results``:
     int32[threads, instances, 2, stride]. ``skew``: thread t starts ``t * skew`` polls late. No loop is unbounded, since
     the work-groups may not be resident at once.
     """

@@ -61,9 +61,9 @@ def killed(driver, name, order, write="store", home=1):
 def test_what_the_memory_model_forbids_does_not_occur(driver, name):
     counts = {}
     for choices in SCHEDULES[:6]:
-        found = outcomes(driver, TESTS[name], RIGHT, choices)
-        assert first_forbidden(TESTS[name], *found) is None, choices
-        counts |= histogram(TESTS[name], *found)
+        result = outcomes(driver, TESTS[name], RIGHT, choices)
+        assert first_forbidden(TESTS[name], *result) is None, choices
+        counts |= histogram(TESTS[name], *result)
     assert set(counts) - {"timeout"}, counts
 
 
