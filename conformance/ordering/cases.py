@@ -1,11 +1,17 @@
-"""The case type of message passing."""
+"""The case types of message passing and of litmus tests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import triton
+
 from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
+
+RELEASE_WAITS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 8)
+"""True if Triton's release waits for its write-back on AMD GPUs. If it does not, a message fails in some schedules of
+weak memory, which is not a fault of the library: see docs/memory-model.md."""
 
 
 @case_type
@@ -40,3 +46,36 @@ class MessageCase:
     def n(self) -> int:
         """Elements of a message; the last block has ``tail`` elements less."""
         return self.blocks * self.block - min(self.tail, self.block - 1)
+
+
+@case_type
+@dataclass(frozen=True)
+class LitmusCase:
+    """``instances`` runs of one litmus test, whose thread t is a work-group of rank t % ranks.
+
+    ``write`` is the operation that writes data: "store", "put" or "atomic". ``home``: the rank whose heap has the
+    locations. A tile has ``n`` elements (int32), which are masked
+    from ``block``. ``release`` and ``acquire`` are the orders of a flag's
+    writes and reads, at system scope. ``skew``: thread t starts ``t * skew`` polls late.
+    """
+
+    test: str = "MP"
+    write: str = "store"
+    release: str = "release"
+    acquire: str = "acquire"
+    spt: int = 1
+    warps: int = 1
+    tail: int = 0
+    home: int = 0
+    instances: int = 4
+    skew: int = 0
+
+    @property
+    def block(self) -> int:
+        """Elements of a tile, and of a location."""
+        return self.spt * 64 * self.warps
+
+    @property
+    def n(self) -> int:
+        """Elements of a tile that are accessed."""
+        return self.block - min(self.tail, self.block - 1)

@@ -9,7 +9,7 @@ A thread is a work-group. A location is ``x``, ``y`` or ``z``; it holds 0 at fir
 An outcome is the tuple of all observed values in the order of the threads, then the final values of the locations.
 Sources of ``forbidden``: Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014), for the shapes; LLVM's
 and PTX's models, which agree with C11 here, for the verdicts. Without a sequentially consistent order, which Triton
-does not have, SB, R, 2+2W and IRIW have no forbidden outcome: theirs are counted.
+does not have, SB, R, 2+2W and IRIW have no forbidden outcome.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Litmus:
     threads: tuple[tuple[Operation, ...], ...]
     forbidden: Callable[[tuple[int, ...], tuple[int, ...]], bool]
     relaxed: bool = False
+
+    @property
+    def forbids(self) -> bool:
+        """True if some outcome is forbidden."""
+        return self.forbidden is not _never
 
     @property
     def flags_only(self) -> bool:

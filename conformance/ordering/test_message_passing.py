@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.ordering.cases import MessageCase
+from conformance.ordering.cases import RELEASE_WAITS, MessageCase
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import exchange
@@ -203,11 +203,18 @@ def cases(ranks, shape, form="gluon"):
     return strategies.messages("int32", shape, form)
 
 
-@requirement("ORDER-MESSAGE-001", cases=cases, ranks=2, shape=("pair", "ring"))
+@requirement("ORDER-MESSAGE-001", cases=cases, ranks=2, weak=RELEASE_WAITS, shape=("pair", "ring"))
 def test_message(check, case):
     check(run, case)
 
 
-@requirement("ORDER-MESSAGE-002", cases=partial(cases, form="context"), ranks=2, weight=0.5, shape=("pair", "ring"))
+@requirement(
+    "ORDER-MESSAGE-002",
+    cases=partial(cases, form="context"),
+    ranks=2,
+    weight=0.5,
+    weak=RELEASE_WAITS,
+    shape=("pair", "ring"),
+)
 def test_message_by_context(check, case):
     check(run, case)
