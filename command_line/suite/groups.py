@@ -69,7 +69,7 @@ def measured(cgroup: Path = CGROUP) -> Machine:
         cores = min(cores, max(1, int(quota) // int(period)))
     limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
     if limit.isdigit() and used.isdigit():
-        memory = min(memory, max(0, int(limit) - int(used)))
+        memory = min(memory, max(0, int(limit) - int(used) + _reclaimable(cgroup / "memory.stat")))
     return Machine(cores, memory)
 
 
@@ -78,8 +78,15 @@ def options(groups: int) -> list[str]:
     return ["-p", "xdist", "-n", str(groups)] if groups > 1 else []
 
 
+def _reclaimable(stat: Path) -> int:
+    """Return the bytes of a container's memory that only hold copies of files: the kernel drops them if it must."""
+    words = dict(line.split() for line in _read(stat).splitlines() if len(line.split()) == 2)
+    return int(words.get("inactive_file", 0))
+
+
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MOST_GROUPS):
+    short = len(text) <= len(str(MOST_GROUPS))
+    if not (short and text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_GROUPS):
         raise UsageError(f"--groups: expected a whole number from 1 to {MOST_GROUPS}, got {text!r:.60}")
     return int(text)
 

@@ -43,6 +43,8 @@ def test_the_limits_of_a_container_count(tmp_path: Path) -> None:
     for name, text in (("cpu.max", "100000 100000"), ("memory.max", str(3 * GIB)), ("memory.current", str(2 * GIB))):
         (tmp_path / name).write_text(f"{text}\n")
     assert measured(tmp_path) == Machine(1, GIB)
+    (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {GIB}\n")
+    assert measured(tmp_path) == Machine(1, 2 * GIB), "the page cache is free for use"
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
     assert measured(tmp_path).cores == whole.cores and measured(tmp_path).memory > 2 * GIB
@@ -76,7 +78,7 @@ def gpu(index: int) -> GpuInfo:
     return GpuInfo(index, "NVIDIA H200", "sm_90", 1, f"GPU-{index}", f"0000:{index:02}:00.0", (), "cuda")
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "257", "9" * 40, "\u0663"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "257", "0000002560", "9" * 40, "\u0663"])
 def test_a_wrong_number_is_one_line(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         number(check_request("emulated", None, "2", "gate", "iris_under_test"), text)
