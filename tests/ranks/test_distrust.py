@@ -154,9 +154,8 @@ def executed(group: RankGroup, folder: Path, function: Callable[..., Any]) -> tu
         seed=0, evidence=None, replay=None, deadline=60.0,
     )  # fmt: skip
     ledger = Ledger(folder / "evidence.jsonl", options)
-    held = Property(
-        "X-1", lambda check, case: check(function, case), lambda ranks: [PlainCase("put")], {}, 1.0, 1, None, False
-    )
+    call, cases = lambda check, case: check(function, case), lambda ranks: [PlainCase("put")]
+    held = Property("X-1", call, cases, {}, 1.0, 1, None, False, weak=False)
     check = Check(group, 2, options, ledger, "node", "statement", set())
     with pytest.raises(CaseDidNotPass):
         check.run(held, {})
