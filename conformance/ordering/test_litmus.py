@@ -21,7 +21,7 @@ SPINS = 1 << 20
 
 FORBID = tuple(name for name, test in TESTS.items() if test.forbids)
 
-SCHEDULES = 4
+SCHEDULES = 2
 """Schedules of weak memory for each case."""
 
 
