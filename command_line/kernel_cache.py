@@ -29,9 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-
-SUFFIXES = frozenset((".json", ".source", ".ttir", ".ttgir", ".glir", ".llir", ".amdgcn", ".hsaco", ".ptx", ".cubin"))
-"""Suffixes of the files of a kernel. The shared library of a launcher is code for the host, and does not travel."""
+from harness.isa.record import KERNEL_SUFFIXES
 
 MOST_FILE_BYTES, MOST_BYTES, MOST_ENTRIES = 64 << 20, 32 << 30, 200_000
 
@@ -122,17 +120,17 @@ def load(archive: Path, cache: Path, progress: Progress = lambda done: None) -> 
             raise UsageError(f"{archive} is not an archive of kernels: {error}") from None
         except OSError as error:
             raise UsageError(f"{archive} cannot be loaded: {error.strerror}") from error
-        found = sorted(stage.iterdir())
-        for entry in found:
+        staged = sorted(stage.iterdir())
+        for entry in staged:
             _check(entry, archive)
         new = 0
-        for entry in found:
+        for entry in staged:
             place = cache / entry.name
             if not place.exists():
                 _write_lists(entry, place)
                 os.rename(entry, place)
                 new += 1
-    return new, len(found) - new
+    return new, len(staged) - new
 
 
 def prune(cache: Path, days: float | None, most_bytes: int | None) -> tuple[int, int]:
@@ -202,4 +200,4 @@ def _metadata(files: Collection[Path]) -> list[Path]:
 
 
 def _is_kernels(name: str) -> bool:
-    return _FILE.fullmatch(name) is not None and Path(name).suffix in SUFFIXES
+    return _FILE.fullmatch(name) is not None and Path(name).suffix in KERNEL_SUFFIXES

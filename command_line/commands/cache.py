@@ -74,7 +74,7 @@ def import_(archive: Path) -> int:
 
 
 @command.command("prune")
-@click.option("--days", type=click.FloatRange(min=0), help="Remove kernels that were not used for so many days.")
+@click.option("--days", type=click.FloatRange(min=0), help="Remove kernels last used more than this many days ago.")
 @click.option("--mebibytes", type=click.IntRange(min=0), help="Then remove the longest unused beyond this size.")
 def prune(days: float | None, mebibytes: int | None) -> int:
     """Remove kernels from Triton's cache. Not while a run compiles."""
@@ -89,9 +89,9 @@ def prune(days: float | None, mebibytes: int | None) -> int:
 @command.command("info")
 def info() -> int:
     """Print the folder of Triton's cache, the number of its kernels and their size."""
-    found = list(kernel_cache.entries(kernel_cache.folder()))
-    size = _mebibytes(sum(entry.bytes for entry in found))
-    click.echo(f"{kernel_cache.folder()}: {len(found):,} kernels, {size}")
+    kernels = list(kernel_cache.entries(kernel_cache.folder()))
+    size = _mebibytes(sum(entry.bytes for entry in kernels))
+    click.echo(f"{kernel_cache.folder()}: {len(kernels):,} kernels, {size}")
     return 0
 
 

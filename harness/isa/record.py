@@ -13,6 +13,10 @@ from typing import Any, Literal
 from harness.isa.sources import Frame, Where
 
 Language = Literal["amdgcn", "ptx", "sass"]
+KERNEL_SUFFIXES = frozenset(
+    (".json", ".source", ".ttir", ".ttgir", ".glir", ".llir", ".amdgcn", ".hsaco", ".ptx", ".cubin")
+)
+"""Suffixes of the files that Triton keeps of a kernel. A launcher's shared library, code for the host, is not one."""
 Kind = Literal["load", "store", "atomic"]
 Space = Literal["global", "buffer", "flat", "scalar"]
 
