@@ -117,7 +117,7 @@ KERNELS = {"gluon": atomic_kernel, "context": atomic_by_context, "function": ato
 
 
 def drawn(ranks: int, dtype: str, op: str, form: str = "gluon") -> Any:
-    """Return the strategy for cases of the op of that name with one element type."""
+    """Return the strategies for cases of the op of that name with one element type."""
     from conformance.atomics import strategies
 
     return strategies.atomics(ranks, op, dtype, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,12 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+from harness.cases.covering import covering
+
+SEMS = (None, "relaxed", "release", "acquire", "acq_rel")
+SCOPES = (None, "sys", "gpu", "cta")
+"""The orders of an atomic; None is the default of the argument."""
 
 
 @dataclass(frozen=True)
@@ -160,3 +167,14 @@ ATOMICS: dict[str, Atomic] = {
     )
 }
 """The descriptions by name. The first one also runs on further world sizes."""
+
+
+@functools.cache
+def _orders() -> tuple[dict[str, Any], ...]:
+    return covering({"op": tuple(ATOMICS), "sem": SEMS, "scope": SCOPES})
+
+
+def orders(op: str) -> list[Mapping[str, Any]]:
+    """Return the rows (op, sem, scope) of one op in a covering array: each op has every sem and scope, and every pair of
+    them occurs with some op."""
+    return [row for row in _orders() if row["op"] == op]

@@ -1,4 +1,8 @@
-"""Hypothesis strategies for atomics. They shrink towards one operation, rank 0 on rank 1."""
+"""Hypothesis strategies for atomics. They shrink towards one operation, rank 0 on rank 1.
+
+What selects a compiled kernel is a row of a covering array for all ops and element types of a form. Counts, cells,
+ranks, masks, offsets and values are drawn freely, many times for each row.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.atomics.cases import AtomicCase
-from conformance.atomics.operations import ATOMICS
+from conformance.atomics.operations import ATOMICS, SCOPES, SEMS, orders
 from conformance.support.masks import LANES
 from harness.cases.covering import covering
-from harness.cases.strategies import counts, rank_patterns
+from harness.cases.strategies import counts, only, rank_patterns
 
-ORDERS = ((None, None), ("relaxed", "gpu"), ("acq_rel", "sys"), ("release", "sys"), ("acquire", "cta"))
+SHAPES = ((0, 1), (1, 1), (1, 4), (2, 4))
+"""(elements per thread, wavefronts) of the blocks; 0 elements stand for the scalar form."""
+
+Row = Mapping[str, Any]
 _SAFE_SUM = {"fp16": 2048, "bf16": 256}
 _ONE_BIT = {"int32": 31, "int64": 63}
 
@@ -44,24 +51,48 @@ def with_one_actor(targets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...
 
 
 @functools.cache
-def kernels(op: str, dtypes: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-    """Return the compiled values of one atomic, for these element types: every pair of them occurs.
+def kernels(form: str, ranks: int) -> tuple[Row, ...]:
+    """Return the compiled values of all atomics in one form: every pair of them occurs.
 
-    A shape is (elements per thread, wavefronts). Triton 3.6 cannot compile a compare-and-swap of several elements per
-    thread.
+    The kernels of ``orders`` are among them, since ATOMIC-ORDER needs them anyway. ``actor`` is the only rank that
+    acts: a kernel with ``DeviceContext`` is compiled for one rank. None is any ranks. Triton 3.6 cannot compile a
+    compare-and-swap of several elements per thread.
     """
-    shapes = ((1, 1), (0, 1), (1 if op == "cas" else 2, 4))
-    parameters = {"dtype": dtypes, "shape": shapes, "order": ORDERS, "returned": (True, False)}
-    return covering(parameters)
+
+    def valid(row: Row) -> bool:
+        op = ATOMICS[row["op"]]
+        several = row["shape"][0] > 1
+        return row["dtype"] in _dtypes(op.name, form) and several <= op.masked
+
+    actors = range(ranks) if form == "context" else (None,)
+    known = [
+        {**row, "dtype": "int32", "shape": (0, 1), "returned": True, "actor": actors[number % len(actors)]}
+        for op in ATOMICS
+        for number, row in enumerate(orders(op))
+    ]
+    parameters = {
+        "op": tuple(ATOMICS), "dtype": tuple(dict.fromkeys(name for op in ATOMICS for name in _dtypes(op, form))),
+        "shape": SHAPES, "sem": SEMS, "scope": SCOPES, "returned": (True, False), "actor": actors,
+    }  # fmt: skip
+    return (*known, *covering(parameters, having=known, valid=valid))
+
+
+def _dtypes(op: str, form: str) -> tuple[str, ...]:
+    return ATOMICS[op].dtypes if form == "gluon" else ATOMICS[op].some
+
+
+def atomics(ranks: int, op: str, dtype: str, form: str = "gluon") -> list[st.SearchStrategy[AtomicCase]]:
+    """Return a strategy for each kernel of one atomic with one element type in one form."""
+    rows = [row for row in kernels(form, ranks) if (row["op"], row["dtype"]) == (op, dtype)]
+    return [_of_kernel(ranks, row, form) for row in rows]
 
 
 @st.composite
-def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon") -> AtomicCase:
-    """Draw a case of one atomic in one ``form``. No cell gets more than ``contributions_per_cell`` operations."""
-    dtypes = ATOMICS[op].dtypes if form == "gluon" else ATOMICS[op].some
-    row = draw(st.sampled_from([row for row in kernels(op, dtypes) if row["dtype"] == dtype]))
-    (spt, warps), (sem, scope) = row["shape"], row["order"]
+def _of_kernel(draw: st.DrawFn, ranks: int, row: Row, form: str) -> AtomicCase:
+    """Draw a case that runs the kernel of ``row``. No cell gets more than ``contributions_per_cell`` operations."""
+    op, dtype, (spt, warps), scope = row["op"], row["dtype"], row["shape"], row["scope"]
     targets = draw(rank_patterns(ranks))
+    targets = targets if row["actor"] is None else only(targets, row["actor"])
     targets = targets if scope == "sys" else with_one_actor(targets)
     mask = draw(st.sampled_from(["range", "holes", "even", "all_false"]))
     mask = mask if spt and ATOMICS[op].masked else "range"
@@ -84,7 +115,7 @@ def atomics(draw: st.DrawFn, ranks: int, op: str, dtype: str, form: str = "gluon
         warps=warps,
         mask=mask,
         returned=row["returned"],
-        sem=sem,
+        sem=row["sem"],
         scope=scope,
         offset=draw(st.integers(0, 32)),
         high=draw(st.booleans()) if dtype.startswith("int") else False,

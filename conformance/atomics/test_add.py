@@ -18,16 +18,16 @@ OP = ATOMICS["add"]
 cases = partial(drawn, op="add")
 
 
-@requirement("ATOMIC-ADD-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-ADD-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_add(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-ADD-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-ADD-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_add_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-ADD-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-ADD-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_add_by_function(check, case):
     check(run, case)

@@ -18,16 +18,16 @@ OP = ATOMICS["and"]
 cases = partial(drawn, op="and")
 
 
-@requirement("ATOMIC-AND-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-AND-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_and(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-AND-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_and_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-AND-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_and_by_function(check, case):
     check(run, case)

@@ -20,16 +20,16 @@ OP = ATOMICS["cas"]
 cases = partial(drawn, op="cas")
 
 
-@requirement("ATOMIC-CAS-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-CAS-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_cas(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-CAS-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-CAS-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_cas_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-CAS-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-CAS-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_cas_by_function(check, case):
     check(run, case)

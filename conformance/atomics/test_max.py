@@ -19,16 +19,16 @@ OP = ATOMICS["max"]
 cases = partial(drawn, op="max")
 
 
-@requirement("ATOMIC-MAX-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-MAX-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_max(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MAX-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-MAX-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_max_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MAX-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-MAX-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_max_by_function(check, case):
     check(run, case)

@@ -19,16 +19,16 @@ OP = ATOMICS["min"]
 cases = partial(drawn, op="min")
 
 
-@requirement("ATOMIC-MIN-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-MIN-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_min(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-MIN-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_min_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-MIN-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_min_by_function(check, case):
     check(run, case)

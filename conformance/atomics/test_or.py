@@ -18,16 +18,16 @@ OP = ATOMICS["or"]
 cases = partial(drawn, op="or")
 
 
-@requirement("ATOMIC-OR-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-OR-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_or(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-OR-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-OR-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_or_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-OR-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-OR-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_or_by_function(check, case):
     check(run, case)

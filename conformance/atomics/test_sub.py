@@ -18,16 +18,16 @@ OP = ATOMICS["sub"]
 cases = partial(drawn, op="sub")
 
 
-@requirement("ATOMIC-SUB-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-SUB-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_sub(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-SUB-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-SUB-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_sub_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-SUB-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-SUB-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_sub_by_function(check, case):
     check(run, case)

@@ -18,16 +18,16 @@ OP = ATOMICS["xchg"]
 cases = partial(drawn, op="xchg")
 
 
-@requirement("ATOMIC-XCHG-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-XCHG-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_xchg(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-XCHG-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-XCHG-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_xchg_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-XCHG-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-XCHG-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_xchg_by_function(check, case):
     check(run, case)

@@ -18,16 +18,16 @@ OP = ATOMICS["xor"]
 cases = partial(drawn, op="xor")
 
 
-@requirement("ATOMIC-XOR-001", cases=cases, dtype=OP.dtypes)
+@requirement("ATOMIC-XOR-001", cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_xor(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-XOR-002", cases=partial(cases, form="context"), weight=0.5, dtype=OP.some)
+@requirement("ATOMIC-XOR-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_xor_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-XOR-003", cases=partial(cases, form="function"), weight=0.75, dtype=OP.some)
+@requirement("ATOMIC-XOR-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_xor_by_function(check, case):
     check(run, case)

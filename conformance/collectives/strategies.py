@@ -1,20 +1,27 @@
 """Hypothesis strategies for collectives. Everything shrinks towards one call of all ranks with one element.
 
-A compile costs as much as ten cases. So the values that select a compiled kernel (tile, wavefronts, language, variant)
-are drawn from the op's ``drawn_kernels``; shapes, strides, groups, roots and numbers of calls are drawn freely.
+A compile costs as much as ten cases. So what selects a compiled kernel (tile, wavefronts, language, variant, layout,
+reduction, group size, and whether sizes are 1 or multiples of 16) is a ``Build``, a row of a covering array; shapes,
+groups, roots, calls, programs and delays are drawn freely, many times for each build.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.collectives.cases import CollectiveCase
-from conformance.collectives.operations import ALWAYS, SOMETIMES, Collective, Kernel, described, published
+from conformance.collectives.operations import (
+    ALWAYS, COLLECTIVES, KERNELS, MESSAGES, SOMETIMES, Collective, Kernel, described, published,
+)  # fmt: skip
 from fixtures import judged
 from harness.cases import GROUPS, members_of
 from harness.cases.contribution import reduce_ops
+from harness.cases.covering import covering
 from harness.cases.dtypes import ALL, FURTHER, INTEGERS, size_of
 
 ROOM = 400 * 1024
@@ -22,10 +29,17 @@ ROOM = 400 * 1024
 
 
 LAYOUTS = (
-    (0, 0, 0, ""), (0, 0, 0, ""), (16, 16, 0, ""), (0, 5, 0, ""), (3, 0, 1, ""), (0, 0, 0, "in"), (8, 0, 0, "out"),
-    (2, 2, 1, "both"), (16, 16, 0, "both"),
+    (0, 0, 0, ""), (16, 16, 0, ""), (0, 5, 0, ""), (3, 0, 1, ""), (0, 0, 0, "in"), (8, 0, 0, "out"), (2, 2, 1, "both"),
+    (16, 16, 0, "both"),
 )  # fmt: skip
 """Layouts (in_pad, out_pad, shift, turned) of a CollectiveCase."""
+
+EXTENTS = ("one", "ragged", "aligned", "whole", "row")
+"""Kinds of shapes, by what a compiler may know of them: one element; neither sizes nor strides are 1 or multiples of
+16; rows of a multiple of 16 elements; such rows and columns; one row."""
+
+PARTIES = (("world", "reversed"), ("halves", "stride"), ("uneven",))
+"""Groups by their number of members, which kernels know."""
 
 ACCUMULATING = {
     "ring": (Kernel(variant="ring"), Kernel(variant="ring", gluon=True), Kernel(4, 128, 4, variant="ring")),
@@ -43,52 +57,158 @@ def atomic_ops(dtype: str) -> tuple[str, ...]:
     return ("sum", "min", "max") if size_of(dtype) >= 4 else ("sum",)
 
 
-def drawn(cases: st.SearchStrategy[CollectiveCase]) -> st.SearchStrategy[CollectiveCase]:
-    """Return the strategy for the run's level."""
+@dataclass(frozen=True)
+class Build:
+    """The values of a case that are compiled into its kernel. ``extent`` is one of ``EXTENTS``, or "any"."""
+
+    kernel: Kernel
+    layout: tuple[int, int, int, str]
+    extent: str
+    groups: tuple[str, ...]
+    reduce: str = "sum"
+    in_place: bool = False
+    distribution: int = 1
+
+
+Cases = st.SearchStrategy[CollectiveCase]
+
+
+def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
+    """Return a strategy for each build of one collective at the run's level.
+
+    ``dtype`` is the element type, or for an op that only moves data its width in bytes: then any type of that width.
+    """
+    some = [name for name in COLLECTIVES if COLLECTIVES[name].reduces == COLLECTIVES[op].reduces]
+    kernels = tuple((name, COLLECTIVES[name].drawn_kernels(ranks)) for name in some)
+    return [_published(_typed(ranks, op, dtype, build)) for build in _builds(kernels, ranks > 1)[op, dtype]]
+
+
+def accumulations(ranks: int, variant: str) -> list[Cases]:
+    """Return a strategy for each build of a variant of ``ACCUMULATING``, with any element type that it supports."""
+    builds = _builds(tuple(ACCUMULATING.items()), ranks > 1, few=True)
+    rows = [(dtype, build) for (name, dtype), some in builds.items() for build in some if name == variant]
+    return [_published(_accumulation(ranks, dtype, build)) for dtype, build in rows]
+
+
+def messages(ranks: int, dtype: str) -> list[Cases]:
+    """Return a strategy for each build of send and recv between pairs of a group, or of sendrecv in a ring.
+
+    In the ring each member sends to the one 1 + ``root`` places after it.
+    """
+    builds = _builds(tuple((op, KERNELS) for op in MESSAGES), ranks > 1)
+    rows = [(op, build) for op in MESSAGES for build in builds[op, size_of(dtype)]]
+    return [_message(ranks, op, dtype, build) for op, build in rows]
+
+
+@functools.cache
+def _builds(
+    kernels: tuple[tuple[str, tuple[Kernel, ...]], ...], grouped: bool, few: bool = False
+) -> Mapping[tuple[str, str | int], Sequence[Build]]:
+    """Return the builds for ops (or variants) and element types (or widths), the simplest first.
+
+    ``kernels`` are those of each op. Every op has every kernel, layout, extent, element type, reduction and number of
+    members. Unless ``few``, every element type has every reduction and every kernel.
+    """
+    of_op = dict(kernels)
+    ops = {name: described(name) if name not in ACCUMULATING else COLLECTIVES["all_reduce"] for name in of_op}
+    reduces = any(op.reduces for op in ops.values())
+
+    def valid(row: Mapping[str, Any]) -> bool:
+        if row["kernel"] >= len(of_op[row["op"]]):
+            return False
+        kernel, dtype = of_op[row["op"]][row["kernel"]], row["dtype"]
+        if kernel.protocol and (size_of(dtype) if reduces else dtype) > 4:
+            return False
+        if reduces and row["reduce"] not in (atomic_ops(dtype) if kernel.variant == "atomic" else reduce_ops(dtype)):
+            return False
+        return not row["in_place"] or ops[row["op"]].in_place == SOMETIMES
+
+    parameters = {
+        "op": tuple(of_op), "dtype": ALL if reduces else (1, 2, 4, 8),
+        "kernel": range(max(map(len, of_op.values()))), "extent": EXTENTS,
+        "reduce": reduce_ops("int32") if reduces else ("sum",), "in_place": (False, True)[: 1 + reduces],
+        "layout": (None,) if reduces else LAYOUTS,
+    }  # fmt: skip
+    pairs = [("op", name) for name in parameters if name != "op"]
+    if not few:
+        pairs += [("dtype", "reduce"), ("dtype", "kernel"), ("dtype", "extent"), ("kernel", "extent")]
+    rows = covering(parameters, strength=1, also=pairs, valid=valid)
+    parties = PARTIES if grouped else (("world",),)
+    builds: dict[tuple[str, str | int], list[Build]] = {}
+    for name in of_op:
+        for number, row in enumerate(row for row in rows if row["op"] == name):
+            # Groups, shares and a reduction's layouts go round, at distances that have no common factor.
+            layout, party = row["layout"] or LAYOUTS[number % len(LAYOUTS)], parties[number % len(parties)]
+            build = Build(
+                of_op[name][row["kernel"]], layout, row["extent"], party, row["reduce"], row["in_place"],
+                1 - number // 2 % 2 * ops[name].has_distribution,
+            )  # fmt: skip
+            builds.setdefault((name, row["dtype"]), []).append(build)
+    return builds
+
+
+def _published(cases: Cases) -> Cases:
     return cases if judged.extended() else cases.map(published)
 
 
 @st.composite
-def accumulations(draw: st.DrawFn, ranks: int, variant: str) -> CollectiveCase:
-    """Draw a case of a variant of ``ACCUMULATING``, with any element type that it supports."""
-    dtype = draw(st.sampled_from([name for name in ALL if variant != "atomic" or atomic_ops(name)]))
-    case = draw(collectives(ranks, "all_reduce", dtype, ACCUMULATING[variant]))
-    if variant == "atomic":
-        return replace(case, reduce=draw(st.sampled_from(atomic_ops(dtype))))
-    if variant == "ring":
-        rings = draw(st.sampled_from([1, 1, 2]))
-        return replace(case, rings=rings, comm_sms=max(case.comm_sms, rings))
-    return case
+def _typed(draw: st.DrawFn, ranks: int, op: str, dtype: str | int, build: Build) -> CollectiveCase:
+    if isinstance(dtype, int):
+        dtype = draw(st.sampled_from([name for name in (*ALL, *FURTHER) if size_of(name) == dtype]))
+    return draw(_of_build(ranks, op, dtype, build))
 
 
 @st.composite
-def moves(draw: st.DrawFn, ranks: int, op: str, width: int) -> CollectiveCase:
-    """Draw a case of a collective that only moves data, with any element type of ``width`` bytes."""
-    dtype = draw(st.sampled_from([name for name in (*ALL, *FURTHER) if size_of(name) == width]))
-    return draw(collectives(ranks, op, dtype))
+def _accumulation(draw: st.DrawFn, ranks: int, dtype: str, build: Build) -> CollectiveCase:
+    case = draw(_of_build(ranks, "all_reduce", dtype, build))
+    rings = 1 + (build.extent == "ragged") if build.kernel.variant == "ring" else case.rings
+    return replace(case, rings=rings, comm_sms=max(case.comm_sms, rings))
+
+
+@st.composite
+def _message(draw: st.DrawFn, ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
+    case = draw(_of_build(ranks, "send", dtype, build))
+    return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)
 
 
 @st.composite
 def collectives(
     draw: st.DrawFn, ranks: int, name: str, dtype: str, kernels: tuple[Kernel, ...] | None = None
 ) -> CollectiveCase:
-    """Draw a case of one collective with one element type; ``kernels`` replaces those of the op."""
+    """Draw a case of one collective with one element type and any build; ``kernels`` replaces those of the op."""
     op = described(name)
     chosen = kernels if kernels is not None else op.drawn_kernels(ranks)
-    kernel = draw(st.sampled_from([one for one in chosen if size_of(dtype) <= 4 or not one.protocol]))
-    group = draw(st.sampled_from(GROUPS)) if ranks > 1 else "world"
+    reductions = reduce_ops(dtype) if op.reduces else ("sum",)
+    build = Build(
+        kernel=draw(st.sampled_from([one for one in chosen if size_of(dtype) <= 4 or not one.protocol])),
+        layout=draw(st.sampled_from(LAYOUTS)),
+        extent="any",
+        groups=GROUPS if ranks > 1 else ("world",),
+        reduce=draw(st.sampled_from(reductions)),
+        in_place=op.in_place == SOMETIMES and draw(st.booleans()),
+        distribution=draw(st.sampled_from([1, 0])) if op.has_distribution else 1,
+    )
+    return draw(_of_build(ranks, name, dtype, build))
+
+
+@st.composite
+def _of_build(draw: st.DrawFn, ranks: int, name: str, dtype: str, build: Build) -> CollectiveCase:
+    """Draw a case of one collective that runs the kernel of ``build``."""
+    op, kernel = described(name), build.kernel
+    in_pad, out_pad, shift, turned = build.layout
+    group = draw(st.sampled_from(build.groups))
     # One call, several calls with their own tensors, or several calls on the same tensors.
     calls, reuse = draw(st.sampled_from([(1, False), (3, False), (4, True)]))
-    in_pad, out_pad, shift, turned = draw(st.sampled_from(LAYOUTS))
     m = draw(extents(kernel.block_m, 40))
     n = draw(extents(kernel.block_n, 272))
     members = max(len(members_of(group, rank, ranks)) for rank in range(ranks))
     m, n = _fitting(op, m, n, members, max(in_pad, out_pad), ROOM // size_of(dtype) // (1 if reuse else calls))
+    m, n = of_extent(build.extent, m, n, (in_pad, out_pad), bool(turned))
     late = draw(st.sampled_from([False, False, True]))
     return CollectiveCase(
         op=name,
         dtype=dtype,
-        reduce=draw(st.sampled_from(reduce_ops(dtype))) if op.reduces else "sum",
+        reduce=build.reduce,
         m=m,
         n=n,
         block_m=kernel.block_m,
@@ -100,7 +220,7 @@ def collectives(
         out_pad=out_pad,
         shift=shift,
         turned=turned,
-        in_place=op.in_place == ALWAYS or (op.in_place == SOMETIMES and draw(st.booleans())),
+        in_place=op.in_place == ALWAYS or build.in_place,
         group=group,
         root=draw(st.integers(0, ranks - 1)) if op.root else 0,
         calls=calls,
@@ -112,19 +232,44 @@ def collectives(
         gluon=kernel.gluon,
         variant=kernel.variant,
         protocol=kernel.protocol,
-        distribution=draw(st.sampled_from([1, 0])) if op.has_distribution else 1,
+        distribution=build.distribution,
     )
 
 
-@st.composite
-def messages(draw: st.DrawFn, ranks: int, dtype: str) -> CollectiveCase:
-    """Draw a case of send and recv between pairs of a group, or of sendrecv in a ring.
+def of_extent(extent: str, m: int, n: int, pads: tuple[int, int], turned: bool) -> tuple[int, int]:
+    """Return a shape of the kind ``extent`` that is near (m, n) and not larger, or has few elements. An empty tensor,
+    which does nothing, stays empty."""
+    if extent == "any" or not m * n:
+        return m, n
+    if extent == "one":
+        return 1, 1
+    if extent == "aligned":
+        return _odd(m), max(16, n // 16 * 16)
+    if extent == "whole":
+        return max(16, m // 16 * 16), max(16, n // 16 * 16)
 
-    In the ring each member sends to the one 1 + ``root`` places after it.
-    """
-    case = draw(collectives(ranks, "send", dtype))
-    op = draw(st.sampled_from(["send", "sendrecv", "sendrecv"]))
-    return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)
+    def plain(rows: int, columns: int) -> bool:
+        """Return whether no size, stride and distance of parts is a multiple of 16."""
+        numbers = [columns, rows * columns]
+        for pad in pads:
+            stride = (rows if turned else columns) + pad
+            numbers += [stride, rows * (columns + pad), columns * (rows + pad)]
+        return all(number % 16 for number in numbers)
+
+    rows = 1 if extent == "row" else m
+    places: Callable[[int], list[tuple[int, int]]] = lambda rows: [(rows, columns) for columns in range(n, 2, -1)]
+    shapes = [
+        *places(rows),
+        *places(max(1, rows - 1)),
+        (1 if extent == "row" else 3, 3),
+        (1 if extent == "row" else 3, 7),
+    ]
+    return next((shape for shape in shapes if shape[0] * shape[1] > 1 and plain(*shape)), shapes[-1])
+
+
+def _odd(size: int) -> int:
+    """Return the greatest odd number from 3 to ``size``, or 3."""
+    return max(3, size - 1 + size % 2)
 
 
 @st.composite

@@ -16,9 +16,9 @@ def _test_of(op):
     """Return the test of one op."""
 
     def cases(ranks, dtype=None, width=None):
-        from conformance.collectives.strategies import collectives, drawn, moves
+        from conformance.collectives.strategies import drawn
 
-        return drawn(collectives(ranks, op.name, dtype) if op.reduces else moves(ranks, op.name, width))
+        return drawn(ranks, op.name, dtype if op.reduces else width)
 
     def test(check, case):
         check(run, case)

@@ -135,7 +135,7 @@ def cases(ranks, dtype):
 
 
 # One element type of each size: kernels that move data depend only on the size.
-@requirement("CCL-MESSAGE-001", cases=cases, ranks=2, dtype=("fp16", "int8", "int32", "fp64"))
+@requirement("CCL-MESSAGE-001", cases=cases, weight=2.0, ranks=2, dtype=("fp16", "int8", "int32", "fp64"))
 def test_messages(check, case):
     check(run, case)
 

@@ -142,6 +142,6 @@ def cases(ranks, factory):
     return strategies.tensors(factory)
 
 
-@requirement("HOST-TENSOR-002", cases=cases, factory=FACTORIES)
+@requirement("HOST-TENSOR-002", cases=cases, weight=4.0, factory=FACTORIES)
 def test_drawn_tensors(check, case):
     check(run, case)

@@ -11,7 +11,6 @@ not wait, the library's code is only required to equal Triton's.
 and every scope, or its default, and every pair of them occurs with some op.
 """
 
-import functools
 from functools import partial
 
 import torch
@@ -20,15 +19,12 @@ from triton.experimental.gluon import language as gl
 
 from conformance.atomics import history
 from conformance.atomics.cases import AtomicCase
-from conformance.atomics.operations import ATOMICS
+from conformance.atomics.operations import ATOMICS, orders
 from conformance.isa.targets import misplaced, seen_order, wanted_order
 from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
-from harness.cases.covering import covering
-
-SEMS, SCOPES = ("relaxed", "release", "acquire", "acq_rel"), ("sys", "gpu", "cta")
 
 
 def run(env, case):
@@ -78,16 +74,11 @@ def expect_order(findings, code, label, sem, scope):
         findings.equal(f"{part} ({code.language}) of {label}", seen[part], wanted)
 
 
-@functools.cache
-def orders():
-    return covering({"op": tuple(ATOMICS), "sem": (None, *SEMS), "scope": (None, *SCOPES)})
-
-
 def cases(ranks, op, form):
     """Return the op's part of the covering array: one scalar operation on the neighbour, as for setting a flag."""
-    rows = [row for row in orders() if row["op"] == op]
     return [
-        AtomicCase(**row, spt=0, targets=neighbours(ranks, form, number), form=form) for number, row in enumerate(rows)
+        AtomicCase(**row, spt=0, targets=neighbours(ranks, form, number), form=form)
+        for number, row in enumerate(orders(op))
     ]
 
 

@@ -14,7 +14,6 @@ that only the code is checked. The kernels are those of conformance/rma, and the
 alone has no remote memory, and a compiler may know that, so each of these needs two ranks.
 """
 
-import functools
 from functools import partial
 
 from conformance.collectives.calls import judge, perform, prepare
@@ -22,12 +21,11 @@ from conformance.collectives.cases import CollectiveCase
 from conformance.isa.listing import expect_width
 from conformance.rma import transfer
 from conformance.rma.cases import TransferCase
-from conformance.rma.operations import TRANSFERS
+from conformance.rma.operations import TRANSFERS, wide
 from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import ALL, SOME, size_of, vector_of
-from harness.cases.covering import covering
+from harness.cases import size_of, vector_of
 
 
 def run(env, case, op):
@@ -49,25 +47,13 @@ def counts(env):
     return env.device.name == "emulated"
 
 
-@functools.cache
-def rows(dtypes, hints):
-    """Return combinations of op with direction, element type, mask and ``hinted``, in which every pair occurs.
-
-    With a mask the case ends inside a block; with hint as the only knowledge of the pointers it has no mask. Only an op
-    that names both ranks has directions.
-    """
-    ways = [(name, way) for name, op in TRANSFERS.items() for way in ("to", "from")[: 1 + op.two_ranks]]
-    return covering(
-        {"op": ways, "dtype": dtypes, "mask": ("none", "range"), "hinted": hints},
-        valid=lambda row: not (row["hinted"] and row["mask"] == "range"),
-    )
-
-
 def cases(ranks, op, form):
-    """Return the op's part of the covering array: with all element types in Gluon, with some in Triton."""
-    all_rows = rows(ALL, (False,)) if form == "gluon" else rows(SOME, (False, True))
+    """Return a case for each of the op's rows: with all element types in Gluon, with some in Triton.
+
+    With a mask the case ends inside a block; with hint as the only knowledge of the pointers it has no mask.
+    """
     listed = []
-    for number, row in enumerate(row for row in all_rows if row["op"][0] == op):
+    for number, row in enumerate(wide(op, form)):
         block = vector_of(row["dtype"]) * 64
         n = 2 * block if row["mask"] == "none" else block + 48
         fields = {name: value for name, value in row.items() if name != "op"}

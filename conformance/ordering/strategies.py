@@ -1,4 +1,8 @@
-"""Hypothesis strategies for message passing. They shrink towards one message of one block."""
+"""Hypothesis strategies for message passing. They shrink towards one message of one block.
+
+Elements per thread, wavefronts and the operation on the flag are compiled in. Kernels with ``DeviceContext`` are
+compiled for each rank too, so that there are only as many as show every value once.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,17 @@ from hypothesis import strategies as st
 from conformance.ordering.cases import MessageCase
 
 
+KERNELS = ((1, 1, "cas"), (1, 4, "xchg"), (4, 4, "add"), (4, 4, "cas"), (1, 4, "add"))
+"""Elements per thread, wavefronts, and operation on the flag."""
+
+
+def messages(dtype: str, shape: str, form: str = "gluon") -> list[st.SearchStrategy[MessageCase]]:
+    """Return a strategy for each kernel of message passing in one ``form``."""
+    return [_of_kernel(dtype, shape, form, *kernel) for kernel in KERNELS[: 5 if form == "gluon" else 3]]
+
+
 @st.composite
-def messages(draw: st.DrawFn, dtype: str, shape: str, form: str = "gluon") -> MessageCase:
-    """Draw a case of message passing in one ``form``."""
-    spt, warps = draw(st.sampled_from([(1, 1), (1, 4), (4, 4)]))
+def _of_kernel(draw: st.DrawFn, dtype: str, shape: str, form: str, spt: int, warps: int, flag: str) -> MessageCase:
     late = draw(st.sampled_from(["nobody", "producer", "consumer"]))
     return MessageCase(
         dtype=dtype,
@@ -19,7 +30,7 @@ def messages(draw: st.DrawFn, dtype: str, shape: str, form: str = "gluon") -> Me
         warps=warps,
         tail=draw(st.integers(0, 63)),
         rounds=draw(st.integers(1, 3)),
-        flag=draw(st.sampled_from(["cas", "xchg", "add"])),
+        flag=flag,
         shape=shape,
         late=late,
         late_ms=draw(st.integers(1, 20)) if late != "nobody" else 0,

@@ -203,7 +203,7 @@ def cases(ranks, shape, form="gluon"):
     return strategies.messages("int32", shape, form)
 
 
-@requirement("ORDER-MESSAGE-001", cases=cases, ranks=2, weak=RELEASE_WAITS, shape=("pair", "ring"))
+@requirement("ORDER-MESSAGE-001", cases=cases, weight=3.0, ranks=2, weak=RELEASE_WAITS, shape=("pair", "ring"))
 def test_message(check, case):
     check(run, case)
 
@@ -212,7 +212,7 @@ def test_message(check, case):
     "ORDER-MESSAGE-002",
     cases=partial(cases, form="context"),
     ranks=2,
-    weight=0.5,
+    weight=1.5,
     weak=RELEASE_WAITS,
     shape=("pair", "ring"),
 )

@@ -74,11 +74,11 @@ def drawn(ranks, dtype):
     return strategies.blocks(ranks, dtype)
 
 
-@requirement("PROVIDER-STORE-001", cases=drawn, dtype=DTYPES)
+@requirement("PROVIDER-STORE-001", cases=drawn, weight=4.0, dtype=DTYPES)
 def test_store(check, case: BlockCase, dtype):
     check(store, case)
 
 
-@requirement("PROVIDER-LOAD-001", cases=drawn, dtype=DTYPES)
+@requirement("PROVIDER-LOAD-001", cases=drawn, weight=4.0, dtype=DTYPES)
 def test_load(check, case: BlockCase, dtype):
     check(load, case)

@@ -6,6 +6,7 @@ of a transfer on which the caller is, where the op loads and stores, and its opt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from conformance.rma.cases import TransferCase
+from harness.cases import ALL, SOME
+from harness.cases.covering import covering
 
 
 @dataclass(frozen=True)
@@ -256,3 +259,22 @@ TRANSFERS: dict[str, Transfer] = {
     )
 }
 """The descriptions by name. The first one also runs on further world sizes."""
+
+
+@functools.cache
+def _wide(form: str) -> tuple[dict[str, Any], ...]:
+    ways = [(name, way) for name, op in TRANSFERS.items() for way in ("to", "from")[: 1 + op.two_ranks]]
+    dtypes, hints = (ALL, (False,)) if form == "gluon" else (SOME, (False, True))
+    return covering(
+        {"op": ways, "dtype": dtypes, "mask": ("none", "range"), "hinted": hints},
+        valid=lambda row: not (row["hinted"] and row["mask"] == "range"),
+    )
+
+
+def wide(op: str, form: str) -> list[Mapping[str, Any]]:
+    """Return the rows of one op in a covering array of aligned transfers of 16 bytes per lane in one form.
+
+    A row has the "op" with the direction (only an op that names both ranks has two), the "dtype", the "mask", and
+    whether the call is "hinted".
+    """
+    return [row for row in _wide(form) if row["op"][0] == op]

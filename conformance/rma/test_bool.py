@@ -7,16 +7,19 @@ transfer, but all rounds together distinguish every element from every other.
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
 from conformance.rma.transfer import run
-from conformance.support.forms import FORMS
+from conformance.support.forms import FORMS, neighbours
 from fixtures.requirement import requirement
 
 
 def cases(ranks, op):
-    targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
+    number = list(TRANSFERS).index(op)
     return [
-        TransferCase(dtype="bool", n=100, targets=targets, spt=4, mask="holes", src_offset=3, dst_offset=1, form=form)
+        TransferCase(
+            dtype="bool", n=100, targets=neighbours(ranks, form, number), spt=4, mask="holes", src_offset=3,
+            dst_offset=1, form=form,
+        )
         for form in FORMS
-    ]
+    ]  # fmt: skip
 
 
 @requirement("RMA-BOOL-001", cases=cases, op=tuple(TRANSFERS))

@@ -6,7 +6,7 @@ library cannot forward a modifier that Triton itself drops (a volatile load on A
 Triton 3.6): then the access must have the cache words of a plain load of such a pointer.
 
 001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions. In each, every op has all its
-     modifiers, and every pair of a load and a store modifier occurs with some op.
+     modifiers; every pair of a load and a store modifier occurs with some op in one of them.
 """
 
 import functools
@@ -21,7 +21,7 @@ from conformance.isa.targets import LOADS, PLAIN, STORES
 from conformance.rma import transfer
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
-from conformance.support.forms import neighbours
+from conformance.support.forms import FORMS, neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
@@ -40,7 +40,8 @@ def takes(row):
 
 @functools.cache
 def modifiers():
-    return covering({"op": tuple(TRANSFERS), "load": LOAD_MODIFIERS, "store": STORE_MODIFIERS}, valid=takes)
+    parameters = {"op": tuple(TRANSFERS), "form": FORMS, "load": LOAD_MODIFIERS, "store": STORE_MODIFIERS}
+    return covering(parameters, also=[("op", "form", "load"), ("op", "form", "store")], valid=takes)
 
 
 def run(env, case, op):
@@ -92,7 +93,7 @@ def expect_bits(findings, code, kind, where, modifier, wanted):
 def cases(ranks, op, form):
     """Return the op's part of the covering array."""
     listed = []
-    for number, row in enumerate(row for row in modifiers() if row["op"] == op):
+    for number, row in enumerate(row for row in modifiers() if (row["op"], row["form"]) == (op, form)):
         load = {"volatile": True} if row["load"] == "volatile" else {"load_modifier": row["load"]}
         case = TransferCase(
             form=form, dtype="fp32", n=256, targets=neighbours(ranks, form, number), spt=0, mask="none", aligned=True,

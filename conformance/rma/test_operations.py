@@ -10,7 +10,7 @@ from conformance.rma.transfer import drawn, run
 from fixtures.requirement import requirement
 from harness.cases import ALL, SOME
 
-FORMS = (("gluon", "", 1.0, ALL), ("context", "_by_context", 0.5, SOME), ("function", "_by_function", 0.75, SOME))
+FORMS = (("gluon", "", 4.0, ALL), ("context", "_by_context", 2.0, SOME), ("function", "_by_function", 3.0, SOME))
 
 
 def _tests_of(op):

@@ -17,16 +17,16 @@ from harness.cases import ALL, SOME
 cases = partial(drawn, op="put")
 
 
-@requirement("RMA-PUT-001", cases=cases, dtype=ALL)
+@requirement("RMA-PUT-001", cases=cases, weight=4.0, dtype=ALL)
 def test_put(check, case):
     check(run, case, op="put")
 
 
-@requirement("RMA-PUT-002", cases=partial(cases, form="context"), weight=0.5, dtype=SOME)
+@requirement("RMA-PUT-002", cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
 def test_put_by_context(check, case):
     check(run, case, op="put")
 
 
-@requirement("RMA-PUT-003", cases=partial(cases, form="function"), weight=0.75, dtype=SOME)
+@requirement("RMA-PUT-003", cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
 def test_put_by_function(check, case):
     check(run, case, op="put")

@@ -13,7 +13,7 @@ from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import PEERS
 from conformance.rma.operations import TRANSFERS
 from conformance.rma.transfer import run_transfers
-from conformance.support.forms import FORMS
+from conformance.support.forms import FORMS, neighbours
 from fixtures.requirement import requirement
 
 ROWS, COLUMNS = 8, 16
@@ -85,12 +85,15 @@ def run(env, case, op):
 
 
 def cases(ranks, op):
-    targets = tuple(((rank + 1) % ranks,) for rank in range(ranks))
+    """Return a case for each form, with two element types in turn."""
+    number = list(TRANSFERS).index(op)
     return [
-        TransferCase(dtype=dtype, n=100, targets=targets, mask="holes", form=form)
-        for form in FORMS
-        for dtype in ("fp16", "int32")
-    ]
+        TransferCase(
+            dtype=("fp16", "int32")[(number + place) % 2], n=100, targets=neighbours(ranks, form, number), mask="holes",
+            form=form,
+        )
+        for place, form in enumerate(FORMS)
+    ]  # fmt: skip
 
 
 @requirement("RMA-TILE-001", cases=cases, op=tuple(TRANSFERS))

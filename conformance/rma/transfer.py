@@ -32,13 +32,10 @@ def run(env: Env, case: TransferCase, op: str) -> dict[str, Any] | None:
 
 
 def drawn(ranks: int, dtype: str, op: str, form: str = "gluon") -> Any:
-    """Return the strategy for cases of the op of that name with one element type."""
+    """Return the strategies for cases of the op of that name with one element type."""
     from conformance.rma import strategies
 
-    held = TRANSFERS[op]
-    return strategies.transfers(
-        ranks, dtype, other=held.other, volatile=held.volatile, direction=held.two_ranks, form=form
-    )
+    return strategies.transfers(ranks, op, dtype, form)
 
 
 def run_transfers(env: Env, op: Transfer, case: TransferCase, launch: Launch) -> dict[str, Any] | None:

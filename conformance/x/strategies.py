@@ -8,13 +8,19 @@ from conformance.x.cases import TileCase
 from conformance.x.operations import TILES, has_methods
 
 
+def tile_collectives(ranks: int, op: str) -> list[st.SearchStrategy[TileCase]]:
+    """Return a strategy for each of an op's kernels: as a function for any sizes, and for aligned ones as a method, if
+    the library has methods.
+
+    These are few, since each rank compiles its own: a ``DeviceContext`` has the rank as a constant.
+    """
+    return [_of_kernel(ranks, op, False, False), _of_kernel(ranks, op, has_methods(op), True)]
+
+
 @st.composite
-def tile_collectives(draw: st.DrawFn, ranks: int, op: str) -> TileCase:
+def _of_kernel(draw: st.DrawFn, ranks: int, op: str, methods: bool, aligned: bool) -> TileCase:
     """Draw a case: whole tiles or ragged edges, smaller than a tile or empty, padded or transposed, with a late
     rank."""
-    # Drawn as pairs, simplest first, so that cases shrink towards (False, False).
-    kinds = [(False, False), (True, True), (False, True), (True, False)]
-    methods, aligned = draw(st.sampled_from(kinds if has_methods(op) else [kind for kind in kinds if not kind[0]]))
     dtype, block_m, block_n, warps = TILES[op].aligned if aligned else TILES[op].unaligned
 
     def extent(block: int, step: int) -> int:

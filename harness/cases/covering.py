@@ -22,10 +22,15 @@ def covering(
     parameters: Mapping[str, Sequence[Any]],
     *,
     strength: int = 2,
+    also: Sequence[Sequence[str]] = (),
+    having: Sequence[Mapping[str, Any]] = (),
     valid: Callable[[Mapping[str, Any]], bool] = lambda row: True,
 ) -> tuple[dict[str, Any], ...]:
     """Return valid combinations in which every ``strength`` values of different parameters occur together, if they do
     in any valid one.
+
+    ``also`` names parameters whose values must all occur together besides, such as ``[("op", "dtype", "form")]``.
+    ``having`` are combinations that the caller has anyway: what occurs in them need not occur in the result.
 
     The result is the same every time: each step takes the combination that brings the most new tuples, and of those
     the one whose values come first in their sequences. ValueError if there are more than 200,000 combinations, or
@@ -43,9 +48,16 @@ def covering(
     rows = [(row, index) for row, index in rows if valid(row)]
     if not rows:
         return ()
-    tuples = _tuples(np.array([index for _, index in rows]), sizes, strength)
+    sets = [
+        *itertools.combinations(range(len(names)), strength),
+        *([names.index(name) for name in set_] for set_ in also),
+    ]
+    tuples = _tuples(np.array([index for _, index in rows]), sizes, sets)
     missing = np.zeros(int(tuples.max()) + 1, dtype=bool)
     missing[tuples] = True
+    known = [[parameters[name].index(row[name]) for name in names] for row in having]
+    if known:
+        missing[(held := _tuples(np.array(known), sizes, sets))[held < len(missing)]] = False
     chosen = []
     while missing.any():
         best = int(missing[tuples].sum(axis=1).argmax())
@@ -54,10 +66,10 @@ def covering(
     return tuple(chosen)
 
 
-def _tuples(index: np.ndarray, sizes: Sequence[int], strength: int) -> np.ndarray:
-    """Return for each combination the numbers of its tuples of values: one column for each choice of parameters."""
+def _tuples(index: np.ndarray, sizes: Sequence[int], sets: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return for each combination the numbers of its tuples of values: one column for each set of parameters."""
     columns, first = [], 0
-    for places in itertools.combinations(range(len(sizes)), strength):
+    for places in sets:
         number = np.zeros(len(index), dtype=np.int64)
         for place in places:
             number = number * sizes[place] + index[:, place]

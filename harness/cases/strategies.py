@@ -35,6 +35,15 @@ def rank_patterns(draw: st.DrawFn, ranks: int) -> tuple[tuple[int, ...], ...]:
     return tuple((peer,) for peer in _permutation(ranks, code))
 
 
+def only(targets: tuple[tuple[int, ...], ...], actor: int) -> tuple[tuple[int, ...], ...]:
+    """Return the targets if rank ``actor`` acts and the other ranks do not: those of the first rank that has any.
+
+    Example: ``only(((), (2,), ()), 0)`` gives ``((2,), (), ())``.
+    """
+    chosen = next(filter(None, targets), ())
+    return tuple(chosen if rank == actor else () for rank in range(len(targets)))
+
+
 def _permutation(ranks: int, code: int) -> list[int]:
     """Return the permutation with number ``code`` in the factorial number system."""
     left, chosen = list(range(ranks)), []

@@ -18,6 +18,7 @@ from conformance.host.test_drawn_tensors import wanted as torch_s_tensor
 from conformance.memory.cases import HeapCase
 from conformance.ordering.strategies import messages
 from conformance.rma.cases import REGION, TransferCase
+from conformance.rma.operations import TRANSFERS
 from conformance.rma.strategies import transfers
 from conformance.rma.transfer import SLOT_STRIDE
 from conformance.support.cases import HostCase
@@ -33,9 +34,10 @@ SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=T
 @SETTINGS
 @given(
     st.one_of(
-        transfers(4, "fp16", other=True, volatile=True, direction=True),
-        atomics(4, "add", "int32"),
-        messages("int32", "ring"),
+        *transfers(4, "load", "fp16"),
+        *transfers(4, "copy", "fp16", "context"),
+        *atomics(4, "add", "int32"),
+        *messages("int32", "ring"),
         tensors("arange"),
         tensors("empty"),
     )
@@ -138,7 +140,7 @@ def test_narrow_payloads_need_more_rounds() -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_transfers_fit_the_heap(dtype: str) -> None:
     @SETTINGS
-    @given(transfers(8, dtype, other=True))
+    @given(st.one_of([strategy for op in TRANSFERS for strategy in transfers(8, op, dtype)]))
     def fits(case: TransferCase) -> None:
         moved = (case.dst_offset + case.grid * case.block) * size_of(dtype)
         assert moved <= SLOT_STRIDE - 64 and (case.src_offset + case.n) * size_of(dtype) <= REGION + 1024, (
@@ -174,7 +176,7 @@ def test_torch_makes_every_drawn_tensor(factory: str) -> None:
 @pytest.mark.parametrize("op", ["add", "and", "cas", "xchg"])
 def test_contention_stays_exact(op: str) -> None:
     @SETTINGS
-    @given(atomics(8, op, "int32"))
+    @given(st.one_of(atomics(8, op, "int32")))
     def exact(case) -> None:
         for target in range(8):
             actors = sum(target in targets for targets in case.targets)
@@ -200,10 +202,12 @@ def test_patterns_cover_what_users_do() -> None:
 
 
 def test_the_simplest_case_is_one_element_from_rank_0_to_rank_1() -> None:
-    simplest = find(transfers(4, "int32"), lambda case: True, settings=settings(database=None, derandomize=True))
-    assert (simplest.n, simplest.targets, simplest.mask, simplest.src_offset) == (1, ((1,), (), (), ()), "range", 0), (
-        simplest
-    )
+    kernels = transfers(4, "put", "int32")
+    for kernel in kernels:
+        simplest = find(kernel, lambda case: True, settings=settings(database=None, derandomize=True))
+        assert (simplest.targets, simplest.src_offset, simplest.dst_offset) == (((1,), (), (), ()), 0, 0), simplest
+        whole = simplest.block if simplest.mask == "none" else 16 if simplest.aligned else 1
+        assert simplest.n == whole, simplest
 
 
 def test_masks_differ_between_ranks() -> None:

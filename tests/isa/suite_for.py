@@ -24,14 +24,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
-from hypothesis.strategies import SearchStrategy
 
 import conformance
 from benchmarks.absent import Absent
 from conformance.isa.listing import expect_width
 from conformance.rma.test_cache_modifiers import plain_load  # other launches are compared with it
 from fixtures import findings, implementation
+from fixtures.drawing import draw_from
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.worker import Env
 from harness import isa
@@ -61,26 +60,11 @@ def run(held: Property, examples: int, check: Callable[..., None]) -> None:
     for values in itertools.product(*held.parameters.values()):
         parameters = dict(zip(held.parameters, values, strict=True))
         extra = {name: parameters[name] for name in list(inspect.signature(held.function).parameters)[2:]}
-        source = held.cases(1, **parameters)
-        for case in _drawn(source, examples) if isinstance(source, SearchStrategy) else source:
+        drawn: list[Any] = []
+        draw_from(held.cases(1, **parameters), examples, held.requirement, drawn.append)
+        for case in drawn:
             if "sendrecv" not in getattr(case, "arguments", ()):  # see NEED_PEERS
                 held.function(check, case, **extra)
-
-
-def _drawn(strategy: SearchStrategy[Any], examples: int) -> list[Any]:
-    drawn: list[Any] = []
-
-    @settings(
-        max_examples=examples, deadline=None, database=None, phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck), verbosity=Verbosity.quiet,
-    )  # fmt: skip
-    @seed(1)
-    @given(case=strategy)
-    def draw(case: Any) -> None:
-        drawn.append(case)
-
-    draw()
-    return drawn
 
 
 def gathers(env: Env, ranks: int) -> None:

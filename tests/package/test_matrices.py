@@ -39,7 +39,7 @@ def with_scratch(
 ) -> dict[str, list[Any]]:
     """Add an op like ``model`` to the table and return its cases in the folder's tests, by requirement.
 
-    For a requirement with a strategy the list is empty: no case is drawn.
+    For a requirement with strategies the list is empty: no case is drawn.
     """
     scratch = dataclasses.replace(table[model], name=NAME, **changes)
     monkeypatch.setitem(table, NAME, scratch)
@@ -56,7 +56,9 @@ def with_scratch(
             cases = [case for case in held.cases(RANKS) if NAME in (getattr(case, "op", ""), *_arguments(case))]
             if not cases:
                 continue
-        cases_of[held.requirement] = cases if isinstance(cases, list) else []
+        cases_of[held.requirement] = (
+            [case for case in cases if dataclasses.is_dataclass(case)] if isinstance(cases, list) else []
+        )
     return cases_of
 
 
