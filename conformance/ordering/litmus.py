@@ -152,9 +152,12 @@ def program_of(test: Litmus, write: str) -> list[int]:
     """Return a word for each thread. Byte k is its operation k: code + 16 * location + 64 * value."""
     return [
         sum(
-            (CODES[write if name == "write" else "set" if name == "free" else name]
-            + 16 * LOCATIONS.index(location)
-            + 64 * value) << 8 * step
+            (
+                CODES[write if name == "write" else "set" if name == "free" else name]
+                + 16 * LOCATIONS.index(location)
+                + 64 * value
+            )
+            << 8 * step
             for step, (name, location, value) in enumerate(thread)
         )
         for thread in test.threads
