@@ -10,6 +10,8 @@ import tempfile
 
 
 def pytest_configure(config):
+    # Before torch is imported: the threads of several test processes would wait for each other in busy loops.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Runs of tests must not be registered among the user's newest runs. xdist's workers inherit the variable.
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="iris-harness-tests-", ignore_cleanup_errors=True)

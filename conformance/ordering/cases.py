@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import triton
 
 from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
+from harness.cases.values import OneOf
 
 RELEASE_WAITS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 8)
 """True if Triton's release waits for its write-back on AMD GPUs. If it does not, a message fails in some schedules of
@@ -51,18 +53,19 @@ class MessageCase:
 @case_type
 @dataclass(frozen=True)
 class LitmusCase:
-    """``instances`` runs of one litmus test, whose thread t is a work-group of rank t % ranks.
+    """``instances`` runs of one litmus test, whose thread t is a work-group.
 
+    ``scope`` is that of the flags: "sys", with thread t on rank t % ranks, or "gpu", with all threads on rank 0.
     ``write`` is the operation that writes data: "store", "put" or "atomic". ``home``: the rank whose heap has the
-    locations. A tile has ``n`` elements (int32), which are masked
-    from ``block``. ``release`` and ``acquire`` are the orders of a flag's
-    writes and reads, at system scope. ``skew``: thread t starts ``t * skew`` polls late.
+    locations. A tile has ``n`` elements (int32), which are masked from ``block``. ``release`` and ``acquire`` are the
+    orders of a flag's writes and reads. ``skew``: thread t starts ``t * skew`` polls late.
     """
 
     test: str = "MP"
     write: str = "store"
     release: str = "release"
     acquire: str = "acquire"
+    scope: Annotated[str, OneOf(("sys", "gpu"))] = "sys"
     spt: int = 1
     warps: int = 1
     tail: int = 0

@@ -13,12 +13,14 @@ def see_once(ctx, flag, home, SEM: gl.constexpr, SCOPE: gl.constexpr):
 
 @gluon.jit
 def step(
-    ctx, word, cells, source, stride, lane, mask, home, spins,
-    WRITE: gl.constexpr, READ: gl.constexpr, WRITES_TO: gl.constexpr, READS_FROM: gl.constexpr,
+    ctx, program, number, cells, source, stride, lane, mask, home, spins,
+    WRITE: gl.constexpr, READ: gl.constexpr, WRITES_TO: gl.constexpr, READS_FROM: gl.constexpr, LONG: gl.constexpr,
 ):  # fmt: skip
-    """Execute the operation ``word`` (see ``litmus.program_of``); return the values seen, -1 after a timeout."""
-    code, value = word % 8, word // 32
-    at = cells + word // 8 % 4 * stride
+    """Execute operation ``number`` of ``program`` (see ``litmus.program_of``); return the values seen, -1 after a
+    timeout. The codes from 8 on exist only if ``LONG``."""
+    word = ((program >> (8 * number)) & 255).to(gl.int32)
+    code, value = word % 16, word // 64
+    at = cells + word // 16 % 4 * stride
     seen = lane * 0
     if code == 1:
         ctx.store(at + lane, lane * 0 + value, home, mask=mask)
@@ -30,7 +32,7 @@ def step(
         seen = ctx.load(at + lane, home, mask=mask)
     elif code == 5:
         ctx.atomic_xchg(at, value, home, sem=WRITE, scope=WRITES_TO)
-    elif code >= 6:
+    elif code == 6 or code == 7:
         flag = see_once(ctx, at, home, READ, READS_FROM)
         if code == 7:
             polls = 0
@@ -40,29 +42,47 @@ def step(
             if flag == 0:
                 flag = -1
         seen += flag
+    if LONG:
+        if code == 8:
+            flag = see_once(ctx, at, home, READ, READS_FROM)
+            polls = 0
+            while flag != 0 and polls < spins:
+                flag = see_once(ctx, at, home, READ, READS_FROM)
+                polls += 1
+            seen -= (flag != 0).to(gl.int32)
+        elif code == 9:
+            flag = ctx.atomic_cas(at, 0, 1, home, sem=READ, scope=READS_FROM)
+            polls = 0
+            while flag != 0 and polls < spins:
+                flag = ctx.atomic_cas(at, 0, 1, home, sem=READ, scope=READS_FROM)
+                polls += 1
+            seen -= (flag != 0).to(gl.int32)
+        elif code == 10:
+            seen = ctx.load(at + lane, home, mask=mask)
+            ctx.store(at + lane, seen + 1, home, mask=mask)
     return seen
 
 
-@gluon.jit(do_not_specialize=["threads", "instances", "stride", "n", "home", "spins", "skew"])
+@gluon.jit(do_not_specialize=["threads", "instances", "steps", "stride", "n", "home", "spins", "skew"])
 def litmus_kernel(
-    IrisDeviceCtx: gl.constexpr, context, program, numbers, cells, source, results,
-    threads, instances, stride, n, home, spins, skew,
+    IrisDeviceCtx: gl.constexpr, context, programs, numbers, cells, source, results,
+    threads, instances, steps, stride, n, home, spins, skew,
     WRITE: gl.constexpr, READ: gl.constexpr, WRITES_TO: gl.constexpr, READS_FROM: gl.constexpr,
-    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr, LONG: gl.constexpr,
 ):  # fmt: skip
     """Run thread ``numbers[work-group]`` of a litmus test in ``instances`` independent instances.
 
-    ``program``: int32[threads, 2]; ``cells``: int32[instances, 4, stride] in ``home``'s heap, of which location 3 is
+    ``programs``: int64[threads]; ``cells``: int32[instances, 4, stride] in ``home``'s heap, of which location 3 is
     the counter of threads that have started; ``source``: int32[3, stride], row v filled with v, for puts; ``results``:
-    int32[threads, instances, 2, stride]. ``skew``: thread t starts ``t * skew`` polls late. No loop is unbounded, since
-    the work-groups may not be resident at once.
+    int32[threads, instances, steps, stride]. ``skew``: thread t starts ``t * skew`` polls late. Without ``LONG`` there
+    are two steps, whose values are stored after both: a store waits for the value. No loop is unbounded, since the
+    work-groups may not be resident at once.
     """
     ctx = IrisDeviceCtx.initialize(context)
     lane = gl.arange(0, SPT * LANES * WARPS, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = lane < n
     thread = gl.load(numbers + gl.program_id(0))
-    # Both words before the first operation: a load between the operations would wait for the first one.
-    one, two = gl.load(program + 2 * thread), gl.load(program + 2 * thread + 1)
+    program = gl.load(programs + thread)
     for instance in range(instances):
         here = cells + instance * 4 * stride
         start = here + 3 * stride
@@ -72,8 +92,22 @@ def litmus_kernel(
             polls += 1
         for _ in range(thread * skew):
             ctx.atomic_add(start, 0, home, sem="relaxed", scope="sys")
-        a = step(ctx, one, here, source, stride, lane, mask, home, spins, WRITE, READ, WRITES_TO, READS_FROM)
-        b = step(ctx, two, here, source, stride, lane, mask, home, spins, WRITE, READ, WRITES_TO, READS_FROM)
-        out = results + (thread * instances + instance) * 2 * stride + lane
-        gl.store(out, a, mask=mask)
-        gl.store(out + stride, b, mask=mask)
+        out = results + (thread * instances + instance) * steps * stride + lane
+        if LONG:
+            for number in range(steps):
+                seen = step(
+                    ctx, program, number, here, source, stride, lane, mask, home, spins,
+                    WRITE, READ, WRITES_TO, READS_FROM, LONG,
+                )  # fmt: skip
+                gl.store(out + number * stride, seen, mask=mask)
+        else:
+            a = step(
+                ctx, program, 0, here, source, stride, lane, mask, home, spins,
+                WRITE, READ, WRITES_TO, READS_FROM, LONG,
+            )  # fmt: skip
+            b = step(
+                ctx, program, 1, here, source, stride, lane, mask, home, spins,
+                WRITE, READ, WRITES_TO, READS_FROM, LONG,
+            )  # fmt: skip
+            gl.store(out, a, mask=mask)
+            gl.store(out + stride, b, mask=mask)

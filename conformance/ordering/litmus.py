@@ -1,10 +1,13 @@
-"""Litmus tests as data: two operations for each thread, and the outcomes that the memory model forbids.
+"""Litmus tests as data: the operations of each thread, and the outcomes that the memory model forbids.
 
 A thread is a work-group. A location is ``x``, ``y`` or ``z``; it holds 0 at first. Operations:
 
     write x  a tile of data, by a store, a put or a relaxed exchange    set y   a flag, by an exchange (release)
     read x   a tile of data, by a load                                  see y   a flag, by an addition of 0 (acquire)
-                                                                        wait y  ``see`` until the flag is not 0
+    next x   read a tile, and write it plus 1                           wait y  ``see`` until the flag is not 0
+                                                                        gone y  ``see`` until the flag is 0
+                                                                        lock y  compare-and-swap 0 to 1 (acquire)
+                                                                        free y  set the flag to 0 (release)
 
 An outcome is the tuple of all observed values in the order of the threads, then the final values of the locations.
 Sources of ``forbidden``: Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014), for the shapes; LLVM's
@@ -16,13 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 WRITES = ("store", "put", "atomic")
-CODES = {"none": 0, "store": 1, "put": 2, "atomic": 3, "read": 4, "set": 5, "see": 6, "wait": 7}
-"""Operation codes of ``kernels.litmus_kernel``; "write" becomes one of ``WRITES``."""
+CODES = {
+    "none": 0, "store": 1, "put": 2, "atomic": 3, "read": 4, "set": 5, "see": 6, "wait": 7, "gone": 8, "lock": 9,
+    "next": 10,
+}  # fmt: skip
+"""Operation codes of ``kernels.litmus_kernel``; "write" becomes one of ``WRITES``, and "free" is "set" with 0."""
 
 LOCATIONS = "xyz"
-OBSERVES = ("read", "see", "wait")
+OBSERVES = ("read", "see", "wait", "gone", "lock", "next")
+WRITES_DATA, READS_DATA = ("write", "next"), ("read", "next")
+MOST_STEPS = 8
+"""Operations of a thread: each is a byte of a 64-bit word."""
 
 Operation = tuple[str, str, int]
 """Name, location, and the value written (0 for operations that read)."""
@@ -44,9 +57,27 @@ class Litmus:
         return self.forbidden is not _never
 
     @property
+    def writes(self) -> bool:
+        """True if some operation writes data, so that ``write`` matters."""
+        return any(name == "write" for thread in self.threads for name, _, _ in thread)
+
+    @property
     def flags_only(self) -> bool:
         """True if no operation accesses a tile, so that neither ``write`` nor a payload matters."""
-        return all(name in ("set", "see", "wait") for thread in self.threads for name, _, _ in thread)
+        return len(self.flags) == len(LOCATIONS)
+
+    @property
+    def flags(self) -> list[int]:
+        """The numbers of the locations that no operation accesses as a tile."""
+        tiles = {
+            location for thread in self.threads for name, location, _ in thread if name in WRITES_DATA + READS_DATA
+        }
+        return [number for number, location in enumerate(LOCATIONS) if location not in tiles]
+
+    @property
+    def steps(self) -> int:
+        """Operations of the longest thread."""
+        return max(map(len, self.threads))
 
 
 def _never(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
@@ -59,6 +90,16 @@ def _corw(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
 
 def _cowr(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
     return observed == (0,) or (observed == (2,) and final[0] == 1)
+
+
+def _reused(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
+    """The reader's two reads come after its two waits: it has to read 1, and then 2."""
+    return (observed[-3], observed[-1]) != (1, 2)
+
+
+def _counted(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
+    """Three threads add 1 to the data, one after another."""
+    return final[0] != 3 or sorted(observed[1::2]) != [0, 1, 2]
 
 
 def _thread(text: str) -> tuple[Operation, ...]:
@@ -92,6 +133,12 @@ TESTS = {
         _litmus("CoWW", "set x 1, set x 2", forbidden=lambda o, f: f[0] != 2, relaxed=True),
         _litmus("CoRW", "see x, set x 1", "set x 2", forbidden=_corw, relaxed=True),
         _litmus("CoWR", "set x 1, see x", "set x 2", forbidden=_cowr, relaxed=True),
+        _litmus(
+            "reuse",
+            "write x 1, set y 1, gone y, write x 2, set y 1", "wait y, read x, free y, wait y, read x",
+            forbidden=_reused,
+        ),
+        _litmus("lock", *["lock y, next x, free y"] * 3, forbidden=_counted),
         _litmus("SB", "set x 1, see y", "set y 1, see x"),
         _litmus("R", "set x 1, set y 1", "set y 2, see x"),
         _litmus("2+2W", "set x 1, set y 2", "set y 1, set x 2"),
@@ -102,13 +149,19 @@ TESTS = {
 
 
 def program_of(test: Litmus, write: str) -> list[int]:
-    """Return the two words of each thread for the kernel: code + 8 * location + 32 * value."""
-    words = []
-    for thread in test.threads:
-        for name, location, value in (*thread, *[("none", "x", 0)] * (2 - len(thread))):
-            code = CODES[write if name == "write" else name]
-            words.append(code + 8 * LOCATIONS.index(location) + 32 * value)
-    return words
+    """Return a word for each thread. Byte k is its operation k: code + 16 * location + 64 * value."""
+    return [
+        sum(
+            (
+                CODES[write if name == "write" else "set" if name == "free" else name]
+                + 16 * LOCATIONS.index(location)
+                + 64 * value
+            )
+            << 8 * step
+            for step, (name, location, value) in enumerate(thread)
+        )
+        for thread in test.threads
+    ]
 
 
 def observing(test: Litmus) -> list[tuple[int, int]]:
@@ -121,27 +174,33 @@ def observing(test: Litmus) -> list[tuple[int, int]]:
     ]
 
 
-def histogram(test: Litmus, seen: list[list[list[int]]], final: list[list[list[int]]]) -> dict[str, int]:
-    """Return the number of elements with each outcome; an instance in which a wait or a start timed out is "timeout".
+@dataclass(frozen=True)
+class Outcomes:
+    """The outcomes of a launch. ``counts`` maps the text of each to the number of elements that had it, and "timeout"
+    to those of an instance in which a wait or a start timed out. ``forbidden``: instance, element and text of the first
+    forbidden outcome, or None."""
 
-    ``seen``: [instance][observation][element], -1 for a timeout; ``final``: [instance][location][element].
+    counts: dict[str, int]
+    forbidden: tuple[int, int, str] | None
+
+
+def outcomes(test: Litmus, seen: NDArray[Any], final: NDArray[Any]) -> Outcomes:
+    """Count the outcomes.
+
+    ``seen``: [instance, observation, element], -1 for a timeout; ``final``: [instance, location, element].
     """
+    instances, observations, elements = seen.shape
+    rows = np.concatenate([seen, final], axis=1).transpose(0, 2, 1).reshape(instances * elements, -1)
+    kinds, first, numbers = np.unique(rows, axis=0, return_index=True, return_counts=True)
     counts: dict[str, int] = {}
-    for values, last in zip(seen, final, strict=True):
-        observed = list(zip(*values, strict=True)) if values else [()] * len(last[0])
-        for outcome in zip(observed, zip(*last, strict=True), strict=True):
-            key = "timeout" if -1 in outcome[0] else str((tuple(outcome[0]), tuple(outcome[1])))
-            counts[key] = counts.get(key, 0) + 1
-    return counts
-
-
-def first_forbidden(
-    test: Litmus, seen: list[list[list[int]]], final: list[list[list[int]]]
-) -> tuple[int, int, str] | None:
-    """Return instance, element and text of the first forbidden outcome, or None. Arguments: see ``histogram``."""
-    for instance, (values, last) in enumerate(zip(seen, final, strict=True)):
-        for element in range(len(last[0])):
-            observed, ends = tuple(row[element] for row in values), tuple(row[element] for row in last)
-            if -1 not in observed and test.forbidden(observed, ends):
-                return instance, element, f"observed {observed}, final {ends}"
-    return None
+    wrong: list[tuple[int, str]] = []
+    for kind, place, number in zip(kinds.tolist(), first.tolist(), numbers.tolist(), strict=True):
+        observed, ends = tuple(kind[:observations]), tuple(kind[observations:])
+        text = "timeout" if -1 in observed else f"observed {observed}, final {ends}"
+        counts[text] = counts.get(text, 0) + number
+        if -1 not in observed and test.forbidden(observed, ends):
+            wrong.append((place, text))
+    if not wrong:
+        return Outcomes(counts, None)
+    place, text = min(wrong)
+    return Outcomes(counts, (place // elements, place % elements, text))

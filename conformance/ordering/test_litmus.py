@@ -1,14 +1,17 @@
-"""Litmus tests: no outcome that the memory model forbids occurs between ranks, with flags at system scope.
+"""Litmus tests: no outcome that the memory model forbids occurs, between ranks with flags at system scope, and between
+work-groups of one GPU with flags at its scope.
 
-On the emulated device they run in ordinary memory and under several schedules of weak memory; on GPUs the instances of
-a launch and the skew vary the timing.
+On the emulated device they run in ordinary memory and under several schedules of weak memory; on GPUs a launch has
+many instances, and the skew varies the timing. The evidence of a case counts the outcomes that occurred.
 """
+
+import itertools
 
 import torch
 
 from conformance.ordering.cases import RELEASE_WAITS, LitmusCase
 from conformance.ordering.kernels import litmus_kernel
-from conformance.ordering.litmus import LOCATIONS, TESTS, WRITES, first_forbidden, observing, program_of
+from conformance.ordering.litmus import LOCATIONS, TESTS, WRITES, observing, outcomes, program_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import adversary
@@ -24,10 +27,23 @@ FORBID = tuple(name for name, test in TESTS.items() if test.forbids)
 SCHEDULES = 2
 """Schedules of weak memory for each case."""
 
+MOST_WEAK = 2048
+"""Most elements of a tile in weak memory, which keeps the history of every cache line."""
+
+ARENA = 640 << 10
+"""Bytes of a heap that the locations of all instances may take."""
+
+INSTANCES, GPU_INSTANCES = 4, 4096
+"""Most instances of a launch on the emulated device, and on GPUs, where only repetition shows a rare outcome."""
+
+SHAPES = ((1, 1, 63), (1, 1, 0), (2, 4, 7), (1, 8, 0), (32, 8, 1))
+"""(elements of a thread, wavefronts, elements less than the block) of a tile: from 1 element to 64 KiB."""
+
 
 def run(env, case):
     schedules = [f"{kind}:{seed}" for seed in range(SCHEDULES // 2) for kind in adversary.KINDS]
-    for schedule in (None, *(schedules if env.can_weaken and RELEASE_WAITS else ())):
+    weakens = env.can_weaken and RELEASE_WAITS and case.n <= MOST_WEAK
+    for schedule in (None, *(schedules if weakens else ())):
         if schedule is None:
             mismatch = _run(env, case, "")
         else:
@@ -41,81 +57,91 @@ def run(env, case):
 def _run(env, case, where):
     """Run all instances once, and return the first forbidden outcome or wrong byte."""
     test, image, me, ranks = TESTS[case.test], env.image, env.rank, env.world_size
-    threads, home, there = len(test.threads), case.home % ranks, env.device.torch_device
+    threads, steps, home, there = len(test.threads), max(2, test.steps), case.home % ranks, env.device.torch_device
     size = 4 * case.block
-    cells_at, source_at = starts(1024, [case.instances * 4 * size, 3 * size])
+    instances = min(GPU_INSTANCES if env.device.kind.is_gpu else case.instances, ARENA // (4 * size))
+    cells_at, source_at = starts(1024, [instances * 4 * size, 3 * size])
     image.reset()
     source = image.claim("values to put", source_at, 3 * case.block, torch.int32)
     image.fill(source, torch.arange(3, dtype=torch.int32).repeat_interleave(case.block))
     if me == home:
-        cells = image.claim("locations", cells_at, case.instances * 4 * case.block, torch.int32)
+        cells = image.claim("locations", cells_at, instances * 4 * case.block, torch.int32)
         image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
-    mine = torch.tensor([*range(me, threads, ranks)], dtype=torch.int32, device=there)
-    program = torch.tensor(program_of(test, case.write), dtype=torch.int32, device=there)
-    results = torch.zeros(threads, case.instances, 2, case.block, dtype=torch.int32, device=there)
+    numbers = range(me, threads, ranks) if case.scope == "sys" else range(threads if me == 0 else 0)
+    mine = torch.tensor([*numbers], dtype=torch.int32, device=there)
+    program = torch.tensor(program_of(test, case.write), dtype=torch.int64, device=there)
+    results = torch.zeros(threads, instances, steps, case.block, dtype=torch.int32, device=there)
     env.settle()
     with env.acting():
         warps = env.warps(case.warps)
         if len(mine):
             litmus_kernel[(len(mine),)](
                 env.device_context, env.context, program, mine, env.pointer(cells_at, torch.int32),
-                image.tensor(source), results, threads, case.instances, case.block, case.n, home, SPINS, case.skew,
-                case.release, case.acquire, "sys", "sys", case.spt, env.device.lanes, warps, num_warps=warps,
+                image.tensor(source), results, threads, instances, steps, case.block, case.n, home, SPINS, case.skew,
+                case.release, case.acquire, case.scope, case.scope, case.spt, env.device.lanes, warps, steps > 2,
+                num_warps=warps,
             )  # fmt: skip
     env.settle()
     findings = Findings(me)
-    last = image.tensor(cells).cpu() if me == home else torch.zeros(case.instances * 4 * case.block, dtype=torch.int32)
-    final = gathered(last.to(there).unsqueeze(0))[home].cpu().view(case.instances, 4, case.block)
+    last = image.tensor(cells).cpu() if me == home else torch.zeros(instances * 4 * case.block, dtype=torch.int32)
+    final = gathered(last.to(there).unsqueeze(0))[home].cpu().view(instances, 4, case.block)
     of_all = gathered(results.unsqueeze(0)).sum(0, dtype=torch.int32).cpu()  # each thread has written its own part
+    count = 1 if test.flags_only else case.n
     if me == home:
-        count = 1 if test.flags_only else case.n
-        _expect_untouched(image.expected(cells).view(case.instances, 4, case.block), final, test, count)
-    seen = [
-        [of_all[thread, i, step, : case.n].tolist() for thread, step in observing(test)] for i in range(case.instances)
-    ]
-    ends = final[:, : len(LOCATIONS), : case.n]
-    ends = ends[..., :1].expand_as(ends) if test.flags_only else ends
-    if wrong := first_forbidden(test, seen, ends.tolist()):
-        instance, element, outcome = wrong
+        _expect_untouched(image.expected(cells).view(instances, 4, case.block), final, test, count)
+    observed = [of_all[thread, :, step, :count] for thread, step in observing(test)]
+    seen = torch.stack(observed, 1) if observed else of_all.new_empty(instances, 0, count)
+    ends = final[:, : len(LOCATIONS), :count].clone()
+    ends[:, test.flags] = ends[:, test.flags, :1]
+    result = outcomes(test, seen.numpy(), ends.numpy())
+    if me == home:
+        env.count(result.counts)
+    if result.forbidden:
+        instance, element, outcome = result.forbidden
         findings.note(
             f"outcome of {test.name}, instance {instance}, element {element}{where}", outcome, "an allowed one"
         )
-    findings.true(f"every wait of {test.name} ends within {SPINS:,} polls{where}", not bool((of_all == -1).any()))
+    findings.true(f"every wait of {test.name} ends within {SPINS:,} polls{where}", "timeout" not in result.counts)
     return findings.first or image.difference()
 
 
 def _expect_untouched(expected, final, test, count):
     """Expect the final values where an operation may have written; everything else must be as before."""
-    expected[:, :, :count] = final[:, :, :count]
-    expected[:, len(LOCATIONS), 1:] = 0  # the counter of threads is one word
+    expected[:, : len(LOCATIONS), :count] = final[:, : len(LOCATIONS), :count]
+    expected[:, test.flags, 1:] = 0  # a flag is one word, and so is the counter of threads
+    expected[:, len(LOCATIONS), :1] = final[:, len(LOCATIONS), :1]
 
 
 def cases(ranks, test):
-    shapes = ((1, 1), (2, 4)) if not TESTS[test].flags_only else ((1, 1),)
+    """Return the cases of a test: rows of two covering arrays, of what is compiled and of what is not."""
+    litmus = TESTS[test]
     orders = (("release", "acquire"), ("acq_rel", "acq_rel"))
-    parameters = {
-        "order": (*orders, ("relaxed", "relaxed")) if TESTS[test].relaxed else orders,
-        "write": WRITES
-        if any(name == "write" for thread in TESTS[test].threads for name, _, _ in thread)
-        else WRITES[:1],
-        "shape": shapes,
-        "home": (0, 1),
-        "skew": (0, 3),
-    }
+    orders = (*orders, ("relaxed", "relaxed")) if litmus.relaxed else orders
+    shapes = SHAPES[1:2] if litmus.flags_only else SHAPES[::2] if litmus.steps > 2 else SHAPES
+    compiled = covering({"order": orders, "scope": ("sys", "gpu"), "shape": shapes})
+    drawn = covering({"write": WRITES if litmus.writes else WRITES[:1], "home": (0, 1), "skew": (0, 3)})
     return [
         LitmusCase(
             test=test,
             write=row["write"],
-            release=row["order"][0],
-            acquire=row["order"][1],
-            spt=row["shape"][0],
-            warps=row["shape"][1],
-            tail=7 * row["home"],
+            release=kernel["order"][0],
+            acquire=kernel["order"][1],
+            scope=kernel["scope"],
+            spt=kernel["shape"][0],
+            warps=kernel["shape"][1],
+            tail=kernel["shape"][2],
             home=row["home"],
+            instances=INSTANCES,
             skew=row["skew"],
         )
-        for row in covering(parameters)
+        for kernel, row in zip(*evened(compiled, drawn), strict=True)
     ]
+
+
+def evened(*rows):
+    """Return the sequences repeated to the length of the longest one."""
+    length = max(map(len, rows))
+    return [list(itertools.islice(itertools.cycle(row), length)) for row in rows]
 
 
 @requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, test=FORBID)

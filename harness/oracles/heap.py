@@ -91,8 +91,7 @@ class HeapImage:
         if where is None:
             target.copy_(values)
             return
-        chosen = torch.from_numpy(where)
-        target[chosen] = values.cpu()[chosen]
+        place(target, values.cpu(), where)
 
     def expected(self, region: Region) -> torch.Tensor:
         """Return the expected content of the region, which the caller may change in place."""
@@ -167,6 +166,18 @@ class HeapImage:
         size = region.dtype.itemsize
         place = region.start + index * size
         return torch.from_numpy(memory[place : place + size].copy()).view(region.dtype)[0].item()
+
+
+def place(target: torch.Tensor, values: torch.Tensor, where: np.ndarray) -> None:
+    """Copy the elements of ``values`` that the booleans ``where`` select to ``target``, bit by bit. Both have one
+    dimension and the same dtype, and are on the CPU.
+
+    ``target[where] = values[where]`` does not keep the bits of a signalling NaN if it is the only element chosen:
+    torch 2.13 converts it to a Python number there.
+    """
+    size = target.itemsize
+    to = target.view(torch.uint8).view(-1, size)
+    to[torch.from_numpy(where)] = values.contiguous().view(torch.uint8).view(-1, size)[torch.from_numpy(where)]
 
 
 def starts(first: int, sizes: Sequence[int], align: int = 1024) -> list[int]:

@@ -46,3 +46,12 @@ def test_a_replayed_run_reads_the_same_times(mode):
         runs.append(out.tolist())
     assert (runs[0] == runs[1]) == (mode == "weak")
     assert len(set(runs[0])) > 1
+
+
+def test_a_clock_that_can_be_repeated_goes_on_from_launch_to_launch():
+    emulator.activate(mode="weak", choices=3)
+    out = torch.zeros(2, 4, dtype=torch.int64)
+    for row in out:
+        stamps[(1,)](row, num_warps=1)
+    emulator.deactivate()
+    assert out.flatten().tolist() == sorted(out.flatten().tolist())

@@ -8,7 +8,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.oracles import GUARD, HeapImage, first_difference
-from harness.oracles.heap import starts
+from harness.oracles.heap import place, starts
 
 SIZE = 8192
 
@@ -125,3 +125,18 @@ def test_tensors_are_compared_by_bits_shape_and_dtype(got: torch.Tensor, index: 
 def test_equal_nans_are_equal() -> None:
     nan = torch.tensor([float("nan")])
     assert first_difference("tensor", nan, nan.clone(), rank=0) is None, "the same bits"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.bool])
+@pytest.mark.parametrize("chosen", [1, 3])
+def test_masked_values_keep_their_bits(dtype: torch.dtype, chosen: int) -> None:
+    """A signalling NaN in each float type: exponent all ones, lowest bit set."""
+    bits = {
+        torch.float16: 0x7C01, torch.bfloat16: 0x7F81, torch.float32: 0x7F800001, torch.float64: 0x7FF0000000000001,
+    }.get(dtype, 1)  # fmt: skip
+    value = torch.tensor([bits], dtype=torch.int64).view(torch.uint8)[: dtype.itemsize].view(dtype)
+    where = np.arange(5) < chosen
+    target = torch.zeros(5, dtype=dtype)
+    place(target, value.repeat(5), where)
+    expected = torch.cat([value.repeat(chosen), torch.zeros(5 - chosen, dtype=dtype)])
+    assert torch.equal(target.view(torch.uint8), expected.view(torch.uint8))

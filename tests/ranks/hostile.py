@@ -42,7 +42,7 @@ class Stub:
         self.fault = None
 
     def harvest(self) -> dict[str, Any]:
-        return {"telemetry": {}, "launches": {}, "kernels": {}}
+        return {"telemetry": {}, "launches": {}, "kernels": {}, "outcomes": {}}
 
 
 def setup(info: dict[str, Any], options: dict[str, Any]) -> Stub:

@@ -110,7 +110,8 @@ class Scheduler:
         if not queue:
             return
         launch = queue.pop()
-        launch.replayed = self.choices is not None
+        if self.watch is not None and self.choices is not None:
+            launch.clock = self.watch.clock
         launch.then = lambda: self._finished(launch, queue)
         self.launches.append(launch)
         if self.watch is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from harness.emulator.execution.allocations import Allocations, Table
 from harness.emulator.execution.counters import Access, LaunchRecord, Stall
 from harness.emulator.execution.hostcall import Hostcall
+from harness.emulator.execution.timing import StepClock
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import ScratchAccess
@@ -190,8 +191,8 @@ class Launch:
         # Positions of arguments, see ``LaunchRecord``.
         self.tables: tuple[int, ...] | None = None
         self.peers: tuple[int, ...] = ()
-        self.replayed = False
-        self.readings = 0
+        # None: the host's monotonic clock.
+        self.clock: StepClock | None = None
         # For a deferred launch: the objects that its arguments point to, and the callback that records it.
         self.keep_alive: object = None
         self.record_it: Callable[[], None] = lambda: None
@@ -239,11 +240,8 @@ class Launch:
         )
 
     def nanoseconds(self) -> int:
-        """Return the device's time: the host's monotonic clock, or for a replayed run a step counter."""
-        if not self.replayed:
-            return time.monotonic_ns()
-        self.readings += 1
-        return self.readings * 10
+        """Return the device's time."""
+        return time.monotonic_ns() if self.clock is None else self.clock.nanoseconds()
 
     def group_id(self, group: int) -> tuple[int, int, int]:
         """Convert a work-group number to (x, y, z)."""

@@ -51,6 +51,18 @@ class Event:
         """Do nothing: launches have ended when they return."""
 
 
+class StepClock:
+    """Time of a run that can be repeated: each reading is 10 ns after the one before, from launch to launch."""
+
+    def __init__(self) -> None:
+        self._readings = 0
+
+    def nanoseconds(self) -> int:
+        """Take a reading."""
+        self._readings += 1
+        return self._readings * 10
+
+
 class DeviceInterface:
     """The parts of ``torch.cuda`` that Triton uses: ``Event`` from here, everything else from ``torch.cpu``."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.emulator.execution.timing import StepClock
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded
@@ -36,10 +37,12 @@ class Watch:
 
     def __init__(self, choices: Choices | None = None) -> None:
         self.choices = choices
+        self.clock = StepClock()
 
     def restart(self, choices: Choices | None) -> None:
         """Drop all recorded state and continue with other choices; programs stay decoded."""
         self.choices = choices
+        self.clock = StepClock()
 
     def instrument(self, decoded: Decoded) -> Step | None:
         """Return the step to execute for an instruction, by default the plain one.

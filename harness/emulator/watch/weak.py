@@ -140,7 +140,7 @@ class Weak(Watch):
         self.restart(self.choices)
 
     def restart(self, choices: Choices | None) -> None:
-        self.choices = choices or Seeded(0)
+        super().restart(choices or Seeded(0))
         self.hierarchy = Hierarchy(self.choices)
         # Operations in flight, by (rank, launch, wavefront), in program order.
         self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
