@@ -175,6 +175,8 @@ def _orders() -> tuple[dict[str, Any], ...]:
 
 
 def orders(op: str) -> list[Mapping[str, Any]]:
-    """Return the rows (op, sem, scope) of one op in a covering array: each op has every sem and scope, and every pair of
-    them occurs with some op."""
+    """Return the rows (op, sem, scope) of one op in a covering array.
+
+    Each op has every sem and scope, and every pair of them occurs with some op.
+    """
     return [row for row in _orders() if row["op"] == op]

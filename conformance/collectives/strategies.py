@@ -8,7 +8,7 @@ groups, roots, calls, programs and delays are drawn freely, many times for each 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import (
-    ALWAYS, COLLECTIVES, KERNELS, MESSAGES, SOMETIMES, Collective, Kernel, described, published,
+    ALWAYS,
+    COLLECTIVES,
+    KERNELS,
+    MESSAGES,
+    SOMETIMES,
+    Collective,
+    Kernel,
+    described,
+    published,
 )  # fmt: skip
 from fixtures import judged
 from harness.cases import GROUPS, members_of
@@ -76,11 +84,15 @@ Cases = st.SearchStrategy[CollectiveCase]
 def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
     """Return a strategy for each build of one collective at the run's level.
 
-    ``dtype`` is the element type, or for an op that only moves data its width in bytes: then any type of that width.
+    ``dtype`` is the element type, or for an op that only moves data its width in bytes: then the builds go round all
+    types of that width, which may share kernels.
     """
     some = [name for name in COLLECTIVES if COLLECTIVES[name].reduces == COLLECTIVES[op].reduces]
     kernels = tuple((name, COLLECTIVES[name].drawn_kernels(ranks)) for name in some)
-    return [_published(_typed(ranks, op, dtype, build)) for build in _builds(kernels, ranks > 1)[op, dtype]]
+    builds = _builds(kernels, ranks > 1)[op, dtype]
+    dtypes = [name for name in (*ALL, *FURTHER) if dtype in (name, size_of(name))]
+    pairs = [(dtypes[k % len(dtypes)], builds[k % len(builds)]) for k in range(max(len(dtypes), len(builds)))]
+    return [_published(_of_build(ranks, op, name, build)) for name, build in pairs]
 
 
 def accumulations(ranks: int, variant: str) -> list[Cases]:
@@ -149,13 +161,6 @@ def _builds(
 
 def _published(cases: Cases) -> Cases:
     return cases if judged.extended() else cases.map(published)
-
-
-@st.composite
-def _typed(draw: st.DrawFn, ranks: int, op: str, dtype: str | int, build: Build) -> CollectiveCase:
-    if isinstance(dtype, int):
-        dtype = draw(st.sampled_from([name for name in (*ALL, *FURTHER) if size_of(name) == dtype]))
-    return draw(_of_build(ranks, op, dtype, build))
 
 
 @st.composite
@@ -256,15 +261,9 @@ def of_extent(extent: str, m: int, n: int, pads: tuple[int, int], turned: bool) 
             numbers += [stride, rows * (columns + pad), columns * (rows + pad)]
         return all(number % 16 for number in numbers)
 
-    rows = 1 if extent == "row" else m
-    places: Callable[[int], list[tuple[int, int]]] = lambda rows: [(rows, columns) for columns in range(n, 2, -1)]
-    shapes = [
-        *places(rows),
-        *places(max(1, rows - 1)),
-        (1 if extent == "row" else 3, 3),
-        (1 if extent == "row" else 3, 7),
-    ]
-    return next((shape for shape in shapes if shape[0] * shape[1] > 1 and plain(*shape)), shapes[-1])
+    heights = (1,) if extent == "row" else tuple(rows for rows in (m, m - 1, 3) if rows > 1)
+    shapes = [(rows, columns) for rows in heights for columns in (*range(n, 2, -1), 3, 7)]
+    return next((shape for shape in shapes if plain(*shape)), shapes[-1])
 
 
 def _odd(size: int) -> int:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from conformance.ordering.cases import MessageCase
 
-
 KERNELS = ((1, 1, "cas"), (1, 4, "xchg"), (4, 4, "add"), (4, 4, "cas"), (1, 4, "add"))
 """Elements per thread, wavefronts, and operation on the flag."""
 

@@ -31,7 +31,8 @@ def kernels(form: str, ranks: int) -> tuple[Row, ...]:
     """Return the compiled values of all transfers in one form: every pair occurs, each op and element type is aligned
     and not, and in Gluon each op has every shape with every form of mask.
 
-    The kernels of ``wide`` are among them, since ISA-WIDTH needs them anyway. ``actor`` is the only rank that acts: a kernel with ``DeviceContext`` is compiled for one rank. None is any ranks.
+    The kernels of ``wide`` are among them, since ISA-WIDTH needs them anyway. ``actor`` is the only rank that acts: a
+    kernel with ``DeviceContext`` is compiled for one rank. None is any ranks.
     """
 
     def valid(row: Row) -> bool:
