@@ -41,13 +41,16 @@ def run(env, case):
     transfers = {(a, b) if push else (b, a) for a, b in around}
     wanted = exchange(mine, transfers, rank=me, ranks=ranks)[left if push else right]
     source, target = (near, last) if push else (last, near)
+    # A copy has both ends on a heap, at the same offset, so that only one rank may send. A kernel with ``DeviceContext``
+    # is compiled for one rank.
+    alone = op.two_ranks or form == "context"
     if op.two_ranks:
-        # Both ends are on a heap, at the same offset, so that only one rank may send.
         source, target = last, last
-        wanted = wanted if me == 1 % ranks else mine
+    if alone and me != (1 % ranks if push else 0):
+        wanted = target.cpu().clone()
     keep = torch.ones(COUNT, dtype=torch.uint8, device=env.device.torch_device)
     with env.acting():
-        if not op.two_ranks or me == 0:
+        if not alone or me == 0:
             launch(OtherInstance(env, iris), op, shape, source, target, keep, right)
     env.settle()
     findings.same(f"the last {COUNT} elements after {name}", target, wanted)
