@@ -5,7 +5,7 @@ checks that:
 
     errors, printable, seeds, text      no imports of the harness
     files, locks, children, compiling   files, file locks, child processes, time spent on compilation
-    machine, runs                       failures of the machine; the folders of runs
+    machine, runs, kept                 failures of the machine; the folders of runs; results kept on disk
     cases, oracles                      cases as data; the results that torch.distributed computes for them
     isa                                 readers of listings
     emulator, telemetry                 execution without a GPU; sources and the recorder process

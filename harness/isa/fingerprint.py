@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.isa import amdgcn, ptx, sass
+from harness.isa import amdgcn, kept_fingerprints, ptx, sass
 from harness.isa.flow.origin import UNKNOWN, Roots
 from harness.isa.record import Fingerprint
 
@@ -27,7 +28,14 @@ def fingerprint(text: str, usage: str = "", roots: Roots = UNKNOWN) -> Fingerpri
 
 def of_launch(launch: Any) -> Fingerprint:
     """Return the fingerprint of a launch record's listing, with the resources of its machine code if they are known."""
-    return fingerprint(launch.listing, getattr(launch, "usage", ""), roots_of(launch))
+    return _of_listing(launch.listing, getattr(launch, "usage", ""), roots_of(launch))
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_listing(text: str, usage: str, roots: Roots) -> Fingerprint:
+    from triton import knobs
+
+    return kept_fingerprints.of(text, usage, roots, Path(knobs.cache.dir), fingerprint)
 
 
 def codes_of(launch: Any) -> tuple[Fingerprint, ...]:

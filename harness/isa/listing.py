@@ -44,12 +44,16 @@ class Position:
         self.files: dict[int, str] = {}
         self.frames: tuple[Frame, ...] = ()
         self._paths: dict[str, set[str]] = {}  # by name
+        self._read: dict[str, tuple[Frame, ...]] = {}  # by .loc directive, which a listing repeats
 
     def read(self, line: str) -> bool:
         """Read a stripped line; return whether it was a ``.file`` or ``.loc`` directive."""
         if not line.startswith((".file", ".loc")):
             return False
-        if match := FILE.match(line):
+        if (known := self._read.get(line)) is not None:
+            self.frames = known
+        elif match := FILE.match(line):
+            self._read.clear()
             number, path = listed_file(match)
             self.files[number] = path
             self._paths.setdefault(os.path.basename(path), set()).add(path)
@@ -59,6 +63,7 @@ class Position:
             inner = Frame(self.files.get(number, "?"), row, column)
             outer = parse_frames(line.partition(";")[2])[1:]
             self.frames = (inner, *(Frame(self._path(frame.file), frame.line, frame.column) for frame in outer))
+            self._read[line] = self.frames
         return True
 
     def _path(self, name: str) -> str:

@@ -15,6 +15,8 @@ Where = Literal["remote", "local", "unattributed"]
 _PLACE = re.compile(r"^(?P<file>.*):(?P<line>\d+):(?P<column>\d+)$")
 _SEPARATOR = re.compile(r"\s*@\s*\[?\s*")
 _current_files: dict[str, str] = {}
+_absent: dict[str, int] = {}
+"""Paths without a file or module here, with the number of modules among which none was found."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,15 @@ def current_file(path: str) -> str:
     compiled from another checkout, which has changed or been removed. Its text and lines are those of the module here.
     """
     if path not in _current_files:
+        if _absent.get(path) == len(sys.modules):
+            return path
         name, longest, best = f"/{Path(path).name}", 1, path
         for module in list(sys.modules.values()):
             file = getattr(module, "__dict__", {}).get("__file__")
             if isinstance(file, str) and file.endswith(name) and (shared := _common_tail(file, path)) > longest:
                 longest, best = shared, file
         if best == path and not Path(path).exists():
+            _absent[path] = len(sys.modules)
             return path  # its module may still be imported later
         _current_files[path] = best
     return _current_files[path]

@@ -9,6 +9,7 @@ entry of the ``amdhsa.kernels`` metadata, and for each instruction the source po
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -86,34 +87,39 @@ def _functions(text: str, kernel: str, listing: Listing) -> list[_Function]:
     seen: Counter[str] = Counter()
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
-        code = line.split(";", 1)[0].strip()
         if position.read(line):
             continue
         if line in (".amdgpu_metadata", ".end_amdgpu_metadata"):
             metadata = line == ".amdgpu_metadata"
         elif metadata:
             continue
-        if code.startswith(".") and not _LABEL.match(code):
+        code = line.partition(";")[0].rstrip()
+        if not code:
+            continue
+        label = _LABEL.match(code) if ":" in code else None
+        is_directive = label is None and code[0] == "."
+        if is_directive:
             limits.check_directive(kernel, number, code)
-        if code.startswith(".amdhsa_"):
+        if is_directive and code.startswith(".amdhsa_"):
             _directive(listing, code)  # inside or after the body, depending on Triton's version
         elif body is None:
-            if (label := _LABEL.match(code)) and label.group(1) in names:
+            if label and label.group(1) in names:
                 body = _Function(label.group(1))
                 functions.append(body)
         elif code.startswith(".Lfunc_end"):
             body = None
-        elif label := _LABEL.match(code):
+        elif label:
             which = label.group(1)
             if which.isdigit():
                 seen[which] += 1
                 which = f"{which}#{seen[which]}"
             body.labels[which] = len(body.code)
-        elif code.split()[:2] == [".p2align", "8"]:
-            # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters after it.
-            body.entry = len(body.code)
-        elif code and not code.startswith("."):
-            if branch := _LOCAL.match(code):
+        elif is_directive:
+            if code.split()[:2] == [".p2align", "8"]:
+                # The 256-byte fallback prologue ends here: firmware that preloads kernargs enters after it.
+                body.entry = len(body.code)
+        else:
+            if code.startswith("s_") and (branch := _LOCAL.match(code)):
                 to, which, where = branch.groups()
                 code = f"{to}{which}#{seen[which] + (where == 'f')}"
             body.code.append((code, number, _known(position.frames)))
@@ -151,15 +157,15 @@ def _known(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _instruction(code: str, index: int, line: int, frames: tuple[Frame, ...]) -> Instruction:
+    return Instruction(index, line, code, *_split(code), frames)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # most instructions of a kernel are in other kernels too
+def _split(code: str) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    """Split ``global_store_dword v0, v[2:3], off offset:16 sc0`` into mnemonic, operands and modifiers."""
     mnemonic, _, rest = code.partition(" ") if " " in code else code.partition("\t")
     mnemonic, _, tail = mnemonic.partition("\t")
     rest = (tail + " " + rest).strip() if tail else rest.strip()
-    operands, modifiers = _split(rest)
-    return Instruction(index, line, code, mnemonic, tuple(operands), modifiers, frames)
-
-
-def _split(rest: str) -> tuple[list[str], dict[str, str]]:
-    """Split ``v0, v[2:3], off offset:16 sc0`` into operands and modifiers."""
     operands: list[str] = []
     modifiers: dict[str, str] = {}
     for part in _commas(rest):
@@ -174,7 +180,7 @@ def _split(rest: str) -> tuple[list[str], dict[str, str]]:
                 kept.append(word)
         if kept:
             operands.append(" ".join(kept))
-    return operands, modifiers
+    return mnemonic, tuple(operands), modifiers
 
 
 def _commas(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -142,6 +143,11 @@ class Context:
     accum_offset: int
     accesses: list[AccessSite]
     varying: int = 0
+
+    @property
+    def target(self) -> tuple[str, int, int]:
+        """What the step of an ALU instruction depends on besides the instruction."""
+        return self.arch, self.accum_offset, self.varying
 
     def access(self, instruction: Instruction, kind: str, width: int) -> int:
         """Register a global memory access of ``width`` bytes per lane; the result indexes the launch's counts."""
@@ -300,11 +306,29 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
         if isinstance(entry, Builder):
             built = entry.build(instruction, context)
         else:
-            built = build(entry, encoding, instruction, context.accum_offset, context.varying)
+            built = _alu(
+                instruction.mnemonic, instruction.operands, tuple(instruction.modifiers.items()), *context.target
+            )
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
     step, access = (built.step, built.access) if isinstance(built, Effect) else (built, None)
     return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alu(
+    mnemonic: str,
+    operands: tuple[str, ...],
+    modifiers: tuple[tuple[str, str], ...],
+    arch: str,
+    accum_offset: int,
+    varying: int,
+) -> Step:
+    """Return the step of an ALU instruction, which has no state: most instructions of a kernel are in others too."""
+    op, encoding = find(mnemonic, arch)
+    assert isinstance(op, Op)  # sanity check
+    instruction = Instruction(0, 0, "", mnemonic, operands, dict(modifiers), ())
+    return build(op, encoding, instruction, accum_offset, varying)
 
 
 def _varying(listing: Listing) -> int:

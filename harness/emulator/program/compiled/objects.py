@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from triton import knobs
+
+from harness import kept
 
 # (v, s, scc, number of wavefronts): addresses of the arrays in ``state.Wavefronts``.
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -69,16 +69,12 @@ def load(code: bytes, names: list[str]) -> list[Native]:
 @lru_cache(maxsize=1)
 def version() -> str:
     """Return a hash of the inputs of compilation besides the listing: emulator source, NumPy, LLVM, the processor."""
-    digest = hashlib.sha256()
-    for file in sorted(_SOURCES.rglob("*.py")):
-        digest.update(file.read_bytes())
     parts = (np.__version__, llvm.llvm_version_info, host().cpu, host().features.flatten())
-    digest.update(repr(parts).encode())
-    return digest.hexdigest()
+    return hashlib.sha256(repr((kept.sources_hash(_SOURCES), *parts)).encode()).hexdigest()
 
 
 def _file(name: str) -> Path:
-    return Path(knobs.cache.dir) / "emulator" / f"{name}.o"
+    return kept.file_in(Path(knobs.cache.dir), "machine-code", name)
 
 
 def read(name: str) -> tuple[Any, bytes] | None:
@@ -86,11 +82,8 @@ def read(name: str) -> tuple[Any, bytes] | None:
 
     None if the file is missing, or its checksum is wrong.
     """
-    try:
-        digest, _, content = _file(name).read_bytes().partition(b"\n")
-    except OSError:
-        return None
-    if hashlib.sha256(content).hexdigest().encode() != digest:
+    content = kept.read(_file(name))
+    if content is None:
         return None
     header, _, code = content.partition(b"\n")
     return json.loads(header), code
@@ -98,13 +91,4 @@ def read(name: str) -> tuple[Any, bytes] | None:
 
 def write(name: str, header: Any, code: bytes) -> None:
     """Store code under a name. Other processes see the whole file or none; a failure to write it is ignored."""
-    content = json.dumps(header).encode() + b"\n" + code
-    file = _file(name)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(handle, "wb") as out:
-            out.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-        os.replace(temporary, file)
-    except OSError:
-        return
+    kept.write(_file(name), json.dumps(header).encode() + b"\n" + code)

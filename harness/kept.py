@@ -1,0 +1,55 @@
+"""Results kept on disk between processes and runs: files that only this user writes, whole or absent, with a checksum.
+
+A result is read as data that may be damaged: ``read`` returns None for a file whose checksum is wrong, and the caller
+computes the result again. It runs nothing of the content. The name of a result has to be a hash of everything that it
+depends on, the source of the code that computes it included (``sources_hash``), so that a result never expires.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from harness.locks import private_folder
+
+_DIGEST = 64
+"""Characters of the checksum at the beginning of a file."""
+
+
+def file_in(cache: Path, kind: str, name: str) -> Path:
+    """Return the path of the result ``name`` in the folder of this user's results of a ``kind`` in a cache folder,
+    which several users may share. Raises as ``locks.private_folder``."""
+    return private_folder(private_folder(cache / f"iris-harness-kept-{os.getuid()}") / kind) / name
+
+
+def read(file: Path) -> bytes | None:
+    """Return the content that ``write`` stored; None if the file is missing or damaged."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    digest, content = content[:_DIGEST], content[_DIGEST:]
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+
+
+def write(file: Path, content: bytes) -> None:
+    """Store ``content``. Other processes see the whole file or none; a failure to write it is ignored."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as out:
+            out.write(hashlib.sha256(content).hexdigest().encode() + content)
+        os.replace(temporary, file)
+    except OSError:
+        return
+
+
+@functools.cache
+def sources_hash(folder: Path) -> str:
+    """Return a hash of the Python files below ``folder``: of the code that computes a result."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
