@@ -31,9 +31,13 @@ LENIENT, STRICT = 0, 1
 READINGS = (LENIENT, STRICT)
 
 
+HOST = "the host"
+
+
 @dataclass(frozen=True)
 class Launched:
-    """What the messages and the order need of a launch. ``place(address)`` describes an address in words."""
+    """What the messages and the order need of a launch. ``place(address)`` describes an address in words. ``kernel`` is
+    HOST for the host of a rank, whose accesses are in the order of its launches."""
 
     rank: int
     kernel: str

@@ -12,7 +12,8 @@ Where the plain accesses stand between two turns does not matter, since nothing 
 
 Processes map one memory at different addresses. A record therefore has the file and the offset of each shared mapping
 that a launch can access (``/proc/self/maps``), and the judge identifies bytes by these; all other memory is private to
-its process. Memory that the host reads and writes is not seen.
+its process. The accesses of the host to shared memory, which ``touch`` records, are judged where kernels access the
+same lines.
 
 A wavefront that polls would record each of its loads. So an iteration that repeats the previous one, without a store,
 replaces it; the first one stays, in case it has released something.
@@ -21,10 +22,11 @@ replaces it; the first one stays, in case it has released something.
 from __future__ import annotations
 
 import fcntl
+import functools
 import heapq
 import mmap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ import numpy as np
 from harness.emulator.execution.allocations import Table
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import STORE
-from harness.emulator.watch.race_order import Launched
+from harness.emulator.watch.race_order import HOST, WAVE, Launched
 from harness.emulator.watch.race_state import Effect, HappensBefore
 from harness.isa.sources import Frame
 
@@ -46,6 +48,9 @@ Plain = dict[str, Any]
 
 _RECENT = 256
 """Events of a work-group among which an iteration is looked for."""
+
+_LINE_BITS = 7
+_ACCESSES = ("access", "scalar_load")
 
 _PRIVATE_BITS = 48
 """A process's own addresses, and offsets in a file, have fewer bits."""
@@ -72,7 +77,7 @@ class Turns:
 class Recording:
     """The record of one rank; has the methods of ``HappensBefore`` that a rank's process calls."""
 
-    def __init__(self, rank: int, turns: Turns, limit: int = EVENT_LIMIT) -> None:
+    def __init__(self, rank: int, turns: Turns, table: Table, limit: int = EVENT_LIMIT) -> None:
         self.rank = rank
         self.full = False
         """True if more events happened than ``limit``."""
@@ -84,8 +89,10 @@ class Recording:
         self._launches: list[Launched] = []
         self._sites: dict[int, tuple[int, Instruction]] = {}
         self._maps: list[tuple[Any, ...]] = []
+        self._shared: list[tuple[int, int]] = []
         # Of each work-group, what happened since its last store: (event without its turn, place in _events).
         self._recent: dict[tuple[int, int], list[tuple[tuple[Any, ...], int]]] = {}
+        self._map(table)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -104,10 +111,9 @@ class Recording:
     # -- the calls of HappensBefore ----------------------------------------------------------------------------------
 
     def start(self, launch: Launched, table: Table) -> int:
+        self._map(table)
         with self.turn():
-            maps = _pieces(table)
-            self._add("start", launch.kernel, launch.grid, launch.waves_per_group, None if maps == self._maps else maps)
-        self._maps = maps
+            self._add("start", launch.kernel, launch.grid, launch.waves_per_group)
         self._launches.append(launch)
         return len(self._launches) - 1
 
@@ -131,6 +137,15 @@ class Recording:
     def expect(self, token: str, givers: int) -> None:
         self._add("expect", token, givers)
 
+    def shares(self, address: int) -> bool:
+        """Return whether other processes can access the byte, as far as known at the last launch."""
+        return any(start <= address < end for start, end in self._shared)
+
+    def touch(self, kind: str, call: str, where: tuple[str, int], size: int, addresses: np.ndarray) -> None:
+        """The host loads or stores ``size`` bytes at each of ``addresses`` by ``call``, in a file's line ``where``."""
+        with self.turn():
+            self._add("touch", kind, call, *where, size, addresses.astype(np.uint64).tobytes())
+
     def write_back(self, key: int, wave: int, scope: int) -> None:
         self._add_of_wave("write_back", key, wave, scope)
 
@@ -152,6 +167,13 @@ class Recording:
         self._add_of_wave("scalar_load", key, wave, self._plain(key, effect))
 
     # -- events ------------------------------------------------------------------------------------------------------
+
+    def _map(self, table: Table) -> None:
+        maps = _pieces(table)
+        if maps != self._maps:
+            self._maps = maps
+            self._shared = [(start, end) for start, end, file, *_ in maps if file is not None]
+            self._add("map", maps)
 
     def _plain(self, key: int, effect: Effect) -> tuple[Any, ...]:
         site, _ = self._sites.setdefault(id(effect.instruction), (len(self._sites), effect.instruction))
@@ -192,50 +214,47 @@ def judge(records: Sequence[Plain], raises_unspecified: bool = False) -> Happens
     """Execute the records of all ranks on one state and return it. Raises DataRace."""
     state = HappensBefore(raises_unspecified)
     places = _Places()
-    replays = [_Replay(record, state, places) for record in records]
+    ranks = [_Rank(record, places) for record in records]
+    lines = np.unique(np.concatenate([np.zeros(0, np.uint64), *(rank.lines() for rank in ranks)]))
     # All events of one turn are of one rank, and stay in its order.
-    for _, replay, event in heapq.merge(*map(_Replay.turns, replays), key=lambda entry: (entry[0], entry[1].rank)):
-        replay.execute(event)
+    steps = heapq.merge(*(rank.steps(state, lines) for rank in ranks), key=lambda step: step[:2])
+    for _, _, execute in steps:
+        execute()
     return state
 
 
-class _Replay:
-    """One rank's record, executed on ``state``."""
+class _Rank:
+    """One rank's record with the judge's addresses."""
 
-    def __init__(self, record: Plain, state: HappensBefore, places: _Places) -> None:
+    def __init__(self, record: Plain, places: _Places) -> None:
         self.rank: int = record["rank"]
-        self._events: list[Any] = record["events"]
-        self._state = state
-        self._places = places
         self._sites = [
             Instruction(index, line, text, text.split(maxsplit=1)[0], (), {}, tuple(Frame(*f) for f in frames))
             for index, line, text, frames in record["sites"]
         ]
-        self._keys: list[int] = []
         self._map = _Map([], self.rank, places)
+        self._keys: list[int] = []
+        self._events: list[tuple[Any, ...]] = []
+        for turn, call, *arguments in record["events"]:
+            if call == "map":
+                self._map = _Map(arguments[0], self.rank, places)
+            else:
+                self._events.append((turn, call, *self._translated(call, *arguments)))
 
-    def turns(self) -> Iterator[tuple[int, _Replay, Any]]:
-        """Yield each event with its turn."""
-        for event in self._events:
-            yield event[0], self, event
-
-    def execute(self, event: Any) -> None:
-        _, call, *arguments = event
+    def _translated(self, call: str, *arguments: Any) -> tuple[Any, ...]:
         if call == "start":
-            kernel, grid, waves_per_group, maps = arguments
-            if maps is not None:
-                self._map = _Map(maps, self.rank, self._places)
-            facts = Launched(self.rank, kernel, tuple(grid), waves_per_group, self._map.place)
-            self._keys.append(self._state.start(facts))
-        elif call in ("give", "expect"):
-            getattr(self._state, call)(self.rank, *arguments)
-        else:
-            key, *rest = arguments
-            if call == "access":
-                rest[1] = [self._effect(plain) for plain in rest[1]]
-            elif call == "scalar_load":
-                rest[1] = self._effect(rest[1])
-            getattr(self._state, call)(self._keys[key], *rest)
+            kernel, grid, waves_per_group = arguments
+            return (Launched(self.rank, kernel, tuple(grid), waves_per_group, self._map.place),)
+        if call == "touch":
+            kind, text, file, line, size, addresses = arguments
+            site = Instruction(0, 0, text, text, (), {}, (Frame(file, line, 0),))
+            launch = Launched(self.rank, HOST, (1, 1, 1), 1, self._map.place)
+            return launch, kind, site, size, self._map.translate(np.frombuffer(addresses, np.uint64))
+        if call in ("access", "scalar_load"):
+            key, wave, plain = arguments
+            effects = [self._effect(one) for one in (plain if call == "access" else [plain])]
+            return key, wave, effects if call == "access" else effects[0]
+        return arguments
 
     def _effect(self, plain: Sequence[Any]) -> Effect:
         kind, scope, site, size, addresses, mask = plain
@@ -245,6 +264,51 @@ class _Replay:
         else:
             where = np.frombuffer(addresses, np.uint64)
         return Effect(kind, scope, self._sites[site], size, self._map.translate(where), lanes)
+
+    def lines(self) -> np.ndarray:
+        """Return the lines that the kernels access."""
+        accessed = [event[4] if event[1] == "access" else [event[4]] for event in self._events if event[1] in _ACCESSES]
+        ends = [
+            effect.addresses + np.uint64(past) for some in accessed for effect in some for past in (0, effect.size - 1)
+        ]
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *ends]) >> _LINE_BITS)
+
+    def steps(self, state: HappensBefore, lines: np.ndarray) -> Iterator[tuple[int, int, Callable[[], None]]]:
+        """Yield what to execute on ``state`` with its turn and the rank. ``lines``: those that any kernel accesses."""
+        for turn, call, *arguments in self._events:
+            yield turn, self.rank, functools.partial(self._execute, state, lines, call, arguments)
+
+    def _execute(self, state: HappensBefore, lines: np.ndarray, call: str, arguments: Sequence[Any]) -> None:
+        if call == "start":
+            self._keys.append(state.start(*arguments))
+        elif call in ("give", "expect"):
+            getattr(state, call)(self.rank, *arguments)
+        elif call == "touch":
+            launch, kind, site, size, addresses = arguments
+            parts = _parts(addresses, size, lines)
+            if parts:
+                lane = np.zeros(1, np.int64)
+                effects = [Effect(kind, WAVE, site, n, np.array([at], np.uint64), lane) for at, n in parts]
+                state.touch(launch, effects)
+        else:
+            key, *rest = arguments
+            getattr(state, call)(self._keys[key], *rest)
+
+
+def _parts(addresses: np.ndarray, size: int, lines: np.ndarray) -> list[tuple[int, int]]:
+    """Return the parts of ``size`` bytes at each of ``addresses`` that lie in ``lines`` (sorted), as (start, bytes)."""
+    low = np.searchsorted(lines, addresses >> _LINE_BITS)
+    high = np.searchsorted(lines, addresses + np.uint64(size - 1) >> _LINE_BITS, side="right")
+    parts: list[tuple[int, int]] = []
+    for row in np.flatnonzero(high > low).tolist():
+        start = int(addresses[row])
+        for line in lines[low[row] : high[row]].tolist():
+            at, stop = max(start, line << _LINE_BITS), min(start + size, line + 1 << _LINE_BITS)
+            if parts and sum(parts[-1]) == at:
+                parts[-1] = parts[-1][0], stop - parts[-1][0]
+            else:
+                parts.append((at, stop - at))
+    return parts
 
 
 class _Places:

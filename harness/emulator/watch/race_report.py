@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import LOAD, STORE
-from harness.emulator.watch.race_order import AGENT, SCOPES, WAVE, WORKGROUP, Thread
+from harness.emulator.watch.race_order import AGENT, HOST, SCOPES, WAVE, WORKGROUP, Thread
 
 if TYPE_CHECKING:
     from harness.emulator.watch.race_state import Effect
@@ -54,6 +54,11 @@ class Event(NamedTuple):
 
     def describe(self, address: int) -> str:
         launch, kind = self.thread.launch, self.kind if self.kind in (LOAD, STORE) else "atomic"
+        if launch.kernel == HOST:
+            return (
+                f"{kind} of {self.size} bytes by {HOST} of rank {self.thread.rank}, in the order of its launches, "
+                f"{self.instruction.text}, at {self.instruction.source}"
+            )
         scope = f" at {SCOPES[self.scope]} scope" if self.scope > WAVE else ""
         return (
             f"{kind} of {self.size} bytes{scope} by kernel {launch.kernel}, rank {self.thread.rank}, work-group "
@@ -85,15 +90,9 @@ def describe(first: Event, second: Event, address: int, size: int, why: str) -> 
         f"data race on {size} bytes at {where}, {why}:\n"
         f"  first  {first.describe(address)}\n  second {second.describe(address)}"
     )
-    details = {
-        "first": first.report(address),
-        "second": second.report(address),
-        "why": why,
-        "address": address,
-        "size": size,
-    }
     source = [str(frame) for frame in second.instruction.frames]
-    return message, {**both, "why": why, "address": address, "size": size, "allocation": where, "source": source}
+    both = {"first": first.report(address), "second": second.report(address), "source": source}
+    return message, {**both, "why": why, "address": address, "size": size, "allocation": where}
 
 
 def missing(first: Event, second: Event) -> str:

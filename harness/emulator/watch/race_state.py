@@ -86,6 +86,8 @@ class HappensBefore:
         self._ends: dict[int, tuple[Order, ...]] = {}
         # Everything published at system scope: for readers of other processes' values.
         self._outside = (NOTHING, NOTHING)
+        # The host's accesses count as those of a thread of its own.
+        self._hosts: dict[int, Thread] = {}
         # Host synchronizations: what each of their givers knew, and those from which a rank has still to learn.
         self._given: dict[str, list[tuple[Order, ...]]] = {}
         self._expected: dict[int, dict[str, int]] = {}
@@ -143,6 +145,24 @@ class HappensBefore:
         """The host of ``rank`` learns, at its next launch, what has been given under ``token``; at later ones too,
         until ``givers`` ranks have given."""
         self._expected.setdefault(rank, {})[token] = givers
+
+    def touch(self, launch: Launched, effects: Sequence[Effect]) -> None:
+        """The host of a rank accesses memory, after its launches so far and before the later ones."""
+        self._learn(launch.rank)
+        known, thread = self._stream[launch.rank], self._hosts.get(launch.rank)
+        if thread is None:
+            key = -1 - len(self._launches)
+            self._launches[key] = launch
+            thread = self._hosts[launch.rank] = Thread(len(self._threads), launch, key, 0, known)
+            self._threads.append(thread)
+        thread.launch = launch
+        for view, order in zip(thread.views, known, strict=True):
+            view.known = order
+        for effect in effects:
+            thread.reached[ISSUED] += 1
+            self._note(Event.of(effect, thread, thread.reached[ISSUED]), False, {})
+        done = [thread.reached[ISSUED]] * len(NOTHING)
+        self._stream[launch.rank] = tuple(order.having(thread.number, done) for order in known)
 
     def _learn(self, rank: int) -> None:
         known = self._stream.get(rank, (NOTHING, NOTHING))
