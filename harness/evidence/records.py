@@ -155,8 +155,8 @@ class Case:
     """One executed case.
 
     ``case`` is ``{"type": ..., "fields": {...}}``, with ``"data": {...}`` if the test passed further values to the rank
-    function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its stack
-    text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
+    function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
+    stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing``
     has the ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the
     command that runs the case again. ``remarks`` are no failures: where the case relies on unspecified behaviour, and
