@@ -32,6 +32,9 @@ SLOWER = 4.0
 NOT_JUDGED = "not checked for races"
 """Beginning of the remark on a case that is too long for the race detector."""
 
+RELIES = "relies on unspecified behaviour"
+"""What the other remarks state: a race that exists only in the weaker reading of a rule."""
+
 
 def in_weak_memory(plain: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the case ``plain`` with a schedule: its kind alternates with ``number``, its seed follows from the
