@@ -1,6 +1,6 @@
 # make certify       certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10 or newer, no GPU
 # make test          run the tests that are not marked slow or nightly, then the conformance suite on two ranks
-# make test-ci       add the tests marked slow, world sizes 1 and 4, and communication on two ranks in race mode; CI runs this
+# make test-ci       add the tests marked slow, and world sizes 1 and 4; CI runs this
 # make test-nightly  run every test, and the suite with random cases, also in the modes race and weak
 # make check         run the linter, the formatter's check and the type checker
 # make docs          build the documentation site in out/docs; needs no network and no GPU
@@ -33,7 +33,6 @@ test: $(VENV)/.installed-dev
 test-ci: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) -m "not nightly"
 	$(PYTEST) conformance --profile ci --ranks 4,1 -n $(GROUPS)
-	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode race
 
 test-nightly: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS)

@@ -1,12 +1,13 @@
-"""The adversary of the default run: some cases of each group run in weak memory.
+"""The adversary of the default run: some cases of each group run in weak memory, or under the race detector.
 
 The emulated device's mode ``fast`` performs each access at once, which is kinder than any GPU. So on it, the first
-cases of a group that access a peer's memory run in mode ``weak``, each with a schedule of its own. A case in weak
-memory is a case like another one: the key ``memory`` of its JSON form names the schedule, and it is recorded, reduced
-and repeated with it. Two kinds alternate:
+cases of a group that access a peer's memory run in mode ``weak``, each with a schedule of its own, and the next ones
+under the race detector of all ranks together. Such a case is a case like another one: the key ``memory`` of its JSON
+form names the schedule, and it is recorded, reduced and repeated with it. In weak memory two kinds alternate:
 
     lazy:SEED  memory moves only when an instruction or the end of a kernel demands it
     weak:SEED  every choice is drawn
+    race:SEED  two accesses that nothing orders are a failure, even if the values come out right
 
 Ranks import this module, so it imports neither pytest nor Hypothesis.
 """
@@ -22,15 +23,32 @@ from harness.seeds import RULE, seed_of
 
 KEY = "memory"
 KINDS = ("lazy", "weak")
+"""The kinds of weak memory."""
+RACE = "race"
 
 SLOWER = 4.0
-"""Factor on the deadline of a case in weak memory."""
+"""Factor on the deadline of a case with a schedule."""
+
+NOT_JUDGED = "not checked for races"
+"""Beginning of the remark on a case that is too long for the race detector."""
+
+RELIES = "relies on unspecified behaviour"
+"""What the other remarks state: a race that exists only in the weaker reading of a rule."""
 
 
 def in_weak_memory(plain: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the case ``plain`` with a schedule: its kind alternates with ``number``, its seed follows from the
     case."""
-    return {**plain, KEY: f"{KINDS[number % len(KINDS)]}:{zlib.crc32(repr(sorted(plain.items())).encode())}"}
+    return _scheduled(plain, KINDS[number % len(KINDS)])
+
+
+def under_race_detector(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the case ``plain`` with a schedule under the race detector, whose seed follows from the case."""
+    return _scheduled(plain, RACE)
+
+
+def _scheduled(plain: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {**plain, KEY: f"{kind}:{zlib.crc32(repr(sorted(plain.items())).encode())}"}
 
 
 def communicates(launches: Mapping[str, Any]) -> bool:
@@ -41,8 +59,8 @@ def communicates(launches: Mapping[str, Any]) -> bool:
 def check(memory: Any) -> None:
     """Raise UsageError unless ``memory`` is the text of a schedule, or None."""
     kind, _, seed = memory.partition(":") if isinstance(memory, str) else ("", "", "")
-    if memory is not None and (kind not in KINDS or seed_of(seed) is None):
-        forms = " or ".join(f"{kind}:SEED" for kind in KINDS)
+    if memory is not None and (kind not in (*KINDS, RACE) or seed_of(seed) is None):
+        forms = " or ".join(f"{kind}:SEED" for kind in (*KINDS, RACE))
         raise UsageError(f"the case's 'memory' must be {forms}, with a SEED that is {RULE}, not {memory!r:.100}")
 
 
@@ -51,9 +69,16 @@ def choices(memory: str) -> Any:
     from harness.emulator.watch import Lazy, Seeded
 
     kind, _, seed = memory.partition(":")
-    return {"lazy": Lazy, "weak": Seeded}[kind](int(seed))
+    return {"lazy": Lazy, "weak": Seeded, RACE: Seeded}[kind](int(seed))
+
+
+def detects_races(memory: str) -> bool:
+    """Return whether a schedule that ``check`` accepts is one of the race detector."""
+    return memory.startswith(f"{RACE}:")
 
 
 def words(plain: Mapping[str, Any]) -> str:
     """Return the words for a report that follow the case ``plain``; empty in ordinary memory."""
-    return f" in weak memory ({plain[KEY]})" if plain.get(KEY) else ""
+    if not (memory := plain.get(KEY)):
+        return ""
+    return f" {'under the race detector' if detects_races(memory) else 'in weak memory'} ({memory})"

@@ -155,12 +155,13 @@ class Case:
     """One executed case.
 
     ``case`` is ``{"type": ..., "fields": {...}}``, with ``"data": {...}`` if the test passed further values to the rank
-    function, and with the ``"memory"`` of ``harness.adversary`` if it ran in weak memory; ``stacks`` maps a rank to its
+    function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
     stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
-    runs the case again.
+    runs the case again. ``remarks`` are no failures: where the case relies on unspecified behaviour, and what could not
+    be checked.
     """
 
     record: ClassVar[str] = "case"
@@ -183,6 +184,7 @@ class Case:
     telemetry: Mapping[str, Any] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     timing: Mapping[str, float] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

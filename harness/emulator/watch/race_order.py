@@ -16,10 +16,9 @@ invalidate counts for them after the wavefront that issued it has waited for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from harness.emulator.execution.launch import Launch
 
 # Thread number -> the last of its accesses, counted from 1. Never modified, so threads and memory share clocks.
 Clock = dict[int, int]
@@ -30,6 +29,31 @@ WAVE, WORKGROUP, AGENT, SYSTEM = range(4)
 SCOPES = ("wave", "workgroup", "agent", "system")
 LENIENT, STRICT = 0, 1
 READINGS = (LENIENT, STRICT)
+
+
+HOST = "the host"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the messages and the order need of a launch. ``place(address)`` describes an address in words. ``kernel`` is
+    HOST for the host of a rank, whose accesses are in the order of its launches."""
+
+    rank: int
+    kernel: str
+    grid: tuple[int, int, int]
+    waves_per_group: int
+    place: Callable[[int], str]
+
+    @property
+    def waves(self) -> int:
+        x, y, z = self.grid
+        return x * y * z * self.waves_per_group
+
+    def group_id(self, group: int) -> tuple[int, int, int]:
+        """Convert a work-group number to (x, y, z)."""
+        x, y, _ = self.grid
+        return group % x, group // x % y, group // (x * y)
 
 
 class Order(NamedTuple):
@@ -105,7 +129,7 @@ class Operation(NamedTuple):
 class Thread:
     """A wavefront. ``reached`` numbers its last access that is issued, complete, written back to agent and system."""
 
-    def __init__(self, number: int, launch: Launch, key: int, wave: int, known: Iterable[Order]) -> None:
+    def __init__(self, number: int, launch: Launched, key: int, wave: int, known: Iterable[Order]) -> None:
         self.number = number
         self.launch = launch
         self.key = key

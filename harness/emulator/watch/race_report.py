@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import LOAD, STORE
-from harness.emulator.watch.race_order import AGENT, SCOPES, WAVE, WORKGROUP, Thread
+from harness.emulator.watch.race_order import AGENT, HOST, SCOPES, WAVE, WORKGROUP, Thread
+
+if TYPE_CHECKING:
+    from harness.emulator.watch.race_state import Effect
 
 UNSPECIFIED = "relies on unspecified behaviour"
 
@@ -28,6 +31,13 @@ class Event(NamedTuple):
     addresses: np.ndarray
     lanes: np.ndarray
 
+    @classmethod
+    def of(cls, effect: Effect, thread: Thread, number: int) -> Event:
+        """Return ``effect`` as the ``number``-th access of ``thread``."""
+        return cls(
+            thread, number, effect.kind, effect.scope, effect.instruction, effect.size, effect.addresses, effect.lanes
+        )
+
     @property
     def atomic(self) -> bool:
         """True for scoped accesses of up to 8 bytes, single-copy atomic in LLVM (the widest atomic is 64 bits)."""
@@ -44,9 +54,14 @@ class Event(NamedTuple):
 
     def describe(self, address: int) -> str:
         launch, kind = self.thread.launch, self.kind if self.kind in (LOAD, STORE) else "atomic"
+        if launch.kernel == HOST:
+            return (
+                f"{kind} of {self.size} bytes by {HOST} of rank {self.thread.rank}, in the order of its launches, "
+                f"{self.instruction.text}, at {self.instruction.source}"
+            )
         scope = f" at {SCOPES[self.scope]} scope" if self.scope > WAVE else ""
         return (
-            f"{kind} of {self.size} bytes{scope} by kernel {launch.program.name}, rank {self.thread.rank}, work-group "
+            f"{kind} of {self.size} bytes{scope} by kernel {launch.kernel}, rank {self.thread.rank}, work-group "
             f"{launch.group_id(self.thread.group)}, wavefront {self.thread.wave}, lane {self.lane(address)}, "
             f"instruction {self.instruction.text!r}, at {self.instruction.source}"
         )
@@ -55,7 +70,7 @@ class Event(NamedTuple):
         """Return ``describe`` as plain data."""
         launch = self.thread.launch
         return {
-            "kernel": launch.program.name,
+            "kernel": launch.kernel,
             "rank": self.thread.rank,
             "group": list(launch.group_id(self.thread.group)),
             "wavefront": self.thread.wave,
@@ -70,13 +85,14 @@ class Event(NamedTuple):
 
 def describe(first: Event, second: Event, address: int, size: int, why: str) -> tuple[str, dict[str, Any]]:
     """Return the message and the details of a ``DataRace`` on ``size`` bytes from ``address``."""
-    where = _where(second, address)
+    where = second.thread.launch.place(address)
     message = (
-        f"data race on {size} bytes at {address:#x} ({where}), {why}:\n"
+        f"data race on {size} bytes at {where}, {why}:\n"
         f"  first  {first.describe(address)}\n  second {second.describe(address)}"
     )
-    details = {"first": first.report(address), "second": second.report(address), "why": why}
-    return message, {**details, "address": address, "size": size, "allocation": where}
+    source = [str(frame) for frame in second.instruction.frames]
+    both = {"first": first.report(address), "second": second.report(address), "source": source}
+    return message, {**both, "why": why, "address": address, "size": size, "allocation": where}
 
 
 def missing(first: Event, second: Event) -> str:
@@ -104,11 +120,3 @@ def missing(first: Event, second: Event) -> str:
             f"signalled that it was{hint}"
         )
     return f"the second {other} saw that signal, but did not invalidate its caches (buffer_inv {bits}){hint}"
-
-
-def _where(event: Event, address: int) -> str:
-    table = event.thread.launch.table
-    for allocation in table.allocations:
-        if allocation.contains(address, 1):
-            return f"byte {address - allocation.address} of {allocation.label}"
-    return table.nearest(address)

@@ -68,23 +68,27 @@ def race(
     streams: dict[int, list[Launch]] = {}
     kernargs = []
     for rank in sorted({rank for rank, _ in threads}):
-        members = [lines for r, lines in threads if r == rank]
-        code = ["s_load_dwordx4 s[4:7], s[0:1], 0x0", "s_load_dwordx2 s[8:9], s[0:1], 0x10", "s_waitcnt lgkmcnt(0)",
-                "v_readfirstlane_b32 s12, v0", "s_lshr_b32 s3, s12, 6", "s_mov_b64 exec, 1",
-                "v_mov_b32_e32 v0, 0"]  # fmt: skip
-        for n, lines in enumerate(members):
-            code += [f"s_cmp_lg_u32 s2, {n}", f"s_cbranch_scc1 .L{n}"]
-            if not any("s3" in line for line in lines):
-                code += ["s_cmp_lg_u32 s3, 0", f"s_cbranch_scc1 .L{n}"]
-            code += [line.format(x="s[4:5]", y="s[6:7]", z="s[8:9]") for line in lines] + ["s_endpgm", f".L{n}:"]
-        code += ["s_endpgm"]
-        body = "\n".join(c if c.endswith(":") else "\t" + c for c in code)
-        program = decode(litmus._LISTING.format(name=f"rank{rank}", code=body), watch=watch)
         kernargs.append(memory.ctypes.data + 1024 * np.arange(3, dtype=np.uint64))
-        launch = Launch(program, (len(members), 1, 1), waves, 0, kernargs[-1].view(np.uint8), allocations, (), rank)
-        streams[rank] = [launch]
+        streams[rank] = [launch(rank, threads, kernargs[-1], allocations, watch, waves)]
     try:
         Scheduler(list(streams.values()), watch, closed=peer is None).run()
     except DataRace as found:
         return found
     return None
+
+
+def launch(rank: int, threads, kernarg: np.ndarray, allocations: Allocations, watch: Race, waves: int = 1) -> Launch:
+    """Return the launch of this rank's threads. ``kernarg``: the addresses of the words, which the caller keeps."""
+    members = [lines for r, lines in threads if r == rank]
+    code = ["s_load_dwordx4 s[4:7], s[0:1], 0x0", "s_load_dwordx2 s[8:9], s[0:1], 0x10", "s_waitcnt lgkmcnt(0)",
+            "v_readfirstlane_b32 s12, v0", "s_lshr_b32 s3, s12, 6", "s_mov_b64 exec, 1",
+            "v_mov_b32_e32 v0, 0"]  # fmt: skip
+    for n, lines in enumerate(members):
+        code += [f"s_cmp_lg_u32 s2, {n}", f"s_cbranch_scc1 .L{n}"]
+        if not any("s3" in line for line in lines):
+            code += ["s_cmp_lg_u32 s3, 0", f"s_cbranch_scc1 .L{n}"]
+        code += [line.format(x="s[4:5]", y="s[6:7]", z="s[8:9]") for line in lines] + ["s_endpgm", f".L{n}:"]
+    code += ["s_endpgm"]
+    body = "\n".join(c if c.endswith(":") else "\t" + c for c in code)
+    program = decode(litmus._LISTING.format(name=f"rank{rank}", code=body), watch=watch)
+    return Launch(program, (len(members), 1, 1), waves, 0, kernarg.view(np.uint8), allocations, (), rank)

@@ -1,0 +1,383 @@
+"""Mode ``race`` across processes: each rank records what its kernels do, and the records are judged together.
+
+    watch = Race(choices, recording=Recording(rank, turns))      # in each rank's process; ``turns`` they share
+    ...                                                          # launches; give() and expect() for the host
+    state = judge([recording.to_plain() for each rank])          # in one of them; raises DataRace
+
+A record lists the calls of ``HappensBefore`` in the order of the process. What orders accesses of different ranks are
+scoped accesses and the hosts. Each of these happens in a *turn* of its own: a lock that all processes share, and a
+counter that numbers the turns. Merged by turn, the records are an order in which the accesses may have happened:
+every scoped load stands behind the store whose value it read. The judge executes that order on one ``HappensBefore``.
+Where the plain accesses stand between two turns does not matter, since nothing there orders them.
+
+Processes map one memory at different addresses. A record therefore has the file and the offset of each shared mapping
+that a launch can access (``/proc/self/maps``), and the judge identifies bytes by these; all other memory is private to
+its process. The accesses of the host to shared memory, which ``touch`` records, are judged where kernels access the
+same lines.
+
+A wavefront that polls would record each of its loads. So an iteration that repeats the previous one, without a store,
+replaces it; the first one stays, in case it has released something.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import heapq
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.execution.allocations import Table
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import STORE
+from harness.emulator.watch.race_order import HOST, WAVE, Launched
+from harness.emulator.watch.race_state import Effect, HappensBefore
+from harness.isa.sources import Frame
+
+EVENT_LIMIT = 30_000
+"""Events of one rank; a longer record is not judged. It takes the judge about a second for each 10,000."""
+
+Plain = dict[str, Any]
+"""A record as plain data: None, int, str, bytes, and lists and tuples of those."""
+
+_RECENT = 256
+"""Events of a work-group among which an iteration is looked for."""
+
+_LINE_BITS = 7
+_ACCESSES = ("access", "scalar_load")
+
+_PRIVATE_BITS = 48
+"""A process's own addresses, and offsets in a file, have fewer bits."""
+
+
+class Turns:
+    """The turns of the processes that have ``file`` open, each by an ``open`` of its own. The file has one page."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._count = np.frombuffer(mmap.mmap(file, mmap.PAGESIZE), np.int64, 1)
+
+    @contextmanager
+    def take(self) -> Iterator[int]:
+        """Exclude the other processes from the body; returns the number of the turn."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            self._count[0] += 1
+            yield int(self._count[0])
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+class Recording:
+    """The record of one rank; has the methods of ``HappensBefore`` that a rank's process calls."""
+
+    def __init__(self, rank: int, turns: Turns, table: Table, limit: int = EVENT_LIMIT) -> None:
+        self.rank = rank
+        self.full = False
+        """True if more events happened than ``limit``."""
+        self._turns = turns
+        self._limit = limit
+        self._turn = 0
+        self._events: list[tuple[Any, ...] | None] = []
+        self._dropped = 0
+        self._launches: list[Launched] = []
+        self._sites: dict[int, tuple[int, Instruction]] = {}
+        self._maps: list[tuple[Any, ...]] = []
+        self._shared: list[tuple[int, int]] = []
+        # Of each work-group, what happened since its last store: (event without its turn, place in _events).
+        self._recent: dict[tuple[int, int], list[tuple[tuple[Any, ...], int]]] = {}
+        self._map(table)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Make the body a turn."""
+        with self._turns.take() as self._turn:
+            yield
+
+    def to_plain(self) -> Plain:
+        """Return the record as plain data."""
+        sites = [
+            (i.index, i.line, i.text, [(f.file, f.line, f.column) for f in i.frames]) for _, i in self._sites.values()
+        ]
+        events = [] if self.full else [event for event in self._events if event is not None]
+        return {"rank": self.rank, "full": self.full, "sites": sites, "events": events}
+
+    # -- the calls of HappensBefore ----------------------------------------------------------------------------------
+
+    def start(self, launch: Launched, table: Table) -> int:
+        self._map(table)
+        with self.turn():
+            self._add("start", launch.kernel, launch.grid, launch.waves_per_group)
+        self._launches.append(launch)
+        return len(self._launches) - 1
+
+    def create(self, key: int, waves: Iterable[int]) -> None:
+        self._add("create", key, list(waves))
+
+    def meet(self, key: int, group: int) -> None:
+        self._add_repeatable(key, group, "meet", key, group)
+
+    def end(self, key: int, wave: int) -> None:
+        self._add("end", key, wave)
+
+    def finish(self, key: int) -> None:
+        self._add("finish", key)
+        self._recent.clear()
+
+    def give(self, token: str) -> None:
+        with self.turn():
+            self._add("give", token)
+
+    def expect(self, token: str, givers: int) -> None:
+        self._add("expect", token, givers)
+
+    def shares(self, address: int) -> bool:
+        """Return whether other processes can access the byte, as far as known at the last launch."""
+        return any(start <= address < end for start, end in self._shared)
+
+    def touch(self, kind: str, call: str, where: tuple[str, int], size: int, addresses: np.ndarray) -> None:
+        """The host loads or stores ``size`` bytes at each of ``addresses`` by ``call``, in a file's line ``where``."""
+        with self.turn():
+            self._add("touch", kind, call, *where, size, addresses.astype(np.uint64).tobytes())
+
+    def write_back(self, key: int, wave: int, scope: int) -> None:
+        self._add_of_wave("write_back", key, wave, scope)
+
+    def invalidate(self, key: int, wave: int, scope: int) -> None:
+        self._add_of_wave("invalidate", key, wave, scope)
+
+    def wait(self, key: int, wave: int, left: int) -> None:
+        self._add_of_wave("wait", key, wave, left)
+
+    def access(self, key: int, wave: int, effects: Sequence[Effect]) -> None:
+        plain = tuple(self._plain(key, effect) for effect in effects)
+        if any(effect.kind == STORE for effect in effects):
+            self._recent.pop((key, wave // self._launches[key].waves_per_group), None)
+            self._add("access", key, wave, plain)
+        else:
+            self._add_of_wave("access", key, wave, plain)
+
+    def scalar_load(self, key: int, wave: int, effect: Effect) -> None:
+        self._add_of_wave("scalar_load", key, wave, self._plain(key, effect))
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _map(self, table: Table) -> None:
+        maps = _pieces(table)
+        if maps != self._maps:
+            self._maps = maps
+            self._shared = [(start, end) for start, end, file, *_ in maps if file is not None]
+            self._add("map", maps)
+
+    def _plain(self, key: int, effect: Effect) -> tuple[Any, ...]:
+        site, _ = self._sites.setdefault(id(effect.instruction), (len(self._sites), effect.instruction))
+        lanes = sum(1 << lane for lane in effect.lanes.tolist())
+        addresses, size = effect.addresses, effect.size
+        run = len(addresses) == 1 or bool((np.diff(addresses) == size).all())
+        return effect.kind, effect.scope, site, size, int(addresses[0]) if run else addresses.tobytes(), lanes
+
+    def _add_of_wave(self, call: str, key: int, wave: int, *arguments: Any) -> None:
+        self._add_repeatable(key, wave // self._launches[key].waves_per_group, call, key, wave, *arguments)
+
+    def _add_repeatable(self, key: int, group: int, *event: Any) -> None:
+        recent = self._recent.setdefault((key, group), [])
+        places = [n for n, (earlier, _) in enumerate(recent) if earlier == event]
+        if len(places) > 2:
+            before, last = recent[places[-2] : places[-1]], recent[places[-1] :]
+            if Counter(e for e, _ in before) == Counter(e for e, _ in last):
+                for _, place in before:
+                    self._events[place] = None
+                self._dropped += len(before)
+                del recent[places[-2] : places[-1]]
+        recent.append((event, len(self._events)))
+        del recent[:-_RECENT]
+        self._add(*event)
+
+    def _add(self, *event: Any) -> None:
+        if self.full:
+            return
+        if len(self._events) - self._dropped >= self._limit:
+            self.full = True
+            self._events.clear()
+            self._recent.clear()
+            return
+        self._events.append((self._turn, *event))
+
+
+def judge(records: Sequence[Plain], raises_unspecified: bool = False) -> HappensBefore:
+    """Execute the records of all ranks on one state and return it. Raises DataRace."""
+    state = HappensBefore(raises_unspecified)
+    places = _Places()
+    ranks = [_Rank(record, places) for record in records]
+    lines = np.unique(np.concatenate([np.zeros(0, np.uint64), *(rank.lines() for rank in ranks)]))
+    # All events of one turn are of one rank, and stay in its order.
+    steps = heapq.merge(*(rank.steps(state, lines) for rank in ranks), key=lambda step: step[:2])
+    for _, _, execute in steps:
+        execute()
+    return state
+
+
+class _Rank:
+    """One rank's record with the judge's addresses."""
+
+    def __init__(self, record: Plain, places: _Places) -> None:
+        self.rank: int = record["rank"]
+        self._sites = [
+            Instruction(index, line, text, text.split(maxsplit=1)[0], (), {}, tuple(Frame(*f) for f in frames))
+            for index, line, text, frames in record["sites"]
+        ]
+        self._map = _Map([], self.rank, places)
+        self._keys: list[int] = []
+        self._events: list[tuple[Any, ...]] = []
+        for turn, call, *arguments in record["events"]:
+            if call == "map":
+                self._map = _Map(arguments[0], self.rank, places)
+            else:
+                self._events.append((turn, call, *self._translated(call, *arguments)))
+
+    def _translated(self, call: str, *arguments: Any) -> tuple[Any, ...]:
+        if call == "start":
+            kernel, grid, waves_per_group = arguments
+            return (Launched(self.rank, kernel, tuple(grid), waves_per_group, self._map.place),)
+        if call == "touch":
+            kind, text, file, line, size, addresses = arguments
+            site = Instruction(0, 0, text, text, (), {}, (Frame(file, line, 0),))
+            launch = Launched(self.rank, HOST, (1, 1, 1), 1, self._map.place)
+            return launch, kind, site, size, self._map.translate(np.frombuffer(addresses, np.uint64))
+        if call in ("access", "scalar_load"):
+            key, wave, plain = arguments
+            effects = [self._effect(one) for one in (plain if call == "access" else [plain])]
+            return key, wave, effects if call == "access" else effects[0]
+        return arguments
+
+    def _effect(self, plain: Sequence[Any]) -> Effect:
+        kind, scope, site, size, addresses, mask = plain
+        lanes = np.flatnonzero(np.array([mask >> lane & 1 for lane in range(mask.bit_length())]))
+        if isinstance(addresses, int):
+            where = np.uint64(addresses) + np.arange(len(lanes), dtype=np.uint64) * np.uint64(size)
+        else:
+            where = np.frombuffer(addresses, np.uint64)
+        return Effect(kind, scope, self._sites[site], size, self._map.translate(where), lanes)
+
+    def lines(self) -> np.ndarray:
+        """Return the lines that the kernels access."""
+        accessed = [event[4] if event[1] == "access" else [event[4]] for event in self._events if event[1] in _ACCESSES]
+        ends = [
+            effect.addresses + np.uint64(past) for some in accessed for effect in some for past in (0, effect.size - 1)
+        ]
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *ends]) >> _LINE_BITS)
+
+    def steps(self, state: HappensBefore, lines: np.ndarray) -> Iterator[tuple[int, int, Callable[[], None]]]:
+        """Yield what to execute on ``state`` with its turn and the rank. ``lines``: those that any kernel accesses."""
+        for turn, call, *arguments in self._events:
+            yield turn, self.rank, functools.partial(self._execute, state, lines, call, arguments)
+
+    def _execute(self, state: HappensBefore, lines: np.ndarray, call: str, arguments: Sequence[Any]) -> None:
+        if call == "start":
+            self._keys.append(state.start(*arguments))
+        elif call in ("give", "expect"):
+            getattr(state, call)(self.rank, *arguments)
+        elif call == "touch":
+            launch, kind, site, size, addresses = arguments
+            parts = _parts(addresses, size, lines)
+            if parts:
+                lane = np.zeros(1, np.int64)
+                effects = [Effect(kind, WAVE, site, n, np.array([at], np.uint64), lane) for at, n in parts]
+                state.touch(launch, effects)
+        else:
+            key, *rest = arguments
+            getattr(state, call)(self._keys[key], *rest)
+
+
+def _parts(addresses: np.ndarray, size: int, lines: np.ndarray) -> list[tuple[int, int]]:
+    """Return the parts of ``size`` bytes at each of ``addresses`` that lie in ``lines`` (sorted), as (start, bytes)."""
+    low = np.searchsorted(lines, addresses >> _LINE_BITS)
+    high = np.searchsorted(lines, addresses + np.uint64(size - 1) >> _LINE_BITS, side="right")
+    parts: list[tuple[int, int]] = []
+    for row in np.flatnonzero(high > low).tolist():
+        start = int(addresses[row])
+        for line in lines[low[row] : high[row]].tolist():
+            at, stop = max(start, line << _LINE_BITS), min(start + size, line + 1 << _LINE_BITS)
+            if parts and sum(parts[-1]) == at:
+                parts[-1] = parts[-1][0], stop - parts[-1][0]
+            else:
+                parts.append((at, stop - at))
+    return parts
+
+
+class _Places:
+    """Address spaces of the judge: one for each shared file, and one for each process. 0 is never used."""
+
+    def __init__(self) -> None:
+        self._bases: dict[Any, int] = {}
+
+    def base(self, memory: Any) -> int:
+        return self._bases.setdefault(memory, len(self._bases) + 1 << _PRIVATE_BITS)
+
+
+class _Map:
+    """What a rank's addresses mean to the judge: see ``_pieces``."""
+
+    def __init__(self, pieces: Sequence[Sequence[Any]], rank: int, places: _Places) -> None:
+        self._pieces = [
+            (places.base(("process", rank) if file is None else ("file", file)) + offset, end - start, label, within)
+            for start, end, file, offset, label, within in pieces
+        ]
+        self._starts = np.array([piece[0] for piece in pieces], np.uint64)
+        self._ends = np.array([piece[1] for piece in pieces], np.uint64)
+        self._targets = np.array([piece[0] for piece in self._pieces], np.uint64)
+        self._private = np.uint64(places.base(("process", rank)))
+
+    def translate(self, addresses: np.ndarray) -> np.ndarray:
+        """Return the judge's addresses. One outside every piece, which faults, is private."""
+        at = np.searchsorted(self._starts, addresses, side="right").astype(np.intp) - 1
+        inside = (at >= 0) & (addresses < self._ends[at]) if len(self._ends) else np.zeros(len(addresses), np.bool_)
+        moved = addresses - self._starts[at] + self._targets[at] if len(self._ends) else addresses
+        return np.where(inside, moved, addresses + self._private)
+
+    def place(self, address: int) -> str:
+        """Describe one of the judge's addresses in words."""
+        for start, size, label, within in self._pieces:
+            if start <= address < start + size:
+                return f"byte {within + address - start} of {label}"
+        return "memory outside every allocation"
+
+
+def _pieces(table: Table) -> list[tuple[Any, ...]]:
+    """Return the parts of the accessible memory, sorted: (start, end, file, offset, label, offset in the allocation).
+
+    ``file`` is None and ``offset`` the address for memory that no other process has.
+    """
+    shared = _shared_mappings()
+    pieces: list[tuple[Any, ...]] = []
+    for allocation in table.allocations:
+        at = allocation.address
+        for start, end, file, offset in shared:
+            if end <= at or start >= allocation.end:
+                continue
+            if at < start:
+                pieces.append((at, start, None, at, allocation.label, at - allocation.address))
+                at = start
+            stop = min(end, allocation.end)
+            pieces.append((at, stop, file, offset + at - start, allocation.label, at - allocation.address))
+            at = stop
+        if at < allocation.end:
+            pieces.append((at, allocation.end, None, at, allocation.label, at - allocation.address))
+    return pieces
+
+
+def _shared_mappings() -> list[tuple[int, int, str, int]]:
+    """Return the shared mappings of this process, sorted: start, end, the file's device and inode, offset."""
+    mappings = []
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        span, access, offset, device, inode = line.split(maxsplit=5)[:5]
+        if access.endswith("s"):
+            start, _, end = span.partition("-")
+            mappings.append((int(start, 16), int(end, 16), f"{device}:{inode}", int(offset, 16)))
+    return mappings

@@ -1,0 +1,183 @@
+"""Races between ranks that are processes of their own: each records, and the records are judged together."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.faults import DataRace
+from harness.emulator.watch import Seeded
+from harness.emulator.watch.race import Race
+from harness.emulator.watch.race_record import EVENT_LIMIT, Recording, Turns, judge
+from tests.emulator.watch.litmus import lines, load, store
+from tests.emulator.watch.racing import WAIT, launch, until
+
+RELEASE, ACQUIRE = ("buffer_wbl2 sc0 sc1", WAIT), ("buffer_inv sc0 sc1",)
+PUT = (0, lines(store("x", 1), RELEASE, store("y", 1, "sc0 sc1")))
+TAKE = (1, lines(until("y", 1), ACQUIRE, load("x", 9), WAIT))
+
+
+class Rank:
+    """One rank in its process: 16 KiB of shared memory, mapped at an address of its own, and private memory."""
+
+    def __init__(self, rank: int, words: int, turns: int, limit: int = EVENT_LIMIT) -> None:
+        self.rank = rank
+        self._map = mmap.mmap(words, 1 << 14)
+        self.memory = np.frombuffer(self._map, np.uint32)
+        self.own = np.zeros(1 << 12, np.uint32)
+        self._allocations = Allocations()
+        self._allocations.register(self.memory.ctypes.data, self.memory.nbytes, f"words of rank {rank}")
+        self._allocations.register(self.own.ctypes.data, self.own.nbytes, f"private words of rank {rank}")
+        # A file that was opened before a fork has one lock for both processes.
+        self._turns = Turns(os.open(f"/proc/self/fd/{turns}", os.O_RDWR))
+        self.recording = Recording(rank, self._turns, self._allocations.table([]), limit)
+        self._watch = Race(Seeded(rank), recording=self.recording)
+
+    def run(self, *threads: tuple[int, list[str]], private: bool = False) -> None:
+        """Run this rank's threads; ``private``: on its private memory."""
+        address = (self.own if private else self.memory).ctypes.data
+        kernarg = address + 1024 * np.arange(3, dtype=np.uint64)
+        Scheduler([[launch(self.rank, threads, kernarg, self._allocations, self._watch)]], self._watch).run()
+
+    def host(self, kind: str, word: int) -> None:
+        """Access word 0, 1 or 2 from the host."""
+        self.recording.touch(kind, "aten.copy_", ("host.py", 7), 4, self.memory[256 * word :].ctypes.data + np.zeros(1))
+
+
+def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[dict[str, Any]]:
+    """Run each body as a rank in a process of its own; return the records."""
+    words, turns = os.memfd_create("words"), os.memfd_create("turns")
+    os.ftruncate(words, 1 << 14)
+    os.ftruncate(turns, mmap.PAGESIZE)
+    forked = multiprocessing.get_context("fork")
+    results = forked.SimpleQueue()
+
+    def run(rank: int, body: Callable[[Rank], None]) -> None:
+        one = Rank(rank, words, turns, limit)
+        body(one)
+        results.put(one.recording.to_plain())
+
+    processes = [forked.Process(target=run, args=each) for each in enumerate(bodies)]
+    for process in processes:
+        process.start()
+    made = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    os.close(words)
+    os.close(turns)
+    return sorted(made, key=lambda record: record["rank"])
+
+
+def running(*threads: tuple[int, list[str]]) -> Callable[[Rank], None]:
+    return lambda rank: rank.run(*threads)
+
+
+def race(*bodies: Callable[[Rank], None]) -> str:
+    """Return the text of the race between the bodies."""
+    with pytest.raises(DataRace) as caught:
+        judge(records(*bodies))
+    return str(caught.value)
+
+
+def test_a_released_message_is_no_race():
+    judge(records(running(PUT, TAKE), running(PUT, TAKE)))
+
+
+@pytest.mark.parametrize(
+    ("release", "acquire", "why"),
+    [
+        ((), ACQUIRE, "the store was not complete"),
+        ((WAIT,), ACQUIRE, "the store was not written back (buffer_wbl2 sc0 sc1"),
+        (("buffer_wbl2 sc1", WAIT), ACQUIRE, "the store was not written back (buffer_wbl2 sc0 sc1"),
+        (RELEASE, (), "did not invalidate its caches (buffer_inv sc0 sc1)"),
+    ],
+    ids=["none", "wait-only", "gpu-scope", "no-acquire"],
+)
+def test_a_missing_fence_is_named_with_both_ranks(release: Sequence[str], acquire: Sequence[str], why: str):
+    threads = [
+        (0, lines(store("x", 1), release, store("y", 1, "sc0 sc1"))),
+        (1, lines(until("y", 1), acquire, load("x", 9), WAIT)),
+    ]
+    text = race(running(*threads), running(*threads))
+    for part in (
+        why,
+        "byte 0 of words of rank 1",
+        "kernel rank0, rank 0",
+        "kernel rank1, rank 1",
+        "global_load_dword v9",
+    ):
+        assert part in text, text
+
+
+def test_a_plain_flag_is_a_race_though_its_value_arrives():
+    threads = [(0, lines(store("x", 1), RELEASE, store("y", 1), RELEASE)), TAKE]
+    assert "byte 1024 of words" in race(running(*threads), running(*threads))
+
+
+def test_a_buffer_is_used_again_without_an_acknowledgement():
+    again = (0, lines(store("x", 1), RELEASE, store("y", 1, "sc0 sc1"), store("x", 2)))
+    assert "byte 0 of words" in race(running(again, TAKE), running(again, TAKE))
+    sender = (0, lines(PUT[1], until("z", 1), ACQUIRE, store("x", 2)))
+    receiver = (1, lines(TAKE[1], RELEASE, store("z", 1, "sc0 sc1")))
+    judge(records(running(sender, receiver), running(sender, receiver)))
+
+
+def test_kernels_are_ordered_by_the_hosts_only():
+    write, read = (0, lines(store("x", 1))), (1, lines(load("x", 9), WAIT))
+
+    def first(rank: Rank) -> None:
+        rank.run(write)
+        rank.recording.give("0 0")
+
+    def second(rank: Rank) -> None:
+        while not rank.memory[0]:
+            pass
+        rank.recording.expect("0 0", 1)
+        rank.run(read)
+
+    judge(records(first, second))
+    assert "nothing orders the second rank after the first" in race(running(write), running(read))
+
+
+def test_the_host_reads_what_was_not_released():
+    def received(rank: Rank) -> None:
+        rank.run(TAKE)
+        rank.host("load", 0)
+
+    def unread(rank: Rank) -> None:
+        rank.run((1, lines(until("y", 1), ACQUIRE)))
+        rank.host("load", 0)
+        rank.host("load", 2)  # no kernel accesses it
+
+    judge(records(running(PUT), received))
+    judge(records(running(PUT), unread))
+    relaxed = (0, lines(store("x", 1), WAIT, store("y", 1, "sc0 sc1")))
+    text = race(running(relaxed), unread)
+    assert "not written back" in text and "by the host of rank 1" in text and "aten.copy_, at host.py:7" in text, text
+
+
+def test_private_memory_is_not_shared():
+    write = [(rank, lines(store("x", rank), WAIT)) for rank in (0, 1)]
+    judge(records(lambda rank: rank.run(*write, private=True), lambda rank: rank.run(*write, private=True)))
+    assert "byte 0 of words" in race(running(*write), running(*write))
+
+
+def test_a_wavefront_that_polls_is_recorded_a_few_times():
+    poll = ["s_mov_b32 s14, 200", ".LP:", *load("y", 8, "sc0 sc1"), WAIT, *ACQUIRE]
+    again = ["s_sub_u32 s14, s14, 1", "s_cmp_lg_u32 s14, 0", "s_cbranch_scc1 .LP"]
+    [polled] = records(running((0, lines(poll, again, load("x", 9), WAIT))))
+    loads = [event for event in polled["events"] if event[1] == "access"]
+    assert 2 < len(loads) < 6  # the first iteration, the last ones, and x
+
+
+def test_a_long_record_is_left_out_and_says_so():
+    _, long = records(running(PUT), running(TAKE), limit=5)
+    assert long["full"] and long["events"] == []
