@@ -1,0 +1,18 @@
+"""How compiled kernels wait for each other and announce data: spin loops, flags, and the fences between.
+
+    program = read(listing)                                # amdgcn or PTX
+    for spin in spins(program): print(spin.polls, spin.sleeps)
+    unreleased(program, flags, "sys")                      # flags that earlier stores may overtake
+    unacquired(program, polls, "sys")                      # loads that may be older than the flag
+
+A *spin* is a loop in which every access to global memory decides whether the loop goes on. A *poll* is such an access.
+A *flag* is a word whose new value tells another program that something is complete. Both are found in the instructions,
+so the code may be any library's.
+"""
+
+from harness.isa.protocol.order import Overtaken, unacquired, unreleased
+from harness.isa.protocol.program import Program, Step
+from harness.isa.protocol.reading import read
+from harness.isa.protocol.spins import Spin, retries, spins
+
+__all__ = ["Overtaken", "Program", "Spin", "Step", "read", "retries", "spins", "unacquired", "unreleased"]
