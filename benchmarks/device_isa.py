@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 import triton
 
-from benchmarks.absent import Absent
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.history import launch_atomic
 from conformance.rma.cases import TransferCase
@@ -30,6 +29,7 @@ from fixtures import implementation
 from fixtures.worker import Env
 from harness import isa
 from harness.cases import of_name
+from harness.devices.absent import Absent
 from harness.isa.compile_only import target
 
 TARGETS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}

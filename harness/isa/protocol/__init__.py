@@ -11,8 +11,20 @@ so the code may be any library's.
 """
 
 from harness.isa.protocol.order import Overtaken, unacquired, unreleased
-from harness.isa.protocol.program import Program, Step
+from harness.isa.protocol.program import Program, Scope, Step, covers
 from harness.isa.protocol.reading import read
 from harness.isa.protocol.spins import Spin, retries, spins
 
-__all__ = ["Overtaken", "Program", "Spin", "Step", "read", "retries", "spins", "unacquired", "unreleased"]
+__all__ = [
+    "Overtaken",
+    "Program",
+    "Scope",
+    "Spin",
+    "Step",
+    "covers",
+    "read",
+    "retries",
+    "spins",
+    "unacquired",
+    "unreleased",
+]

@@ -11,16 +11,31 @@ from harness.isa.listing import Instruction, Label, code
 from harness.isa.mnemonics import access_form
 from harness.isa.protocol.blocks import blocks
 from harness.isa.protocol.program import Program, Scope, Step
+from harness.isa.record import AccessForm
 from harness.isa.sources import Where
 
 _LANES = 64
 _THREADS = re.compile(r"\.max_flat_workgroup_size:\s+(\d+)")
-_REGISTER = re.compile(r"\b([vsa])(?:(\d+)|\[(\d+):(\d+)\])|\b(vcc|exec|scc|m0|flat_scratch)\b|\b(vcc|exec)_(?:lo|hi)\b")
+_REGISTER = re.compile(
+    r"\b([vsa])(?:(\d+)|\[(\d+):(\d+)\])|\b(vcc|exec|scc|m0|flat_scratch)\b|\b(vcc|exec)_(?:lo|hi)\b"
+)
 _BITS: dict[frozenset[str], Scope] = {
     frozenset(): "", frozenset({"sc0"}): "cta", frozenset({"sc1"}): "gpu", frozenset({"sc0", "sc1"}): "sys",
 }  # fmt: skip
 _READ_SCC = ("s_cselect", "s_cmov", "s_addc", "s_subb", "s_cbranch_scc")
-_KEEP_SCC = ("s_mov", "s_cmov", "s_cselect", "s_mul_", "s_mulk", "s_movk", "s_bfm", "s_brev", "s_sext", "s_getreg", "s_load")
+_KEEP_SCC = (
+    "s_mov",
+    "s_cmov",
+    "s_cselect",
+    "s_mul_",
+    "s_mulk",
+    "s_movk",
+    "s_bfm",
+    "s_brev",
+    "s_sext",
+    "s_getreg",
+    "s_load",
+)
 _NO_RESULT = ("s_waitcnt", "s_nop", "s_barrier", "s_sleep", "s_cbranch", "s_branch", "s_endpgm", "s_setprio", "s_trap")
 
 
@@ -62,39 +77,35 @@ def _target(labels: Mapping[str, list[int]], label: str, number: int) -> list[in
 def _step(i: Instruction, where: Where) -> Step:
     text, mnemonic = f"{i.mnemonic} {i.operands}".strip(), i.mnemonic
     form = access_form(mnemonic)
-    bits = set(i.bits) - {"nt"}
     operands = _operands(i.operands)
     if form is not None and form.space != "scalar":
-        registers = [_registers(part) for part in operands]
-        everything = frozenset().union(*registers)
-        if form.kind == "load":
-            return Step(
-                text, i.line, i.frames, frozenset().union(*registers[1:]), registers[0], "load", form.width, where,
-                scope=_BITS[frozenset(bits)],
-            )  # fmt: skip
-        if form.kind == "store":
-            scope = _BITS[frozenset(bits)]
-            return Step(text, i.line, i.frames, everything, frozenset(), "store", form.width, where, scope=scope)
-        # sc0 of an atomic: it returns the old value. Some are listed with the register and without the bit.
-        returns = registers[0] if "sc0" in bits else frozenset()
-        data = registers[(mnemonic.startswith("global") + ("sc0" in bits)) if mnemonic.startswith(("global", "flat")) else 0]
-        return Step(
-            text, i.line, i.frames, everything, returns, "atomic", form.width, where,
-            op=_operation(mnemonic), scope="sys" if "sc1" in bits else "gpu", data=data,
-        )  # fmt: skip
+        return _access(i, text, form, where, frozenset(i.bits) - {"nt"})
     reads, writes = _flow(mnemonic, operands)
     return Step(
         text, i.line, i.frames, reads, writes,
-        releases=_BITS[frozenset(bits)] if mnemonic == "buffer_wbl2" else "",
-        acquires=_BITS[frozenset(bits)] if mnemonic == "buffer_inv" else "",
+        releases=_BITS[frozenset(i.bits)] if mnemonic == "buffer_wbl2" else "",
+        acquires=_BITS[frozenset(i.bits)] if mnemonic == "buffer_inv" else "",
         waits=mnemonic == "s_waitcnt" and ("vmcnt(0)" in i.operands or i.operands.strip() == "0"),
         barrier=mnemonic == "s_barrier",
         sleeps=mnemonic == "s_sleep",
     )  # fmt: skip
 
 
-def _operation(mnemonic: str) -> str:
-    return mnemonic.partition("_atomic_")[2].removesuffix("_x2")
+def _access(i: Instruction, text: str, form: AccessForm, where: Where, bits: frozenset[str]) -> Step:
+    """Return the step of a vector access. ``sc0`` of an atomic is no scope: it returns the old value."""
+    registers = [_registers(part) for part in _operands(i.operands)]
+    returns = form.kind == "load" or (form.kind == "atomic" and "sc0" in bits)
+    # global_store ADDRESS, DATA, BASE; buffer_store DATA, OFFSET, RESOURCE, BASE; a result comes first.
+    place = None if form.kind == "load" else int(form.space != "buffer") + int(returns and form.space != "buffer")
+    data = frozenset[str]() if place is None else registers[place]
+    address = frozenset[str]().union(
+        *(one for number, one in enumerate(registers) if number not in (place, returns - 1))
+    )
+    scope = ("sys" if "sc1" in bits else "gpu") if form.kind == "atomic" else _BITS[bits]
+    return Step(
+        text, i.line, i.frames, address | data, registers[0] if returns else frozenset(), form.kind, form.width, where,
+        op=i.mnemonic.partition("_atomic_")[2].removesuffix("_x2"), scope=scope, data=data, address=address,
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=65536)

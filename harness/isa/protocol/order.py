@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.isa.protocol.program import Program, Scope, Step, covers
+from harness.isa.protocol.results import is_address
 
 Lack = Literal["write-back", "wait", "wait for the write-back", "invalidation", "other wavefronts"]
 
@@ -35,9 +36,15 @@ State = frozenset[tuple[str, Step]]
 the access that it comes from; "their fence" waits for this wavefront's write-back."""
 
 
-def unreleased(program: Program, flags: Collection[Step], scope: Scope) -> list[Overtaken]:
-    """Return each of ``flags`` that may be seen at ``scope`` before an earlier access of the work-group is complete."""
+def unreleased(
+    program: Program, flags: Collection[Step], scope: Scope, besides: Collection[Step] = ()
+) -> list[Overtaken]:
+    """Return each of ``flags`` that may be seen at ``scope`` before an earlier access of the work-group is complete.
+
+    Accesses in ``besides``, such as polls, need not be complete.
+    """
     several = program.wavefronts > 1
+    ignored = {*flags, *besides}
 
     def through(step: Step, state: State) -> State:
         if step.releases and covers(step.releases, scope):
@@ -47,7 +54,7 @@ def unreleased(program: Program, flags: Collection[Step], scope: Scope) -> list[
         if step.barrier:
             own = [one for one in state if not one[0].startswith("their")]
             state = frozenset([*own, *((f"their {kind}", access) for kind, access in own if several)])
-        if step.access and step not in flags:
+        if step.access and step not in ignored:
             own = _obligations(step, scope, program.needs_waits)
             state |= frozenset((kind, step) for kind in own)
             if several and step.access == "store":
@@ -94,7 +101,10 @@ def _lack(kind: str) -> Lack:
 
 
 def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[Overtaken]:
-    """Return the loads that a cache may answer with something older than the value of one of ``polls`` before them."""
+    """Return the loads that a cache may answer with something older than the value of one of ``polls`` before them.
+
+    Loads of addresses do not count: tables of addresses do not change while a kernel runs.
+    """
 
     def through(step: Step, state: State) -> State:
         if step in polls:
@@ -109,6 +119,8 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
     ]  # fmt: skip
     found: dict[Step, Overtaken] = {}
     for load, state in _states(program, through, loads):
+        if not state or is_address(program, load):
+            continue
         for _, poll in sorted(state, key=lambda one: one[1].line):
             found.setdefault(poll, Overtaken(poll, load, "invalidation"))
     return list(found.values())

@@ -27,7 +27,7 @@ class Step:
     ``access``: what it does to global memory; None if it does nothing to it. ``op``: of an atomic, such as ``"swap"``,
     ``"add"`` or ``"cmpswap"``. ``scope``: of the access. ``releases`` and ``acquires``: as a fence, before and after the
     access if it is one too. ``waits``: waits until all earlier accesses of the wavefront have completed. ``data``: the
-    registers with the operands of an atomic. ``line``: in the listing, from 1.
+    registers with the operands of an atomic. ``address``: those of an access's address. ``line``: in the listing, from 1.
     """
 
     text: str
@@ -41,6 +41,7 @@ class Step:
     op: str = ""
     scope: Scope = ""
     data: frozenset[str] = frozenset()
+    address: frozenset[str] = frozenset()
     releases: Scope = ""
     acquires: Scope = ""
     waits: bool = False

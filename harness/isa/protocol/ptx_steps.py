@@ -72,6 +72,7 @@ def _step(number: int, i: Instruction, where: Where) -> Step:
             op=_operation(i.opcode) if form.kind == "atomic" else "",
             scope=_scope(words, form.kind),
             data=frozenset().union(*names[2:]) if base == "atom" else frozenset(),
+            address=next((_names(part) for part in operands if part.startswith("[")), frozenset()),
             releases=_scope(words, form.kind) if words & _RELEASES else "",
             acquires=_scope(words, form.kind) if words & _ACQUIRES else "",
             guarded=bool(guard),
@@ -81,9 +82,11 @@ def _step(number: int, i: Instruction, where: Where) -> Step:
         fence = _scope(set(i.opcode.split(".")), "atomic")
     elif base == "membar":
         fence = {"sys": "sys", "gl": "gpu"}.get(i.opcode.split(".")[1], "cta")  # type: ignore[assignment]
+    reads, writes = (everything, frozenset[str]()) if base in _NO_RESULT else (rest, first)
+    if "shared" in i.opcode:
+        reads, writes = (reads | {"lds"}, writes) if base == "ld" else (reads, writes | {"lds"})
     return Step(
-        text, number + 1, i.frames, everything if base in _NO_RESULT else rest,
-        frozenset() if base in _NO_RESULT else first,
+        text, number + 1, i.frames, reads, writes,
         releases=fence, acquires=fence,
         barrier=base in ("bar", "barrier") and not i.opcode.startswith("bar.warp"),
         sleeps=base == "nanosleep",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.isa.protocol.program import Program, Step
+from harness.isa.protocol.results import reaching
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def _waits(program: Program) -> Iterator[tuple[frozenset[int], Spin]]:
             ]  # fmt: skip
             sleeps = any(step.sleeps for step in steps)
             yield loop, Spin((*accesses, *first), sleeps, steps[0])
-        elif not accesses and steps and _is_endless(program, loop):
+        elif not accesses and steps and (_is_endless(program, loop) or any(step.sleeps for step in steps)):
             inner.add(loop)
             yield loop, Spin((), any(step.sleeps for step in steps), steps[0])
 
@@ -70,7 +71,7 @@ def _is_endless(program: Program, loop: frozenset[int]) -> bool:
 
 def _is_retry(program: Program, loop: frozenset[int], spin: Spin) -> bool:
     swaps = [poll for poll in spin.polls if poll.op == "cmpswap"]
-    return any(_tainted_at(program, loop, [swap], swap) & swap.data for swap in swaps)
+    return any(reaching(program, swap, swap, loop) & swap.data for swap in swaps)
 
 
 def _conditions(program: Program, loop: frozenset[int]) -> list[Step]:
@@ -88,30 +89,5 @@ def _deciding(program: Program, loop: frozenset[int]) -> set[Step]:
     return {
         access
         for access in accesses
-        if any(_tainted_at(program, loop, [access], branch) & branch.reads for branch in _conditions(program, loop))
+        if any(reaching(program, access, branch, loop) & branch.reads for branch in _conditions(program, loop))
     }
-
-
-def _tainted_at(program: Program, loop: frozenset[int], sources: list[Step], at: Step) -> set[str]:
-    """Return the registers that may hold something computed from the results of ``sources`` when the loop comes to
-    ``at``."""
-    entries: dict[int, set[str]] = {block: set() for block in loop}
-    waiting = list(loop)
-    result: set[str] = set()
-    while waiting:
-        block = waiting.pop()
-        tainted = set(entries[block])
-        for step in program.blocks[block]:
-            if step is at:
-                result |= tainted
-            if step in sources:
-                tainted |= step.writes
-            elif step.reads & tainted:
-                tainted |= step.writes
-            elif not step.guarded:
-                tainted -= step.writes - {"lds"}
-        for other in program.edges[block]:
-            if other in loop and not tainted <= entries[other]:
-                entries[other] |= tainted
-                waiting.append(other)
-    return result

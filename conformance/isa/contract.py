@@ -1,0 +1,259 @@
+"""Contracts of compiled kernels: what is read from ``contracts/*.toml``, and what a kernel breaks of it.
+
+A contract is about a call, whatever kernels it launches. Its table has two parts: what memory order needs, for any
+library, and under ``own`` what only the bundled library promises, such as widths and registers. docs/isa.md has the
+keys.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from conformance.isa.targets import BACKS_OFF, MISSING, SPILLS, misplaced, needed, seen_order, wanted_order
+from harness import isa
+from harness.errors import HarnessError
+from harness.isa import protocol
+from harness.isa.protocol import Overtaken, Program, Spin, Step
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent / "contracts"
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the bundled library promises besides.
+
+    ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
+    without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses; 0: no
+    such access is looked at. ``retries``: an atomic may be a loop around a compare-and-swap. ``registers`` and ``lds``:
+    at most so many, by target.
+    """
+
+    waits: int = 0
+    relaxed: int = 0
+    load: int = 0
+    store: int = 0
+    retries: bool = False
+    registers: Mapping[str, int] = field(default_factory=dict)
+    lds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What the kernels of one call must have.
+
+    ``scope``: at which polls read, flags are written, and fences around them act. ``flags``: the operations that may
+    write a flag. ``acquires``: false if the polled words themselves carry the data. ``order``: sem and scope of the
+    call's only atomic.
+    """
+
+    name: str
+    scope: str = "sys"
+    flags: tuple[str, ...] = ()
+    acquires: bool = True
+    order: tuple[str, str] | None = None
+    own: Own = Own()
+
+
+@functools.cache
+def contracts(folder: Path = FOLDER) -> dict[str, Contract]:
+    """Return the contracts of all files, by the name of the call. HarnessError for an unknown key, or a call that has
+    two."""
+    found: dict[str, Contract] = {}
+    for path in sorted(folder.glob("*.toml")):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        defaults = table.pop("defaults", {})
+        for name, plain in table.items():
+            if name in found:
+                raise HarnessError(f"{path}: {name!r} has a contract in another file")
+            own = _made(Own, {**defaults.get("own", {}), **plain.pop("own", {})}, f"{path}: {name}: own")
+            merged = {**{key: value for key, value in defaults.items() if key != "own"}, **plain}
+            found[name] = _made(Contract, {**merged, "name": name, "own": own}, f"{path}: {name}")
+    return found
+
+
+def _made(kind: type, values: dict[str, Any], where: str) -> Any:
+    known = {one.name for one in fields(kind)}
+    if unknown := sorted(set(values) - known):
+        raise HarnessError(f"{where}: expected keys among {sorted(known)}, got {unknown}")
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled kernel: its name, its fingerprint, and its program. SASS has no program."""
+
+    kernel: str
+    fingerprint: isa.Fingerprint
+    program: Program | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.kernel} ({self.fingerprint.arch})"
+
+
+def codes_of(launch: Any) -> list[Code]:
+    """Return the code of a launch record that a contract judges: what Triton compiled, with the registers of the
+    machine code."""
+    return [Code(launch.kernel, isa.of_launch(launch), protocol.read(launch.listing, isa.roots_of(launch)))]
+
+
+def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
+    """Return what the kernels of one call break of its contract, each with kernel, source line and what is missing.
+
+    ``is_own``: it is the bundled library, which keeps all of the contract.
+    """
+    found = [line for code in codes for line in _order(contract, code, is_own)]
+    if is_own:
+        found += _promises(contract, codes)
+    return list(dict.fromkeys(found))
+
+
+# -- memory order ------------------------------------------------------------------------------------------------------
+
+
+def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
+    if contract.order is not None:
+        yield from _of_atomic(code, *contract.order)
+    if code.program is None:
+        return
+    spins = protocol.spins(code.program)
+    polls = [poll for spin in spins for poll in spin.polls]
+    yield from _of_polls(contract, code, spins, is_own)
+    if contract.acquires:
+        for lack in protocol.unacquired(code.program, polls, contract.scope):
+            yield _lacking(code, contract, lack, "the poll", "the load")
+    flags = flags_of(contract, code.program)
+    if flags:
+        yield from _of_flags(contract, code, flags, polls, is_own)
+    if is_own and contract.flags:
+        for step in flags_of(contract, code.program, at_scope=False):
+            if step.op and step not in flags:
+                missing = needed(code.fingerprint.language, step, contract.scope)
+                yield f"{code.label}: the flag {step} is not written at scope {contract.scope}: missing {missing}"
+
+
+def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
+    """Return the steps that write a flag: words of up to 8 bytes, without polls and retries; ``at_scope``: only those
+    at the contract's scope."""
+    besides = {poll for spin in protocol.spins(program) for poll in spin.polls} | set(protocol.retries(program))
+    return [
+        step for step in program.steps()
+        if (step.op or step.access) in contract.flags and step.access != "load" and step.width <= 8
+        and (step.scope == contract.scope or not at_scope) and step not in besides
+    ]  # fmt: skip
+
+
+def _of_atomic(code: Code, sem: str, scope: str) -> Iterator[str]:
+    seen = seen_order(code.fingerprint)
+    for part, wanted in wanted_order(code.fingerprint.language, sem, scope).items():
+        if seen[part] != wanted:
+            yield f"{code.label}: {part}: wanted {wanted} for {sem} at scope {scope}, got {seen[part]}"
+    for wrong in misplaced(code.fingerprint):
+        yield f"{code.label}: {wrong}"
+
+
+def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -> Iterator[str]:
+    language = code.fingerprint.language
+    narrow = []
+    for spin in spins:
+        if not spin.polls:
+            yield f"{code.label}: the loop at {spin.place} waits, but reads nothing: it never ends"
+        for poll in spin.polls:
+            if not protocol.covers(poll.scope, contract.scope):
+                line = (
+                    f"{code.label}: the poll {poll} does not read at scope {contract.scope}: missing"
+                    f" {needed(language, poll, contract.scope)}"
+                )
+                if is_own or not protocol.covers(poll.scope, "gpu"):
+                    yield line
+                else:
+                    narrow.append(line)
+    # Another library may also wait for programs of the same GPU; but not only for them.
+    if len(narrow) == sum(len(spin.polls) for spin in spins):
+        yield from narrow
+
+
+def _of_flags(
+    contract: Contract, code: Code, flags: list[Step], polls: list[Step], is_own: bool
+) -> Iterator[str]:  # fmt: skip
+    assert code.program is not None  # sanity check: there are flags
+    lacks = protocol.unreleased(code.program, flags, contract.scope, besides=polls)
+    if not is_own:
+        # Another library may set back flags, or count. But a kernel whose flags are all written before its data...
+        lacks = [lack for lack in lacks if lack.lack == "write-back"]
+        if {lack.flag for lack in lacks} != set(flags):
+            return
+    elif len({lack.flag for lack in lacks}) <= contract.own.relaxed:
+        return
+    shown: dict[tuple[str, str], Overtaken] = {}
+    for lack in lacks:
+        shown.setdefault((lack.flag.place, lack.lack), lack)
+    for lack in shown.values():
+        yield _lacking(code, contract, lack, "the flag", f"the {lack.access.access}")
+
+
+def _lacking(code: Code, contract: Contract, lack: Overtaken, flag: str, access: str) -> str:
+    missing = MISSING[code.fingerprint.language][lack.lack].get(contract.scope, lack.lack)
+    return f"{code.label}: missing {missing} between {access} {lack.access} and {flag} {lack.flag}"
+
+
+# -- promises of the bundled library -----------------------------------------------------------------------------------
+
+
+def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:
+    own = contract.own
+    waits = 0
+    for code in codes:
+        print_ = code.fingerprint
+        if spilt := sum(getattr(print_, name) or 0 for name in SPILLS[print_.language]):
+            yield f"{code.label}: {spilt} spilt registers or bytes of stack, wanted none"
+        yield from _at_most("registers", print_.vgprs or print_.registers, own.registers, code)
+        yield from _at_most("bytes of LDS", print_.lds, own.lds, code)
+        if code.program is None:
+            continue
+        spins = protocol.spins(code.program)
+        waits += len(spins)
+        for spin in spins:
+            if not spin.sleeps and (asleep := BACKS_OFF[print_.language]):
+                yield f"{code.label}: the spin loop at {spin.place} does not back off: missing {asleep}"
+        if not own.retries:
+            for retry in protocol.retries(code.program):
+                yield f"{code.label}: a loop around the compare-and-swap {retry}, wanted one atomic instruction"
+    if waits < own.waits:
+        yield f"{', '.join(code.label for code in codes)}: {waits} spin loops, wanted {own.waits}"
+    for kind, width in (("load", own.load), ("store", own.store)):
+        if width:
+            yield from _widths(codes, kind, width)
+
+
+def _at_most(what: str, seen: int | None, most: Mapping[str, int], code: Code) -> Iterator[str]:
+    limit = most.get(code.fingerprint.arch)
+    if limit is not None and seen is not None and seen > limit:
+        yield f"{code.label}: {seen} {what}, at most {limit} wanted"
+
+
+def _widths(codes: list[Code], kind: str, width: int) -> Iterator[str]:
+    payload = [
+        (code, access)
+        for code in codes
+        for access in code.fingerprint.accesses
+        if (access.kind, access.where) == (kind, "remote") and access.space != "scalar" and not access.is_flag
+    ]
+    for code, access in payload:
+        if access.width != width:
+            yield (
+                f"{code.label}: the remote {kind} {access.mnemonic} at {access.source} is {access.width} bytes wide,"
+                f" wanted {width}"
+            )
+    if not payload:
+        yield f"{', '.join(code.label for code in codes)}: no remote {kind}, wanted {width} bytes wide"
