@@ -1,4 +1,4 @@
-"""The rank function that compiles a call of the catalogue for a GPU that is not there, and reads the code."""
+"""The rank function that compiles a call of the catalogue for a GPU that is not there, and judges the code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.isa.catalogue import CALLS
+from conformance.isa.contract import broken, codes_of, contracts
+from conformance.isa.figures import figures_of
+from fixtures.implementation import BUNDLED
 from fixtures.worker import Env
 from harness.devices.absent import Absent
 from harness.isa.compile_only import target
@@ -15,22 +18,27 @@ ARCHS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cu
 """Targets of ``harness.isa.compile_only``."""
 
 
-def compile_call(env: Env, payload: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Compile the kernels of the call ``payload["call"]`` for ``payload["arch"]``; every rank of the group calls it.
+def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Compile the kernels of the call ``payload["call"]`` for ``payload["arch"]``. Every rank of the group calls it.
 
-    Returns kernel, listing and resource usage of each on rank 0, and nothing on the others. The kernels do not run, so
-    results are not looked at. HarnessError if the call raised before it launched anything.
+    The result of rank 0 has ``kernels``, each with its figures and listing; ``broken``, what they break of their
+    contract; and ``error``, the text of an exception in the call, or "". The kernels do not run, so an exception about
+    results means nothing if there are kernels.
     """
+    entry = CALLS[payload["call"]]
     with target(*ARCHS[payload["arch"]]) as driver:
         twin = copy.copy(env)
         twin.iris, twin.context, twin.image = env.iris, env.context, env.image
         twin.device = Absent(driver, machine_code=1)  # type: ignore[assignment]
         twin.begin()
-        CALLS[payload["call"]].run(twin)
+        entry.run(twin)
         launches = {launch.hash: launch for launch in twin.launched()}
+        error = "" if twin.fault is None else f"{type(twin.fault).__name__}: {twin.fault}"
         if env.rank:
-            return []
-        return [
-            {"kernel": launch.kernel, "listing": launch.listing, "usage": getattr(launch, "usage", "")}
-            for launch in launches.values()
-        ]
+            return {}
+        listed = [(launch, code) for launch in launches.values() for code in codes_of(launch)]
+        return {
+            "kernels": [{"figures": figures_of(code), "listing": launch.listing} for launch, code in listed],
+            "broken": broken(contracts()[entry.contract], [code for _, code in listed], env.under_test.name == BUNDLED),
+            "error": error,
+        }
