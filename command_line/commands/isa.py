@@ -1,4 +1,4 @@
-"""``iris-harness isa``: compile the library's kernels without a GPU; judge their contracts, and compare with a baseline."""
+"""``iris-harness isa``: compile the library's kernels without a GPU, judge their contracts, compare with a baseline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _options(command: _Command) -> _Command:
 
 def _baselines(command: _Command) -> _Command:
     return click.option(
-        "--baselines", type=click.Path(path_type=Path), help="Folder of the baselines.  [default: the bundled library's]"
+        "--baselines", type=click.Path(path_type=Path), help="Their folder.  [default: the bundled library's]"
     )(command)  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from conformance.atomics import history
 from conformance.atomics.cases import AtomicCase
 from conformance.collectives import calls
 from conformance.collectives.operations import COLLECTIVES, LOW_LATENCY_MEMBERS
+from conformance.isa.contract import promises
 from conformance.ops import products
 from conformance.ops.cases import FusedCase
 from conformance.ops.operations import PRODUCTS
@@ -28,7 +29,6 @@ from conformance.support.instances import release
 from conformance.x import tiles
 from conformance.x.cases import TileCase
 from conformance.x.operations import TILES
-from fixtures.implementation import BUNDLED
 from fixtures.worker import Env
 
 ROWS, COLUMNS, WARPS = 8, 256, 4
@@ -82,7 +82,7 @@ def _fused(op: str, variant: str, env: Env) -> Any:
 
 def _tile(op: str, env: Env) -> Any:
     # A published library sets a tile's flag by Triton's release: that of the methods waits in every wavefront.
-    own = env.under_test.name == BUNDLED
+    own = promises(env.under_test.name)
     return tiles.run(env, TileCase(op, m=ROWS, n=128, block_m=4, block_n=128, warps=WARPS, aligned=True, methods=own))
 
 
@@ -134,12 +134,12 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 name = f"{op} {variant}".strip()
                 run = partial(_collective, op, variant, "", language == "gluon")
                 yield f"{name} {language}", Entry(name, run, (f"ccl.{op}",))
-        for variant in described.variants:
-            if variant.low_latency:
+        for fast in described.variants:
+            if fast.low_latency:
                 for language in ("triton", "gluon"):
-                    run = partial(_collective, op, variant.name, "ll", language == "gluon")
-                    needs = (f"ccl.{op}", "ccl.Config(protocol)")
-                    yield f"{op} ll {language}", Entry(f"{op} ll", run, needs, most=LOW_LATENCY_MEMBERS)
+                    run = partial(_collective, op, fast.name, "ll", language == "gluon")
+                    both = (f"ccl.{op}", "ccl.Config(protocol)")
+                    yield f"{op} ll {language}", Entry(f"{op} ll", run, both, most=LOW_LATENCY_MEMBERS)
     for op, product in PRODUCTS.items():
         for variant in product.variants:
             name = f"{op} {variant}" if len(product.variants) > 1 else op

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.isa.catalogue import CALLS
-from conformance.isa.contract import broken, codes_of, contracts
+from conformance.isa.contract import broken, codes_of, contracts, promises
 from conformance.isa.figures import figures_of
-from fixtures.implementation import BUNDLED
 from fixtures.worker import Env
 from harness.devices.absent import Absent
 from harness.isa.compile_only import target
@@ -39,6 +38,6 @@ def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:
         listed = [(launch, code) for launch in launches.values() for code in codes_of(launch)]
         return {
             "kernels": [{"figures": figures_of(code), "listing": launch.listing} for launch, code in listed],
-            "broken": broken(contracts()[entry.contract], [code for _, code in listed], env.under_test.name == BUNDLED),
+            "broken": broken(contracts()[entry.contract], [code for _, code in listed], promises(env.under_test.name)),
             "error": error,
         }

@@ -1,13 +1,15 @@
 """Contracts of compiled kernels: what is read from ``contracts/*.toml``, and what a kernel breaks of it.
 
 A contract is about a call, whatever kernels it launches. Its table has two parts: what memory order needs, for any
-library, and under ``own`` what only the bundled library promises, such as widths and registers. docs/isa.md has the
+library, and under ``own`` what some libraries promise, such as widths and registers. docs/isa.md has the
 keys.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -30,7 +32,7 @@ FOLDER = Path(__file__).parent / "contracts"
 
 @dataclass(frozen=True)
 class Own:
-    """What the bundled library promises besides.
+    """What a library promises besides, as the bundled one does.
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
     without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses; 0: no
@@ -107,10 +109,19 @@ def codes_of(launch: Any) -> list[Code]:
     return [Code(launch.kernel, isa.of_launch(launch), protocol.read(launch.listing, isa.roots_of(launch)))]
 
 
+def promises(package: str) -> bool:
+    """Return whether a library keeps the parts ``own`` of contracts: its module ``promises`` has COMPILED_CODE."""
+    try:
+        found = importlib.util.find_spec(f"{package}.promises")
+    except ModuleNotFoundError:  # it is no package
+        return False
+    return found is not None and bool(getattr(importlib.import_module(f"{package}.promises"), "COMPILED_CODE", False))
+
+
 def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
     """Return what the kernels of one call break of its contract, each with kernel, source line and what is missing.
 
-    ``is_own``: it is the bundled library, which keeps all of the contract.
+    ``is_own``: the library promises to keep all of it, see ``promises``.
     """
     found = [line for code in codes for line in _order(contract, code, is_own)]
     if is_own:
@@ -131,7 +142,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
     yield from _of_polls(contract, code, spins, is_own)
     if contract.acquires:
         for lack in protocol.unacquired(code.program, polls, contract.scope):
-            yield _lacking(code, contract, lack, "the poll", "the load")
+            yield _missing(code, contract, lack, f"the poll {lack.flag} and the load {lack.access}")
     flags = flags_of(contract, code.program)
     if flags:
         yield from _of_flags(contract, code, flags, polls, is_own)
@@ -199,15 +210,15 @@ def _of_flags(
     for lack in lacks:
         shown.setdefault((lack.flag.place, lack.lack), lack)
     for lack in shown.values():
-        yield _lacking(code, contract, lack, "the flag", f"the {lack.access.access}")
+        yield _missing(code, contract, lack, f"the {lack.access.access} {lack.access} and the flag {lack.flag}")
 
 
-def _lacking(code: Code, contract: Contract, lack: Overtaken, flag: str, access: str) -> str:
+def _missing(code: Code, contract: Contract, lack: Overtaken, between: str) -> str:
     missing = MISSING[code.fingerprint.language][lack.lack].get(contract.scope, lack.lack)
-    return f"{code.label}: missing {missing} between {access} {lack.access} and {flag} {lack.flag}"
+    return f"{code.label}: missing {missing} between {between}"
 
 
-# -- promises of the bundled library -----------------------------------------------------------------------------------
+# -- what a library promises besides -----------------------------------------------------------------------------------
 
 
 def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:

@@ -1,18 +1,17 @@
 """Kernels keep their contracts of memory order: ``contracts/*.toml`` has one for each call of ``catalogue.CALLS``.
 
 The call runs, with its results tested, and the code that ran is read: spin loops poll memory and no cache; what they
-wait for is not overtaken by later loads; flags are not seen before what was done earlier. For the bundled library also
-what it promises besides: waits in every wavefront before a flag, widths, no spills.
+wait for is not overtaken by later loads; flags are not seen before what was done earlier. For a library that
+promises more, as the bundled one does, also that: waits in every wavefront before a flag, widths, no spills.
 """
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from conformance.isa.catalogue import CALLS
-from conformance.isa.contract import broken, codes_of, contracts
+from conformance.isa.contract import broken, codes_of, contracts, promises
 from fixtures import judged
 from fixtures.findings import Findings
-from fixtures.implementation import BUNDLED
 from fixtures.requirement import requirement
 from harness.cases import case_type
 from harness.cases.values import OneOf
@@ -33,18 +32,19 @@ def run(env, case):
         launches = {launch.hash: launch for launch in env.launched()}
         findings.true(f"{case.call} launched a kernel and its code was recorded", launches)
         codes = [code for launch in launches.values() for code in codes_of(launch)]
-        for line in broken(contracts()[entry.contract], codes, env.under_test.name == BUNDLED):
+        for line in broken(contracts()[entry.contract], codes, promises(env.under_test.name)):
             findings.note(f"code of {case.call}", line, f"the contract of {entry.contract}")
     return difference or findings.first
 
 
 def cases(ranks):
-    """Return the calls that wait and write flags; ISA-WIDTH-001 and ATOMIC-ORDER-001 are about the others."""
-    return [
-        ContractCase(name)
-        for name, entry in CALLS.items()
-        if entry.waits and judged.offers(*entry.needs) and (not entry.most or ranks <= entry.most)
-    ]
+    """Return a call for each contract about waiting, in Triton and in Gluon by turns: ``iris-harness isa`` has the
+    others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait."""
+    languages = {}
+    for name, entry in CALLS.items():
+        if entry.waits and judged.offers(*entry.needs) and (not entry.most or ranks <= entry.most):
+            languages.setdefault(entry.contract, []).append(name)
+    return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
 
 
 @requirement("ISA-CONTRACT-001", cases=cases, ranks=2, weak=False)

@@ -35,27 +35,30 @@ def cut(pattern: str, into: str = "", count: int = 0) -> Callable[[str], str]:
     return lambda text: re.sub(pattern, into, text, count=count, flags=re.MULTILINE)
 
 
+HERE, AMD_FENCES, PTX_FENCES = "tests/isa/protocol_kernels.py", "device/targets/amd.py", "device/targets/nvidia.py"
 WAIT = r"s_waitcnt vmcnt\(0\) lgkmcnt\(0\)\n"
-FENCES = "device/targets/amd.py"
+POLL = r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1"
+OTHERS = "missing s_waitcnt vmcnt(0) in every wavefront and s_barrier"
 
 AMD_FAULTS = {
-    "no write-back": (cut(r"^\s*buffer_wbl2.*\n"), "missing buffer_wbl2 sc0 sc1 between the store", "protocol_kernels"),
-    "write-back of the GPU only": (cut("buffer_wbl2 sc0 sc1", "buffer_wbl2 sc1"), "missing buffer_wbl2 sc0 sc1", "protocol_kernels"),
-    "write-back not waited for": (cut(WAIT), "missing s_waitcnt vmcnt(0) after the buffer_wbl2", "protocol_kernels"),
-    "a wait for fewer": (cut(r"vmcnt\(0\) lgkmcnt", "vmcnt(1) lgkmcnt"), "missing s_waitcnt vmcnt(0)", "protocol_kernels"),
-    "no barrier before the flag": (cut(r"^\s*s_barrier\n", count=1), "in every wavefront and s_barrier", "protocol_kernels"),
-    "barrier before the wait": (
-        cut(rf"({WAIT})((?:.*\n)*?)(\s*s_barrier\n)", r"\3\2\1", count=1), "in every wavefront and s_barrier", "protocol_kernels"),
-    "no invalidation": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the load", FENCES),
-    "invalidation of the GPU only": (cut("buffer_inv sc0 sc1", "buffer_inv sc1"), "missing buffer_inv sc0 sc1", FENCES),
-    "poll from a cache": (cut(r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1", r"\1"), "missing sc0 sc1", FENCES),
-    "poll of the GPU only": (cut(r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1", r"\1 sc1"), "missing sc0 sc1", FENCES),
-    "poll with a hint only": (cut(r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1", r"\1 nt"), "missing sc0 sc1", FENCES),
-    "poll before the loop only": (cut(r"(s_sleep(?:.*\n)*?)\s*global_load_dword v\d+, v.*\n", r"\1"), "reads nothing: it never ends", FENCES),
-    "no back-off": (cut(r"s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", FENCES),
-    "flag of the GPU only": (cut(r"(global_atomic_swap .*) sc1", r"\1"), "the flag 'global_atomic_swap", "protocol_kernels"),
+    "no write-back": (cut(r"^\s*buffer_wbl2.*\n"), "missing buffer_wbl2 sc0 sc1 between the store", HERE),
+    "write-back of the GPU only": (cut("wbl2 sc0 sc1", "wbl2 sc1"), "missing buffer_wbl2 sc0 sc1", HERE),
+    "write-back not waited for": (cut(WAIT), "missing s_waitcnt vmcnt(0) after the buffer_wbl2", HERE),
+    "a wait for fewer": (cut(r"vmcnt\(0\) lgkmcnt", "vmcnt(1) lgkmcnt"), "missing s_waitcnt vmcnt(0)", HERE),
+    "no barrier before the flag": (cut(r"^\s*s_barrier\n", count=1), OTHERS, HERE),
+    "barrier before the wait": (cut(rf"({WAIT})((?:.*\n)*?)(\s*s_barrier\n)", r"\3\2\1", count=1), OTHERS, HERE),
+    "no invalidation": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll", AMD_FENCES),
+    "invalidation of the GPU only": (cut("inv sc0 sc1", "inv sc1"), "missing buffer_inv sc0 sc1", AMD_FENCES),
+    "poll from a cache": (cut(POLL, r"\1"), "does not read at scope sys: missing sc0 sc1", AMD_FENCES),
+    "poll of the GPU only": (cut(POLL, r"\1 sc1"), "missing sc0 sc1", AMD_FENCES),
+    "poll with a hint only": (cut(POLL, r"\1 nt"), "missing sc0 sc1", AMD_FENCES),
+    "poll before the loop only": (
+        cut(r"(s_sleep(?:.*\n)*?)\s*global_load_dword v\d+, v.*\n", r"\1"), "reads nothing: it never ends", AMD_FENCES,
+    ),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
+    "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
     "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
-    "narrow store": (cut("buffer_store_dwordx4", "buffer_store_dwordx2", 1), "is 8 bytes wide, wanted 16", "protocol_kernels"),
+    "narrow store": (cut("buffer_store_dwordx4", "buffer_store_dwordx2", 1), "is 8 bytes wide, wanted 16", HERE),
 }  # fmt: skip
 """Name -> fault of an amdgcn listing, what the finding says, and where it is."""
 
@@ -67,15 +70,18 @@ def test_a_fault_is_found_in_amdgcn(name):
 
 
 PTX_FAULTS = {
-    "no fence": (cut(r"@first fence.acq_rel.sys;"), "missing fence.acq_rel.sys between the store", "protocol_kernels"),
-    "fence of the GPU only": (cut("@first fence.acq_rel.sys", "@first fence.acq_rel.gpu"), "missing fence.acq_rel.sys", "protocol_kernels"),
-    "no barrier before the fence": (cut(r"^\s*bar.sync.*\n", count=1), "bar.sync before the fence", "protocol_kernels"),
-    "no fence after the wait": (cut(r"^(\s*)fence.acq_rel.sys;"), "ld.acquire.sys between the load", "device/targets/nvidia.py"),
-    "poll from a cache": (cut(r"ld\.relaxed\.sys\.global", "ld.global"), "missing .relaxed.sys", "device/targets/nvidia.py"),
-    "poll of the GPU only": (cut(r"ld\.relaxed\.sys\.global", "ld.relaxed.gpu.global"), "missing .relaxed.sys", "device/targets/nvidia.py"),
-    "flag of the GPU only": (cut(r"atom.global.sys.relaxed.exch", "atom.global.gpu.relaxed.exch"), "the flag", "protocol_kernels"),
-    "narrow store": (cut(r"st.global.v4.b32", "st.global.v2.b32", 1), "is 8 bytes wide, wanted 16", "protocol_kernels"),
+    "no fence": (cut("@first fence.acq_rel.sys;"), "missing fence.acq_rel.sys between the store", HERE),
+    "fence of the GPU only": (
+        cut("@first fence.acq_rel.sys", "@first fence.acq_rel.gpu"), "missing fence.acq_rel.sys", HERE,
+    ),
+    "no barrier before the fence": (cut(r"^\s*bar.sync.*\n", count=1), "missing bar.sync before the fence", HERE),
+    "no fence after the wait": (cut(r"^(\s*)fence.acq_rel.sys;"), "ld.acquire.sys between the poll", PTX_FENCES),
+    "poll from a cache": (cut("ld.relaxed.sys.global", "ld.global"), "missing .relaxed.sys", PTX_FENCES),
+    "poll of the GPU only": (cut("ld.relaxed.sys.global", "ld.relaxed.gpu.global"), "missing .relaxed.sys", PTX_FENCES),
+    "flag of the GPU only": (cut("atom.global.sys", "atom.global.gpu"), "is not written at scope sys", HERE),
+    "narrow store": (cut("st.global.v4.b32", "st.global.v2.b32", 1), "is 8 bytes wide, wanted 16", HERE),
 }  # fmt: skip
+"""The same of PTX."""
 
 
 @pytest.mark.parametrize("name", PTX_FAULTS)
@@ -90,17 +96,17 @@ def test_stack_of_machine_code_is_a_spill():
 
 
 LOCK_FAULTS = {
-    "the lock is only this GPU's": (cut(r"(global_atomic_swap .* sc0) sc1", r"\1"), "does not read at scope sys: missing sc1"),
-    "no invalidation after it was taken": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the load"),
+    "the lock is only this GPU's": (cut("(global_atomic_swap .* sc0) sc1", r"\1"), "read at scope sys: missing sc1"),
+    "no invalidation after it was taken": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll"),
     "released before its stores": (cut(r"^\s*buffer_wbl2.*\n"), "missing buffer_wbl2 sc0 sc1 between the store"),
-    "no back-off": (cut(r"s_sleep 1", "s_nop 0"), "missing s_sleep"),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "missing s_sleep"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LOCK_FAULTS)
 def test_a_fault_of_a_lock_is_found(name):
     fault, says = LOCK_FAULTS[name]
-    check(locked, AMD, fault, says, "protocol_kernels", LOCKED)
+    check(locked, AMD, fault, says, HERE, LOCKED)
 
 
 def check(kernel, arch, fault, says, place, contract=EXCHANGE):

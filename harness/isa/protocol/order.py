@@ -1,4 +1,4 @@
-"""Order of memory around flags: what may still be on its way when a flag is written, or older than a flag that was read.
+"""Order of memory around flags: what may still be on its way when a flag is written, or older than a flag just read.
 
 All wavefronts of a work-group execute one program, so the state in which a wavefront reaches a barrier is that of the
 others behind it. A wavefront's fences order its own accesses. They order those of others only if these had completed
@@ -32,8 +32,8 @@ class Overtaken:
 
 
 State = frozenset[tuple[str, Step]]
-"""What is open: obligations of this wavefront ("back", "wait") and of the others ("their back", "their wait"), each with
-the access that it comes from; "their fence" waits for this wavefront's write-back."""
+"""What is open: obligations of this wavefront ("back", "wait") and of the others ("their back", "their wait"), each
+with the access that it comes from; "fence" and "their fence": the write-back is not complete."""
 
 
 def unreleased(
@@ -52,14 +52,14 @@ def unreleased(
         if step.waits:
             state = frozenset(one for one in state if one[0] not in ("wait", "fence", "their fence"))
         if step.barrier:
-            own = [one for one in state if not one[0].startswith("their")]
-            state = frozenset([*own, *((f"their {kind}", access) for kind, access in own if several)])
+            mine = [one for one in state if not one[0].startswith("their")]
+            state = frozenset([*mine, *((f"their {kind}", access) for kind, access in mine if several)])
         if step.access and step not in ignored:
-            own = _obligations(step, scope, program.needs_waits)
-            state |= frozenset((kind, step) for kind in own)
+            kinds = _obligations(step, scope, program.needs_waits)
+            state |= frozenset((kind, step) for kind in kinds)
             if several and step.access == "store":
                 # Another wavefront may still be about to do it, so that no barrier lies between.
-                state |= frozenset((f"their early {kind}", step) for kind in own)
+                state |= frozenset((f"their early {kind}", step) for kind in kinds)
         return state
 
     found: dict[tuple[Step, Step], Overtaken] = {}

@@ -24,10 +24,11 @@ def covers(scope: Scope, wanted: Scope) -> bool:
 class Step:
     """One instruction. Equal only to itself.
 
-    ``access``: what it does to global memory; None if it does nothing to it. ``op``: of an atomic, such as ``"swap"``,
-    ``"add"`` or ``"cmpswap"``. ``scope``: of the access. ``releases`` and ``acquires``: as a fence, before and after the
-    access if it is one too. ``waits``: waits until all earlier accesses of the wavefront have completed. ``data``: the
-    registers with the operands of an atomic. ``address``: those of an access's address. ``line``: in the listing, from 1.
+    ``reads`` and ``writes``: its registers. ``access``: what it does to global memory, None if nothing; ``op``: of an
+    atomic, such as "swap", "add" or "cmpswap"; ``scope``: of the access; ``data`` and ``address``: the registers with
+    an atomic's or store's operands, and with the address. ``releases`` and ``acquires``: as a fence, before and after
+    the access if it is one too. ``waits``: it waits until all earlier accesses of the wavefront are complete.
+    ``guarded``: it may do nothing. ``line``: in the listing, from 1.
     """
 
     text: str
@@ -67,7 +68,7 @@ def _short(frame: Frame) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """``blocks`` of steps; ``edges``: block -> the blocks that may follow it. ``wavefronts``: in a work-group, at least.
+    """``blocks`` of steps; ``edges``: block -> the blocks that may follow. ``wavefronts``: in a work-group, at least.
 
     ``needs_waits``: a store is complete only after a step that ``waits``; a fence too. Otherwise fences wait.
     """
