@@ -26,10 +26,10 @@ from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from fixtures import implementation
+from fixtures.absent import Absent
 from fixtures.worker import Env
 from harness import isa
 from harness.cases import of_name
-from harness.devices.absent import Absent
 from harness.isa.compile_only import target
 
 TARGETS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}

@@ -1,4 +1,4 @@
-"""What this library promises beyond the Iris API. The conformance suite holds it, and every copy of it, to that."""
+"""Promises of this library beyond the Iris API. The conformance suite holds it, and every copy of it, to that."""
 
 __all__ = ["COMPILED_CODE"]
 

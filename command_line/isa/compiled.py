@@ -27,7 +27,7 @@ _DEVICE, _ARCH = "emulated", "gfx942"
 
 @dataclass(frozen=True)
 class Result:
-    """What one call compiled to. ``error``: why there is nothing, or ""."""
+    """The kernels of one call. ``error``: the reason if there are none, else ""."""
 
     arch: str
     call: str

@@ -37,14 +37,14 @@ ROWS, COLUMNS, WARPS = 8, 256, 4
 @dataclass(frozen=True)
 class Entry:
     """One call. ``run(env)`` makes it on every rank and returns the first difference of its results. ``needs``:
-    capabilities of the library. ``waits``: ranks wait for each other in its kernels. ``most``: the largest number of
+    capabilities of the library. ``waits``: ranks wait for each other in its kernels. ``limit``: the largest number of
     ranks, 0 if any."""
 
     contract: str
     run: Callable[[Env], Any]
     needs: tuple[str, ...]
     waits: bool = True
-    most: int = 0
+    limit: int = 0
 
 
 def _neighbours(env: Env) -> tuple[tuple[int, ...], ...]:
@@ -139,7 +139,7 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 for language in ("triton", "gluon"):
                     run = partial(_collective, op, fast.name, "ll", language == "gluon")
                     both = (f"ccl.{op}", "ccl.Config(protocol)")
-                    yield f"{op} ll {language}", Entry(f"{op} ll", run, both, most=LOW_LATENCY_MEMBERS)
+                    yield f"{op} ll {language}", Entry(f"{op} ll", run, both, limit=LOW_LATENCY_MEMBERS)
     for op, product in PRODUCTS.items():
         for variant in product.variants:
             name = f"{op} {variant}" if len(product.variants) > 1 else op

@@ -9,8 +9,8 @@ from typing import Any
 from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import broken, codes_of, contracts, promises
 from conformance.isa.figures import figures_of
+from fixtures.absent import Absent
 from fixtures.worker import Env
-from harness.devices.absent import Absent
 from harness.isa.compile_only import target
 
 ARCHS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}

@@ -32,12 +32,12 @@ FOLDER = Path(__file__).parent / "contracts"
 
 @dataclass(frozen=True)
 class Own:
-    """What a library promises besides, as the bundled one does.
+    """The promises of a library besides, as the bundled one makes them.
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
     without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses; 0: no
     such access is looked at. ``retries``: an atomic may be a loop around a compare-and-swap. ``registers`` and ``lds``:
-    at most so many, by target.
+    their limits, by target.
     """
 
     waits: int = 0
@@ -51,7 +51,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Contract:
-    """What the kernels of one call must have.
+    """The requirements on the kernels of one call.
 
     ``scope``: at which polls read, flags are written, and fences around them act. ``flags``: the operations that may
     write a flag. ``acquires``: false if the polled words themselves carry the data. ``order``: sem and scope of the
@@ -70,17 +70,17 @@ class Contract:
 def contracts(folder: Path = FOLDER) -> dict[str, Contract]:
     """Return the contracts of all files, by the name of the call. HarnessError for an unknown key, or a call that has
     two."""
-    found: dict[str, Contract] = {}
+    by_call: dict[str, Contract] = {}
     for path in sorted(folder.glob("*.toml")):
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         defaults = table.pop("defaults", {})
         for name, plain in table.items():
-            if name in found:
+            if name in by_call:
                 raise HarnessError(f"{path}: {name!r} has a contract in another file")
             own = _made(Own, {**defaults.get("own", {}), **plain.pop("own", {})}, f"{path}: {name}: own")
             merged = {**{key: value for key, value in defaults.items() if key != "own"}, **plain}
-            found[name] = _made(Contract, {**merged, "name": name, "own": own}, f"{path}: {name}")
-    return found
+            by_call[name] = _made(Contract, {**merged, "name": name, "own": own}, f"{path}: {name}")
+    return by_call
 
 
 def _made(kind: type, values: dict[str, Any], where: str) -> Any:
@@ -112,10 +112,10 @@ def codes_of(launch: Any) -> list[Code]:
 def promises(package: str) -> bool:
     """Return whether a library keeps the parts ``own`` of contracts: its module ``promises`` has COMPILED_CODE."""
     try:
-        found = importlib.util.find_spec(f"{package}.promises")
-    except ModuleNotFoundError:  # it is no package
+        module = importlib.util.find_spec(f"{package}.promises")
+    except ModuleNotFoundError:  # it is not a package
         return False
-    return found is not None and bool(getattr(importlib.import_module(f"{package}.promises"), "COMPILED_CODE", False))
+    return module is not None and bool(getattr(importlib.import_module(f"{package}.promises"), "COMPILED_CODE", False))
 
 
 def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
@@ -123,10 +123,10 @@ def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
 
     ``is_own``: the library promises to keep all of it, see ``promises``.
     """
-    found = [line for code in codes for line in _order(contract, code, is_own)]
+    lines = [line for code in codes for line in _order(contract, code, is_own)]
     if is_own:
-        found += _promises(contract, codes)
-    return list(dict.fromkeys(found))
+        lines += _promises(contract, codes)
+    return list(dict.fromkeys(lines))
 
 
 # -- memory order ------------------------------------------------------------------------------------------------------
@@ -247,10 +247,10 @@ def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:
             yield from _widths(codes, kind, width)
 
 
-def _at_most(what: str, seen: int | None, most: Mapping[str, int], code: Code) -> Iterator[str]:
-    limit = most.get(code.fingerprint.arch)
+def _at_most(unit: str, seen: int | None, limits: Mapping[str, int], code: Code) -> Iterator[str]:
+    limit = limits.get(code.fingerprint.arch)
     if limit is not None and seen is not None and seen > limit:
-        yield f"{code.label}: {seen} {what}, at most {limit} wanted"
+        yield f"{code.label}: {seen} {unit}, at most {limit} wanted"
 
 
 def _widths(codes: list[Code], kind: str, width: int) -> Iterator[str]:

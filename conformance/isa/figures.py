@@ -43,10 +43,10 @@ def figures_of(code: Code) -> Figures:
 
 def _fences(code: Code) -> dict[str, int]:
     seen = code.fingerprint
-    found = dict(seen.fences or {})
+    counts = dict(seen.fences or {})
     for name, table in (("write-back", seen.writebacks), ("invalidation", seen.invalidates)):
-        found |= {f"{name} {bits}": count for bits, count in (table or {}).items()}
-    return dict(sorted(found.items()))
+        counts |= {f"{name} {bits}": count for bits, count in (table or {}).items()}
+    return dict(sorted(counts.items()))
 
 
 def _accesses(code: Code) -> Counter[str]:

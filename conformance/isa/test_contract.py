@@ -42,7 +42,7 @@ def cases(ranks):
     others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait."""
     languages = {}
     for name, entry in CALLS.items():
-        if entry.waits and judged.offers(*entry.needs) and (not entry.most or ranks <= entry.most):
+        if entry.waits and judged.offers(*entry.needs) and (not entry.limit or ranks <= entry.limit):
             languages.setdefault(entry.contract, []).append(name)
     return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
 

@@ -19,7 +19,7 @@ BLOCK = 4096
 
 @triton.jit
 def exchange(bases, own, peer, turn, BLOCK: tl.constexpr):
-    """Store to the peer, set its flag, wait for the own flag, and copy what came."""
+    """Store to the peer, set its flag, wait for its own flag, and copy what came."""
     theirs = tl.load(bases + peer).to(tl.pointer_type(tl.int32))
     mine = tl.load(bases + own).to(tl.pointer_type(tl.int32))
     theirs, mine = tl.multiple_of(theirs, 16), tl.multiple_of(mine, 16)

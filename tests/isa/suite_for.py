@@ -31,10 +31,10 @@ import conformance
 from conformance.isa.listing import expect_width
 from conformance.rma.test_cache_modifiers import plain_load  # other launches are compared with it
 from fixtures import findings, implementation
+from fixtures.absent import Absent
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.worker import Env
 from harness import isa
-from harness.devices.absent import Absent
 from harness.isa.compile_only import target
 
 # They make process groups, or send to another rank: not for a rank that is alone.

@@ -60,13 +60,13 @@ AMD_FAULTS = {
     "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
     "narrow store": (cut("buffer_store_dwordx4", "buffer_store_dwordx2", 1), "is 8 bytes wide, wanted 16", HERE),
 }  # fmt: skip
-"""Name -> fault of an amdgcn listing, what the finding says, and where it is."""
+"""Name -> fault of an amdgcn listing, text of the finding, and its place."""
 
 
 @pytest.mark.parametrize("name", AMD_FAULTS)
 def test_a_fault_is_found_in_amdgcn(name):
-    fault, says, place = AMD_FAULTS[name]
-    check(exchange, AMD, fault, says, place)
+    fault, wanted, place = AMD_FAULTS[name]
+    check(exchange, AMD, fault, wanted, place)
 
 
 PTX_FAULTS = {
@@ -86,8 +86,8 @@ PTX_FAULTS = {
 
 @pytest.mark.parametrize("name", PTX_FAULTS)
 def test_a_fault_is_found_in_ptx(name):
-    fault, says, place = PTX_FAULTS[name]
-    check(exchange, PTX, fault, says, place)
+    fault, wanted, place = PTX_FAULTS[name]
+    check(exchange, PTX, fault, wanted, place)
 
 
 def test_stack_of_machine_code_is_a_spill():
@@ -105,16 +105,16 @@ LOCK_FAULTS = {
 
 @pytest.mark.parametrize("name", LOCK_FAULTS)
 def test_a_fault_of_a_lock_is_found(name):
-    fault, says = LOCK_FAULTS[name]
-    check(locked, AMD, fault, says, HERE, LOCKED)
+    fault, wanted = LOCK_FAULTS[name]
+    check(locked, AMD, fault, wanted, HERE, LOCKED)
 
 
-def check(kernel, arch, fault, says, place, contract=EXCHANGE):
+def check(kernel, arch, fault, wanted, place, contract=EXCHANGE):
     """A planted fault is found, with the kernel, the source line and what is missing."""
     text = listing(kernel, arch)
     assert fault(text) != text, "the fault is not planted"
     lines = judged(fault(text), contract)
-    named = [line for line in lines if says in line and place in line]
+    named = [line for line in lines if wanted in line and place in line]
     assert named, lines
     assert all(line.startswith(f"exchange ({arch}") for line in lines)
 

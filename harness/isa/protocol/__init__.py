@@ -1,4 +1,4 @@
-"""How compiled kernels wait for each other and announce data: spin loops, flags, and the fences between.
+"""Waits of compiled kernels for each other, and announcements of data: spin loops, flags, and fences between them.
 
     program = read(listing)                                # amdgcn or PTX
     for spin in spins(program): print(spin.polls, spin.sleeps)
@@ -6,8 +6,8 @@
     unacquired(program, polls, "sys")                      # loads that may be older than the flag
 
 A *spin* is a loop in which every access to global memory decides whether the loop goes on. A *poll* is such an access.
-A *flag* is a word whose new value tells another program that something is complete. Both are found in the instructions,
-so the code may be any library's.
+A *flag* is a word by which a program announces to another one that something is complete. Both are found in the
+instructions, so the code may be any library's.
 """
 
 from harness.isa.protocol.order import Overtaken, unacquired, unreleased

@@ -92,7 +92,7 @@ def _step(i: Instruction, where: Where) -> Step:
 
 
 def _access(i: Instruction, text: str, form: AccessForm, where: Where, bits: frozenset[str]) -> Step:
-    """Return the step of a vector access. ``sc0`` of an atomic is no scope: it returns the old value."""
+    """Return the step of a vector access. ``sc0`` of an atomic is not a scope: it returns the old value."""
     registers = [_registers(part) for part in _operands(i.operands)]
     returns = form.kind == "load" or (form.kind == "atomic" and "sc0" in bits)
     # global_store ADDRESS, DATA, BASE; buffer_store DATA, OFFSET, RESOURCE, BASE; a result comes first.

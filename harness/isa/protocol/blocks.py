@@ -13,7 +13,7 @@ def blocks(
     """Return the blocks of ``steps`` and the edges between them.
 
     ``targets``: the numbers of the steps to which others jump. ``following(number)``: the steps that may follow a jump;
-    None for a step that is no jump.
+    None for a step that is not a jump.
     """
     jumps = {number: places for number in range(len(steps)) if (places := following(number)) is not None}
     starts = sorted({0, *targets, *(number + 1 for number in jumps)} & set(range(len(steps))))

@@ -62,11 +62,11 @@ def unreleased(
                 state |= frozenset((f"their early {kind}", step) for kind in kinds)
         return state
 
-    found: dict[tuple[Step, Step], Overtaken] = {}
+    overtaken: dict[tuple[Step, Step], Overtaken] = {}
     for flag, state in _states(program, through, flags):
         for kind, access in sorted(state, key=lambda one: (one[1].line, one[0])):
-            found.setdefault((flag, access), Overtaken(flag, access, _lack(kind)))
-    return list(found.values())
+            overtaken.setdefault((flag, access), Overtaken(flag, access, _lack(kind)))
+    return list(overtaken.values())
 
 
 def _obligations(step: Step, scope: Scope, needs_waits: bool) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
         step for step in program.steps()
         if step.access == "load" and step not in polls and not covers(step.scope, scope)
     ]  # fmt: skip
-    found: dict[Step, Overtaken] = {}
+    overtaken: dict[Step, Overtaken] = {}
     for load, state in _states(program, through, loads):
         if not state or is_address(program, load):
             continue
         for _, poll in sorted(state, key=lambda one: one[1].line):
-            found.setdefault(poll, Overtaken(poll, load, "invalidation"))
-    return list(found.values())
+            overtaken.setdefault(poll, Overtaken(poll, load, "invalidation"))
+    return list(overtaken.values())
 
 
 def _states(
@@ -143,15 +143,15 @@ def _states(
                 entries[other] = state if known is None else known | state
                 if other not in waiting:
                     waiting.append(other)
-    found = []
+    reached = []
     for block, state in sorted(entries.items()):
         for step in program.blocks[block]:
             if step in at:
                 # A flag with an order of its own is a fence before itself.
                 fenced = through(_fence_of(step), state) if step.releases else state
-                found.append((step, fenced))
+                reached.append((step, fenced))
             state = through(step, state)
-    return found
+    return reached
 
 
 def _fence_of(step: Step) -> Step:

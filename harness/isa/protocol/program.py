@@ -120,14 +120,14 @@ class Program:
                     seen.add(other)
                     waiting.append(other)
         preceding = self._preceding()
-        found = {block: set(seen) for block in order}
-        found[0] = {0}
+        above = {block: set(seen) for block in order}
+        above[0] = {0}
         changed = True
         while changed:
             changed = False
             for block in order[1:]:
-                ways = [found[other] for other in preceding[block] if other in found]
+                ways = [above[other] for other in preceding[block] if other in above]
                 new = {block} | set.intersection(*ways)
-                if new != found[block]:
-                    found[block], changed = new, True
-        return found
+                if new != above[block]:
+                    above[block], changed = new, True
+        return above

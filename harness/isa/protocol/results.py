@@ -1,4 +1,4 @@
-"""Where the result of an access goes: the registers that may hold something computed from it."""
+"""The ways of an access's result: the registers that may hold something computed from it."""
 
 from __future__ import annotations
 

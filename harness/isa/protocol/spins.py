@@ -27,10 +27,10 @@ class Spin:
 def spins(program: Program) -> list[Spin]:
     """Return the loops that wait for another program to change memory, in the order of the listing.
 
-    A loop around a compare-and-swap that computes its next operand from the last result is no wait: see ``retries``.
+    A loop around a compare-and-swap that computes its next operand from the last result is not a wait: see ``retries``.
     """
-    found = [spin for loop, spin in _waits(program) if not _is_retry(program, loop, spin)]
-    return sorted(found, key=lambda spin: spin.first.line)
+    waits = [spin for loop, spin in _waits(program) if not _is_retry(program, loop, spin)]
+    return sorted(waits, key=lambda spin: spin.first.line)
 
 
 def retries(program: Program) -> list[Step]:
