@@ -85,7 +85,7 @@ def _by_name(kernels: list[Figures]) -> dict[str, Figures]:
 def _changed(old: Figures, new: Figures) -> Iterator[str]:
     if old == new:
         return
-    counted = [key for key in dict.fromkeys([*old, *new]) if key not in ("kernel", "sha256")]
+    counted = [key for key in dict.fromkeys([*new, *old]) if key not in ("kernel", "sha256")]
     parts = [part for key in counted for part in _of_one(key, old.get(key, 0), new.get(key, 0))]
     yield from parts or ["the same figures, but other instructions"]
 
