@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from conformance.isa.catalogue import CALLS
@@ -35,7 +36,11 @@ def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:
         error = "" if twin.fault is None else f"{type(twin.fault).__name__}: {twin.fault}"
         if env.rank:
             return {}
-        listed = [(launch, code) for launch in launches.values() for code in codes_of(launch)]
+        listed = [
+            (launch, replace(code, shared=driver.compiled[launch.hash].shared))
+            for launch in launches.values()
+            for code in codes_of(launch)
+        ]
         return {
             "kernels": [{"figures": figures_of(code), "listing": launch.listing} for launch, code in listed],
             "broken": broken(contracts()[entry.contract], [code for _, code in listed], promises(env.under_test.name)),

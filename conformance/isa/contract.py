@@ -35,15 +35,17 @@ class Own:
     """The promises of a library besides, as the bundled one makes them.
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
-    without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses; 0: no
-    such access is looked at. ``retries``: an atomic may be a loop around a compare-and-swap. ``registers`` and ``lds``:
-    their limits, by target.
+    without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses, which
+    have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry data and flag at
+    the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a compare-and-swap.
+    ``registers`` and ``lds`` (bytes): their limits, by target.
     """
 
     waits: int = 0
     relaxed: int = 0
     load: int = 0
     store: int = 0
+    words: int = 0
     retries: bool = False
     registers: Mapping[str, int] = field(default_factory=dict)
     lds: Mapping[str, int] = field(default_factory=dict)
@@ -92,11 +94,17 @@ def _made(kind: type, values: dict[str, Any], where: str) -> Any:
 
 @dataclass(frozen=True)
 class Code:
-    """A compiled kernel: its name, its fingerprint, and its program. SASS has no program."""
+    """A compiled kernel. ``shared``: the bytes of LDS that Triton allocates at a launch; None if that is not known."""
 
     kernel: str
     fingerprint: isa.Fingerprint
-    program: Program | None
+    program: Program
+    shared: int | None = None
+
+    @property
+    def lds(self) -> int | None:
+        """Bytes of shared memory."""
+        return self.fingerprint.lds if self.shared is None else self.shared
 
     @property
     def label(self) -> str:
@@ -135,8 +143,6 @@ def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
 def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
     if contract.order is not None:
         yield from _of_atomic(code, *contract.order)
-    if code.program is None:
-        return
     spins = protocol.spins(code.program)
     polls = [poll for spin in spins for poll in spin.polls]
     yield from _of_polls(contract, code, spins, is_own)
@@ -197,7 +203,6 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
 def _of_flags(
     contract: Contract, code: Code, flags: list[Step], polls: list[Step], is_own: bool
 ) -> Iterator[str]:  # fmt: skip
-    assert code.program is not None  # sanity check: there are flags
     lacks = protocol.unreleased(code.program, flags, contract.scope, besides=polls)
     if not is_own:
         # Another library may set back flags, or count. But a kernel whose flags are all written before its data...
@@ -229,9 +234,7 @@ def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:
         if spilt := sum(getattr(print_, name) or 0 for name in SPILLS[print_.language]):
             yield f"{code.label}: {spilt} spilt registers or bytes of stack, wanted none"
         yield from _at_most("registers", print_.vgprs or print_.registers, own.registers, code)
-        yield from _at_most("bytes of LDS", print_.lds, own.lds, code)
-        if code.program is None:
-            continue
+        yield from _at_most("bytes of LDS", code.lds, own.lds, code)
         spins = protocol.spins(code.program)
         waits += len(spins)
         for spin in spins:
@@ -245,6 +248,8 @@ def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:
     for kind, width in (("load", own.load), ("store", own.store)):
         if width:
             yield from _widths(codes, kind, width)
+    if own.words:
+        yield from _words(contract, codes)
 
 
 def _at_most(unit: str, seen: int | None, limits: Mapping[str, int], code: Code) -> Iterator[str]:
@@ -261,10 +266,27 @@ def _widths(codes: list[Code], kind: str, width: int) -> Iterator[str]:
         if (access.kind, access.where) == (kind, "remote") and access.space != "scalar" and not access.is_flag
     ]
     for code, access in payload:
+        label = f"{code.label}: the remote {kind} {access.mnemonic} at {access.source}"
         if access.width != width:
-            yield (
-                f"{code.label}: the remote {kind} {access.mnemonic} at {access.source} is {access.width} bytes wide,"
-                f" wanted {width}"
-            )
+            yield f"{label} is {access.width} bytes wide, wanted {width}"
+        if access.bits:
+            yield f"{label} has the cache bits {' '.join(access.bits)}, wanted none"
     if not payload:
         yield f"{', '.join(code.label for code in codes)}: no remote {kind}, wanted {width} bytes wide"
+
+
+def _words(contract: Contract, codes: list[Code]) -> Iterator[str]:
+    stores = [
+        (code, step)
+        for code in codes
+        for step in code.program.steps()
+        if (step.access, step.where) == ("store", "remote")
+    ]
+    for code, step in stores:
+        if step.width != contract.own.words:
+            yield f"{code.label}: the remote store {step} is {step.width} bytes wide, wanted {contract.own.words}"
+        if not protocol.covers(step.scope, contract.scope):
+            missing = needed(code.fingerprint.language, step, contract.scope)
+            yield f"{code.label}: the remote store {step} is not at scope {contract.scope}: missing {missing}"
+    if not stores:
+        yield f"{', '.join(code.label for code in codes)}: no remote store, wanted {contract.own.words} bytes wide"

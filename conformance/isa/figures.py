@@ -25,19 +25,18 @@ def figures_of(code: Code) -> Figures:
         "agprs": seen.agprs,
         "sgprs": seen.sgprs,
         "spills": sum(getattr(seen, name) or 0 for name in SPILLS[seen.language]),
-        "lds": seen.lds,
+        "lds": code.lds,
         "scratch": seen.scratch,
         "waits": seen.waits,
         "barriers": seen.barriers,
         "fences": _fences(code),
         "accesses": dict(sorted(_accesses(code).items())),
     }
-    if code.program is not None:
-        spins = protocol.spins(code.program)
-        polls = Counter(f"{poll.op or poll.access} {poll.width} {poll.scope}" for spin in spins for poll in spin.polls)
-        plain["spins"] = len(spins)
-        plain["polls"] = dict(sorted(polls.items()))
-        plain["retries"] = len(protocol.retries(code.program))
+    spins = protocol.spins(code.program)
+    polls = Counter(f"{poll.op or poll.access} {poll.width} {poll.scope}" for spin in spins for poll in spin.polls)
+    plain["spins"] = len(spins)
+    plain["polls"] = dict(sorted(polls.items()))
+    plain["retries"] = len(protocol.retries(code.program))
     return {key: value for key, value in plain.items() if value not in (None, {})}
 
 

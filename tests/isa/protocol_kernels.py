@@ -12,6 +12,7 @@ from triton.compiler import ASTSource
 
 from harness.isa.compile_only import target
 from iris_under_test.device.fences import await_count, poke, publish
+from iris_under_test.device.flagged import await_words, send_words
 from iris_under_test.device.locks import acquire, release
 
 BLOCK = 4096
@@ -39,6 +40,16 @@ def locked(bases, own, peer, turn, BLOCK: tl.constexpr):
     acquire(theirs)
     tl.store(theirs + 16 + offsets, tl.load(theirs + 16 + offsets) + turn)
     release(theirs)
+
+
+@triton.jit
+def words(bases, own, peer, turn, BLOCK: tl.constexpr):
+    """Exchange words of data and flag with the peer, and then add something that was there before."""
+    offsets = tl.arange(0, BLOCK)
+    send_words(tl.load(bases + peer) + offsets * 8, offsets, turn)
+    (data,) = await_words((tl.load(bases + own) + offsets * 8,), turn)
+    mine = tl.load(bases + own).to(tl.pointer_type(tl.int32)) + BLOCK * 2 + offsets
+    tl.store(bases + BLOCK + offsets, (data + tl.load(mine)).to(tl.int64))
 
 
 @triton.jit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from conformance.isa.contract import Code, Contract, Own, broken, contracts
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
-from tests.isa.protocol_kernels import added, exchange, listing, locked
+from tests.isa.protocol_kernels import added, exchange, listing, locked, words
 
 AMD, PTX = "gfx942", "sm_90"
 EXCHANGE = Contract("exchange", flags=("swap", "store"), own=Own(waits=1, store=16))
@@ -59,6 +60,7 @@ AMD_FAULTS = {
     "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
     "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
     "narrow store": (cut("buffer_store_dwordx4", "buffer_store_dwordx2", 1), "is 8 bytes wide, wanted 16", HERE),
+    "store with a hint": (cut("(buffer_store_dwordx4 .*)", r"\1 nt", 1), "has the cache bits nt, wanted none", HERE),
 }  # fmt: skip
 """Name -> fault of an amdgcn listing, text of the finding, and its place."""
 
@@ -88,6 +90,27 @@ PTX_FAULTS = {
 def test_a_fault_is_found_in_ptx(name):
     fault, wanted, place = PTX_FAULTS[name]
     check(exchange, PTX, fault, wanted, place)
+
+
+WORDS = Contract("words", acquires=False, own=Own(waits=1, words=8))
+WORD_FAULTS = {
+    "a word that a cache keeps": (cut("(global_store_dwordx2 .*) sc0 sc1", r"\1"), "not at scope sys: missing sc0 sc1"),
+    "a word in two pieces": (cut("global_store_dwordx2", "global_store_dword"), "is 4 bytes wide, wanted 8"),
+    "polls from a cache": (cut("(global_load_dwordx2 .*) sc0 sc1", r"\1"), "does not read at scope sys"),
+    "one poll of the GPU only": (cut("(global_load_dwordx2 .*) sc0 sc1", r"\1 sc1", 1), "missing sc0 sc1"),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "missing s_sleep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", [AMD, PTX])
+def test_words_that_carry_their_flag_need_no_fence(arch):
+    assert judged(listing(words, arch), WORDS) == []
+    assert any("missing" in line for line in judged(listing(words, arch), replace(WORDS, acquires=True)))
+
+
+@pytest.mark.parametrize("name", WORD_FAULTS)
+def test_a_fault_of_such_a_word_is_found(name):
+    check(words, AMD, *WORD_FAULTS[name], "device/targets/amd.py", WORDS)
 
 
 def test_stack_of_machine_code_is_a_spill():
@@ -156,7 +179,7 @@ def test_another_library_keeps_the_order_of_memory_only():
 def test_other_correct_recipes_pass(recipe):
     text = recipe(listing(exchange, AMD))
     assert text != listing(exchange, AMD)
-    assert judged(text) == []
+    assert judged(text, replace(EXCHANGE, own=Own(waits=1))) == []
 
 
 def test_triton_s_own_release_waits_in_one_wavefront_only():
