@@ -15,7 +15,7 @@ from conformance.isa.figures import Figures
 from fixtures.adapters import package_of
 from harness import devices
 from harness.errors import HarnessError
-from harness.ranks import RankGroup
+from harness.ranks import CaseFailed, RankGroup
 
 RANKS = 2
 """Ranks of a group: the least that have a peer."""
@@ -98,7 +98,7 @@ def _group(implementation: str) -> RankGroup:
 def _compile(group: RankGroup, arch: str, call: str, output: Path) -> Result:
     try:
         answer: Any = group.call("conformance.isa.compiling:compile_call", {"arch": arch, "call": call}, DEADLINE)[0]
-    except HarnessError as error:
+    except (HarnessError, CaseFailed) as error:
         return Result(arch, call, error=str(error).strip().splitlines()[-1])
     if not answer["kernels"]:
         return Result(arch, call, error=answer["error"] or "no kernel was launched")

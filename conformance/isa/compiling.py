@@ -37,7 +37,7 @@ def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:
         if env.rank:
             return {}
         listed = [
-            (launch, replace(code, shared=driver.compiled[launch.hash].shared))
+            (launch, replace(code, shared=launch.code.shared))
             for launch in launches.values()
             for code in codes_of(launch)
         ]
