@@ -20,13 +20,13 @@ import torch
 import torch.distributed as dist
 import triton
 
-from benchmarks.absent import Absent
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.history import launch_atomic
 from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from fixtures import implementation
+from fixtures.absent import Absent
 from fixtures.worker import Env
 from harness import isa
 from harness.cases import of_name

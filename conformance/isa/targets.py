@@ -33,6 +33,35 @@ _AMD_CACHES = {"sys": ["sc0 sc1"], "gpu": ["sc1"], "cta": []}
 _MEMBAR = {"sys": ["MEMBAR.ALL.SYS"], "gpu": ["MEMBAR.ALL.GPU"], "cta": ["MEMBAR.ALL.CTA"]}
 _INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
 
+MISSING: dict[str, dict[str, dict[str, str]]] = {
+    "amdgcn": {
+        "write-back": {scope: f"buffer_wbl2 {bits[0]}" for scope, bits in _AMD_CACHES.items() if bits},
+        "wait": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0)"),
+        "wait for the write-back": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0) after the buffer_wbl2"),
+        "invalidation": {scope: f"buffer_inv {bits[0]}" for scope, bits in _AMD_CACHES.items() if bits},
+        "other wavefronts": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0) in every wavefront and s_barrier"),
+    },
+    "ptx": {
+        "write-back": {scope: f"fence.acq_rel.{scope}" for scope in _SCOPES},
+        "invalidation": {scope: f"fence.acq_rel.{scope} or ld.acquire.{scope}" for scope in _SCOPES},
+        "other wavefronts": dict.fromkeys(_SCOPES, "bar.sync before the fence"),
+    },
+}
+"""Language -> what ``harness.isa.protocol`` misses -> scope -> instruction."""
+
+BACKS_OFF = {"amdgcn": "s_sleep", "ptx": ""}
+"""What a spin loop must have between two polls; "": nothing, since the hardware's own scheduling is fair there."""
+
+SPILLS = {"amdgcn": ("vgpr_spills", "sgpr_spills"), "ptx": ("scratch",), "sass": ("scratch",)}
+"""Fields of a fingerprint that count what is spilt. ptxas counts bytes of stack, if it was run."""
+
+
+def needed(language: str, poll: Any, scope: str) -> str:
+    """Return the words that a poll lacks to read at ``scope``."""
+    if language == "amdgcn":
+        return "sc1" if poll.op else _AMD_CACHES[scope][0]
+    return f".relaxed.{scope}"
+
 
 def wanted_order(language: str, sem: str, scope: str) -> dict[str, Any]:
     """Return the expected properties of an atomic of that order, in the form of ``seen_order``."""

@@ -12,6 +12,7 @@ hash identifies a kernel; its code is read from the files that Triton compiled, 
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -62,6 +63,12 @@ class GpuCode:
         """Registers and memory of the machine code, if the listing does not hold them; else empty."""
         kind = self._kind
         return "" if kind is None else kind.usage(self.files)
+
+    @property
+    def shared(self) -> int | None:
+        """The bytes of shared memory that Triton allocates at a launch; None if it kept no metadata."""
+        path = next((path for name, path in self.files.items() if name.endswith(".json")), None)
+        return None if path is None else int(json.loads(_text(path))["shared"])
 
     @property
     def _kind(self) -> GpuKind | None:

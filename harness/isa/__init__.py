@@ -10,7 +10,7 @@ The readers never run, compile or import a kernel. All functions are thread-safe
 
 from harness.isa.executed import Executed, ExecutedAccess, executed
 from harness.isa.expect import remote_mismatch, remote_widths
-from harness.isa.fingerprint import codes_of, fingerprint, of_launch
+from harness.isa.fingerprint import codes_of, fingerprint, of_launch, roots_of
 from harness.isa.flow.origin import Roots
 from harness.isa.mnemonics import access_form
 from harness.isa.record import AccessForm, Fingerprint, StaticAccess
@@ -29,4 +29,5 @@ __all__ = [
     "of_launch",
     "remote_mismatch",
     "remote_widths",
+    "roots_of",
 ]

@@ -10,6 +10,7 @@ Triton's hooks fire as on a GPU, so recorders of launches work too. Results are 
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,10 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 
 _LANES = {"cuda": 32, "hip": 64}
+
+
+_numbers = itertools.count(1)
+"""Handles of kernels. Triton keeps a kernel from one driver of a target to the next, so no two may have the same."""
 
 
 class Module(int):
@@ -89,12 +94,9 @@ class CompileOnly(DriverBase):  # type: ignore[misc]  # Triton ships no types
 
 
 class _Utils:
-    def __init__(self) -> None:
-        self._loaded = 0
-
     def load_binary(self, name: str, kernel: bytes, shared: int, device: Any) -> tuple[Module, int, int, int, int]:
-        self._loaded += 1
-        return Module(self._loaded), self._loaded, 0, 0, 1024
+        number = next(_numbers)
+        return Module(number), number, 0, 0, 1024
 
     def unload_module(self, module: int) -> None:
         pass

@@ -26,10 +26,10 @@ import torch
 import torch.distributed as dist
 
 import conformance
-from benchmarks.absent import Absent
 from conformance.isa.listing import expect_width
 from conformance.rma.test_cache_modifiers import plain_load  # other launches are compared with it
 from fixtures import findings, implementation
+from fixtures.absent import Absent
 from fixtures.drawing import draw_from
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.worker import Env

@@ -1,0 +1,1 @@
+"""Contracts and baselines of compiled kernels: ``iris-harness isa``."""

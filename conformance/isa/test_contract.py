@@ -1,0 +1,52 @@
+"""Kernels keep their contracts of memory order: ``contracts/*.toml`` has one for each call of ``catalogue.CALLS``.
+
+The call runs, with its results tested, and the code that ran is read: spin loops poll memory and no cache; what they
+wait for is not overtaken by later loads; flags are not seen before what was done earlier. For a library that
+promises more, as the bundled one does, also that: waits in every wavefront before a flag, widths, no spills.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from conformance.isa.catalogue import CALLS
+from conformance.isa.contract import broken, codes_of, contracts, promises
+from fixtures import judged
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import case_type
+from harness.cases.values import OneOf
+
+
+@case_type
+@dataclass(frozen=True)
+class ContractCase:
+    """One call of the catalogue."""
+
+    call: Annotated[str, OneOf(tuple(CALLS))]
+
+
+def run(env, case):
+    entry, findings = CALLS[case.call], Findings(env.rank)
+    difference = entry.run(env)
+    if env.fault is None:
+        launches = {launch.hash: launch for launch in env.launched()}
+        findings.true(f"{case.call} launched a kernel and its code was recorded", launches)
+        codes = [code for launch in launches.values() for code in codes_of(launch)]
+        for line in broken(contracts()[entry.contract], codes, promises(env.under_test.name)):
+            findings.note(f"code of {case.call}", line, f"the contract of {entry.contract}")
+    return difference or findings.first
+
+
+def cases(ranks):
+    """Return a call for each contract about waiting, in Triton and in Gluon by turns: ``iris-harness isa`` has the
+    others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait."""
+    languages = {}
+    for name, entry in CALLS.items():
+        if entry.waits and judged.offers(*entry.needs) and (not entry.limit or ranks <= entry.limit):
+            languages.setdefault(entry.contract, []).append(name)
+    return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
+
+
+@requirement("ISA-CONTRACT-001", cases=cases, ranks=2, weak=False)
+def test_contract(check, case):
+    check(run, case)

@@ -1,0 +1,30 @@
+"""Waits of compiled kernels for each other, and announcements of data: spin loops, flags, and fences between them.
+
+    program = read(listing)                                # amdgcn or PTX
+    for spin in spins(program): print(spin.polls, spin.sleeps)
+    unreleased(program, flags, "sys")                      # flags that earlier stores may overtake
+    unacquired(program, polls, "sys")                      # loads that may be older than the flag
+
+A *spin* is a loop in which every access to global memory decides whether the loop goes on. A *poll* is such an access.
+A *flag* is a word by which a program announces to another one that something is complete. Both are found in the
+instructions, so the code may be any library's.
+"""
+
+from harness.isa.protocol.order import Overtaken, unacquired, unreleased
+from harness.isa.protocol.program import Program, Scope, Step, covers
+from harness.isa.protocol.reading import read
+from harness.isa.protocol.spins import Spin, retries, spins
+
+__all__ = [
+    "Overtaken",
+    "Program",
+    "Scope",
+    "Spin",
+    "Step",
+    "covers",
+    "read",
+    "retries",
+    "spins",
+    "unacquired",
+    "unreleased",
+]

@@ -1,0 +1,93 @@
+"""Spin loops: what they poll, and whether they back off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.isa.protocol.program import Program, Step
+from harness.isa.protocol.results import reaching
+
+
+@dataclass(frozen=True)
+class Spin:
+    """A loop that waits. ``polls``: its accesses, and those with which the same wait begins before the loop; empty if
+    the loop reads nothing, so that it never ends. ``sleeps``: it pauses between two polls. ``first``: a step of it."""
+
+    polls: tuple[Step, ...]
+    sleeps: bool
+    first: Step
+
+    @property
+    def place(self) -> str:
+        """Position of its first poll in the source."""
+        return (self.polls or (self.first,))[0].place
+
+
+def spins(program: Program) -> list[Spin]:
+    """Return the loops that wait for another program to change memory, in the order of the listing.
+
+    A loop around a compare-and-swap that computes its next operand from the last result is not a wait: see ``retries``.
+    """
+    waits = [spin for loop, spin in _waits(program) if not _is_retry(program, loop, spin)]
+    return sorted(waits, key=lambda spin: spin.first.line)
+
+
+def retries(program: Program) -> list[Step]:
+    """Return the compare-and-swaps by which loops do another operation, as an addition of floating-point numbers."""
+    return [poll for loop, spin in _waits(program) if _is_retry(program, loop, spin) for poll in spin.polls if poll.op]
+
+
+def _waits(program: Program) -> Iterator[tuple[frozenset[int], Spin]]:
+    inner: set[frozenset[int]] = set()
+    for loop in program.loops:
+        if any(other < loop for other in inner):
+            continue  # it repeats a wait, and does something else besides
+        steps = [step for block in sorted(loop) for step in program.blocks[block]]
+        accesses = [step for step in steps if step.access]
+        deciding = _deciding(program, loop)
+        if accesses and all(step in deciding for step in accesses):
+            inner.add(loop)
+            alike = {(step.frames, step.width) for step in accesses if step.access == "load" and step.frames}
+            first = [
+                step for step in program.steps()
+                if step.access == "load" and (step.frames, step.width) in alike and step not in accesses
+            ]  # fmt: skip
+            sleeps = any(step.sleeps for step in steps)
+            yield loop, Spin((*accesses, *first), sleeps, steps[0])
+        elif not accesses and steps and (_is_endless(program, loop) or any(step.sleeps for step in steps)):
+            inner.add(loop)
+            yield loop, Spin((), any(step.sleeps for step in steps), steps[0])
+
+
+def _is_endless(program: Program, loop: frozenset[int]) -> bool:
+    """Return whether nothing in the loop can change the condition under which it goes on."""
+    if not any(other not in loop for block in loop for other in program.edges[block]):
+        return True
+    written = {name for block in loop for step in program.blocks[block] for name in step.writes}
+    conditions = _conditions(program, loop)
+    return not any(step.reads & written for step in conditions)
+
+
+def _is_retry(program: Program, loop: frozenset[int], spin: Spin) -> bool:
+    swaps = [poll for poll in spin.polls if poll.op == "cmpswap"]
+    return any(reaching(program, swap, swap, loop) & swap.data for swap in swaps)
+
+
+def _conditions(program: Program, loop: frozenset[int]) -> list[Step]:
+    """Return the conditional branches in the loop: by others than its exits a flag for its exit may be set."""
+    return [
+        program.blocks[block][-1]
+        for block in loop
+        if program.blocks[block] and len(program.edges[block]) > 1
+    ]  # fmt: skip
+
+
+def _deciding(program: Program, loop: frozenset[int]) -> set[Step]:
+    """Return the accesses of a loop whose result reaches one of its branches."""
+    accesses = [step for block in loop for step in program.blocks[block] if step.access and step.writes]
+    return {
+        access
+        for access in accesses
+        if any(reaching(program, access, branch, loop) & branch.reads for branch in _conditions(program, loop))
+    }

@@ -1,0 +1,167 @@
+"""``iris-harness isa``: exit statuses, baselines and their differences; and a planted fault, found without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import main
+from command_line.commands import isa
+from command_line.isa import baseline
+from command_line.isa.compiled import Result
+from conformance.isa.catalogue import CALLS
+from conformance.isa.compiling import ARCHS
+from conformance.isa.figures import changes
+from harness.errors import UsageError
+from tests.fixtures.planted import NAME, ROOT, Defect, plant, run_suite
+
+RING = {
+    "kernel": "ring_gluon", "sha256": "a" * 16, "instructions": 524, "registers": 52, "spills": 0,
+    "fences": {"write-back sc0 sc1": 2, "invalidation sc0 sc1": 2}, "accesses": {"remote store 16": 3},
+}  # fmt: skip
+CALL = "all_reduce ring gluon"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
+    """The results that the command gets instead of compiling; a test may replace them."""
+    results = [Result("gfx942", CALL, [RING])]
+    monkeypatch.setattr(isa, "compile_all", lambda tasks, *_: list(results))
+    return results
+
+
+def run(*arguments: str) -> int:
+    return main.run(["isa", *arguments, "--arch", "gfx942", "--only", CALL])
+
+
+def test_accept_writes_what_diff_then_finds_unchanged(compiled, tmp_path, capsys):
+    folder = ("--baselines", str(tmp_path))
+    assert run("diff", *folder) == 3
+    assert "there is no such baseline; iris-harness isa accept --arch gfx942" in capsys.readouterr().out
+    assert run("accept", *folder) == 0
+    assert run("diff", *folder) == 0
+    assert "as in the baseline" in capsys.readouterr().out
+    path = baseline.path_of(tmp_path, "gfx942")
+    assert json.loads(path.read_text(encoding="utf-8")) == {CALL: [RING]}
+    before = path.read_text(encoding="utf-8")
+    assert run("accept", *folder) == 0
+    assert path.read_text(encoding="utf-8") == before, "the same figures give the same bytes"
+
+
+def test_diff_names_what_changed_and_has_a_status_of_its_own(compiled, tmp_path, capsys):
+    folder = ("--baselines", str(tmp_path))
+    run("accept", *folder)
+    fences = {"write-back sc0 sc1": 1, "invalidation sc0 sc1": 2}
+    compiled[0] = Result("gfx942", CALL, [{**RING, "registers": 60, "fences": fences}])
+    capsys.readouterr()
+    assert run("diff", *folder) == 3
+    wanted = f"{CALL}, gfx942: ring_gluon: registers 52 -> 60; fences: write-back sc0 sc1 2 -> 1"
+    assert wanted in capsys.readouterr().out.splitlines()
+
+
+def test_a_broken_contract_is_status_1_and_no_baseline(compiled, tmp_path, capsys):
+    compiled[0] = replace(compiled[0], broken=["ring_gluon (gfx942): missing buffer_wbl2 sc0 sc1"])
+    assert run("check") == 1
+    assert f"{CALL}: ring_gluon (gfx942): missing buffer_wbl2 sc0 sc1" in capsys.readouterr().out
+    assert run("diff", "--baselines", str(tmp_path)) == 1, "also without a baseline"
+    assert run("accept", "--baselines", str(tmp_path)) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_that_does_not_compile_is_status_1(compiled, capsys):
+    compiled[0] = Result("gfx942", CALL, error="CompilationError: no")
+    assert run("check") == 1
+    assert f"{CALL}, gfx942: not compiled: CompilationError: no" in capsys.readouterr().out
+
+
+def test_accept_keeps_the_other_calls_of_a_baseline(compiled, tmp_path):
+    path = baseline.path_of(tmp_path, "gfx942")
+    baseline.save(path, [Result("gfx942", "put gluon", [{**RING, "kernel": "put"}])])
+    assert run("accept", "--baselines", str(tmp_path)) == 0
+    assert list(baseline.load(path) or {}) == [CALL, "put gluon"]
+
+
+@pytest.mark.parametrize("content", ["not JSON", "[]", '{"put": 1}'])
+def test_a_file_that_is_not_a_baseline_is_refused(tmp_path, content):
+    path = tmp_path / "gfx942.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"gfx942\.json"):
+        baseline.load(path)
+
+
+def test_wrong_arguments_are_refused(capsys):
+    assert main.run(["isa", "check", "--only", "nothing"]) == 2
+    assert "no call has 'nothing' in its name" in capsys.readouterr().err
+    assert main.run(["isa", "accept", "--implementation", "iris"]) == 2
+    assert "--baselines: the default is about iris_under_test" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({}, None),
+        ({"sha256": "b" * 16}, "ring_gluon: the same figures, but other instructions"),
+        ({"accesses": {"remote store 8": 6}}, "ring_gluon: accesses: remote store 16 3 -> 0, remote store 8 0 -> 6"),
+        ({"spills": 4}, "ring_gluon: spills 0 -> 4"),
+        ({"kernel": "other"}, "ring_gluon: no longer launched"),
+    ],
+)
+def test_changes_of_figures(change: dict[str, Any], line: str | None):
+    listed = list(changes([RING], [{**RING, **change}]))
+    assert listed[:1] == ([line] if line else [])
+    assert list(changes([RING, RING], [RING, {**RING, **change}])) == [
+        one.replace("ring_gluon", "ring_gluon 2", 1) for one in listed
+    ]
+
+
+def test_the_baselines_of_the_library_have_every_call():
+    """Those of the installed Triton, if there are any: other releases are compared by who uses them."""
+    for folder in baseline.FOLDER.iterdir():
+        assert {path.stem for path in folder.iterdir()} == set(ARCHS)
+        for path in folder.iterdir():
+            kernels = baseline.load(path)
+            assert set(kernels) == set(CALLS), path
+            assert all(one["spills"] == 0 for each in kernels.values() for one in each), path
+
+
+POLL = Defect("a poll from a cache", "device/targets/amd.py", "$0, $0, $2 sc0 sc1", "$0, $0, $2")
+WAIT = Defect(
+    "a write-back that is not awaited", "device/targets/amd.py", r"\ns_waitcnt vmcnt(0) lgkmcnt(0)", "",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_planted_poll_from_a_cache_is_found_without_a_gpu(tmp_path: Path):
+    plant(POLL, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "command_line", "isa", "check", "--implementation", NAME, "--arch", "gfx942",
+         "--only", "device_barrier", "--output", str(tmp_path / "out")],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "device_barrier: barrier_kernel (gfx942): the poll 'global_load_dword" in done.stdout
+    assert "does not read at scope sys: missing sc0 sc1" in done.stdout
+    assert "device/targets/amd.py:" in done.stdout
+    assert list((tmp_path / "out" / "gfx942").glob("device_barrier-*.s"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("defect", [POLL, WAIT], ids=lambda defect: defect.name)
+def test_a_planted_fault_turns_the_requirement_red(tmp_path: Path, defect: Defect):
+    plant(defect, tmp_path)
+    done = run_suite(
+        tmp_path, "conformance/isa/test_contract.py", "--ranks", "2", "--profile", "ci", "--deadline", "120"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "ISA-CONTRACT-001[ranks=2]: fail" in done.stdout
+    wanted = {"a poll from a cache": "missing sc0 sc1"}.get(defect.name, "missing s_waitcnt vmcnt(0)")
+    assert wanted in done.stdout, done.stdout
+    assert "device/targets/amd.py:" in done.stdout or "kernels/move.py:" in done.stdout

@@ -1,0 +1,210 @@
+"""Contracts of compiled kernels: the code of correct kernels passes, and every planted fault is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from conformance.isa.catalogue import CALLS
+from conformance.isa.contract import Code, Contract, Own, broken, contracts
+from harness import isa
+from harness.errors import HarnessError
+from harness.isa import protocol
+from tests.isa.protocol_kernels import added, exchange, listing, locked, words
+
+AMD, PTX = "gfx942", "sm_90"
+EXCHANGE = Contract("exchange", flags=("swap", "store"), own=Own(waits=1, store=16))
+LOCKED = Contract("locked", flags=("swap", "store"), own=Own(waits=1, load=16, store=16))
+
+
+def judged(text: str, contract: Contract = EXCHANGE, is_own: bool = True, usage: str = "") -> list[str]:
+    """Return what a listing breaks of a contract."""
+    return broken(contract, [Code("exchange", isa.fingerprint(text, usage), protocol.read(text))], is_own)
+
+
+@pytest.mark.parametrize("arch", [AMD, "gfx950", PTX])
+@pytest.mark.parametrize(("kernel", "contract"), [(exchange, EXCHANGE), (locked, LOCKED)])
+def test_correct_code_keeps_its_contract(kernel, contract, arch):
+    assert judged(listing(kernel, arch), contract) == []
+
+
+def cut(pattern: str, into: str = "", count: int = 0) -> Callable[[str], str]:
+    """Return the fault that replaces ``pattern`` in a listing: everywhere, or the first ``count`` times."""
+    return lambda text: re.sub(pattern, into, text, count=count, flags=re.MULTILINE)
+
+
+HERE, AMD_FENCES, PTX_FENCES = "tests/isa/protocol_kernels.py", "device/targets/amd.py", "device/targets/nvidia.py"
+WAIT = r"s_waitcnt vmcnt\(0\) lgkmcnt\(0\)\n"
+POLL = r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1"
+OTHERS = "missing s_waitcnt vmcnt(0) in every wavefront and s_barrier"
+
+AMD_FAULTS = {
+    "no write-back": (cut(r"^\s*buffer_wbl2.*\n"), "missing buffer_wbl2 sc0 sc1 between the store", HERE),
+    "write-back of the GPU only": (cut("wbl2 sc0 sc1", "wbl2 sc1"), "missing buffer_wbl2 sc0 sc1", HERE),
+    "write-back not waited for": (cut(WAIT), "missing s_waitcnt vmcnt(0) after the buffer_wbl2", HERE),
+    "a wait for fewer": (cut(r"vmcnt\(0\) lgkmcnt", "vmcnt(1) lgkmcnt"), "missing s_waitcnt vmcnt(0)", HERE),
+    "no barrier before the flag": (cut(r"^\s*s_barrier\n", count=1), OTHERS, HERE),
+    "barrier before the wait": (cut(rf"({WAIT})((?:.*\n)*?)(\s*s_barrier\n)", r"\3\2\1", count=1), OTHERS, HERE),
+    "no invalidation": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll", AMD_FENCES),
+    "invalidation of the GPU only": (cut("inv sc0 sc1", "inv sc1"), "missing buffer_inv sc0 sc1", AMD_FENCES),
+    "poll from a cache": (cut(POLL, r"\1"), "does not read at scope sys: missing sc0 sc1", AMD_FENCES),
+    "poll of the GPU only": (cut(POLL, r"\1 sc1"), "missing sc0 sc1", AMD_FENCES),
+    "poll with a hint only": (cut(POLL, r"\1 nt"), "missing sc0 sc1", AMD_FENCES),
+    "poll before the loop only": (
+        cut(r"(s_sleep(?:.*\n)*?)\s*global_load_dword v\d+, v.*\n", r"\1"), "reads nothing: it never ends", AMD_FENCES,
+    ),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
+    "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
+    "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
+    "narrow store": (cut("buffer_store_dwordx4", "buffer_store_dwordx2", 1), "is 8 bytes wide, wanted 16", HERE),
+    "store with a hint": (cut("(buffer_store_dwordx4 .*)", r"\1 nt", 1), "has the cache bits nt, wanted none", HERE),
+}  # fmt: skip
+"""Name -> fault of an amdgcn listing, text of the finding, and its place."""
+
+
+@pytest.mark.parametrize("name", AMD_FAULTS)
+def test_a_fault_is_found_in_amdgcn(name):
+    fault, wanted, place = AMD_FAULTS[name]
+    check(exchange, AMD, fault, wanted, place)
+
+
+PTX_FAULTS = {
+    "no fence": (cut("@first fence.acq_rel.sys;"), "missing fence.acq_rel.sys between the store", HERE),
+    "fence of the GPU only": (
+        cut("@first fence.acq_rel.sys", "@first fence.acq_rel.gpu"), "missing fence.acq_rel.sys", HERE,
+    ),
+    "no barrier before the fence": (cut(r"^\s*bar.sync.*\n", count=1), "missing bar.sync before the fence", HERE),
+    "no fence after the wait": (cut(r"^(\s*)fence.acq_rel.sys;"), "ld.acquire.sys between the poll", PTX_FENCES),
+    "poll from a cache": (cut("ld.relaxed.sys.global", "ld.global"), "missing .relaxed.sys", PTX_FENCES),
+    "poll of the GPU only": (cut("ld.relaxed.sys.global", "ld.relaxed.gpu.global"), "missing .relaxed.sys", PTX_FENCES),
+    "flag of the GPU only": (cut("atom.global.sys", "atom.global.gpu"), "is not written at scope sys", HERE),
+    "narrow store": (cut("st.global.v4.b32", "st.global.v2.b32", 1), "is 8 bytes wide, wanted 16", HERE),
+}  # fmt: skip
+"""The same of PTX."""
+
+
+@pytest.mark.parametrize("name", PTX_FAULTS)
+def test_a_fault_is_found_in_ptx(name):
+    fault, wanted, place = PTX_FAULTS[name]
+    check(exchange, PTX, fault, wanted, place)
+
+
+WORDS = Contract("words", acquires=False, own=Own(waits=1, words=8))
+WORD_FAULTS = {
+    "a word that a cache keeps": (cut("(global_store_dwordx2 .*) sc0 sc1", r"\1"), "not at scope sys: missing sc0 sc1"),
+    "a word in two pieces": (cut("global_store_dwordx2", "global_store_dword"), "is 4 bytes wide, wanted 8"),
+    "polls from a cache": (cut("(global_load_dwordx2 .*) sc0 sc1", r"\1"), "does not read at scope sys"),
+    "one poll of the GPU only": (cut("(global_load_dwordx2 .*) sc0 sc1", r"\1 sc1", 1), "missing sc0 sc1"),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "missing s_sleep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", [AMD, PTX])
+def test_words_that_carry_their_flag_need_no_fence(arch):
+    assert judged(listing(words, arch), WORDS) == []
+    assert any("missing" in line for line in judged(listing(words, arch), replace(WORDS, acquires=True)))
+
+
+@pytest.mark.parametrize("name", WORD_FAULTS)
+def test_a_fault_of_such_a_word_is_found(name):
+    check(words, AMD, *WORD_FAULTS[name], "device/targets/amd.py", WORDS)
+
+
+def test_stack_of_machine_code_is_a_spill():
+    usage = "REG:18 STACK:16 SHARED:0 LOCAL:0"
+    assert any("16 spilt registers or bytes" in line for line in judged(listing(exchange, PTX), usage=usage))
+
+
+LOCK_FAULTS = {
+    "the lock is only this GPU's": (cut("(global_atomic_swap .* sc0) sc1", r"\1"), "read at scope sys: missing sc1"),
+    "no invalidation after it was taken": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll"),
+    "released before its stores": (cut(r"^\s*buffer_wbl2.*\n"), "missing buffer_wbl2 sc0 sc1 between the store"),
+    "no back-off": (cut("s_sleep 1", "s_nop 0"), "missing s_sleep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOCK_FAULTS)
+def test_a_fault_of_a_lock_is_found(name):
+    fault, wanted = LOCK_FAULTS[name]
+    check(locked, AMD, fault, wanted, HERE, LOCKED)
+
+
+def check(kernel, arch, fault, wanted, place, contract=EXCHANGE):
+    """A planted fault is found, with the kernel, the source line and what is missing."""
+    text = listing(kernel, arch)
+    assert fault(text) != text, "the fault is not planted"
+    lines = judged(fault(text), contract)
+    named = [line for line in lines if wanted in line and place in line]
+    assert named, lines
+    assert all(line.startswith(f"exchange ({arch}") for line in lines)
+
+
+def test_an_atomic_made_of_a_loop_is_no_wait():
+    contract = Contract("added")
+    assert judged(listing(added, PTX), contract) == []
+    loops = judged(listing(added, AMD), contract)
+    assert loops and all("a loop around the compare-and-swap 'global_atomic_cmpswap" in line for line in loops)
+    assert judged(listing(added, AMD), Contract("added", own=Own(retries=True))) == []
+    assert judged(listing(added, AMD), contract, is_own=False) == []
+
+
+def test_another_library_keeps_the_order_of_memory_only():
+    """Widths, registers, spills, back-off and how many flags are set back are its own affair."""
+    text = listing(exchange, AMD)
+    for name in ("no back-off", "spill", "narrow store", "no barrier before the flag", "write-back not waited for"):
+        assert judged(AMD_FAULTS[name][0](text), is_own=False) == [], name
+    for name in ("no write-back", "no invalidation", "poll from a cache", "poll of the GPU only"):
+        assert judged(AMD_FAULTS[name][0](text), is_own=False), name
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        # Each wavefront waits, and one writes back for all.
+        lambda text: re.sub(
+            rf"\s*buffer_wbl2 sc0 sc1\n{WAIT}((?:.*\n)*?)(\s*s_barrier\n)((?:.*\n)*?)(\s*global_atomic_swap)",
+            r"\n\ts_waitcnt vmcnt(0)\n\1\2\3\n\tbuffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)\n\4", text, count=1,
+        ),
+        # The stores are written through, and each wavefront waits.
+        lambda text: re.sub(
+            r"\s*buffer_wbl2 sc0 sc1\n", "\n",
+            re.sub(r"(buffer_store_dwordx4 v\[\d+:\d+\], v\d+, s\[0:3\], 0 offen)", r"\1 sc0 sc1", text),
+        ),
+    ],
+    ids=["one writes back for all", "written through"],
+)  # fmt: skip
+def test_other_correct_recipes_pass(recipe):
+    text = recipe(listing(exchange, AMD))
+    assert text != listing(exchange, AMD)
+    assert judged(text, replace(EXCHANGE, own=Own(waits=1))) == []
+
+
+def test_triton_s_own_release_waits_in_one_wavefront_only():
+    """The release that Triton 3.9 emits: a barrier, then write-back and wait in the wavefront that has the atomic."""
+    text = re.sub(
+        rf"\s*buffer_wbl2 sc0 sc1\n{WAIT}((?:.*\n)*?)(\s*s_barrier\n)((?:.*\n)*?)(\s*global_atomic_swap)",
+        r"\n\1\2\3\n\tbuffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)\n\4", listing(exchange, AMD), count=1,
+    )  # fmt: skip
+    assert any("s_waitcnt vmcnt(0) in every wavefront" in line for line in judged(text))
+    assert judged(text, is_own=False) == []
+
+
+def test_every_call_of_the_catalogue_has_one_contract_and_every_contract_a_call():
+    assert {entry.contract for entry in CALLS.values()} == set(contracts())
+
+
+def test_a_wrong_key_is_refused(tmp_path):
+    (tmp_path / "wrong.toml").write_text('[put]\nscopes = "sys"\n', encoding="utf-8")
+    with pytest.raises(HarnessError, match=r"put: expected keys among .*'scope'.*, got \['scopes'\]"):
+        contracts(tmp_path)
+
+
+def test_limits_of_registers_and_spin_loops():
+    text = listing(exchange, AMD)
+    (line,) = judged(text, Contract("exchange", own=Own(registers={AMD: 8})))
+    assert re.search(r"exchange \(gfx942\): \d+ registers, at most 8 wanted", line)
+    (line,) = judged(text, Contract("exchange", own=Own(waits=2)))
+    assert "1 spin loops, wanted 2" in line
