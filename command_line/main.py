@@ -15,7 +15,19 @@ import click
 from command_line.output import lenient, say
 from harness.errors import UsageError
 
-COMMANDS = ("certify", "check", "doctor", "replay", "report", "names", "capabilities", "bench", "emulate", "cache")
+COMMANDS = (
+    "certify",
+    "check",
+    "doctor",
+    "replay",
+    "report",
+    "names",
+    "capabilities",
+    "bench",
+    "emulate",
+    "cache",
+    "mutants",
+)
 WITHOUT_SUITE = ("emulate",)
 """Commands that need only the base dependencies. The others need the extra ``suite``."""
 
