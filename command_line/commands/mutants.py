@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -133,7 +134,7 @@ class _Run:
         self.matrix = self._earlier_or_new()
 
     def everything(self, stop: pool.Stop) -> None:
-        """Run all kinds, then the plain suite, then the control."""
+        """Run all kinds, then the control."""
         kinds = self._options["kinds"]
         chosen: list[Mutant] = []
         for kind in kinds:
@@ -142,8 +143,6 @@ class _Run:
             if kind != BINARY:
                 chosen += self._chosen(kind)
         self._run(chosen, stop)
-        if self._options["plain"]:
-            self._run([mutant for mutant in chosen if mutant.kind != HARNESS], stop, plain=True)
         if BINARY in kinds and stop.signal is None:
             run_binary(
                 self._folder,
@@ -187,23 +186,29 @@ class _Run:
         count = None if kind == REPORTED else self._options["sample"]
         return listing.sample(wanted, count, self._options["seed"])
 
-    def _run(self, mutants: Sequence[Mutant], stop: pool.Stop, *, plain: bool = False) -> None:
-        known = self.matrix.known(plain=plain)
-        left = [mutant for mutant in mutants if (mutant.id, mutant.change()[: matrix.MESSAGE]) not in known]
+    def _run(self, mutants: Sequence[Mutant], stop: pool.Stop) -> None:
+        """Run what is left of the mutants: each under the suite, then under the plain suite."""
         self._ranks |= {mutant.id: mutant.ranks for mutant in mutants}
-        if not left:
-            return
-        suite = "the plain suite" if plain else "the suite"
-        self._screen.print(f"{len(left)} mutants under {suite}, {len(mutants) - len(left)} known", markup=False)
+        suites = (False, True) if self._options["plain"] else (False,)
+        known = {plain: self.matrix.known(plain=plain) for plain in suites}
+        left = [
+            (mutant, plain)
+            for mutant in mutants
+            for plain in suites
+            if (mutant.id, mutant.change()[: matrix.MESSAGE]) not in known[plain]
+            and not (plain and mutant.kind == HARNESS)
+        ]
+        done = len(mutants) - sum(not plain for _, plain in left)
+        self._screen.print(f"{len(mutants)} mutants, {done} of them known from an earlier run", markup=False)
         thorough, deadline, limit = (self._options[name] for name in ("thorough", "deadline", "limit"))
 
-        def trial(mutant: Mutant) -> Trial:
+        def trial(mutant: Mutant, plain: bool) -> Trial:
             stages = (PLAIN,) if plain else stages_of(mutant, thorough=thorough)
-            return Trial(mutant, stages, deadline, limit)
+            return Trial(mutant, stages, deadline, limit, plain=plain)
 
-        makers = [lambda mutant=mutant: trial(mutant) for mutant in left]
+        makers = [partial(trial, mutant, plain) for mutant, plain in left]
         jobs = self._options["jobs"] or measured().cores
-        pool.run_trials(makers, jobs, lambda result: self._take(result, plain=plain), stop)
+        pool.run_trials(makers, jobs, lambda trial, result: self._take(result, plain=trial.plain), stop)
 
     def _control(self, stop: pool.Stop) -> None:
         deadline, limit = self._options["deadline"], self._options["limit"]
@@ -219,7 +224,8 @@ class _Run:
         self.matrix.add(result, plain=plain)
         self._write()
         by = f" by {result.group or result.how}" if result.verdict == matrix.KILLED else ""
-        text = f"{result.verdict}{by}, {result.seconds:.1f} s: {result.id}"
+        suite = "plain suite: " if plain else ""
+        text = f"{suite}{result.verdict}{by}, {result.seconds:.1f} s: {result.id}"
         self._screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def _count_binary(self, count: int, ids: Sequence[str]) -> None:

@@ -24,8 +24,10 @@ class Stop(Protocol):
     signal: int | None
 
 
-def run_trials(trials: Iterable[Callable[[], Trial]], jobs: int, take: Callable[[Result], None], stop: Stop) -> None:
-    """Run the trials, ``jobs`` at a time, and pass each result to ``take``.
+def run_trials(
+    trials: Iterable[Callable[[], Trial]], jobs: int, take: Callable[[Trial, Result], None], stop: Stop
+) -> None:
+    """Run the trials, ``jobs`` at a time, and pass each with its result to ``take``.
 
     When ``stop`` reports a signal, running trials are closed without a result. No process is left in any case.
     """
@@ -100,7 +102,7 @@ def _not_passing(nodeids: Sequence[str], ranks: int, deadline: float, limit: flo
         return {nodeid: said.get(nodeid, "it did not run") for nodeid in nodeids if nodeid not in passed}
 
 
-def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Result], None]) -> None:
+def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Trial, Result], None]) -> None:
     trial.close()
     running.remove(trial)
-    take(result)
+    take(trial, result)

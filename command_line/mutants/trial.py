@@ -27,12 +27,15 @@ FAILED, NO_TESTS = 1, 5
 class Trial:
     """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of them together.
 
-    Start it in the main thread, poll it until it returns a result, and close it in any case: that kills its processes
-    and removes its copy.
+    ``plain``: the stages are the plain suite. Start the trial in the main thread, poll it until it returns a result,
+    and close it in any case: that kills its processes and removes its copy.
     """
 
-    def __init__(self, mutant: Mutant, stages: Sequence[Stage], deadline: float, limit: float) -> None:
+    def __init__(
+        self, mutant: Mutant, stages: Sequence[Stage], deadline: float, limit: float, *, plain: bool = False
+    ) -> None:
         self.mutant = mutant
+        self.plain = plain
         self._stages = list(stages)
         self._deadline = deadline
         self._limit = limit

@@ -3,7 +3,7 @@
     python -m mutants.binary.session PLAN
 
 PLAN is a JSON file: ``calls`` (the recorder's file), ``results`` (a file to which one JSON object is appended for each
-mutant), ``sample``, ``seed``, ``only``, ``known`` (ids to leave out), ``deadline`` (seconds of one call), ``control``.
+mutant), ``sample``, ``seed``, ``only``, ``known`` (ids to leave out), ``deadline`` (seconds of one call).
 
 A mutant is run on the calls that launch its kernel, in the order of the suite, to the first that fails. After each
 mutant a call is repeated without the change: if it fails, the mutant has left the library's state wrong, and the ranks
@@ -36,6 +36,7 @@ from mutants.mutant import Mutant
 
 CALLS_LIMIT = 12
 """Most calls that are repeated for one mutant: the first ones of the suite that launch its kernel."""
+UNREACHED = "no recorded call executes this instruction while a lane is active"
 RESULTS, COUNT, LISTED = "result", "count", "ids"
 RANKS = functions.__name__
 
@@ -76,18 +77,30 @@ class Session:
     def judge(self, mutant: Mutant) -> tuple[Outcome, Call | None]:
         """Return the outcome of the first call that fails with the mutant, and the call; of the last one if none
         fails."""
-        key = mutant.file.rpartition("@")[2]
-        calls = self.launching[key][:CALLS_LIMIT]
-        change = {"key": key, "start": mutant.start, "old": mutant.old, "new": mutant.new}
+        calls = self.launching[mutant.file.rpartition("@")[2]][:CALLS_LIMIT]
         outcome, failing = Outcome(Verdict.PASS), None
-        self._group.call(f"{RANKS}:change", change)
+        self._change(mutant, mutant.new)
         for call in calls:
             outcome = self._outcome(call)
             if outcome.verdict is not Verdict.PASS:
                 failing = call
                 break
         self._restore(calls[0])
+        if failing is None and not self._reached(mutant, calls):
+            outcome = Outcome(Verdict.PASS, UNREACHED)
         return outcome, failing
+
+    def _reached(self, mutant: Mutant, calls: Sequence[Call]) -> bool:
+        """Return whether a call executes the mutant's instruction while a lane is active: a trap then ends the call."""
+        probe = f"s_cbranch_execz .Lmutant\n\ts_trap 2\n.Lmutant:\n\t{mutant.old}"
+        self._change(mutant, probe)
+        reached = any(self._outcome(call).verdict is not Verdict.PASS for call in calls)
+        self._restore(calls[0])
+        return reached
+
+    def _change(self, mutant: Mutant, new: str) -> None:
+        key = mutant.file.rpartition("@")[2]
+        self._group.call(f"{RANKS}:change", {"key": key, "start": mutant.start, "old": mutant.old, "new": new})
 
     def _restore(self, call: Call) -> None:
         """Remove the change; replace the ranks if ``call`` then fails."""

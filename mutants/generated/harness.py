@@ -58,8 +58,9 @@ def _edits(source: Source, node: ast.AST) -> Iterator[Edit]:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield Edit("condition-negated", *source.span(node), source.of(node.operand))
     elif isinstance(node, ast.BoolOp):
+        operator, neutral = ("condition-and", "True") if isinstance(node.op, ast.And) else ("condition-or", "False")
         for value in node.values:
-            yield Edit("condition-part", *source.span(value), str(isinstance(node.op, ast.And)))
+            yield Edit(operator, *source.span(value), neutral)
     elif isinstance(node, (ast.Raise, ast.AugAssign)) or (
         isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Yield)) and not _is_super(node.value)
     ):
