@@ -36,7 +36,7 @@ MESSAGE = 300
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one mutant, and for a killed one the first failing case. ``seconds``: from start to verdict.
+    """Verdict on one mutant, and for a killed one the first failing case. ``seconds``: from start to verdict.
 
     ``how``: a wrong ``result`` (or an exception), a ``hang``, a ``fault`` of the device, an error of ``compilation``,
     an error at ``collection``, a failing ``test`` of the harness.

@@ -1,4 +1,4 @@
-"""What a mutant is: one small change of a text, with an id that stays the same from run to run."""
+"""A mutant: one small change of a text, with an id that stays the same from run to run."""
 
 from __future__ import annotations
 

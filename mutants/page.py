@@ -27,30 +27,30 @@ def share(results: Iterable[Result]) -> tuple[int, int]:
     return verdicts[matrix.KILLED], decided
 
 
-def page(found: Matrix, title: str = "Kill matrix") -> str:
+def page(kills: Matrix, title: str = "Kill matrix") -> str:
     """Return the page: a summary by kind, then for each kind its operators, what killed, and every mutant that did not
     die."""
-    parts = [f"# {title}\n", *_summary(found)]
+    parts = [f"# {title}\n", *_summary(kills)]
     for kind, heading in TITLES.items():
-        if results := [result for result in found.results if result.kind == kind]:
+        if results := [result for result in kills.results if result.kind == kind]:
             parts += [f"\n## {heading}\n", *_kind(results)]
     return "\n".join(parts) + "\n"
 
 
-def _summary(found: Matrix) -> list[str]:
+def _summary(kills: Matrix) -> list[str]:
     rows = []
     for kind, heading in TITLES.items():
-        results = [result for result in found.results if result.kind == kind]
+        results = [result for result in kills.results if result.kind == kind]
         if not results:
             continue
-        plain = [result for result in found.plain if result.kind == kind]
+        plain = [result for result in kills.plain if result.kind == kind]
         verdicts = Counter(result.verdict for result in results)
         counts = [verdicts[verdict] for verdict in (matrix.SURVIVED, matrix.TIMEOUT, matrix.EQUIVALENT, matrix.ERROR)]
-        run = f"{len(results):,} of {found.all.get(kind, len(results)):,}"
+        run = f"{len(results):,} of {kills.all.get(kind, len(results)):,}"
         by_plain = _percent(plain) if plain else "not run"
         rows.append([heading, run, _percent(results), by_plain, *map(str, counts), f"{_seconds(results):.1f} s"])
-    facts = ", ".join(f"{name} {value}" for name, value in found.environment.items())
-    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if value not in (None, False, ""))
+    facts = ", ".join(f"{name} {value}" for name, value in kills.environment.items())
+    settings = ", ".join(f"{name} {value}" for name, value in kills.settings.items() if value not in (None, False, ""))
     head = ["mutants", "run", "killed", "by a plain suite", "survived", "time limit", "equivalent", "error", "median"]
     text = (
         f"Environment: {facts}. Settings: {settings}. The share is of the mutants that were decided: argued"

@@ -115,9 +115,9 @@ def run(output: Path, only: str, **options: Any) -> int:
 @click.argument("file", type=PATH)
 def report(file: Path) -> int:
     """Print the page of a kill matrix, FILE. Exit status as for ``run``."""
-    found = matrix.read(file)
-    click.echo(page(found), nl=False)
-    return _status(found)
+    kills = matrix.read(file)
+    click.echo(page(kills), nl=False)
+    return _status(kills)
 
 
 class _Run:
@@ -249,9 +249,9 @@ class _Run:
         return new
 
 
-def _status(found: Matrix) -> int:
+def _status(kills: Matrix) -> int:
     fine = {matrix.KILLED, matrix.EQUIVALENT}
-    return 0 if all(result.verdict in fine for result in found.results) else 1
+    return 0 if all(result.verdict in fine for result in kills.results) else 1
 
 
 def _environment() -> dict[str, str]:

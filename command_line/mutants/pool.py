@@ -19,7 +19,7 @@ from mutants.selection import Stage
 
 
 class Stop(Protocol):
-    """Whether the run was asked to stop, as ``command_line.suite.run.stop_signals`` yields."""
+    """The signal with which a run is to stop, as ``command_line.suite.run.stop_signals`` yields."""
 
     signal: int | None
 
@@ -90,16 +90,18 @@ def _not_passing(nodeids: Sequence[str], ranks: int, deadline: float, limit: flo
             while suite.poll() is None and stop.signal is None and time.monotonic() < ends:
                 time.sleep(0.1)
         records = folder / EVIDENCE
-        found = evidence.read(records) if records.is_file() and records.stat().st_size else None
+        recorded = evidence.read(records) if records.is_file() and records.stat().st_size else None
         passed = {
             planned.nodeid
-            for planned in (found.plan.values() if found else ())
-            if found and [group.verdict for group in found.groups.get(planned.group, [])] == [Verdict.PASS]
+            for planned in (recorded.plan.values() if recorded else ())
+            if recorded and [group.verdict for group in recorded.groups.get(planned.group, [])] == [Verdict.PASS]
         }
-        said = {
-            case.nodeid: case.message for case in (found.cases if found else ()) if case.verdict is not Verdict.PASS
+        messages = {
+            case.nodeid: case.message
+            for case in (recorded.cases if recorded else ())
+            if case.verdict is not Verdict.PASS
         }
-        return {nodeid: said.get(nodeid, "it did not run") for nodeid in nodeids if nodeid not in passed}
+        return {nodeid: messages.get(nodeid, "it did not run") for nodeid in nodeids if nodeid not in passed}
 
 
 def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Trial, Result], None]) -> None:

@@ -139,13 +139,13 @@ def killed_by(records: Path, result: Callable[..., Result], tail: Sequence[str])
 
     A run that is red only because cases could not be judged (verdict ``unknown``) has killed nothing: it is an error.
     """
-    found = evidence.read(records) if records.is_file() and records.stat().st_size else None
-    failing = [case for case in found.cases if case.verdict is Verdict.FAIL] if found else []
+    recorded = evidence.read(records) if records.is_file() and records.stat().st_size else None
+    failing = [case for case in recorded.cases if case.verdict is Verdict.FAIL] if recorded else []
     if failing:
         last = failing[-1]  # the smallest: cases are recorded as they shrink
         killer = {"requirement": last.requirement, "group": last.group, "case": last.id, "nodeid": last.nodeid}
         return result(matrix.KILLED, last.message, how=how_of(last.message, last.fault), **killer)
-    unknown = [case for case in found.cases if case.verdict is Verdict.UNKNOWN] if found else []
+    unknown = [case for case in recorded.cases if case.verdict is Verdict.UNKNOWN] if recorded else []
     if unknown:
         return result(matrix.ERROR, f"{unknown[0].group} could not be judged: {unknown[0].message}")
     lines = [line for line in tail if line.startswith(("ERROR", "E  "))] or list(tail)[-1:] or ["no output"]

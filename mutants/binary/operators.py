@@ -30,13 +30,16 @@ def key_of(listing: str) -> str:
 
 def mutants_in(kernel: str, listing: str) -> list[Mutant]:
     """Return the mutants of the code of one kernel, in the order of its lines."""
-    mutants, start, inside = [], 0, False
+    mutants: list[Mutant] = []
+    start, inside = 0, False
     file = f"{kernel}@{key_of(listing)}"
     for number, line in enumerate(listing.splitlines(keepends=True), 1):
         if line.startswith(f"{kernel}:"):
             inside = True
         elif line.startswith(".Lfunc_end"):
             inside = False
+        elif inside and line.split() == [".p2align", "8"]:
+            mutants.clear()  # what comes before is for firmware that does not preload arguments, and is never executed
         code = line.partition(";")[0].rstrip()
         instruction = code.strip()
         if inside and instruction and not instruction.startswith(".") and not instruction.endswith(":"):
@@ -87,10 +90,10 @@ def _scope(text: str) -> Iterator[Change]:
 
 
 def _width(text: str) -> Iterator[Change]:
-    found = re.match(r"((?:global|buffer|flat)_(load|store)_)(dwordx[234]|dword|u?short|\w+)\b (.*)", text)
-    if found is None or (shorter := _SHORTER.get(found[3].removeprefix("u"))) is None:
+    match = re.match(r"((?:global|buffer|flat)_(load|store)_)(dwordx[234]|dword|u?short|\w+)\b (.*)", text)
+    if match is None or (shorter := _SHORTER.get(match[3].removeprefix("u"))) is None:
         return
-    start, kind, long, operands = found.groups()
+    start, kind, long, operands = match.groups()
     if kind == "load" and shorter in ("short", "byte"):
         shorter = f"u{'short' if shorter == 'short' else 'byte'}"
     keep = {"dwordx2": 2, "dword": 1}.get(shorter, 1)
@@ -112,9 +115,9 @@ def _offset(text: str) -> Iterator[Change]:
     if not _MEMORY.match(text):
         return
     shift = 4
-    if (found := re.search(r"\boffset:(-?\d+)", text)) is not None:
-        yield "offset-shifted", text.replace(found[0], f"offset:{int(found[1]) + shift}")
-        yield "offset-dropped", text.replace(f" {found[0]}", "")
+    if (match := re.search(r"\boffset:(-?\d+)", text)) is not None:
+        yield "offset-shifted", text.replace(match[0], f"offset:{int(match[1]) + shift}")
+        yield "offset-dropped", text.replace(f" {match[0]}", "")
     else:
         bits = re.search(r"(?: (?:sc0|sc1|nt))*$", text)
         assert bits is not None  # sanity check: the pattern matches the empty text
@@ -122,18 +125,18 @@ def _offset(text: str) -> Iterator[Change]:
 
 
 def _swap(text: str) -> Iterator[Change]:
-    if (found := _SWAPPED.match(text)) is None:
+    if (match := _SWAPPED.match(text)) is None:
         return
-    operands = text[found.end() :].split(", ")
+    operands = text[match.end() :].split(", ")
     first = 2 if len(operands) > 3 and operands[1] == "vcc" else 1
     if len(operands) > first + 1 and "lit" not in text:
         operands[first], operands[first + 1] = operands[first + 1], operands[first]
-        yield "swap-operands", f"{found[0]}{', '.join(operands)}"
+        yield "swap-operands", f"{match[0]}{', '.join(operands)}"
 
 
 def _mask(text: str) -> Iterator[Change]:
-    if (found := re.fullmatch(r"s_and_saveexec_b64 (s\[\d+:\d+\]), \S+", text)) is not None:
-        yield "mask-dropped", f"s_mov_b64 {found[1]}, exec"
+    if (match := re.fullmatch(r"s_and_saveexec_b64 (s\[\d+:\d+\]), \S+", text)) is not None:
+        yield "mask-dropped", f"s_mov_b64 {match[1]}, exec"
 
 
 def _compare(text: str) -> Iterator[Change]:

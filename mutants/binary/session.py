@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from mutants.mutant import Mutant
 CALLS_LIMIT = 12
 """Most calls that are repeated for one mutant: the first ones of the suite that launch its kernel."""
 UNREACHED = "no recorded call executes this instruction while a lane is active"
+WEAK = "the same calls fail in weak memory, in which the suite does not run them"
 RESULTS, COUNT, LISTED = "result", "count", "ids"
 RANKS = functions.__name__
 
@@ -86,9 +87,19 @@ class Session:
                 failing = call
                 break
         self._restore(calls[0])
-        if failing is None and not self._reached(mutant, calls):
-            outcome = Outcome(Verdict.PASS, UNREACHED)
+        if failing is None:
+            outcome = Outcome(Verdict.PASS, self._explanation(mutant, calls))
         return outcome, failing
+
+    def _explanation(self, mutant: Mutant, calls: Sequence[Call]) -> str:
+        """Return what is known about a survivor: that no call reaches it, or that weak memory would show it."""
+        if not self._reached(mutant, calls):
+            return UNREACHED
+        self._change(mutant, mutant.new)
+        weakened = [_weakened(call, number) for number, call in enumerate(calls)]
+        failing = [call for call in weakened if self._outcome(call).verdict is Verdict.FAIL]
+        self._restore(calls[0])
+        return WEAK if any(self._outcome(call).verdict is Verdict.PASS for call in failing) else ""
 
     def _reached(self, mutant: Mutant, calls: Sequence[Call]) -> bool:
         """Return whether a call executes the mutant's instruction while a lane is active: a trap then ends the call."""
@@ -126,6 +137,14 @@ class Session:
             return of_results(self._group.call(call.target, call.payload, deadline=self._deadline * weak))
         except CaseFailed as failure:
             return of_failure(failure)
+
+
+def _weakened(call: Call, number: int) -> Call:
+    """Return the call in weak memory, with a schedule of its own."""
+    case = call.payload["case"]
+    if case is None or adversary.KEY in case:
+        return call
+    return replace(call, payload={**call.payload, "case": adversary.in_weak_memory(case, number)})
 
 
 def main(plan: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -28,6 +29,17 @@ class Source:
         self.tree = ast.parse(text)
         self._lines = text.splitlines(keepends=True)
         self._starts = [0, *accumulate(map(len, self._lines))]
+        self._ends = [self.span(statement)[1] for statement in self.tree.body]
+
+    def parses_with(self, edit: Edit) -> bool:
+        """Return whether the text still parses with an edit. Only the outermost statement around it is parsed."""
+        number = bisect.bisect_left(self._ends, edit.end)
+        start = self._ends[number - 1] if number else 0
+        try:
+            ast.parse(self.text[start : edit.start] + edit.new + self.text[edit.end : self._ends[number]])
+        except SyntaxError:
+            return False
+        return True
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Return the start and the end of a node, in characters."""
@@ -66,17 +78,9 @@ def mutants_of(kind: str, file: str, source: Source, edits: Iterable[tuple[Edit,
     for edit, function in edits:
         old = source.text[edit.start : edit.end]
         changed = source.text[: edit.start] + edit.new + source.text[edit.end :]
-        if changed == source.text or changed in known or not _parses(changed):
+        if changed == source.text or changed in known or not source.parses_with(edit):
             continue
         known.add(changed)
         line, column = position(source.text, edit.start)
         identity = f"{edit.operator}:{file}:{line}:{column}"
         yield Mutant(identity, kind, edit.operator, file, line, column, edit.start, old, edit.new, function)
-
-
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True

@@ -1,6 +1,6 @@
 """Defects of the bundled library that people have listed, one file for each area.
 
-``DEFECTS`` has all of them; ``REPORTED`` are those that users of such libraries have met and reported in public.
+``DEFECTS`` has all of them; ``REPORTED`` are those that users of such libraries have reported in public.
 """
 
 from mutants.planting import Defect

@@ -113,7 +113,7 @@ def product(env: Any, case: PlainCase) -> dict[str, Any] | None:
 
 
 def host(env: Any, case: PlainCase) -> dict[str, Any] | None:
-    """Make tensors, meet at barriers, broadcast a value."""
+    """Make tensors, pass barriers, broadcast a value."""
     zeros, ones, many = env.iris.zeros(M), env.iris.ones(M), env.iris.arange(M)
     env.iris.barrier()
     env.iris.device_barrier()
@@ -121,7 +121,7 @@ def host(env: Any, case: PlainCase) -> dict[str, Any] | None:
     if value != 1:
         return {"what": "broadcast", "rank": env.rank, "index": None, "got": value, "wanted": 1}
     pairs = ((zeros, torch.zeros(M)), (ones, torch.ones(M)), (many, torch.arange(M)))
-    return next((found for got, wanted in pairs if (found := _equal(env, got, wanted)) is not None), None)
+    return next((difference for got, wanted in pairs if (difference := _equal(env, got, wanted)) is not None), None)
 
 
 def _tensors(

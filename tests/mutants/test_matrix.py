@@ -58,10 +58,10 @@ def test_a_matrix_is_read_as_it_was_written(tmp_path):
 
 
 def test_an_error_is_run_again_and_a_new_result_replaces_the_old_one():
-    found = Matrix({}, results=[replace(ALIVE, verdict="error")])
-    assert found.known() == set()
-    found.add(ALIVE)
-    assert found.results == [ALIVE]
+    kills = Matrix({}, results=[replace(ALIVE, verdict="error")])
+    assert kills.known() == set()
+    kills.add(ALIVE)
+    assert kills.results == [ALIVE]
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ def test_an_operator_makes_its_change(operator):
 
 
 def test_an_id_names_the_place():
-    [found] = [one for one in operators.mutants_in("kernels/example.py", KERNEL) if one.operator == "wait-removed"]
-    assert found.id == "wait-removed:kernels/example.py:14:5" and found.function == "move"
-    assert found.change() == "group.wait(pid, turn) -> pass"
+    [present] = [one for one in operators.mutants_in("kernels/example.py", KERNEL) if one.operator == "wait-removed"]
+    assert present.id == "wait-removed:kernels/example.py:14:5" and present.function == "move"
+    assert present.change() == "group.wait(pid, turn) -> pass"
 
 
 def test_every_operator_has_places_in_the_library():
-    found = {mutant.operator for mutant in listing.all_of(SOURCE)}
-    assert set(EXPECTED) <= found | {"fence-invalidated"}, set(EXPECTED) - found
+    present = {mutant.operator for mutant in listing.all_of(SOURCE)}
+    assert set(EXPECTED) <= present | {"fence-invalidated"}, set(EXPECTED) - present
 
 
 @pytest.mark.parametrize("kind", [LISTED, REPORTED_KIND, SOURCE, HARNESS])
