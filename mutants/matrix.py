@@ -30,6 +30,7 @@ KILLED, SURVIVED, TIMEOUT, EQUIVALENT, ERROR = "killed", "survived", "timeout", 
 """Verdicts. ``timeout``: the time limit of one mutant passed, which kills nothing; a hang that the suite itself reports
 is ``killed``. ``error``: nothing is known about the mutant."""
 PACKAGES = ("iris_under_test", "conformance", "fixtures", "harness")
+PLAIN = "mutants.plain"
 MESSAGE = 300
 """Most characters of a message."""
 
@@ -109,8 +110,19 @@ _PLAIN = ("sources", "settings", "environment", "all")
 
 
 def current_sources() -> dict[str, str]:
-    """Return the hash of each package whose change makes an earlier matrix useless."""
-    return {name: sources_of(name) or "" for name in PACKAGES}
+    """Return the hash of each package whose change makes earlier results useless."""
+    return {name: sources_of(name) or "" for name in (*PACKAGES, PLAIN)}
+
+
+def continued(earlier: Matrix, new: Matrix) -> bool:
+    """Return whether ``earlier`` may be continued as ``new``; its plain results are dropped if that suite changed."""
+    same = [matrix.sources.get(name) for name in PACKAGES for matrix in (earlier, new)]
+    if earlier.settings != new.settings or same[::2] != same[1::2]:
+        return False
+    if earlier.sources.get(PLAIN) != new.sources[PLAIN]:
+        earlier.plain.clear()
+    earlier.sources = new.sources
+    return True
 
 
 def read(path: Path) -> Matrix:

