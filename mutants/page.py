@@ -27,10 +27,14 @@ def share(results: Iterable[Result]) -> tuple[int, int]:
     return verdicts[matrix.KILLED], decided
 
 
-def page(kills: Matrix, title: str = "Kill matrix") -> str:
-    """Return the page: a summary by kind, then for each kind its operators, what killed, and every mutant that did not
-    die."""
-    parts = [f"# {title}\n", *_summary(kills)]
+def page(kills: Matrix) -> str:
+    """Return the whole page of a matrix."""
+    return f"# Kill matrix\n\n{sections(kills)}"
+
+
+def sections(kills: Matrix) -> str:
+    """Return a summary by kind, then for each kind its operators, what killed, and every mutant that did not die."""
+    parts = _summary(kills)
     for kind, heading in TITLES.items():
         if results := [result for result in kills.results if result.kind == kind]:
             parts += [f"\n## {heading}\n", *_kind(results)]
