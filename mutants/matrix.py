@@ -18,7 +18,7 @@ import jsonschema
 from harness.errors import UsageError
 from harness.evidence.environment import sources_of
 from harness.files import write_whole
-from mutants.mutant import Mutant
+from mutants.mutant import BINARY, HARNESS, LISTED, REPORTED, SOURCE, Mutant
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -181,10 +181,19 @@ def judged(results: Sequence[Result], argued: Sequence[Equivalent], existing: It
     return [*decided, *(_gone(one) for one in gone)]
 
 
+def kind_of(identity: str) -> str:
+    """Return the kind of the mutant with this id."""
+    first, _, rest = identity.partition(":")
+    if first in (LISTED, REPORTED):
+        return first
+    if first.startswith(f"{BINARY} "):
+        return BINARY
+    return HARNESS if rest.startswith(("harness/", "fixtures/")) else SOURCE
+
+
 def _gone(one: Equivalent) -> Result:
-    kind = "binary" if one.id.startswith("binary") else "source"
     return Result(
-        one.id, kind, one.id.partition(":")[0] or "?", "", 0, "", ERROR, 0.0,
+        one.id, kind_of(one.id), one.id.partition(":")[0] or "?", "", 0, "", ERROR, 0.0,
         message="argued to be equivalent, and no such mutant exists",
     )  # fmt: skip
 

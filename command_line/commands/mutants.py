@@ -162,9 +162,8 @@ class _Run:
 
     def conclude(self) -> int:
         """Judge equivalents, write matrix and page, print the summary, and return the exit status."""
-        relevant = [one for one in self._argued if one.id in self._existing or not self._only]
-        kinds = {"source", "listed", "reported"} & set(self._options["kinds"])
-        self.matrix.results = matrix.judged(self.matrix.results, relevant if kinds else [], self._existing)
+        argued = [one for one in self._argued if matrix.kind_of(one.id) in self._options["kinds"]]
+        self.matrix.results = matrix.judged(self.matrix.results, argued, self._existing)
         self._write()
         for kind in KINDS:
             results = [result for result in self.matrix.results if result.kind == kind]
@@ -199,7 +198,8 @@ class _Run:
             and not (plain and mutant.kind == HARNESS)
         ]
         done = len(mutants) - sum(not plain for _, plain in left)
-        self._screen.print(f"{len(mutants)} mutants, {done} of them known from an earlier run", markup=False)
+        if mutants:
+            self._screen.print(f"{len(mutants)} mutants, {done} of them known from an earlier run", markup=False)
         thorough, deadline, limit = (self._options[name] for name in ("thorough", "deadline", "limit"))
 
         def trial(mutant: Mutant, plain: bool) -> Trial:

@@ -5,9 +5,10 @@
 PLAN is a JSON file: ``calls`` (the recorder's file), ``results`` (a file to which one JSON object is appended for each
 mutant), ``sample``, ``seed``, ``only``, ``known`` (ids to leave out), ``deadline`` (seconds of one call).
 
-A mutant is run on the calls that launch its kernel, in the order of the suite, to the first that fails. After each
-mutant a call is repeated without the change: if it fails, the mutant has left the library's state wrong, and the ranks
-are replaced, so that no mutant is judged on the state of another.
+A mutant is run on the calls that launch its kernel to the first that fails: first those in weak memory, on fresh ranks,
+since on warm ones the library's workspaces still hold the right data of the call without the change. After each mutant
+a call is repeated without the change: if it fails, the mutant has left the library's state wrong, and the ranks are
+replaced, so that no mutant is judged on the state of another.
 """
 
 from __future__ import annotations
@@ -76,30 +77,39 @@ class Session:
         return [mutant for name, text in self.listings.values() for mutant in mutants_in(name, text)]
 
     def judge(self, mutant: Mutant) -> tuple[Outcome, Call | None]:
-        """Return the outcome of the first call that fails with the mutant, and the call; of the last one if none
-        fails."""
+        """Return the outcome of the first call that fails with the mutant, and the call. If none fails, the outcome's
+        message has what is known about the survivor.
+        """
         calls = self.launching[mutant.file.rpartition("@")[2]][:CALLS_LIMIT]
-        outcome, failing = Outcome(Verdict.PASS), None
-        self._change(mutant, mutant.new)
-        for call in calls:
-            outcome = self._outcome(call)
-            if outcome.verdict is not Verdict.PASS:
-                failing = call
-                break
+        weak, ordinary = _parted(calls)
+        failing, outcome = self._first_failing(mutant, weak, fresh=True)
+        if failing is None:
+            failing, outcome = self._first_failing(mutant, ordinary)
         self._restore(calls[0])
         if failing is None:
             outcome = Outcome(Verdict.PASS, self._explanation(mutant, calls))
         return outcome, failing
 
+    def _first_failing(
+        self, mutant: Mutant, calls: Sequence[Call], *, fresh: bool = False
+    ) -> tuple[Call | None, Outcome]:
+        """Run calls with a mutant to the first that fails, on ``fresh`` ranks if there are any calls."""
+        if calls and fresh:
+            self._replace()
+        self._change(mutant, mutant.new)
+        for call in calls:
+            if (outcome := self._outcome(call)).verdict is not Verdict.PASS:
+                return call, outcome
+        return None, Outcome(Verdict.PASS)
+
     def _explanation(self, mutant: Mutant, calls: Sequence[Call]) -> str:
         """Return what is known about a survivor: that no call reaches it, or that weak memory would show it."""
         if not self._reached(mutant, calls):
             return UNREACHED
-        self._change(mutant, mutant.new)
-        weakened = [_weakened(call, number) for number, call in enumerate(calls)]
-        failing = [call for call in weakened if self._outcome(call).verdict is Verdict.FAIL]
+        weakened = [_weakened(call, number) for number, call in enumerate(_parted(calls)[1])]
+        failing, _ = self._first_failing(mutant, weakened, fresh=True)
         self._restore(calls[0])
-        return WEAK if any(self._outcome(call).verdict is Verdict.PASS for call in failing) else ""
+        return WEAK if failing is not None and self._outcome(failing).verdict is Verdict.PASS else ""
 
     def _reached(self, mutant: Mutant, calls: Sequence[Call]) -> bool:
         """Return whether a call executes the mutant's instruction while a lane is active: a trap then ends the call."""
@@ -139,12 +149,20 @@ class Session:
             return of_failure(failure)
 
 
+def _parted(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+    """Return the calls in weak memory, and the others."""
+    weak = [call for call in calls if adversary.KEY in (call.payload["case"] or {})]
+    return weak, [call for call in calls if call not in weak]
+
+
 def _weakened(call: Call, number: int) -> Call:
     """Return the call in weak memory, with a schedule of its own."""
     case = call.payload["case"]
-    if case is None or adversary.KEY in case:
-        return call
-    return replace(call, payload={**call.payload, "case": adversary.in_weak_memory(case, number)})
+    return (
+        call
+        if case is None
+        else replace(call, payload={**call.payload, "case": adversary.in_weak_memory(case, number)})
+    )
 
 
 def main(plan: Path) -> int:

@@ -39,6 +39,20 @@ def test_an_equivalent_that_names_no_mutant_is_an_error():
     assert verdicts(judged) == {KILLED.id: "killed", "wait-removed:gone.py:1:1": "error"}
 
 
+@pytest.mark.parametrize(
+    ("identity", "kind"),
+    [
+        ("listed:put: ranks swapped", "listed"),
+        ("reported:the write-back of gfx90a", "reported"),
+        ("binary fence-dropped:put@0123:4:1", "binary"),
+        ("number-next:harness/oracles/heap.py:1:1", "harness"),
+        ("rank-next:kernels/move.py:1:1", "source"),
+    ],
+)
+def test_an_id_has_its_kind(identity, kind):
+    assert matrix.kind_of(identity) == kind
+
+
 def test_the_committed_equivalents_have_reasons():
     matrix.equivalents()
 
