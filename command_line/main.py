@@ -17,6 +17,7 @@ from harness.errors import UsageError
 
 COMMANDS = (
     "certify", "check", "doctor", "replay", "report", "names", "capabilities", "bench", "emulate", "cache", "isa",
+    "mutants",
 )  # fmt: skip
 WITHOUT_SUITE = ("emulate",)
 """Commands that need only the base dependencies. The others need the extra ``suite``."""

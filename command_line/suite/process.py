@@ -99,10 +99,16 @@ class Suite:
 
     Its output goes to the file ``log``; ``tail`` keeps the last lines. The kernel interrupts it when this process
     dies. Use it as a context manager: leaving the block kills every process of the run. Create it in the main thread,
-    before other threads are started.
+    which must outlive it. The process runs in ``folder``, by default the current folder.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self._id = uuid.uuid4().hex
         self._log: IO[bytes] = _fresh(log)
         self.log_problem: str | None = None
@@ -114,8 +120,9 @@ class Suite:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**(environment or child_environment()), MARK: self._id},
+            cwd=folder,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - no other thread has started yet, and it is one system call
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it is one system call, which takes no lock
         )
         self._reader = threading.Thread(target=self._read, name="suite output", daemon=True)
         self._reader.start()

@@ -22,6 +22,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+import mutants.page
+from mutants import matrix
+
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER / "data"
 NOTE = "<!-- Written by docs/results/render.py from docs/results/data. -->\n"
@@ -35,7 +38,7 @@ Cells = dict[tuple[str, int], tuple[float, float]]
 
 def pages() -> dict[str, Callable[[], str]]:
     """Return the function that makes each page, by the page's name in this folder."""
-    return {"h200.md": h200_page, "all-gather.md": all_gather_page}
+    return {"h200.md": h200_page, "all-gather.md": all_gather_page, "mutants.md": mutants_page}
 
 
 def stale() -> list[str]:
@@ -45,6 +48,35 @@ def stale() -> list[str]:
         for name, make in pages().items()
         if not (FOLDER / name).is_file() or (FOLDER / name).read_text(encoding="utf-8") != make()
     ]
+
+
+# Mutants
+
+
+def mutants_page() -> str:
+    """Return the page of the kill matrices."""
+    files = ("mutants-library.json", "mutants-machine-code.json")
+    matrices = [matrix.read(DATA / name) for name in files]
+    existing: dict[str, int] = {}
+    for kills in matrices:
+        existing |= kills.all
+    run = sum(len(kills.results) for kills in matrices)
+    left = sum(existing.values()) - run
+    parts = [
+        NOTE + "# Kill matrix\n",
+        _prose(
+            "[Measure the suite by the wrong libraries that it rejects](../mutants.md) explains kinds, operators and "
+            f"verdicts. These are samples: {run:,} mutants were run, and {left:,} of the same kinds were not. The data "
+            f"are in [{files[0]}](data/{files[0]}) and [{files[1]}](data/{files[1]}), written by "
+            "`iris-harness mutants run` on a machine whose cores other work shared: the times are upper bounds."
+        ),
+        _prose(
+            "The machine code is that of kernels with int32 elements of the RMA and atomic tests and of the ring "
+            "all_reduce, under the calls of the profile `ci`, of which each kernel has one or two. Fences of atomics "
+            "are required by tests in `conformance/isa`, whose kernels are not in this sample."
+        ),
+    ]
+    return "\n".join([*parts, *(mutants.page.sections(kills) for kills in matrices)])
 
 
 # H200

@@ -10,8 +10,8 @@ import pytest
 from fixtures.outcome import of_failure
 from harness.evidence import Verdict
 from harness.ranks import CaseFailed, RankCrash, RankFailure, RankGroup
-from tests.fixtures.defects import CONTEXT
-from tests.fixtures.planted import Defect, plant, run_suite
+from mutants.listed.general import CONTEXT
+from mutants.planting import Defect, plant, run_suite
 from tests.gpu import rig
 from tests.gpu.hang_targets import FarCase
 

@@ -11,8 +11,8 @@ import pytest
 from fixtures.outcome import of_failure
 from harness.evidence import Verdict
 from harness.ranks import RankGroup, RankHang
-from tests.fixtures.defects import CONTEXT
-from tests.fixtures.planted import Defect, plant, run_suite
+from mutants.listed.general import CONTEXT
+from mutants.planting import Defect, plant, run_suite
 from tests.gpu import rig
 
 REASON = rig.reason()

@@ -18,9 +18,10 @@ MAY_IMPORT = {
     "reports": ("harness",),
     "fixtures": ("harness",),
     "conformance": ("fixtures", "harness"),
-    "command_line": ("conformance", "fixtures", "reports", "harness"),
+    "mutants": ("conformance", "fixtures", "harness"),
+    "command_line": ("mutants", "conformance", "fixtures", "reports", "harness"),
     "examples": ("fixtures", "harness", "iris_under_test"),
-    "benchmarks": ("command_line", "conformance", "examples", "fixtures", "harness", "iris_under_test"),
+    "benchmarks": ("command_line", "mutants", "conformance", "examples", "fixtures", "harness", "iris_under_test"),
     "tests": PACKAGES,
 }
 
@@ -56,6 +57,8 @@ NAMED = {
     ("fixtures/implementation.py", "iris_under_test"): "the default of --implementation",
     ("fixtures/tables.py", "conformance"): "the place of the suite's table of requirements",
     ("fixtures/repeat.py", "command_line"): "printed, in the command that repeats a case",
+    ("mutants/planting.py", "iris_under_test"): "the folder of the library that mutants are copies of",
+    ("mutants/matrix.py", "iris_under_test"): "a matrix holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "command_line"): "evidence holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "conformance"): "evidence holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "fixtures"): "evidence holds a hash of the package's files",
@@ -224,7 +227,7 @@ def run_python(code, *arguments, cwd):
 
 @pytest.mark.slow
 def test_importing_everything_changes_nothing(tmp_path):
-    packages = ("harness", "iris_under_test", "fixtures", "reports", "command_line")
+    packages = ("harness", "iris_under_test", "fixtures", "reports", "command_line", "mutants")
     names = [name for name in modules(ROOT, packages) if not name.endswith("__main__")]
     assert len(names) > 40
     assert json.loads(run_python(IMPORT_ALL, json.dumps(names), cwd=tmp_path).splitlines()[-1]) == {}

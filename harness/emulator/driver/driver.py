@@ -246,13 +246,14 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         finally:
             _running = None
 
-    def program(self, launcher: Launcher) -> Program:
-        """Return the launcher's kernel as this driver executes it: rewritten, and instrumented by the watched mode."""
-        if self.watch is None and self.rewrite is None:
+    def code(self, launcher: Launcher) -> str:
+        """Return the listing of the launcher's kernel that this driver executes: rewritten, if ``rewrite`` is set."""
+        return launcher.listing if self.rewrite is None else self.rewrite(launcher.program.name, launcher.listing)
+
+    def program(self, launcher: Launcher, text: str) -> Program:
+        """Return the launcher's kernel with the code ``text``, instrumented by the watched mode."""
+        if self.watch is None and text is launcher.listing:
             return launcher.program
-        text = launcher.listing
-        if self.rewrite is not None:
-            text = self.rewrite(launcher.program.name, text)
         key = self.watch, text
         if key not in self._programs:
             listing = parse(text)
@@ -453,8 +454,9 @@ class Launcher:
         self._place_hidden(grid, hostcall)
         # A deferred launch needs its own copy of the arguments.
         kernarg = self.kernarg if active.defer is None else self.kernarg.copy()
+        code = active.code(self)
         launch = Launch(
-            active.program(self),
+            active.program(self, code),
             grid,
             self.num_warps,
             self.lds_bytes,
@@ -468,13 +470,13 @@ class Launcher:
         launch.tables, launch.peers = self._reach(active, arguments, tensors)
         if active.defer is not None:
             launch.keep_alive = keep_alive, arguments
-            launch.record_it = lambda: active.records.add(launch.record(self.hash, self.listing))
+            launch.record_it = lambda: active.records.add(launch.record(self.hash, code))
             active.defer(launch)
         else:
             try:
                 active.run([[launch]])
             finally:
-                active.records.add(launch.record(self.hash, self.listing))
+                active.records.add(launch.record(self.hash, code))
                 del keep_alive
 
     def _reach(

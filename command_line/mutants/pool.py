@@ -1,0 +1,110 @@
+"""Many trials at a time, and the proof that the tests which killed pass on an unchanged copy."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from command_line.mutants.trial import EVIDENCE, LOG, Trial, suite_command
+from command_line.suite.process import Suite, child_environment
+from harness import evidence
+from harness.evidence import Verdict
+from mutants import matrix, planting
+from mutants.matrix import Result
+from mutants.selection import Stage
+
+
+class Stop(Protocol):
+    """The signal with which a run is to stop, as ``command_line.suite.run.stop_signals`` yields."""
+
+    signal: int | None
+
+
+def run_trials(
+    trials: Iterable[Callable[[], Trial]], jobs: int, take: Callable[[Trial, Result], None], stop: Stop
+) -> None:
+    """Run the trials, ``jobs`` at a time, and pass each with its result to ``take``.
+
+    When ``stop`` reports a signal, running trials are closed without a result. No process is left in any case.
+    """
+    waiting, running = iter(trials), list[Trial]()
+    try:
+        exhausted = False
+        while stop.signal is None:
+            while not exhausted and len(running) < jobs:
+                make = next(waiting, None)
+                if make is None:
+                    exhausted = True
+                    break
+                trial = make()
+                running.append(trial)
+                if (result := trial.start()) is not None:
+                    _end(trial, result, running, take)
+            for trial in list(running):
+                if (result := trial.poll()) is not None:
+                    _end(trial, result, running, take)
+            if exhausted and not running:
+                return
+            time.sleep(0.1)
+    finally:
+        for trial in running:
+            trial.close()
+
+
+def controlled(
+    results: Sequence[Result], ranks: dict[str, int], deadline: float, limit: float, stop: Stop
+) -> list[Result]:
+    """Run every test that killed on an unchanged copy of the library, and return the results.
+
+    A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of them together, becomes
+    an error. ``ranks``: number of ranks by the mutants' ids.
+    """
+    bad: dict[str, str] = {}
+    killed = [one for one in results if one.nodeid and one.verdict == matrix.KILLED]
+    for count in sorted(set(ranks.values())):
+        killers = sorted({one.nodeid for one in killed if ranks.get(one.id) == count})
+        if killers:
+            bad |= _not_passing(killers, count, deadline, limit, stop)
+    return [_denied(one, bad[one.nodeid]) if one in killed and one.nodeid in bad else one for one in results]
+
+
+def _denied(result: Result, reason: str) -> Result:
+    message = f"the test that killed does not pass on an unchanged copy: {reason}"
+    return replace(result, verdict=matrix.ERROR, message=message[: matrix.MESSAGE])
+
+
+def _not_passing(nodeids: Sequence[str], ranks: int, deadline: float, limit: float, stop: Stop) -> dict[str, str]:
+    """Return the tests among ``nodeids`` that do not pass on an unchanged copy, with the reason."""
+    with tempfile.TemporaryDirectory(prefix="iris-harness-control-") as name:
+        folder = Path(name)
+        planting.write_copy(folder, {})
+        environment = child_environment()
+        environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"
+        command = suite_command(Stage(tuple(nodeids), ranks=ranks), folder / EVIDENCE, deadline)
+        ends = time.monotonic() + limit
+        with Suite(command, folder / LOG, environment) as suite:
+            while suite.poll() is None and stop.signal is None and time.monotonic() < ends:
+                time.sleep(0.1)
+        records = folder / EVIDENCE
+        recorded = evidence.read(records) if records.is_file() and records.stat().st_size else None
+        passed = {
+            planned.nodeid
+            for planned in (recorded.plan.values() if recorded else ())
+            if recorded and [group.verdict for group in recorded.groups.get(planned.group, [])] == [Verdict.PASS]
+        }
+        messages = {
+            case.nodeid: case.message
+            for case in (recorded.cases if recorded else ())
+            if case.verdict is not Verdict.PASS
+        }
+        return {nodeid: messages.get(nodeid, "it did not run") for nodeid in nodeids if nodeid not in passed}
+
+
+def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Trial, Result], None]) -> None:
+    trial.close()
+    running.remove(trial)
+    take(trial, result)

@@ -1,0 +1,166 @@
+"""One mutant: an isolated copy with its change, and the tests that may kill it, stage after stage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from command_line.suite.process import Suite, child_environment, pytest_command, refusal
+from harness import evidence
+from harness.evidence import Verdict
+from mutants import matrix, planting
+from mutants.matrix import Result, result_of
+from mutants.mutant import HARNESS, Mutant
+from mutants.selection import Stage
+
+EVIDENCE, LOG = "evidence.jsonl", "pytest.log"
+NOT_COPIED = (".git", ".venv", "out", "build", ".nox", "*.egg-info", ".*_cache", ".hypothesis")
+FAILED, NO_TESTS = 1, 5
+"""Exit statuses of pytest."""
+
+
+class Trial:
+    """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of them together.
+
+    ``plain``: the stages are the plain suite. Start the trial in the main thread, poll it until it returns a result,
+    and close it in any case: that kills its processes and removes its copy.
+    """
+
+    def __init__(
+        self, mutant: Mutant, stages: Sequence[Stage], deadline: float, limit: float, *, plain: bool = False
+    ) -> None:
+        self.mutant = mutant
+        self.plain = plain
+        self._stages = list(stages)
+        self._deadline = deadline
+        self._limit = limit
+        self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
+        self._suite: Suite | None = None
+        self._started = time.monotonic()
+
+    def start(self) -> Result | None:
+        """Write the copy and start the first stage. Returns an error at once if the mutant cannot be made."""
+        self._started = time.monotonic()
+        try:
+            if self.mutant.kind == HARNESS:
+                copy_of_project(self._folder)
+                path = self._folder / self.mutant.file
+                path.write_text(self.mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+            else:
+                text = self.mutant.applied(planting.original(self.mutant.file))
+                planting.write_copy(self._folder, {self.mutant.file: text})
+        except LookupError as error:
+            return self._result(matrix.ERROR, str(error))
+        self._next_stage()
+        return None
+
+    def poll(self) -> Result | None:
+        """Return the result if the last stage has ended, or one has failed; start the next stage if one has passed."""
+        assert self._suite is not None  # sanity check: started
+        status = self._suite.poll()
+        if status is None:
+            if time.monotonic() - self._started < self._limit:
+                return None
+            return self._result(matrix.TIMEOUT, f"not decided within {self._limit:g} s")
+        self._suite.join()
+        if status == FAILED:
+            return self._killed()
+        if status == NO_TESTS and self.mutant.kind != HARNESS and len(self._stages) > 1:
+            status = 0  # a stage without a test for this op; the next one is wider
+        if status:
+            return self._result(
+                matrix.ERROR, (self._suite.ending() and refusal(self._suite.tail)) or f"status {status}"
+            )
+        self._stages.pop(0)
+        if not self._stages:
+            return self._result(matrix.SURVIVED)
+        self._next_stage()
+        return None
+
+    def close(self) -> None:
+        """Kill what still runs and remove the copy."""
+        if self._suite is not None:
+            self._suite.__exit__(None, None, None)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _next_stage(self) -> None:
+        if self._suite is not None:
+            self._suite.__exit__(None, None, None)
+        (self._folder / EVIDENCE).unlink(missing_ok=True)
+        command, environment = self._command(self._stages[0])
+        self._suite = Suite(command, self._folder / LOG, environment, folder=self._folder)
+
+    def _command(self, stage: Stage) -> tuple[list[str], dict[str, str]]:
+        environment = {**child_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+        known = environment.get("PYTHONPATH", "")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._folder), known]))
+        if self.mutant.kind == HARNESS:
+            paths = [str(self._folder / target) for target in stage.targets]
+            plugins = ["-p", "no:cacheprovider", "-m", "not slow and not nightly"]
+            return [
+                sys.executable,
+                "-m",
+                "pytest",
+                *paths,
+                f"--rootdir={self._folder}",
+                *plugins,
+                "-x",
+                "-q",
+            ], environment
+        return suite_command(stage, self._folder / EVIDENCE, self._deadline, "-x"), environment
+
+    def _killed(self) -> Result:
+        """Return the result of a stage that failed."""
+        assert self._suite is not None  # sanity check
+        if self.mutant.kind == HARNESS:
+            failed = [line for line in self._suite.tail if line.startswith(("FAILED", "ERROR"))]
+            return self._result(matrix.KILLED, (failed or [self._suite.tail[-1]])[0], how="test")
+        return killed_by(self._folder / EVIDENCE, self._result, self._suite.tail)
+
+    def _result(self, verdict: str, message: str | None = "", **killer: str) -> Result:
+        return result_of(self.mutant, verdict, time.monotonic() - self._started, message or "", **killer)
+
+
+def suite_command(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:
+    """Return the command that runs a stage on the copy of the library and writes its evidence to ``records``."""
+    chosen = ["-k", stage.chosen] if stage.chosen else []
+    request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--profile", "ci", "--seed", "0"]
+    request += ["--deadline", f"{deadline:g}", "--evidence", str(records)]
+    return pytest_command(stage.targets, *request, *chosen, "-q", *options)
+
+
+def killed_by(records: Path, result: Callable[..., Result], tail: Sequence[str]) -> Result:
+    """Return the result for a failed run, from its evidence and the last lines of its output.
+
+    A run that is red only because cases could not be judged (verdict ``unknown``) has killed nothing: it is an error.
+    """
+    recorded = evidence.read(records) if records.is_file() and records.stat().st_size else None
+    failing = [case for case in recorded.cases if case.verdict is Verdict.FAIL] if recorded else []
+    if failing:
+        last = failing[-1]  # the smallest: cases are recorded as they shrink
+        killer = {"requirement": last.requirement, "group": last.group, "case": last.id, "nodeid": last.nodeid}
+        return result(matrix.KILLED, last.message, how=how_of(last.message, last.fault), **killer)
+    unknown = [case for case in recorded.cases if case.verdict is Verdict.UNKNOWN] if recorded else []
+    if unknown:
+        return result(matrix.ERROR, f"{unknown[0].group} could not be judged: {unknown[0].message}")
+    lines = [line for line in tail if line.startswith(("ERROR", "E  "))] or list(tail)[-1:] or ["no output"]
+    return result(matrix.KILLED, lines[-1], how="collection")
+
+
+def how_of(message: str, fault: str | None = None) -> str:
+    """Return how a case failed, as ``matrix.Result.how``, from the case's message."""
+    if "CompilationError" in message or "UnsupportedLanguageConstruct" in message or "PassManager" in message:
+        return "compilation"
+    if "did not end within" in message or "NoProgress" in message:
+        return "hang"
+    return "fault" if fault else "result"
+
+
+def copy_of_project(folder: Path) -> None:
+    """Copy the checkout to ``folder``, with times of change, so that compiled modules stay valid."""
+    shutil.copytree(planting.ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True)

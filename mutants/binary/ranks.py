@@ -1,0 +1,62 @@
+"""The ranks' side of binary mutants: functions that ``session`` calls on every rank of the emulated device.
+
+``env`` is a ``fixtures.worker.Env``. The change lives in the process of the rank, and ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from mutants.binary.operators import key_of
+
+_seen: dict[str, tuple[str, str]] = {}
+"""Kernel name and listing of each kernel launched since the last ``launched``, by key."""
+
+
+def watch(env: Any, payload: None) -> None:
+    """Execute unchanged machine code from now on, and note the kernels that are launched."""
+    _driver().rewrite = _noted
+
+
+def launched(env: Any, known: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Return the kernels that rank 0 has launched since the last call: name and listing by key.
+
+    The listing of a kernel whose key is in ``known`` is left out.
+    """
+    seen = {key: (name, "" if key in known else text) for key, (name, text) in _seen.items()} if env.rank == 0 else {}
+    _seen.clear()
+    return seen
+
+
+def change(env: Any, payload: Mapping[str, Any]) -> None:
+    """Execute one kernel with a change from now on. ``payload``: the kernel's key, start, old and new text."""
+    keys: dict[str, str] = {}
+    key, start, old, new = (payload[name] for name in ("key", "start", "old", "new"))
+
+    def changed(kernel: str, listing: str) -> str:
+        if listing not in keys:
+            keys[listing] = key_of(listing)
+        if keys[listing] != key:
+            return listing
+        assert listing[start : start + len(old)] == old  # sanity check: the key identifies the text
+        return f"{listing[:start]}{new}{listing[start + len(old) :]}"
+
+    _driver().rewrite = changed
+
+
+def leave(env: Any, payload: None) -> None:
+    """End this process: the group starts fresh ranks for its next call."""
+    os._exit(0)
+
+
+def _noted(kernel: str, listing: str) -> str:
+    _seen[key_of(listing)] = (kernel, listing)
+    return listing
+
+
+def _driver() -> Any:
+    from triton.runtime import driver
+
+    return driver.active

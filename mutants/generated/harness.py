@@ -1,0 +1,77 @@
+"""Mutants of the harness itself: of its oracles, guards, comparison, verdicts and plan.
+
+The harness's own tests must kill them: ``TESTS`` names the tests of each file, chosen to take seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from mutants import planting
+from mutants.generated.places import Edit, Source, mutants_of
+from mutants.mutant import HARNESS, Mutant
+
+TESTS: Mapping[str, tuple[str, ...]] = {
+    "harness/oracles/heap.py": ("tests/oracles/test_heap.py",),
+    "harness/oracles/differences.py": ("tests/oracles/test_heap.py", "tests/oracles/test_reference.py"),
+    "harness/oracles/reference.py": ("tests/oracles/test_reference.py",),
+    "harness/oracles/rounding.py": ("tests/oracles/test_rounding.py",),
+    "harness/oracles/linearise.py": ("tests/oracles/test_linearise.py",),
+    "harness/cases/payload.py": ("tests/cases/test_cases.py", "tests/oracles/test_heap.py"),
+    "fixtures/coverage.py": ("tests/fixtures/test_coverage.py",),
+    "fixtures/outcome.py": ("tests/fixtures/test_outcome.py",),
+    "fixtures/received.py": ("tests/fixtures/test_received.py",),
+    "harness/evidence/checks.py": ("tests/evidence/test_verdict.py", "tests/evidence/test_integrity.py"),
+}
+"""Files of the harness that decide a verdict, with the tests that must notice a change of each."""
+
+OPPOSITE = {
+    ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.GtE: "<", ast.Gt: "<=", ast.LtE: ">",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+EDGE = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+
+
+def harness_mutants() -> list[Mutant]:
+    """Return all generated mutants of the files in ``TESTS``."""
+    mutants: list[Mutant] = []
+    for file in TESTS:
+        mutants += mutants_in(file, (planting.ROOT / file).read_text(encoding="utf-8"))
+    return mutants
+
+
+def mutants_in(file: str, text: str) -> list[Mutant]:
+    """Return the mutants of one file: comparisons, conditions, raised errors, numbers, results, calls."""
+    source = Source(text)
+    edits = ((edit, ".".join(names)) for node, names in source.nodes() if names for edit in _edits(source, node))
+    return list(mutants_of(HARNESS, file, source, edits))
+
+
+def _edits(source: Source, node: ast.AST) -> Iterator[Edit]:
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        left, right = source.span(node.left)[1], source.span(node.comparators[0])[0]
+        if "(" not in source.text[left:right] and ")" not in source.text[left:right]:
+            for operator, table in (("comparison-opposite", OPPOSITE), ("comparison-edge", EDGE)):
+                if (sign := table.get(type(node.ops[0]))) is not None:
+                    yield Edit(operator, left, right, f" {sign} ")
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield Edit("condition-negated", *source.span(node), source.of(node.operand))
+    elif isinstance(node, ast.BoolOp):
+        operator, neutral = ("condition-and", "True") if isinstance(node.op, ast.And) else ("condition-or", "False")
+        for value in node.values:
+            yield Edit(operator, *source.span(value), neutral)
+    elif isinstance(node, (ast.Raise, ast.AugAssign)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Yield)) and not _is_super(node.value)
+    ):
+        yield Edit("statement-removed", *source.span(node), "pass")
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        yield Edit("number-next", *source.span(node), str(node.value + 1))
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield Edit("boolean-opposite", *source.span(node), str(not node.value))
+    elif isinstance(node, ast.Return) and node.value is not None and source.of(node.value) != "None":
+        yield Edit("result-none", *source.span(node.value), "None")
+
+
+def _is_super(node: ast.AST) -> bool:
+    return "super" in ast.dump(node)

@@ -1,0 +1,85 @@
+"""The tests that each mutant is run against, the nearest first.
+
+A stage is one run of pytest; a mutant that survives one goes on to the next. The last rule that is tried matches every
+file of the library.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mutants.generated.harness import TESTS
+from mutants.mutant import HARNESS, Mutant
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks."""
+
+    targets: tuple[str, ...]
+    chosen: str = ""
+    ranks: int = 2
+
+
+PLAIN = Stage(("mutants/plain",))
+WHOLE = Stage(("conformance",))
+RMA_OPS, ATOMIC_OPS = r"(load|store|get|put|copy)", r"atomic_\w+"
+
+
+def _stage(target: str, chosen: str = "") -> Stage:
+    return Stage(tuple(f"conformance/{word}" for word in target.split()), chosen)
+
+
+_MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
+_REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
+_ORDER, _GROUPS = _stage("isa ordering"), _stage("collectives", "groups")
+
+_RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
+    (r"device/gluon/context\.py", RMA_OPS, (_stage("rma", "test_{op} and not _by_"), _stage("rma isa", "not _by_"))),
+    (r"device/gluon/context\.py", ATOMIC_OPS, (_stage("atomics isa", "(test_{op} or test_order) and not _by_"),)),
+    (r"device/triton/(ops|context)\.py", RMA_OPS, (_stage("rma", "test_{op}_by"), _stage("rma isa", "_by_"))),
+    (r"device/triton/(ops|context)\.py", ATOMIC_OPS, (_stage("atomics isa", "test_{op}_by or test_order_by"),)),
+    (r"device/gluon/(context|address)\.py", "", (_stage("rma", "test_put or test_load"), _stage("rma atomics isa"))),
+    (r"device/triton/address\.py", "", (_stage("rma isa", "test_put_by or test_load_by or test_width_by"),)),
+    (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"),)),
+    (r"(device|host)/.*trac(ing|e).*", "", (_stage("tracing"), _stage("host device"))),
+    (r"device/debug\.py", "", (_stage("negative"),)),
+    (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "", (_stage("collectives", "send_recv"),)),
+    (r"device/locks\.py|kernels/all_reduce\.py", "", (_stage("collectives", "accumulating"), _REDUCING)),
+    (r"kernels/(all_reduce_push|reductions)\.py", "", (_REDUCING, _stage("collectives", "repeat or queued"))),
+    (r"kernels/ll\.py|device/flagged\.py", "", (_stage("collectives", "test_operations or repeat"),)),
+    (r"kernels/(arguments|move|tiles)\.py", "", (_MOVING, _stage("collectives"))),
+    (r"kernels/gather_matmul\.py|ops/all_gather_matmul\.py", "", (_stage("ops", "all_gather_matmul"),)),
+    (r"kernels/matmul_push\.py", "", (_stage("ops", "matmul_all_gather"),)),
+    (r"kernels/matmul_reduce\.py|ops/reduction\.py", "", (_stage("ops", "all_reduce or reduce_scatter"),)),
+    (r"(kernels|ops)/.*", "", (_stage("ops"),)),
+    (r"device/.*", "", (_MOVING, _REDUCING, _ORDER, _stage("host", "barrier"))),
+    (r"ccl/.*", "", (_MOVING, _stage("collectives"))),
+    (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host"))),
+    (r"host/tensor_\w+\.py", "", (_stage("host", "tensors or errors"),)),
+    (r"host/distributed/.*", "", (_stage("distributed host", "not life"),)),
+    (r"host/(device_barrier|groups)\.py", "", (_stage("host isa", "barrier or group"), _GROUPS)),
+    (r".*", "", (_stage("host"), _stage("distributed memory"))),
+)  # fmt: skip
+"""Pattern of the file, pattern of the innermost function, stages. ``{op}`` is the function without ``atomic_``."""
+
+
+def stages_of(mutant: Mutant, *, thorough: bool = False) -> tuple[Stage, ...]:
+    """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one.
+
+    A listed defect has the one stage that its list names.
+    """
+    if mutant.kind == HARNESS:
+        return (Stage(TESTS[mutant.file]),)
+    stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
+    return (*stages, WHOLE) if thorough else stages
+
+
+def _stages(mutant: Mutant) -> tuple[Stage, ...]:
+    function = mutant.function.rpartition(".")[2]
+    for file, inside, stages in _RULES:
+        if re.fullmatch(file, mutant.file) and (not inside or re.fullmatch(inside, function)):
+            op = function.removeprefix("atomic_")
+            return tuple(Stage(one.targets, one.chosen.replace("{op}", op), mutant.ranks) for one in stages)
+    raise AssertionError("the last rule matches every file")

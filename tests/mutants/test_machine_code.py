@@ -1,0 +1,54 @@
+"""The operators on gfx942 listings."""
+
+from __future__ import annotations
+
+import pytest
+
+from mutants.binary.operators import changes, mutants_in
+
+LISTING = """\t.text
+put:                                    ; @put
+\ts_load_dwordx2 s[2:3], s[0:1], 0x0
+\ts_waitcnt lgkmcnt(0)
+\ts_and_saveexec_b64 s[6:7], vcc
+\tglobal_store_dwordx4 v[0:1], v[2:5], off ; comment sc1
+\ts_endpgm
+.Lfunc_end0:
+\ts_waitcnt in_metadata(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("buffer_wbl2 sc0 sc1", {("fence-dropped", "s_nop 0"), ("scope-sc0", "buffer_wbl2 sc1"),
+                                 ("scope-sc1", "buffer_wbl2 sc0")}),
+        ("s_barrier", {("barrier-dropped", "s_nop 0")}),
+        ("s_waitcnt vmcnt(0) lgkmcnt(1)", {("wait-dropped", "s_nop 0"),
+                                           ("wait-counter", "s_waitcnt vmcnt(63) lgkmcnt(1)"),
+                                           ("wait-counter", "s_waitcnt vmcnt(0) lgkmcnt(15)")}),
+        ("global_store_dwordx4 v[0:1], v[2:5], off", {
+            ("width-narrowed", "global_store_dwordx2 v[0:1], v[2:3], off"),
+            ("offset-shifted", "global_store_dwordx4 v[0:1], v[2:5], off offset:4")}),
+        ("global_load_dword v0, v[10:11], off offset:8 sc0 sc1", {
+            ("scope-sc0", "global_load_dword v0, v[10:11], off offset:8 sc1"),
+            ("scope-sc1", "global_load_dword v0, v[10:11], off offset:8 sc0"),
+            ("width-narrowed", "global_load_ushort v0, v[10:11], off offset:8 sc0 sc1"),
+            ("offset-shifted", "global_load_dword v0, v[10:11], off offset:12 sc0 sc1"),
+            ("offset-dropped", "global_load_dword v0, v[10:11], off sc0 sc1")}),
+        ("s_and_saveexec_b64 s[6:7], vcc", {("mask-dropped", "s_mov_b64 s[6:7], exec")}),
+        ("v_cmp_gt_i32_e32 vcc, s8, v0", {("compare-edge", "v_cmp_ge_i32_e32 vcc, s8, v0")}),
+        ("v_sub_u32_e32 v1, v2, v3", {("swap-operands", "v_sub_u32_e32 v1, v3, v2")}),
+        ("v_add_u32_e32 v1, v2, v3", set()),
+    ],
+)  # fmt: skip
+def test_the_changes_of_an_instruction(instruction, expected):
+    assert set(changes(instruction)) == expected
+
+
+def test_only_the_code_of_the_kernel_is_changed():
+    mutants = mutants_in("put", LISTING)
+    assert {mutant.line for mutant in mutants} == {4, 5, 6}
+    for mutant in mutants:
+        assert mutant.applied(LISTING).count("\n") == LISTING.count("\n")
+    assert len({mutant.id for mutant in mutants}) == len(mutants)

@@ -1,0 +1,90 @@
+"""Trials of real mutants: one that is killed, one that survives, one that does not apply, one of the harness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from command_line.mutants import pool
+from command_line.mutants.trial import Trial, how_of
+from mutants import listing, matrix, planting
+from mutants.mutant import HARNESS, LISTED, SOURCE, Mutant
+from mutants.selection import Stage
+
+LOGGING = Stage(("conformance/host/test_log_format.py",))
+GOING_ON = SimpleNamespace(signal=None)
+
+
+def killed_by_the_suite() -> Mutant:
+    [mutant] = [mutant for mutant in listing.all_of(LISTED) if mutant.id == "listed:logging: rank missing"]
+    return mutant
+
+
+def survivor() -> Mutant:
+    """Return a mutant that changes only a docstring."""
+    text = planting.original("host/logging/logging.py")
+    start = text.index('"""') + 3
+    return Mutant(
+        "none:host/logging/logging.py:1:4", SOURCE, "none", "host/logging/logging.py", 1, 4, start, text[start], "?"
+    )
+
+
+@pytest.mark.slow
+def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(capfd):
+    of_harness = next(
+        m for m in listing.all_of(HARNESS) if m.file.endswith("rounding.py") and m.operator == "result-none"
+    )
+    gone = replace(survivor(), id="gone:a:1:1", old="text that is not there")
+    mutants = (killed_by_the_suite(), survivor(), gone, of_harness)
+    stages = (LOGGING, LOGGING, LOGGING, Stage(("tests/oracles/test_rounding.py",)))
+    results = {}
+    trials = [
+        lambda mutant=mutant, stage=stage: Trial(mutant, [stage], 90, 300)
+        for mutant, stage in zip(mutants, stages, strict=True)
+    ]
+    pool.run_trials(trials, 2, lambda trial, result: results.update({result.id: result}), GOING_ON)
+    killed, alive, error, harness = (results[mutant.id] for mutant in mutants)
+    assert killed.verdict == matrix.KILLED and killed.requirement.startswith("HOST-"), killed
+    assert killed.group and killed.case and killed.nodeid and killed.seconds > 0, killed
+    assert alive.verdict == matrix.SURVIVED, alive
+    assert error.verdict == matrix.ERROR and "no longer holds" in error.message, error
+    assert harness.verdict == matrix.KILLED and harness.how == "test", harness
+
+    ranks = {killed.id: 2}
+    assert pool.controlled([killed], ranks, 90, 300, GOING_ON) == [killed], "the test passes on an unchanged copy"
+    other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
+    [denied] = pool.controlled([other], ranks, 90, 300, GOING_ON)
+    assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
+
+
+def test_the_time_limit_and_a_stop_leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    results = []
+    pool.run_trials(
+        [lambda: Trial(survivor(), [LOGGING], 90, 0.2)], 1, lambda trial, result: results.append(result), GOING_ON
+    )
+    assert [result.verdict for result in results] == [matrix.TIMEOUT]
+    stop = SimpleNamespace(signal=None)
+
+    def make() -> Trial:
+        stop.signal = 2
+        return Trial(survivor(), [LOGGING], 90, 300)
+
+    pool.run_trials([make], 1, lambda trial, result: results.append(result), stop)
+    assert len(results) == 1 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "fault", "how"),
+    [
+        ("rank 0 raised triton.compiler.errors.CompilationError: at 3:4", None, "compilation"),
+        ("the case did not end within 30 s", None, "hang"),
+        ("rank 0 raised MemoryFault: 4-byte access", "4-byte access", "fault"),
+        ("rank 1, output, element 3: got 1, wanted 2", None, "result"),
+    ],
+)
+def test_how_a_case_failed(message, fault, how):
+    assert how_of(message, fault) == how
