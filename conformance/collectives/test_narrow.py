@@ -13,20 +13,19 @@ from fixtures.requirement import requirement
 from harness.cases import REDUCE_OPS
 
 BYTES = ("bool", "uint8")
-FLOATS = (("bf16", "sum"), ("fp16", "product"))
+PAIRS = (("bf16", "sum"), ("fp16", "product"), ("bool", "sum"), ("uint8", "max"))
+"""Element types and reductions that every variant is tested with."""
 
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
     first = op.case(dtype="bf16", m=5, n=70, root=ranks - 1)
     variants = [replace(first, variant=one.name) for one in op.variants if one.same_bits] + op.also_fast(first, ranks)
-    listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in FLOATS]
+    listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in PAIRS]
     if not judged.extended():
-        return list(dict.fromkeys(published(case) for case in listed if case.reduce == "sum"))
-    # The kernels of the other ops are those of all_reduce.
-    every = op.name == "all_reduce"
-    listed += [replace(first, dtype=dtype, reduce=reduce) for dtype in BYTES for reduce in REDUCE_OPS if every]
-    listed += [replace(one, dtype=dtype, reduce="max") for one in variants for dtype in BYTES]
+        return list(dict.fromkeys(published(case) for case in listed if (case.dtype, case.reduce) == PAIRS[0]))
+    if op.name == "all_reduce":  # the kernels of the other ops are the same
+        listed += [replace(first, dtype=dtype, reduce=reduce) for dtype in BYTES for reduce in REDUCE_OPS]
     return list(dict.fromkeys(listed))
 
 

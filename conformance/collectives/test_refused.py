@@ -3,8 +3,8 @@
 001  Refused with ValueError, with and without async_op: tensors that are not matrices; shapes or element types that do
      not match each other or the group; tensors outside the heap; an output whose elements share memory with each other
      or with the input; a root that is not in the group, or that lacks its tensor; an unknown reduction, or one that the
-     element type does not support; a tile that the kernel does not support; an unknown variant. An input that begins
-     where the output ends is not refused.
+     element type does not support; a tile that the kernel does not support; an unknown variant. An output and
+     an input that touch are not refused.
 002  If only one member passes a wrong argument, it gets the reason, the others get an error that names it, and no
      member waits. Ranks outside the group are not involved; a rank outside that calls gets a RuntimeError.
 003  If members pass different arguments, all of them get a ValueError that states the arguments of each.
@@ -106,25 +106,30 @@ def _behind(env, call, gap):
 
 
 def _touch(env, case, call, findings):
-    """Make a valid call whose input begins at the output's end: the two touch and share nothing."""
-    inputs, outputs = COLLECTIVES[case.op].shapes(case.m, case.n, call.party.size)
-    end, count = outputs[0] * outputs[1], inputs[0] * inputs[1]
-    both = env.image.claim("output and input that touch", OVERLAPPING, end + count, torch.float32)
-    output, source = env.image.tensor(both).split([end, count])
+    """Make a valid call whose output and input are the left and the right half of a matrix: in each row they touch."""
+    (rows_in, wide_in), (rows_out, wide_out) = COLLECTIVES[case.op].shapes(case.m, case.n, call.party.size)
+    rows, wide = max(rows_in, rows_out), wide_in + wide_out
+    both = env.image.claim("output and input that touch", OVERLAPPING, rows * wide, torch.float32)
+
+    def halves(memory):
+        matrix = memory.view(rows, wide)
+        return matrix[:rows_out, :wide_out], matrix[:rows_in, wide_out:]
+
+    output, source = halves(env.image.tensor(both))
     touching = replace(
-        call,
-        output=None if call.output is None else output.view(outputs),
-        input=None if call.input is None else source.view(inputs),
+        call, output=None if call.output is None else output, input=None if call.input is None else source
     )
     fill(touching)
-    for held, start, values in ((call.output, 0, call.wanted), (call.input, end, call.given)):
+    for held, expected, values in zip(
+        (call.output, call.input), halves(env.image.expected(both)), (call.wanted, call.given), strict=True
+    ):
         if held is not None and values is not None:
-            env.image.expected(both)[start : start + values.numel()] = values.flatten()
+            expected.copy_(values)
     env.settle()
-    [got] = perform(env, case, [touching])
+    outputs = perform(env, case, [touching])
     env.settle()
     if call.wanted is not None and env.fault is None:
-        findings.same("output of a call whose input begins at the output's end", got, call.wanted)
+        findings.same("output of a call whose output and input touch", outputs[0], call.wanted)
 
 
 def _wrong_settings(env, case, call):

@@ -11,12 +11,12 @@ from fixtures.requirement import requirement
 WRAPS = (2**31, 0)
 """Counts that an int32 passes from its largest value, and from -1."""
 
-BEFORE = 5
-"""Distance of the first count from the wrap: two or three calls."""
+BEFORE = (1, 5)
+"""Distances of the first count from the wrap: in the first call, whose words are in no slot yet, or two calls later."""
 
 
-def run_wrapping(env, case, wrap):
-    env.iris.members().preset(wrap - BEFORE)
+def run_wrapping(env, case, start):
+    env.iris.members().preset(start)
     env.settle()
     return run(env, case)
 
@@ -29,5 +29,5 @@ def cases(ranks, op):
 
 @requirement("CCL-WRAP-001", cases=cases, ranks=2, op=COLLECTIVES)
 def test_wrapped_counts(check, case):
-    for wrap in WRAPS:
-        check(run_wrapping, case, wrap=wrap)
+    for start in (wrap - before for wrap in WRAPS for before in BEFORE):
+        check(run_wrapping, case, start=start)
