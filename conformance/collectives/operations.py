@@ -54,7 +54,8 @@ class Variant:
 
     ``reached``: the tensors of a member that other members read or write, if they differ from the op's ``reached``.
     ``low_latency``: it has a protocol for small sizes. ``same_bits``: equal floats always give equal bits, and 16-bit
-    floats are reduced in float32 and rounded once. ``far``: it has its own kernel, which is also tested at far addresses, with "rows" or "columns" far apart.
+    floats are reduced in float32 and rounded once. ``far``: it has its own kernel, which is also tested at far
+    addresses, with "rows" or "columns" far apart.
     """
 
     name: str = ""

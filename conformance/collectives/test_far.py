@@ -90,7 +90,7 @@ def cases(ranks, op):
     op = described(op)
     # Variants with their own kernel. One side is enough, since both sides have the same rows and columns.
     own = [("output", "triton", variant.name) for variant in op.variants if variant.far]
-    fast = [("output", "triton", LOW_LATENCY)] if op.fast(ranks) else []
+    fast = [(side, "triton", LOW_LATENCY) for side in ("output", "input") if op.fast(ranks)]
     every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own, *fast)]
     if judged.extended():
         return every

@@ -1,4 +1,4 @@
-"""The counts by which members of a group meet may wrap: calls give their results when the counts pass 2^31 and 2^32.
+"""The counts of a group's turns and epochs may wrap: calls give their results when the counts pass 2^31 and 2^32.
 
 No test can make that many calls, so the counts are set to a value just before. They are memory of the library, which
 the bundled one sets by ``Iris.members().preset``: a library without it does not support this requirement.

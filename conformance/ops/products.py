@@ -247,7 +247,9 @@ def _rounded_up(before: torch.Tensor, workspace: Any, behind: torch.Tensor) -> l
     shared = [one for one in tensors if one is not None and one.untyped_storage().data_ptr() == pool.data_ptr()]
     memory = torch.empty(0, dtype=torch.uint8, device=before.device).set_(pool)
     ends = sorted((one.data_ptr() - pool.data_ptr(), one.nbytes) for one in shared)
-    gaps = [memory[start + size : after] for (start, size), (after, _) in pairwise(ends) if after - start - size < ALIGNMENT]
+    gaps = [
+        memory[start + size : after] for (start, size), (after, _) in pairwise(ends) if after - start - size < ALIGNMENT
+    ]
     for gap in gaps:
         gap.fill_(GUARD & 0xFF)
     return gaps

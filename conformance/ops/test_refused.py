@@ -1,9 +1,9 @@
 """Arguments that fused products refuse on every rank before any data moves. After a refusal a valid call still works.
 
 001  Refused with ValueError, with and without async_op: tensors that are not matrices; shapes, element types or devices
-     that do not match; a matrix that torch negates lazily; a bias of the wrong length; an output whose elements share memory with each other or with an
-     input; a tensor outside the heap that other ranks access; an invalid configuration. AssertionError is accepted too
-     if the API states it.
+     that do not match; a matrix that torch negates lazily; a bias of the wrong length; an output whose elements share
+     memory with each other or with an input; a tensor outside the heap that other ranks access; an invalid
+     configuration. AssertionError is accepted too if the API states it.
 002  If only one rank passes a wrong argument, or another configuration than the others, every rank gets an error.
 """
 

@@ -17,7 +17,7 @@ MEMORIES = {
     "two_shot_push": ({"op": "all_reduce", "variant": "two_shot_push"},) * 2,
     "variants": ({"op": "all_reduce", "variant": "ring"}, {"op": "all_reduce", "variant": "two_shot_push"}),
 }
-"""Calls that share each memory: the counts by which members meet, the slots of words with flags, the workspaces. In the
+"""Calls that share each memory: the counts of turns, the slots of words with flags, the workspaces. In the
 last one the variants have, or share, workspaces of their own."""
 
 LARGE, SMALL = {"m": 20, "n": 135}, {"m": 1, "n": 3}

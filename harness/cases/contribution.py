@@ -6,10 +6,10 @@ significand; in a *product* one member, a different one for each element, contri
 small powers of two, so that it neither overflows nor becomes subnormal; *min* and *max* compare normal numbers other
 than zero. Signs vary in all.
 
-Sums and products of 16-bit floats may also be ``wide``: exact in float32, but not in their own type. They have one right
-result, the exact one rounded once, and a reduction that rounds after each step gives another one for many elements. In
-a wide *sum*, of every four elements one is as above, two have a large number from one member that another member
-subtracts (with two members: one is too large for the significand), and the sum of the fourth does not fit the
+Sums and products of 16-bit floats may also be ``wide``: exact in float32, but not in their own type. They have one
+right result, the exact one rounded once, and a reduction that rounds after each step gives another one for many
+elements. In a wide *sum*, of every four elements one is as above, two have a large number from one member that another
+member subtracts (of two members, each contributes any significand), and the sum of the fourth does not fit the
 significand. In a wide *product* three members contribute significands of eight digits.
 """
 

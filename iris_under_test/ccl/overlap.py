@@ -1,5 +1,5 @@
-"""Checks of a tensor's memory: whether elements are shared, which the outputs of collectives with many programs must not
-be, and whether it holds the tensor's values."""
+"""Checks of a tensor's memory: whether elements are shared, which those of a collective's output must not be, and
+whether it holds the tensor's values."""
 
 from __future__ import annotations
 

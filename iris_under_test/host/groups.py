@@ -64,7 +64,7 @@ class Members:
         return self.ranks.index(rank)
 
     def preset(self, count: int) -> None:
-        """Set this rank's counts of the group's meetings, of ``device_barrier`` and of epochs to ``count``, modulo 2^32.
+        """Set this rank's counts of turns, of ``device_barrier`` and of epochs to ``count``, modulo 2^32.
 
         For tests of counts that wrap. Every member must do this, with the same count, while the group is idle.
         """

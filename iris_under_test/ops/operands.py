@@ -48,8 +48,8 @@ class Operands:
 
         Raises:
             FusedShapeError: a tensor does not have two dimensions, or has another shape; dtypes differ, or are not in
-                ``DTYPES``; a tensor is on another device, or a lazy negative; elements of the output share memory with each other, or with
-                an input.
+                ``DTYPES``; a tensor is on another device, or a lazy negative; elements of the output share memory with
+                each other, or with an input.
         """
         for name, tensor in (("output", self.output), ("A", self.A), ("B", self.B)):
             if tensor.dim() != 2:
