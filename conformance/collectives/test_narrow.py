@@ -7,7 +7,7 @@ Sums and products of 16-bit floats are computed in float32 and rounded once, whi
 from dataclasses import replace
 
 from conformance.collectives.calls import run
-from conformance.collectives.operations import COLLECTIVES, names, published
+from conformance.collectives.operations import COLLECTIVES, names, one_of_each_kind, published
 from fixtures import judged
 from fixtures.requirement import requirement
 from harness.cases import REDUCE_OPS
@@ -24,7 +24,7 @@ def cases(ranks, op):
     listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in PAIRS]
     if not judged.extended():
         return list(dict.fromkeys(published(case) for case in listed if (case.dtype, case.reduce) == PAIRS[0]))
-    if op.name == "all_reduce":  # the kernels of the other ops are the same
+    if op.name in one_of_each_kind():  # the kernels of the others are the same
         listed += [replace(first, dtype=dtype, reduce=reduce) for dtype in BYTES for reduce in REDUCE_OPS]
     return list(dict.fromkeys(listed))
 
