@@ -6,6 +6,7 @@
 from mutants.planting import Defect
 
 from .collectives import collective_defects
+from .corners import corner_defects
 from .fused import fused_defects
 from .general import general_defects
 from .reported import reported_defects
@@ -13,5 +14,7 @@ from .tiles import tile_defects
 
 __all__ = ["DEFECTS", "REPORTED"]
 
-DEFECTS: tuple[Defect, ...] = (*general_defects(), *collective_defects(), *fused_defects(), *tile_defects())
+DEFECTS: tuple[Defect, ...] = (
+    *general_defects(), *collective_defects(), *corner_defects(), *fused_defects(), *tile_defects(),
+)  # fmt: skip
 REPORTED: tuple[Defect, ...] = tuple(reported_defects())

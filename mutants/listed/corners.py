@@ -1,0 +1,43 @@
+"""Defects of kinds that survived the suite once: rare element types, counts, memory, views. See ``DEFECTS``."""
+
+from __future__ import annotations
+
+from mutants.planting import Defect
+
+OVERLAP, PUSH = "ccl/overlap.py", "kernels/all_reduce_push.py"
+BOOLEANS = "op = {ReduceOp.SUM: ReduceOp.MAX, ReduceOp.PRODUCT: ReduceOp.MIN}.get(op, op)"
+
+
+def corner_defects() -> list[Defect]:
+    """Return the defects, named "corner: ..."."""
+    listed = (
+        ("booleans are added as bytes", "ccl/plans.py", BOOLEANS, "pass", "", "narrow_types and all_reduce"),
+        ("variants add booleans as bytes", "ccl/all_reduce.py", f"{BOOLEANS} if op is not None else None", "pass", "",
+         "narrow_types and all_reduce"),
+        ("partial sums are rounded", "kernels/move.py", "data = combined(data, widened(loaded[other + 1]), plan.OP)",
+         "data = combined(data, widened(loaded[other + 1]), plan.OP).to(loaded[0].dtype).to(data.dtype)", "",
+         "narrow_types"),
+        ("an epoch has the number of unwritten words", "device/flagged.py", "tl.where(epoch == -1, 2, epoch + 1)",
+         "epoch + 1", "", "wrapped_counts and all_reduce"),
+        ("turns are compared as numbers", "device/targets/amd.py",
+         "        v_sub_u32 $0, $0, $4\n        v_cmp_gt_i32 vcc, 0, $0\n", "        v_cmp_gt_i32 vcc, $4, $0\n", "",
+         "wrapped_counts and all_reduce"),
+        ("a workspace is mapped at each call", "host/groups.py", "kept.own.numel() >= num_bytes",
+         "kept.own.numel() > 64 * num_bytes", "", "test_room and all_reduce"),
+        ("a fused product allocates at each call", "ops/launch.py", ".setdefault(key, FusedWorkspace())",
+         ".setdefault((key, object()), FusedWorkspace())", "", "test_room and matmul_all_reduce"),
+        ("a workspace ends in its padding", "ops/reduction.py", '(size if reduction.how == "slots" else 1), slots',
+         '(size if reduction.how == "slots" else 1) - 8, slots', "", "test_edges and matmul_reduce_scatter"),
+        ("variants share one workspace", "ccl/workspace.py", 'f"all_reduce {self.variant}"', '"all_reduce"', "",
+         "alternating and variants"),
+        ("a lazy negative is read as it lies", OVERLAP, "tensor.is_neg() or tensor.is_conj()", "tensor.is_conj()", "",
+         "refused and all_reduce"),
+        ("one shared element will do", OVERLAP, "(last + 1) * tensor", "last * tensor", "", "refused and all_gather"),
+        ("tensors that touch are refused", OVERLAP, "starts + length - 1, their_apart", "starts + length, their_apart",
+         "", "refused and all_gather"),
+        ("push: no member waits at the end", PUSH, "    group.wait(pid, turn + 1)\n", "", "half = 1 - half",
+         "test_held and all_reduce"),
+        ("words: 32-bit columns", "kernels/ll.py", "columns = tile_n.to(tl.int64) * BLOCK_N + index % BLOCK_N",
+         "columns = tile_n * BLOCK_N + index % BLOCK_N", "", "test_far and all_reduce"),
+    )  # fmt: skip
+    return [Defect(f"corner: {name}", *rest) for name, *rest in listed]
