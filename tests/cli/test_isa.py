@@ -20,7 +20,7 @@ from conformance.isa.catalogue import CALLS
 from conformance.isa.compiling import ARCHS
 from conformance.isa.figures import changes
 from harness.errors import UsageError
-from tests.fixtures.planted import NAME, ROOT, Defect, plant, run_suite
+from mutants.planting import NAME, ROOT, Defect, plant, run_suite
 
 RING = {
     "kernel": "ring_gluon", "sha256": "a" * 16, "instructions": 524, "registers": 52, "spills": 0,
