@@ -159,8 +159,8 @@ class Case:
     stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window; ``timing``
     has the ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the
-    command that runs the case again. ``remarks`` are no failures: where the case relies on unspecified behaviour, and
-    what could not be checked.
+    command that runs the case again. ``remarks`` are not about failures: where the case relies on unspecified
+    behaviour, and what could not be checked.
     """
 
     record: ClassVar[str] = "case"
