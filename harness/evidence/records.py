@@ -160,8 +160,8 @@ class Case:
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
-    runs the case again. ``remarks`` are no failures: where the case relies on unspecified behaviour, and what could not
-    be checked.
+    runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
+    could not be checked.
     """
 
     record: ClassVar[str] = "case"

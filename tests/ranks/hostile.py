@@ -34,6 +34,7 @@ class Stub:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.fault: BaseException | None = None
+        self.remarks: list[str] = []
 
     def __getitem__(self, name: str) -> int:
         return int(getattr(self, name))

@@ -56,7 +56,8 @@ from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.race_order import AGENT, SCOPES, SYSTEM, WAVE, WORKGROUP, Launched
 from harness.emulator.watch.race_record import Recording
-from harness.emulator.watch.race_state import Effect, HappensBefore
+from harness.emulator.watch.race_report import Effect
+from harness.emulator.watch.race_state import HappensBefore
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
 from harness.emulator.wavefront.state import Wavefronts
@@ -131,7 +132,7 @@ class Race(Watch):
 
     def released(self, chunk: Chunk, groups: list[int]) -> None:
         for group in groups:
-            self._state.meet(self._launches[id(chunk.launch)], group)
+            self._state.barrier(self._launches[id(chunk.launch)], group)
 
     def ended(self, wf: Wavefronts) -> None:
         for wave in wf.wave.tolist():

@@ -36,8 +36,11 @@ HOST = "the host"
 
 @dataclass(frozen=True)
 class Launched:
-    """What the messages and the order need of a launch. ``place(address)`` describes an address in words. ``kernel`` is
-    HOST for the host of a rank, whose accesses are in the order of its launches."""
+    """Description of a launch, for the order and for messages.
+
+    ``place(address)`` describes an address in words. ``kernel`` is HOST for the host of a rank, whose accesses are in
+    the order of its launches.
+    """
 
     rank: int
     kernel: str

@@ -37,7 +37,8 @@ from harness.emulator.execution.allocations import Table
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import STORE
 from harness.emulator.watch.race_order import HOST, WAVE, Launched
-from harness.emulator.watch.race_state import Effect, HappensBefore
+from harness.emulator.watch.race_report import Effect
+from harness.emulator.watch.race_state import HappensBefore
 from harness.isa.sources import Frame
 
 EVENT_LIMIT = 30_000
@@ -120,8 +121,8 @@ class Recording:
     def create(self, key: int, waves: Iterable[int]) -> None:
         self._add("create", key, list(waves))
 
-    def meet(self, key: int, group: int) -> None:
-        self._add_repeatable(key, group, "meet", key, group)
+    def barrier(self, key: int, group: int) -> None:
+        self._add_repeatable(key, group, "barrier", key, group)
 
     def end(self, key: int, wave: int) -> None:
         self._add("end", key, wave)
@@ -137,7 +138,7 @@ class Recording:
     def expect(self, token: str, givers: int) -> None:
         self._add("expect", token, givers)
 
-    def shares(self, address: int) -> bool:
+    def is_shared(self, address: int) -> bool:
         """Return whether other processes can access the byte, as far as known at the last launch."""
         return any(start <= address < end for start, end in self._shared)
 
@@ -322,7 +323,7 @@ class _Places:
 
 
 class _Map:
-    """What a rank's addresses mean to the judge: see ``_pieces``."""
+    """Translates a rank's addresses, by the ``_pieces`` of its memory, to those of the judge."""
 
     def __init__(self, pieces: Sequence[Sequence[Any]], rank: int, places: _Places) -> None:
         self._pieces = [

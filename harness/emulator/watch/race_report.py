@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +10,23 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import LOAD, STORE
 from harness.emulator.watch.race_order import AGENT, HOST, SCOPES, WAVE, WORKGROUP, Thread
 
-if TYPE_CHECKING:
-    from harness.emulator.watch.race_state import Effect
-
 UNSPECIFIED = "relies on unspecified behaviour"
+
+
+class Effect(NamedTuple):
+    """One memory access of a wavefront: ``size`` bytes at each of ``addresses`` (uint64) by ``lanes``.
+
+    ``kind``: load, store or atomic; ``scope``: its reach as an atomic. ``outside``: it reads a value that another
+    process may have written, and only then.
+    """
+
+    kind: str
+    scope: int
+    instruction: Instruction
+    size: int
+    addresses: np.ndarray
+    lanes: np.ndarray
+    outside: bool = False
 
 
 class Event(NamedTuple):

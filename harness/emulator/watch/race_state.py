@@ -8,12 +8,8 @@ alike. ``race_order`` defines what orders accesses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from harness.emulator.faults import DataRace
-from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE
 from harness.emulator.watch.race_history import (
     UNTOUCHED,
@@ -41,24 +37,8 @@ from harness.emulator.watch.race_order import (
     distance,
     meet,
 )
-from harness.emulator.watch.race_report import UNSPECIFIED, Event, describe, missing
+from harness.emulator.watch.race_report import UNSPECIFIED, Effect, Event, describe, missing
 from harness.emulator.watch.shadow import Region, Shadow
-
-
-class Effect(NamedTuple):
-    """One memory access of a wavefront: ``size`` bytes at each of ``addresses`` (uint64) by ``lanes``.
-
-    ``kind``: load, store or atomic; ``scope``: its reach as an atomic. ``outside``: it reads a value that another
-    process may have written, and only then.
-    """
-
-    kind: str
-    scope: int
-    instruction: Instruction
-    size: int
-    addresses: np.ndarray
-    lanes: np.ndarray
-    outside: bool = False
 
 
 class HappensBefore:
@@ -110,7 +90,7 @@ class HappensBefore:
             self._threads.append(thread)
             self._by_wave[key, wave] = thread
 
-    def meet(self, key: int, group: int) -> None:
+    def barrier(self, key: int, group: int) -> None:
         """All live wavefronts of a work-group have arrived at an s_barrier."""
         per_group = self._launches[key].waves_per_group
         waves = range(group * per_group, (group + 1) * per_group)
