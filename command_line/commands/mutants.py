@@ -129,7 +129,6 @@ class _Run:
         self._only = only
         self._options = options
         self._argued = matrix.equivalents()
-        self._ranks: dict[str, int] = {}
         self._existing: set[str] = set()
         self.matrix = self._earlier_or_new()
 
@@ -187,7 +186,6 @@ class _Run:
 
     def _run(self, mutants: Sequence[Mutant], stop: pool.Stop) -> None:
         """Run what is left of the mutants: each under the suite, then under the plain suite."""
-        self._ranks |= {mutant.id: mutant.ranks for mutant in mutants}
         suites = (False, True) if self._options["plain"] else (False,)
         known = {plain: self.matrix.known(plain=plain) for plain in suites}
         left = [
@@ -216,7 +214,7 @@ class _Run:
         for results, plain in ((of_suite, False), (self.matrix.plain, True)):
             if stop.signal is None and any(result.nodeid for result in results):
                 self._screen.print("running the tests that killed on an unchanged copy", markup=False)
-                checked = pool.controlled(results, self._ranks, deadline, 4 * limit, stop)
+                checked = pool.controlled(results, deadline, 4 * limit, stop)
                 if stop.signal is None:
                     for result in checked:
                         self.matrix.add(result, plain=plain)

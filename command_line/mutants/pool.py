@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -55,21 +56,27 @@ def run_trials(
             trial.close()
 
 
-def controlled(
-    results: Sequence[Result], ranks: dict[str, int], deadline: float, limit: float, stop: Stop
-) -> list[Result]:
+def controlled(results: Sequence[Result], deadline: float, limit: float, stop: Stop) -> list[Result]:
     """Run every test that killed on an unchanged copy of the library, and return the results.
 
     A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of them together, becomes
-    an error. ``ranks``: number of ranks by the mutants' ids.
+    an error.
     """
-    bad: dict[str, str] = {}
     killed = [one for one in results if one.nodeid and one.verdict == matrix.KILLED]
-    for count in sorted(set(ranks.values())):
-        killers = sorted({one.nodeid for one in killed if ranks.get(one.id) == count})
-        if killers:
-            bad |= _not_passing(killers, count, deadline, limit, stop)
+    by_ranks: dict[int, set[str]] = {}
+    for one in killed:
+        by_ranks.setdefault(_ranks(one.nodeid), set()).add(one.nodeid)
+    bad: dict[str, str] = {}
+    for ranks, nodeids in sorted(by_ranks.items()):
+        bad |= _not_passing(sorted(nodeids), ranks, deadline, limit, stop)
     return [_denied(one, bad[one.nodeid]) if one in killed and one.nodeid in bad else one for one in results]
+
+
+def _ranks(nodeid: str) -> int:
+    """Return the number of ranks of a test, which is in its id."""
+    match = re.search(r"\branks=(\d+)", nodeid)
+    assert match is not None, nodeid  # sanity check: the plugin adds it to every test with ranks
+    return int(match[1])
 
 
 def _denied(result: Result, reason: str) -> Result:

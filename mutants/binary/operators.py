@@ -128,7 +128,7 @@ def _swap(text: str) -> Iterator[Change]:
     if (match := _SWAPPED.match(text)) is None:
         return
     operands = text[match.end() :].split(", ")
-    first = 2 if len(operands) > 3 and operands[1] == "vcc" else 1
+    first = 2 if "_co_" in match[0] else 1  # after the carry, a second result
     if len(operands) > first + 1 and "lit" not in text:
         operands[first], operands[first + 1] = operands[first + 1], operands[first]
         yield "swap-operands", f"{match[0]}{', '.join(operands)}"

@@ -173,10 +173,11 @@ def main(plan: Path) -> int:
     for count in sorted({call.ranks for call in calls}):
         with _group(count) as group:
             session = Session(group, [call for call in calls if call.ranks == count], options["deadline"])
-            mutants = [mutant for mutant in session.mutants() if options["only"] in mutant.id]
+            mutants = session.mutants()
             _append(results, {COUNT: len(mutants), LISTED: [mutant.id for mutant in mutants]})
             known = set(options["known"])
-            for mutant in sample(mutants, options["sample"], options["seed"]):
+            wanted = [mutant for mutant in mutants if options["only"] in mutant.id]
+            for mutant in sample(wanted, options["sample"], options["seed"]):
                 if mutant.id not in known:
                     _append(results, {RESULTS: _result(session, mutant)})
     return 0

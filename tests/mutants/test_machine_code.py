@@ -39,6 +39,8 @@ put:                                    ; @put
         ("s_and_saveexec_b64 s[6:7], vcc", {("mask-dropped", "s_mov_b64 s[6:7], exec")}),
         ("v_cmp_gt_i32_e32 vcc, s8, v0", {("compare-edge", "v_cmp_ge_i32_e32 vcc, s8, v0")}),
         ("v_sub_u32_e32 v1, v2, v3", {("swap-operands", "v_sub_u32_e32 v1, v3, v2")}),
+        ("v_subb_co_u32_e64 v1, s[0:1], v2, v3, s[0:1]", {
+            ("swap-operands", "v_subb_co_u32_e64 v1, s[0:1], v3, v2, s[0:1]")}),
         ("v_add_u32_e32 v1, v2, v3", set()),
     ],
 )  # fmt: skip

@@ -52,10 +52,9 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(capfd):
     assert error.verdict == matrix.ERROR and "no longer holds" in error.message, error
     assert harness.verdict == matrix.KILLED and harness.how == "test", harness
 
-    ranks = {killed.id: 2}
-    assert pool.controlled([killed], ranks, 90, 300, GOING_ON) == [killed], "the test passes on an unchanged copy"
+    assert pool.controlled([killed], 90, 300, GOING_ON) == [killed], "the test passes on an unchanged copy"
     other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
-    [denied] = pool.controlled([other], ranks, 90, 300, GOING_ON)
+    [denied] = pool.controlled([other], 90, 300, GOING_ON)
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
 
 

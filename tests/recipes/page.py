@@ -11,7 +11,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
-COPIED = ("command_line", "conformance", "docs/spec", "fixtures", "harness", "iris_under_test", "reports", "tests")
+COPIED = (
+    "command_line",
+    "conformance",
+    "docs/spec",
+    "fixtures",
+    "harness",
+    "iris_under_test",
+    "mutants",
+    "reports",
+    "tests",
+)
 
 
 @dataclass(frozen=True)
