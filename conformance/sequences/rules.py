@@ -54,7 +54,7 @@ class Rule:
 
     needs: tuple[str, ...] = ()
     moves_room = False
-    """True if a step may change the room that is left on the heap."""
+    """True if a step may change the room that is left on the heaps, or which heaps there are."""
 
     def draw(self, model: Model, pick: Pick) -> Arguments | None:
         """Return the arguments of a step that is possible now, or None."""
@@ -233,6 +233,7 @@ class Open(Rule):
     """Make a further instance."""
 
     needs = ("iris",)
+    moves_room = True
 
     def draw(self, model: Model, pick: Pick) -> Arguments | None:
         free = [number for number in range(MOST_INSTANCES) if number not in model.instances]
@@ -249,6 +250,7 @@ class Close(Rule):
     """Close an instance while others stay in use; a library without ``close`` drops it."""
 
     needs = ("iris",)
+    moves_room = True
 
     def draw(self, model: Model, pick: Pick) -> Arguments | None:
         return {"instance": pick(sorted(model.instances))} if len(model.instances) > 1 else None
