@@ -3,7 +3,8 @@
 001  Refused with ValueError, with and without async_op: tensors that are not matrices; shapes or element types that do
      not match each other or the group; tensors outside the heap; an output whose elements share memory with each other
      or with the input; a root that is not in the group, or that lacks its tensor; an unknown reduction, or one that the
-     element type does not support; a tile that the kernel does not support; an unknown variant.
+     element type does not support; a tile that the kernel does not support; an unknown variant. An output and
+     an input that touch are not refused.
 002  If only one member passes a wrong argument, it gets the reason, the others get an error that names it, and no
      member waits. Ranks outside the group are not involved; a rank outside that calls gets a RuntimeError.
 003  If members pass different arguments, all of them get a ValueError that states the arguments of each.
@@ -14,7 +15,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from conformance.collectives.calls import config, invoke, judge, party_of, perform, prepare
+from conformance.collectives.calls import config, fill, invoke, judge, party_of, perform, prepare
 from conformance.collectives.operations import ALWAYS, COLLECTIVES, NEVER, one_of_each_kind
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -47,6 +48,8 @@ def run_refused(env, case):
         findings.raises("a group without this rank", RuntimeError, lambda: invoke(env, case, elsewhere, right))
     for label, op, settings in _wrong_reductions(env, case):
         findings.raises(label, ValueError, lambda o=op, s=settings: _reduced_with(env, case, call, s or right, o))
+    if COLLECTIVES[case.op].in_place != ALWAYS:
+        _touch(env, case, call, findings)
     return _and_then(env, case, calls, findings)
 
 
@@ -63,6 +66,8 @@ def _wrong_tensors(env, case, call):
         else:
             elsewhere = None if tensor is None else replace(call, **{name: tensor.to("meta")})
             yield f"an {name} on another device", elsewhere, None
+        lazy = None if tensor is None else replace(call, **{name: torch._neg_view(tensor)})
+        yield f"an {name} that torch negates lazily", lazy, None
     writes = root or op.results_at == "all"
     shared = replace(call, output=call.output.as_strided(call.output.shape, (0, 1))) if writes else None
     yield "an output whose rows are the same memory", shared, None
@@ -76,7 +81,9 @@ def _wrong_tensors(env, case, call):
             ("another element type", lambda output: output.view(torch.int32)),
         ):
             yield label, replace(call, output=change(call.output)) if both else None, None
-        yield "an input that begins in the output", _overlapping(env, call) if both else None, None
+        for shared in (64, 1):
+            label = f"an input that begins {shared} elements before the output's end"
+            yield label, _behind(env, call, -shared) if both else None, None
     inputs, outputs = op.shapes(1, 1, 2)  # in a group of one, input and output have the same shape for every op
     if inputs == outputs and op.in_place == NEVER:
         yield "an output that is the input", replace(call, output=call.input), None
@@ -90,11 +97,39 @@ def _wrong_tensors(env, case, call):
             yield f"a root without its {name}", replace(call, **{name: None}) if root else None, None
 
 
-def _overlapping(env, call):
+def _behind(env, call, gap):
+    """Return the call with other tensors: the input begins ``gap`` elements after the output's end."""
     memory = env.image.arena[OVERLAPPING:].view(torch.float32)
-    output, end = memory[: call.output.numel()].view(call.output.shape), call.output.numel()
-    source = memory[end - 64 : end - 64 + call.input.numel()].view(call.input.shape)
+    output, start = memory[: call.output.numel()].view(call.output.shape), call.output.numel() + gap
+    source = memory[start : start + call.input.numel()].view(call.input.shape)
     return replace(call, output=output, input=source)
+
+
+def _touch(env, case, call, findings):
+    """Make a valid call whose output and input are the left and the right half of a matrix: in each row they touch."""
+    (rows_in, wide_in), (rows_out, wide_out) = COLLECTIVES[case.op].shapes(case.m, case.n, call.party.size)
+    rows, wide = max(rows_in, rows_out), wide_in + wide_out
+    both = env.image.claim("output and input that touch", OVERLAPPING, rows * wide, torch.float32)
+
+    def halves(memory):
+        matrix = memory.view(rows, wide)
+        return matrix[:rows_out, :wide_out], matrix[:rows_in, wide_out:]
+
+    output, source = halves(env.image.tensor(both))
+    touching = replace(
+        call, output=None if call.output is None else output, input=None if call.input is None else source
+    )
+    fill(touching)
+    for held, expected, values in zip(
+        (call.output, call.input), halves(env.image.expected(both)), (call.wanted, call.given), strict=True
+    ):
+        if held is not None and values is not None:
+            expected.copy_(values)
+    env.settle()
+    outputs = perform(env, case, [touching])
+    env.settle()
+    if call.wanted is not None and env.fault is None:
+        findings.same("output of a call whose output and input touch", outputs[0], call.wanted)
 
 
 def _wrong_settings(env, case, call):

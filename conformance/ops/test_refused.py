@@ -1,9 +1,9 @@
 """Arguments that fused products refuse on every rank before any data moves. After a refusal a valid call still works.
 
 001  Refused with ValueError, with and without async_op: tensors that are not matrices; shapes, element types or devices
-     that do not match; a bias of the wrong length; an output whose elements share memory with each other or with an
-     input; a tensor outside the heap that other ranks access; an invalid configuration. AssertionError is accepted too
-     if the API states it.
+     that do not match; a matrix that torch negates lazily; a bias of the wrong length; an output whose elements share
+     memory with each other or with an input; a tensor outside the heap that other ranks access; an invalid
+     configuration. AssertionError is accepted too if the API states it.
 002  If only one rank passes a wrong argument, or another configuration than the others, every rank gets an error.
 """
 
@@ -46,6 +46,7 @@ def _wrong_tensors(case, tensors):
         yield f"{name} without its last row", ValueError, {name: matrix[:-1]}, None
         yield f"{name} without its last column", op.short_columns, {name: matrix[:, :-1]}, None
         yield f"another element type of {name}", ValueError, {name: matrix.view(torch.bfloat16)}, None
+        yield f"{name} that torch negates lazily", ValueError, {name: torch._neg_view(matrix)}, None
     integers = {name: tensor.view(torch.int16) for name, tensor in tensors.items()}
     yield "integer matrices", ValueError, integers, None
     yield "a bias without its last element", ValueError, {"bias": tensors["bias"][:-1]}, None

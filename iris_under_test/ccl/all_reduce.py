@@ -19,7 +19,7 @@ from .call import run, symmetric_offset
 from .config import ALL_REDUCE_VARIANTS, Config
 from .kernel_launch import compiler_options, lane_layout
 from .overlap import same_memory, shares_memory
-from .plans import PLANS, check_device, check_output, check_reduction, check_tile, prepare_move
+from .plans import PLANS, check_memory, check_output, check_reduction, check_tile, prepare_move
 from .reduce_op import ReduceOp
 from .tuning import tuned_config
 from .workspace import FLAG_BYTES, AllReduceWorkspace, Needs
@@ -236,7 +236,7 @@ class _Call:
         Raises:
             ValueError: the tensors are not where kernels and members reach them.
         """
-        check_device("all_reduce", ctx, self.output, self.source)
+        check_memory("all_reduce", ctx, self.output, self.source)
         place = ""
         if self.config.all_reduce_variant != "ring":
             place = f", output at {symmetric_offset(self.output, 'all_reduce output', ctx)}"

@@ -1,4 +1,5 @@
-"""Checks whether tensors share elements, which the outputs of collectives with many programs must not."""
+"""Checks of a tensor's memory: whether elements are shared, which those of a collective's output must not be, and
+whether it holds the tensor's values."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ import math
 
 import torch
 
-__all__ = ["lies_on_itself", "same_memory", "shares_memory"]
+__all__ = ["is_lazy", "lies_on_itself", "same_memory", "shares_memory"]
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Return whether torch negates or conjugates what the tensor's memory holds whenever it reads an element. A kernel
+    reads the memory.
+    """
+    return bool(tensor.is_neg() or tensor.is_conj())
 
 
 def lies_on_itself(tensor: torch.Tensor) -> bool:

@@ -17,7 +17,7 @@ from iris_under_test.host.platform.base import warp_size
 from .call import symmetric_offset
 from .config import LL_ALGORITHMS, PROTOCOLS, Config
 from .kernel_launch import Kind, Plan, launch_plan
-from .overlap import lies_on_itself, same_memory, shares_memory
+from .overlap import is_lazy, lies_on_itself, same_memory, shares_memory
 from .reduce_op import ReduceOp
 from .tuning import TUNED_OPS, tuned_config
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_under_test.host.instance import Instance
 
 __all__ = [
-    "PLANS", "Plan", "check_device", "check_lanes", "check_output", "check_reduction", "check_tile", "prepare_move",
+    "PLANS", "Plan", "check_lanes", "check_memory", "check_output", "check_reduction", "check_tile", "prepare_move",
 ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def prepare_move(
     given = source if source is not None else output
     assert given is not None  # sanity check: the caller has checked the tensor that is needed
     rows, columns = _part(plan, output, source, members.size)
-    check_device(plan.op, ctx, output, source)
+    check_memory(plan.op, ctx, output, source)
     arguments = [f"{(rows, columns)} {given.dtype}", f"root {members.ranks[root]}", repr(op)]
     if output is not None:
         check_output(plan.op, output)
@@ -112,9 +112,16 @@ def prepare_move(
     return ", ".join(arguments), launch
 
 
-def check_device(op: str, ctx: Instance, *tensors: torch.Tensor | None) -> None:
-    """Raise ValueError if a tensor is on another device. Checked early, before the other members have started."""
+def check_memory(op: str, ctx: Instance, *tensors: torch.Tensor | None) -> None:
+    """Raise ValueError if a tensor is on another device, or its memory does not hold its values. Checked early, before
+    the other members have started.
+    """
     for tensor in tensors:
+        if tensor is not None and is_lazy(tensor):
+            raise ValueError(
+                f"{op}: a tensor is a lazy negative or conjugate, which kernels cannot read; pass its resolve_neg() or "
+                "resolve_conj()"
+            )
         if tensor is not None and tensor.device != ctx.get_device():
             raise ValueError(
                 f"{op}: tensors must be on the instance's device {ctx.get_device()}, got one on {tensor.device}"

@@ -22,7 +22,7 @@ from .call import symmetric_offset
 from .config import Config
 from .kernel_launch import compiler_options
 from .overlap import shares_memory
-from .plans import check_device, check_lanes, check_output
+from .plans import check_lanes, check_memory, check_output
 from .tuning import tuned_config
 from .work import Work
 
@@ -210,7 +210,7 @@ def _check_tensors(op: str, ctx: Instance, source: torch.Tensor | None, target: 
             continue
         if tensor.dim() not in (1, 2) or tensor.dtype.itemsize not in _WORDS:
             raise ValueError(f"{op} {verb} 1-D or 2-D tensors, got {tuple(tensor.shape)} {tensor.dtype}")
-    check_device(op, ctx, source, target)
+    check_memory(op, ctx, source, target)
     if target is not None:
         symmetric_offset(target, f"{op}: the tensor to receive in", ctx)
         check_output(op, target)

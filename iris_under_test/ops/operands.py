@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from iris_under_test.ccl.overlap import lies_on_itself, shares_memory
+from iris_under_test.ccl.overlap import is_lazy, lies_on_itself, shares_memory
 
 __all__ = ["FusedShapeError", "Operands"]
 
@@ -48,8 +48,8 @@ class Operands:
 
         Raises:
             FusedShapeError: a tensor does not have two dimensions, or has another shape; dtypes differ, or are not in
-                ``DTYPES``; a tensor is on another device; elements of the output share memory with each other, or with
-                an input.
+                ``DTYPES``; a tensor is on another device, or a lazy negative; elements of the output share memory with
+                each other, or with an input.
         """
         for name, tensor in (("output", self.output), ("A", self.A), ("B", self.B)):
             if tensor.dim() != 2:
@@ -70,6 +70,8 @@ class Operands:
                 raise FusedShapeError(f"{op}: {name} must have the dtype {dtype} of A, got {tensor.dtype}")
             if tensor.device != device:
                 raise FusedShapeError(f"{op}: {name} must be on the heap's device {device}, got one on {tensor.device}")
+            if is_lazy(tensor):
+                raise FusedShapeError(f"{op}: {name} is a lazy negative, which kernels cannot read; pass resolve_neg()")
             if name != "output" and shares_memory(self.output, tensor if name != "bias" else tensor[:, None]):
                 raise FusedShapeError(f"{op}: the output must not share memory with {name}")
         if lies_on_itself(self.output):
