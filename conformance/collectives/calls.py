@@ -272,8 +272,12 @@ def _call(env: Env, case: CollectiveCase, party: Party, source: Region, target: 
 
 def _values(env: Env, case: CollectiveCase, party: Party, shape: tuple[int, int], k: int, round_: int) -> torch.Tensor:
     count = shape[0] * shape[1]
-    if described(case.op).reduces:
-        flat = contribution(case.reduce, case.dtype, count, member=party.place, members=party.size, repetition=k)
+    op = described(case.op)
+    if op.reduces:
+        flat = contribution(
+            case.reduce, case.dtype, count,
+            member=party.place, members=party.size, repetition=k, wide=op.rounds_once(case),
+        )  # fmt: skip
     else:
         flat = payload(
             _payload_dtype(case.dtype), count, rank=env.rank, ranks=env.world_size, round_=round_, repetition=k

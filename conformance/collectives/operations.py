@@ -53,8 +53,9 @@ class Variant:
     """One algorithm of an op; an empty name is Config's default.
 
     ``reached``: the tensors of a member that other members read or write, if they differ from the op's ``reached``.
-    ``low_latency``: it has a protocol for small sizes. ``same_bits``: equal floats always give equal bits. ``far``: it
-    has its own kernel, which is also tested at far addresses, with "rows" or "columns" far apart.
+    ``low_latency``: it has a protocol for small sizes. ``same_bits``: equal floats always give equal bits, and 16-bit
+    floats are reduced in float32 and rounded once. ``far``: it has its own kernel, which is also tested at far
+    addresses, with "rows" or "columns" far apart.
     """
 
     name: str = ""
@@ -165,6 +166,14 @@ class Collective:
             if own := [tensor for tensor in tensors if tensor not in reached]:
                 return variant.name, own[0]
         return None
+
+    def rounds_once(self, case: CollectiveCase) -> bool:
+        """Return True if the case's kernel computes sums and products of 16-bit floats in float32 and rounds them once.
+
+        A variant that adds in no fixed order rounds after each addition. Without a Config the library may choose it.
+        """
+        possible = [one for one in self.variants if case.default or one.name == case.variant]
+        return all(variant.same_bits for variant in possible)
 
     def passes(self, tensor: str, *, is_root: bool) -> bool:
         """Return True if a member passes the tensor "input" or "output"."""

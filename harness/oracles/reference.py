@@ -64,11 +64,14 @@ def exchange(
 def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | None = None) -> torch.Tensor:
     """Return the all_reduce of ``values`` over ``group`` with ``op``: sum, product, min, max, band, bor, bxor.
 
-    gloo and nccl do not reduce 16-bit integers, and nccl has no bitwise reductions: in these cases the values of all
-    members are gathered and reduced here.
+    Sums and products of 16-bit floats are computed in float32 and rounded once, as a library must compute them; gloo
+    and nccl would round after each step. They do not reduce 16-bit integers, gloo adds booleans like bytes, and nccl
+    has no bitwise reductions: in these cases the values of all members are gathered and reduced here.
     """
+    if values.dtype in (torch.float16, torch.bfloat16) and op in ("sum", "product"):
+        return reduced(values.float(), op, group, members).to(values.dtype)
     device = _device()
-    if (device.type != "cpu" and op in _BITWISE) or values.dtype == torch.int16:
+    if (device.type != "cpu" and op in _BITWISE) or values.dtype in (torch.int16, torch.bool):
         folded, *others = gathered(values.unsqueeze(0), group, members).unbind()
         for other in others:
             folded = _FOLDS[op](folded, other)

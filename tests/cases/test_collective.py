@@ -118,6 +118,26 @@ def test_reductions_are_exact_in_any_order(dtype: str, op: str) -> None:
                 assert not torch.equal(rest, results[0]), f"{op} has the same result without member {left_out}"
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("op", ["sum", "product"])
+def test_wide_reductions_show_in_which_type_they_were_computed(dtype: str, op: str) -> None:
+    fold, narrow = FOLDS[op], of_name(dtype)
+    for members in (1, 2, 3, 4, 8, 32):
+        parts = [contribution(op, dtype, 300, member=member, members=members, wide=True) for member in range(members)]
+        exact = functools.reduce(fold, [part.double() for part in parts])
+        assert torch.isfinite(exact.to(narrow)).all(), f"{op} of {members} overflows"
+        wide = [part.float() for part in parts]
+        for result in (functools.reduce(fold, wide), functools.reduce(fold, wide[::-1]), _in_pairs(fold, wide)):
+            assert torch.equal(result.double(), exact), f"{op} of {members} is not exact in float32"
+        if members > 2:
+            for order in (parts, parts[::-1]):
+                rounded = functools.reduce(fold, order)
+                assert (rounded != exact.to(narrow)).double().mean() > 0.1, f"{op} of {members} hides the type"
+            for left_out in range(members):
+                rest = functools.reduce(fold, wide[:left_out] + wide[left_out + 1 :])
+                assert not torch.equal(rest.to(narrow), exact.to(narrow)), f"{op} without member {left_out}"
+
+
 def _in_pairs(fold, parts):  # type: ignore[no-untyped-def]
     while len(parts) > 1:
         parts = [
