@@ -15,11 +15,15 @@ from harness.cases import contribution, payload
 
 GIB = 1 << 30
 LINES, LENGTH = 4, 64
+LOW_LATENCY = "ll"
+"""The protocol for small sizes, in the place of a variant."""
 
 
 def run(env, case):
     name, side, language, *variant = case.arguments
-    op = described(name)
+    op, protocol = described(name), {}
+    if variant == [LOW_LATENCY]:
+        variant, protocol = [one.name for one in op.variants if one.low_latency and one.name], {"protocol": LOW_LATENCY}
     me, ranks = env.rank, env.world_size
     findings = Findings(me)
     # turned: the columns are far apart; all_to_all's blocks are columns.
@@ -63,7 +67,7 @@ def run(env, case):
     with env.acting():
         settings = env.under_test.config(
             block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=language == "gluon",
-            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant[0]} if variant else {}),
+            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant[0]} if variant else {}), **protocol,
         )  # fmt: skip
         if name == "sendrecv":
             iris.ccl.sendrecv(source, target, (me + 1) % ranks, (me - 1) % ranks, config=settings)
@@ -86,7 +90,8 @@ def cases(ranks, op):
     op = described(op)
     # Variants with their own kernel. One side is enough, since both sides have the same rows and columns.
     own = [("output", "triton", variant.name) for variant in op.variants if variant.far]
-    every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own)]
+    fast = [(side, "triton", LOW_LATENCY) for side in ("output", "input") if op.fast(ranks)]
+    every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own, *fast)]
     if judged.extended():
         return every
     # The published API has no variants with kernels of their own.

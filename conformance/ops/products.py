@@ -5,10 +5,11 @@ Inputs are small whole numbers, chosen so that every partial and final result is
 intermediate sum is exact in float32. So any order of summing gives the same bits, and results are compared bit by bit.
 Every second call also adds large numbers that cancel, so that a sum in a narrower dtype loses the small ones. If fp32
 inputs must not be rounded to TF32, they have bits that the rounding would drop. The workspace lies on the heap between
-two guard areas.
+two guard areas; the bytes up to the next one, to which an allocator rounds up, are guarded too.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from harness.oracles.heap import starts
 LARGE = 2048
 """Exact in every dtype. In fp16 and bf16, its sum with an odd number is not exact."""
 GUARD, GUARD_WORDS = 0x5A5A5A5A, 256
+ALIGNMENT = 1024
+"""Bytes to which a heap rounds allocations up."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +130,14 @@ def perform(
     matrices = product.tensors["c"], product.tensors["a"], product.tensors["b"]
     staged = [{name: value.to(env.device.torch_device) for name, value in values.items()} for values in given]
     outputs: list[torch.Tensor] = []
-    workspace, guards = None, []
+    workspace, guards, rounded = None, [], []
     preamble = getattr(ops, f"{case.op}_preamble", None)  # the published instance has none
     if preamble is not None and hasattr(env.iris, "free"):
         with env.acting():
             guards.append(_guard(env))
             workspace = preamble(*matrices, config=settings)
             guards.append(_guard(env))
+            rounded = _rounded_up(guards[0], workspace, guards[1])
     with env.acting():
         for values in staged:
             env.late(case.skewed, case.skew_ms)
@@ -149,6 +153,9 @@ def perform(
             for side, guard in zip(("before", "behind"), guards, strict=True):
                 findings.same(f"guard {side} the workspace", guard, torch.full_like(guard, GUARD))
                 env.iris.free(guard)
+            for number, padding in enumerate(rounded):
+                label = f"bytes between allocation {number} and the next one"
+                findings.same(label, padding, torch.full_like(padding, GUARD & 0xFF))
             workspace.clear()
     return outputs
 
@@ -228,3 +235,21 @@ def _matrix(case: FusedCase, name: str, flat: torch.Tensor, shape: tuple[int, in
 
 def _guard(env: Env) -> torch.Tensor:
     return env.iris.full((GUARD_WORDS,), GUARD, dtype=torch.int32)
+
+
+def _rounded_up(before: torch.Tensor, workspace: Any, behind: torch.Tensor) -> list[torch.Tensor]:
+    """Return the bytes between neighbours among the guards and the workspace's buffers, filled with the guard's byte.
+
+    Only neighbours in one pool that are less than ALIGNMENT apart: no other allocation can lie between them.
+    """
+    pool = before.untyped_storage()
+    tensors = [before, getattr(workspace, "aux_buffer", None), getattr(workspace, "locks", None), behind]
+    shared = [one for one in tensors if one is not None and one.untyped_storage().data_ptr() == pool.data_ptr()]
+    memory = torch.empty(0, dtype=torch.uint8, device=before.device).set_(pool)
+    ends = sorted((one.data_ptr() - pool.data_ptr(), one.nbytes) for one in shared)
+    gaps = [
+        memory[start + size : after] for (start, size), (after, _) in pairwise(ends) if after - start - size < ALIGNMENT
+    ]
+    for gap in gaps:
+        gap.fill_(GUARD & 0xFF)
+    return gaps
