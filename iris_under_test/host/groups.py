@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from iris_under_test.device.flagged import MAX_SENDERS, slot_bytes
+from iris_under_test.device.flagged import EPOCH_WORDS, MAX_SENDERS, slot_bytes
 from iris_under_test.device.mailboxes import BOX_WORDS, MAX_TAGS
 from iris_under_test.device.signals import MAX_MEMBERS, MAX_PROGRAMS
 from iris_under_test.host.streams import is_capturing
@@ -62,6 +62,17 @@ class Members:
         if rank not in self.ranks:
             raise ValueError(f"{name} must be one of the group's ranks {list(self.ranks)}, got {rank!r}")
         return self.ranks.index(rank)
+
+    def preset(self, count: int) -> None:
+        """Set this rank's counts of turns, of ``device_barrier`` and of epochs to ``count``, modulo 2^32.
+
+        For tests of counts that wrap. Every member must do this, with the same count, while the group is idle.
+        """
+        signed = (count + 2**31) % 2**32 - 2**31
+        self.words.fill_(signed)
+        if self.slots is not None:
+            self.slots.own.zero_()  # no word may look like one of an epoch to come
+            self.slots.own[: EPOCH_WORDS.value * 4].view(torch.int32).fill_(signed)
 
 
 @dataclass(frozen=True)

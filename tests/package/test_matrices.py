@@ -67,17 +67,18 @@ def _arguments(case: Any) -> tuple[Any, ...]:
 
 EVERY = {
     "CCL-SCRATCH-001", "CCL-CAPTURE-001", "CCL-GROUP-001", "CCL-ASYNC-001", "CCL-STREAM-001", "CCL-REFUSE-001",
-    "CCL-REFUSE-002", "CCL-WAIT-001",
+    "CCL-REFUSE-002", "CCL-WAIT-001", "CCL-HELD-001", "CCL-ROOM-001", "CCL-WRAP-001",
 }  # fmt: skip
-FURTHER = {"CCL-REPEAT-001", "CCL-STRIDES-001", "CCL-FAR-001"}
+REDUCING = {"CCL-REPEAT-001", "CCL-NARROW-001"}
+FURTHER = {*REDUCING, "CCL-STRIDES-001", "CCL-FAR-001"}
 
 
 @pytest.mark.parametrize(
     ("model", "changes", "further"),
     [
         ("all_reduce", {}, FURTHER),
-        ("all_gather", {}, FURTHER - {"CCL-REPEAT-001"}),
-        ("reduce", {}, {"CCL-REPEAT-001"}),
+        ("all_gather", {}, FURTHER - REDUCING),
+        ("reduce", {}, REDUCING),
         ("reduce", {"far": (("output", "gluon"),), "reached": ("input",)}, FURTHER),
         ("broadcast", {}, set()),
     ],
@@ -97,12 +98,16 @@ def test_a_collective_is_in_every_matrix(
         "CCL-CAPTURE-001",
         "CCL-STREAM-001",
         "CCL-WAIT-001",
+        "CCL-HELD-001",
+        "CCL-ROOM-001",
+        "CCL-WRAP-001",
         *protocol,
-        *(further & {"CCL-REPEAT-001", "CCL-STRIDES-001"}),
+        *(further & {*REDUCING, "CCL-STRIDES-001"}),
     }
     assert fast == (expected if COLLECTIVES[NAME].fast(RANKS) else set())
-    variants = {case.variant for case in cases_of["CCL-CAPTURE-001"]}
-    assert variants == {variant.name for variant in COLLECTIVES[NAME].variants}
+    for requirement in ("CCL-CAPTURE-001", "CCL-HELD-001", "CCL-ROOM-001"):
+        variants = {case.variant for case in cases_of[requirement]}
+        assert variants == {variant.name for variant in COLLECTIVES[NAME].variants}, requirement
     assert all(to_json(case) for cases in cases_of.values() for case in cases)
 
 
@@ -124,6 +129,7 @@ def test_a_fused_product_is_in_every_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     cases_of = with_scratch(monkeypatch, PRODUCTS, "matmul_all_reduce", SUITE / "ops", requirement="FUSED-SCRATCH-001")
     assert set(cases_of) == {
         "FUSED-SCRATCH-001", "FUSED-EDGES-001", "FUSED-REFUSED-001", "FUSED-REFUSED-002", "FUSED-CAPTURE-001",
+        "FUSED-ROOM-001",
     }  # fmt: skip
     for requirement in ("FUSED-EDGES-001", "FUSED-CAPTURE-001"):
         assert {case.variant for case in cases_of[requirement]} == set(PRODUCTS[NAME].variants)

@@ -1,0 +1,58 @@
+"""A collective waits for every member, in every variant: the first member, or the last one, is held back in each call.
+
+The member held back begins a call when each other member has ended its own or can do nothing more without it. So a
+member that does not wait reads inputs that are not there yet, whatever the machine's speed. With the same tensors for
+all calls, a member that runs ahead also overwrites what the member held back has not copied yet.
+"""
+
+from dataclasses import replace
+
+from conformance.collectives.calls import config, copied, fill, invoke, judge, prepare
+from conformance.collectives.operations import COLLECTIVES, published
+from fixtures import judged
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+
+CALLS = 3
+
+
+def run(env, case, held):
+    calls = prepare(env, case)
+    steps = [env.gate.step() for _ in range(case.calls + 1)]
+    findings, outputs, handles = Findings(env.rank), [], []
+    env.settle()
+    with env.acting():
+        settings = config(env, case, env.world_size)
+        for step, call in zip(steps, calls, strict=False):
+            if env.rank == held:
+                env.gate.hold(step)
+            if outputs:
+                fill(call)
+            env.gate.enter(step)
+            with env.gate.watching():
+                handles.append(invoke(env, case, call, settings))
+                outputs.append(None if call.output is None else copied(call.output, enqueued=case.async_op))
+                env.device.synchronize()
+            env.gate.reach(step)
+        for handle in handles:
+            if case.async_op and handle is not None:
+                handle.wait()
+    env.gate.enter(steps[-1])
+    env.gate.reach(steps[-1])
+    env.settle()
+    return judge(env, case, calls, outputs, findings)
+
+
+def cases(ranks, op):
+    op = COLLECTIVES[op]
+    # Asynchronous calls: with others, the members exchange their arguments on the host before any kernel begins.
+    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=CALLS, reuse=True, async_op=True)
+    if not judged.extended():
+        return [published(plain)]
+    return [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
+
+
+@requirement("CCL-HELD-001", cases=cases, ranks=2, op=COLLECTIVES, weak=False)
+def test_held(check, case):
+    for held in (0, check.ranks - 1):
+        check(run, case, held=held)

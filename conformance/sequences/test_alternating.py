@@ -1,0 +1,46 @@
+"""One memory of the library under calls that alternate in all that they can: see ``cases``.
+
+Between calls a workspace holds what the last one left there: slots of another size, flags of more programs, words of
+another element type. Other requirements draw any calls one after the other; here all calls of a sequence use the same
+memory, and a larger call comes before and after a smaller one.
+"""
+
+from conformance.sequences.cases import SequenceCase, step_of
+from conformance.sequences.world import run
+from fixtures.requirement import requirement
+
+MEMORIES = {
+    "counts": ({"op": "all_gather"}, {"op": "all_to_all"}),
+    "words": ({"op": "all_gather", "protocol": "ll"}, {"op": "all_to_all", "protocol": "ll"}),
+    "ring": ({"op": "all_reduce", "variant": "ring"},) * 2,
+    "spinlock": ({"op": "all_reduce", "variant": "spinlock"},) * 2,
+    "two_shot_push": ({"op": "all_reduce", "variant": "two_shot_push"},) * 2,
+    "variants": ({"op": "all_reduce", "variant": "ring"}, {"op": "all_reduce", "variant": "two_shot_push"}),
+}
+"""Calls that share each memory: the counts of turns, the slots of words with flags, the workspaces. In the
+last one the variants have, or share, workspaces of their own."""
+
+LARGE, SMALL = {"m": 20, "n": 135}, {"m": 1, "n": 3}
+"""Sizes that 16 does not divide, so that one kernel serves both."""
+FEW, MANY = {"comm_sms": 1}, {"comm_sms": 5}
+WAVES = {"block_m": 4, "block_n": 128, "warps": 4, "dtype": "fp16"}
+PLAIN = {"dtype": "int32"}
+
+
+def cases(ranks, memory):
+    """Return sequences whose calls alternate in size, programs, tile, wavefronts, element type, group and op."""
+    one, other = MEMORIES[memory]
+    group = {"group": "stride"} if ranks > 1 else {}
+    calls = (
+        {**one, **PLAIN, **LARGE, **MANY}, {**other, **WAVES, **SMALL, **FEW},
+        {**one, **PLAIN, **SMALL, **FEW}, {**other, **WAVES, **LARGE, **MANY},
+        {**one, **PLAIN, **LARGE, **FEW}, {**one, **PLAIN, **group, **LARGE, **MANY},
+        {**other, **WAVES, **LARGE, **FEW}, {**one, **PLAIN, **SMALL, **MANY},
+    )  # fmt: skip
+    steps = [step_of("collective", instance=0, swizzle=1, async_op=True, **call) for call in calls]
+    return [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
+
+
+@requirement("SEQUENCE-ALTERNATE-001", cases=cases, ranks=2, memory=tuple(MEMORIES))
+def test_alternating(check, case):
+    check(run, case)
