@@ -271,7 +271,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks"):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:
