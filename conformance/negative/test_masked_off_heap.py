@@ -41,8 +41,8 @@ def run(env, case):
     transfers = {(a, b) if push else (b, a) for a, b in around}
     wanted = exchange(mine, transfers, rank=me, ranks=ranks)[left if push else right]
     source, target = (near, last) if push else (last, near)
-    # A copy has both ends on a heap, at the same offset, so that only one rank may send. A kernel with ``DeviceContext``
-    # is compiled for one rank.
+    # A copy has both ends on a heap, at the same offset, so that only one rank may send. A kernel with
+    # ``DeviceContext`` is compiled for one rank.
     alone = op.two_ranks or form == "context"
     if op.two_ranks:
         source, target = last, last
