@@ -104,7 +104,7 @@ class Collective:
     shapes: Callable[[int, int, int], tuple[Shape, Shape]]
     reference: Callable[[Inputs], torch.Tensor]
     requirement: str = ""
-    weight: float = 2.0
+    weight: float = 4.0
     first: int | str = 2
     reduces: bool = False
     root: str = ""
@@ -283,13 +283,13 @@ _LISTED = (
     # all_to_all(output (M, W*N), input (M, W*N), group, async_op, config): column block j of member i becomes column
     # block i of member j.
     Collective(
-        "all_to_all", _blocks, lambda given: swapped(given.mine, given.group, given.members), "CCL-ALLTOALL-001", 1.0,
+        "all_to_all", _blocks, lambda given: swapped(given.mine, given.group, given.members), "CCL-ALLTOALL-001", 2.0,
         variants=(Variant(low_latency=True),), published_gluon=True,
     ),
     # all_reduce(output (M, N), input (M, N), op, group, async_op, config, workspace): every member gets the reduction
     # of all inputs. one_shot, two_shot and the library's own choice are drawn here; test_all_reduce.py has the others.
     Collective(
-        "all_reduce", _same, _reduced, "CCL-ALLREDUCE-001", 1.0, "bf16", reduces=True, in_place=SOMETIMES,
+        "all_reduce", _same, _reduced, "CCL-ALLREDUCE-001", 2.0, "bf16", reduces=True, in_place=SOMETIMES,
         kernels=(
             Kernel(variant="two_shot"), Kernel(variant="one_shot", gluon=True), Kernel(variant="two_shot_push"),
             Kernel(variant="two_shot", gluon=True), Kernel(4, 128, 4, variant="one_shot"),
@@ -309,31 +309,31 @@ _LISTED = (
     # reduce_scatter(output (M, N), input (M, N), op, group, async_op, config): each member owns some tiles of the
     # result. It writes the elements of its tiles at their positions; the rest of its output is untouched.
     Collective(
-        "reduce_scatter", _same, _reduced, "CCL-REDUCESCATTER-001", 0.5, "fp16", reduces=True, in_place=SOMETIMES,
+        "reduce_scatter", _same, _reduced, "CCL-REDUCESCATTER-001", 1.0, "fp16", reduces=True, in_place=SOMETIMES,
         owned=shares.owned, variants=(Variant(low_latency=True),), has_variant_field=True, has_distribution=True,
         reached=("input",), far=(),
     ),
     # broadcast(tensor (M, N), src, group, async_op, config): every member's tensor becomes that of global rank ``src``.
     Collective(
-        "broadcast", _same, lambda given: broadcast(given.mine, given.root, given.group), "CCL-BROADCAST-001", 1.0,
+        "broadcast", _same, lambda given: broadcast(given.mine, given.root, given.group), "CCL-BROADCAST-001", 2.0,
         root="src", inputs_at="root", in_place=ALWAYS, variants=(Variant(low_latency=True),), far=(),
     ),
     # reduce(output (M, N), input (M, N), dst, op, group, async_op, config): only global rank ``dst`` gets the reduction
     # of all inputs.
     Collective(
-        "reduce", _same, _reduced, "CCL-REDUCE-001", 0.5, "fp32", reduces=True, root="dst", results_at="root",
+        "reduce", _same, _reduced, "CCL-REDUCE-001", 1.0, "fp32", reduces=True, root="dst", results_at="root",
         in_place=SOMETIMES, reached=("output", "input"), far=(),
     ),
     # scatter(output (M, N), input (W*M, N), src, group, async_op, config): the i-th M rows of global rank ``src``
     # become member i's output. The other members pass None as input.
     Collective(
         "scatter", _split, lambda given: scattered(given.mine, given.root, given.group, given.members),
-        "CCL-SCATTER-001", 1.0, 4, root="src", inputs_at="root", far=(),
+        "CCL-SCATTER-001", 2.0, 4, root="src", inputs_at="root", far=(),
     ),
     # gather(output (W*M, N), input (M, N), dst, group, async_op, config): global rank ``dst`` gets all members' rows,
     # in the group's order. The other members pass None as output.
     Collective(
-        "gather", _stacked, _gathered, "CCL-GATHER-001", 1.0, 8, root="dst", outputs_at="root", results_at="root",
+        "gather", _stacked, _gathered, "CCL-GATHER-001", 2.0, 8, root="dst", outputs_at="root", results_at="root",
         reached=("input",), far=(),
     ),
 )  # fmt: skip
