@@ -25,8 +25,9 @@ are not. Such races are recorded in ``replicated``.
 
 The result does not depend on how the accesses interleave, but on the path that each wavefront took and on the released
 values that it read. Where two critical sections may run in either order, one order can hide a race that the other
-shows: try several seeds. The mode does not see accesses of the host or of other processes; a value that another process
-wrote counts as a release of everything that this process had published.
+shows: try several seeds. By itself the mode does not see accesses of the host or of other processes; a value that
+another process wrote counts as a release of everything that this process had published. ``race_record`` judges what
+several processes, and their hosts, have recorded.
 """
 
 from __future__ import annotations
