@@ -21,7 +21,7 @@ RANKS = 2
 """Ranks of a group: the least that have a peer."""
 DEADLINE = 120.0
 """Seconds for a call, without its compilation."""
-_DEVICE, _ARCH = "emulated", "gfx942"
+_DEVICE = "emulated"
 """The device on which the ranks have their heaps. Nothing runs there."""
 
 
@@ -83,12 +83,13 @@ def compile_all(
 
 
 def _group(implementation: str) -> RankGroup:
-    device = devices.known(_DEVICE, _ARCH, "fast", 1)
+    arch = devices.kind(_DEVICE).archs[0]
+    device = devices.known(_DEVICE, arch, "fast", 1)
     return RankGroup(
         RANKS,
         setup="fixtures.worker:setup",
         options={
-            "backend": device.backend, "device": _DEVICE, "arch": _ARCH, "mode": "fast", "ranks_per_gpu": 1,
+            "backend": device.backend, "device": _DEVICE, "arch": arch, "mode": "fast", "ranks_per_gpu": 1,
             "implementation": implementation,
         },
         preload=(*device.modules, package_of(implementation), "conformance.isa.compiling"),

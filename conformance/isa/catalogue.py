@@ -38,13 +38,14 @@ ROWS, COLUMNS, WARPS = 8, 256, 4
 class Entry:
     """One call. ``run(env)`` makes it on every rank and returns the first difference of its results. ``needs``:
     capabilities of the library. ``waits``: ranks wait for each other in its kernels. ``limit``: the largest number of
-    ranks, 0 if any."""
+    ranks, 0 if any. ``published``: the published API has it."""
 
     contract: str
     run: Callable[[Env], Any]
     needs: tuple[str, ...]
     waits: bool = True
     limit: int = 0
+    published: bool = True
 
 
 def _neighbours(env: Env) -> tuple[tuple[int, ...], ...]:
@@ -133,7 +134,8 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                     continue
                 name = f"{op} {variant}".strip()
                 run = partial(_collective, op, variant, "", language == "gluon")
-                yield f"{name} {language}", Entry(name, run, (f"ccl.{op}",))
+                published = variant != "two_shot_push" and (language == "triton" or described.published_gluon)
+                yield f"{name} {language}", Entry(name, run, (f"ccl.{op}",), published=published)
         for fast in described.variants:
             if fast.low_latency:
                 for language in ("triton", "gluon"):

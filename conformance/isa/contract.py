@@ -205,7 +205,7 @@ def _of_flags(
 ) -> Iterator[str]:  # fmt: skip
     lacks = protocol.unreleased(code.program, flags, contract.scope, besides=polls)
     if not is_own:
-        # Another library may set back flags, or count. But a kernel whose flags are all written before its data...
+        # Another library may set flags back, or count. But one of its flags has to announce something.
         lacks = [lack for lack in lacks if lack.lack == "write-back"]
         if {lack.flag for lack in lacks} != set(flags):
             return

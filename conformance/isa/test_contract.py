@@ -42,7 +42,8 @@ def cases(ranks):
     others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait."""
     languages = {}
     for name, entry in CALLS.items():
-        if entry.waits and judged.offers(*entry.needs) and (not entry.limit or ranks <= entry.limit):
+        has_it = judged.offers(*entry.needs) and (entry.published or judged.extended())
+        if entry.waits and has_it and (not entry.limit or ranks <= entry.limit):
             languages.setdefault(entry.contract, []).append(name)
     return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
 

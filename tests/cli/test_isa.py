@@ -165,3 +165,14 @@ def test_a_planted_fault_turns_the_requirement_red(tmp_path: Path, defect: Defec
     wanted = {"a poll from a cache": "missing sc0 sc1"}.get(defect.name, "missing s_waitcnt vmcnt(0)")
     assert wanted in done.stdout, done.stdout
     assert "device/targets/amd.py:" in done.stdout or "kernels/move.py:" in done.stdout
+
+
+@pytest.mark.nightly
+def test_all_contracts_are_kept_on_all_targets_and_the_code_is_that_of_the_baseline(tmp_path: Path):
+    known = all(baseline.path_of(baseline.FOLDER, arch).exists() for arch in ARCHS)
+    done = subprocess.run(
+        [sys.executable, "-m", "command_line", "isa", "diff" if known else "check", "--output", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert f"{len(ARCHS) * len(CALLS)} of {len(ARCHS) * len(CALLS)} calls judged, 0 findings" in done.stdout

@@ -13,6 +13,7 @@ from conformance.isa.contract import Code, Contract, Own, broken, contracts
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
+from tests.isa import kernels
 from tests.isa.protocol_kernels import added, exchange, listing, locked, words
 
 AMD, PTX = "gfx942", "sm_90"
@@ -190,6 +191,25 @@ def test_triton_s_own_release_waits_in_one_wavefront_only():
     )  # fmt: skip
     assert any("s_waitcnt vmcnt(0) in every wavefront" in line for line in judged(text))
     assert judged(text, is_own=False) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        (cut("buffer_wbl2 sc0 sc1", "buffer_wbl2 sc1"), "buffer_wbl2: wanted ['sc0 sc1'] for acq_rel at scope sys"),
+        (cut(r"^\s*buffer_inv.*\n"), "buffer_inv: wanted ['sc0 sc1']"),
+        (cut("(global_atomic_add .*) sc1", r"\1"), "sc1 on the atomic: wanted [True]"),
+        (
+            cut(r"\s*(buffer_wbl2 .*\n)((?:.*\n)*?)(\s*global_atomic_add.*\n)", r"\n\2\3\t\1"),
+            "a write-back after the atomic",
+        ),
+    ],
+)  # fmt: skip
+def test_the_order_of_the_only_atomic_is_part_of_a_contract(fault, wanted):
+    contract, text = Contract("add", order=("acq_rel", "sys")), kernels.listing("add")
+    assert judged(text, contract) == []
+    assert fault(text) != text
+    assert any(wanted in line for line in judged(fault(text), contract))
 
 
 def test_every_call_of_the_catalogue_has_one_contract_and_every_contract_a_call():
