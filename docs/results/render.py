@@ -64,8 +64,8 @@ def mutants_page() -> str:
         "Library": "All reported defects, and a sample of the generated changes of the source, stopped before its end.",
         "Machine code of RMA and atomics": (
             "Kernels with int32 elements, under the calls of the profile `ci`, of which each kernel has one or two. "
-            "The sample was stopped before its end. Fences of atomics are required by tests in `conformance/isa`, whose "
-            "kernels are not in this sample."
+            "The sample was stopped before its end. Fences of atomics are required by tests in `conformance/isa`, "
+            "whose kernels are not in this sample."
         ),
         "Machine code of the ring all_reduce": "A sample of its kernels. Calls in weak memory ran on fresh ranks.",
     }
