@@ -1,0 +1,26 @@
+"""Changed machine code: it is what runs, and what the launch's record has."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(source, target, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tl.store(target + offsets, tl.load(source + offsets) * 2)
+
+
+def test_a_launch_is_recorded_with_the_code_that_ran(device):
+    driver = device("gfx942")
+    source, target = torch.ones(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    driver.rewrite = lambda name, listing: listing.replace("\tglobal_store_dword ", "\ts_nop 3 ;").replace(
+        "\tbuffer_store_dword ", "\ts_nop 3 ;"
+    )
+    doubled[(1,)](source, target, 64)
+    [launch] = driver.drain_launches()
+    assert target.eq(0).all() and "s_nop 3" in launch.listing
+    driver.rewrite = None
+    doubled[(1,)](source, target, 64)
+    [launch] = driver.drain_launches()
+    assert target.eq(2).all() and "s_nop 3" not in launch.listing
