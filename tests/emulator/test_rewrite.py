@@ -1,8 +1,11 @@
 """Changed machine code: it is what runs, and what the launch's record has."""
 
+import pytest
 import torch
 import triton
 import triton.language as tl
+
+from harness import emulator
 
 
 @triton.jit
@@ -11,8 +14,13 @@ def doubled(source, target, N: tl.constexpr):
     tl.store(target + offsets, tl.load(source + offsets) * 2)
 
 
-def test_a_launch_is_recorded_with_the_code_that_ran(device):
-    driver = device("gfx942")
+@pytest.fixture
+def driver():
+    yield emulator.activate("gfx942")
+    emulator.deactivate()
+
+
+def test_a_launch_is_recorded_with_the_code_that_ran(driver):
     source, target = torch.ones(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
     driver.rewrite = lambda name, listing: listing.replace("\tglobal_store_dword ", "\ts_nop 3 ;").replace(
         "\tbuffer_store_dword ", "\ts_nop 3 ;"
