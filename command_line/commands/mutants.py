@@ -218,6 +218,10 @@ class _Run:
                 if stop.signal is None:
                     for result in checked:
                         self.matrix.add(result, plain=plain)
+        jobs = self._options["jobs"] or measured().cores
+        of_harness = [result for result in self.matrix.results if result.kind == HARNESS]
+        for result in pool.harness_controlled(of_harness, jobs, limit, stop):
+            self.matrix.add(result)
 
     def _take(self, result: Result, *, plain: bool = False) -> None:
         self.matrix.add(result, plain=plain)

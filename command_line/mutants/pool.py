@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,8 @@ from harness import evidence
 from harness.evidence import Verdict
 from mutants import matrix, planting
 from mutants.matrix import Result
-from mutants.selection import Stage
+from mutants.mutant import HARNESS, Mutant
+from mutants.selection import Stage, stages_of
 
 
 class Stop(Protocol):
@@ -70,6 +72,27 @@ def controlled(results: Sequence[Result], deadline: float, limit: float, stop: S
     for ranks, nodeids in sorted(by_ranks.items()):
         bad |= _not_passing(sorted(nodeids), ranks, deadline, limit, stop)
     return [_denied(one, bad[one.nodeid]) if one in killed and one.nodeid in bad else one for one in results]
+
+
+def harness_controlled(results: Sequence[Result], jobs: int, limit: float, stop: Stop) -> list[Result]:
+    """Run the tests that killed harness mutants on an unchanged copy, file by file, and return the results.
+
+    A kill by tests that do not pass there becomes an error.
+    """
+    files = sorted({one.file for one in results if one.kind == HARNESS and one.verdict == matrix.KILLED})
+    unchanged = [Mutant(f"unchanged:{file}", HARNESS, "unchanged", file, 1, 1, 0, "", "") for file in files]
+    bad: dict[str, str] = {}
+
+    def take(trial: Trial, result: Result) -> None:
+        if result.verdict != matrix.SURVIVED:
+            bad[result.file] = result.message
+
+    makers = [partial(Trial, mutant, stages_of(mutant), 0, limit) for mutant in unchanged]
+    run_trials(makers, jobs, take, stop)
+    return [
+        _denied(one, bad[one.file]) if one.kind == HARNESS and one.verdict == matrix.KILLED and one.file in bad else one
+        for one in results
+    ]
 
 
 def _ranks(nodeid: str) -> int:

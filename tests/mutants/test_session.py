@@ -18,7 +18,7 @@ def call(name: str, memory: str | None = None) -> Call:
 
 
 class Ranks:
-    """Stand-in for a rank group. ``fails(new, case)`` tells whether a case fails while an instruction is ``new``;
+    """Stand-in for a rank group. ``fails(new, case)`` returns whether a case fails while an instruction is ``new``;
     ``spoils``: an instruction that leaves wrong state behind, until the ranks are replaced.
     """
 

@@ -58,6 +58,16 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(capfd):
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
 
 
+def test_a_kill_by_tests_of_the_harness_that_fail_anyway_is_an_error(monkeypatch):
+    of_harness = listing.all_of(HARNESS)[0]
+    killed = matrix.result_of(of_harness, matrix.KILLED, 1.0, how="test")
+    monkeypatch.setattr(Trial, "start", lambda trial: matrix.result_of(trial.mutant, matrix.KILLED, 1.0, "1 failed"))
+    [denied] = pool.harness_controlled([killed], 1, 60, GOING_ON)
+    assert denied.verdict == matrix.ERROR and "1 failed" in denied.message
+    monkeypatch.setattr(Trial, "start", lambda trial: matrix.result_of(trial.mutant, matrix.SURVIVED, 1.0))
+    assert pool.harness_controlled([killed], 1, 60, GOING_ON) == [killed]
+
+
 def test_the_time_limit_and_a_stop_leave_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
