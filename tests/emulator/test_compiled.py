@@ -13,6 +13,7 @@ import pytest
 from llvmlite import ir
 from triton import knobs
 
+from harness import kept
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
@@ -273,7 +274,7 @@ CODE = ["v_add_u32_e32 v0, v1, v2", "v_exp_f32_e32 v3, v0", "s_and_saveexec_b64 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
-    return tmp_path / "emulator"
+    return kept.file_in(tmp_path, "machine-code", "name").parent
 
 
 def fresh():
@@ -329,7 +330,7 @@ def test_code_of_another_source_or_processor_is_not_used(cache, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(cache, monkeypatch):
-    cache.write_text("a file where the folder should be")
+    cache.parent.write_text("a file where the folder should be")
     _, steps, compiler = fresh()
     compiler.compile()
     assert all(step.compiled for step in steps)

@@ -46,7 +46,10 @@ def test_a_fingerprint_on_disk_is_the_one_that_was_made(listing, tmp_path):
     assert kept_fingerprints.of(listing, "", ROOTS, tmp_path, never) == made
     with pytest.raises(AssertionError, match="made again"):
         kept_fingerprints.of(listing, "", Roots(), tmp_path, never)
-    assert file_of(tmp_path).parent.stat().st_mode & 0o077 == 0
+    folder = file_of(tmp_path).parent
+    assert folder.stat().st_mode & 0o077 == 0
+    folder.chmod(0o777)
+    assert kept.read(file_of(tmp_path)) is None, "another user may have written it"
 
 
 def test_a_damaged_file_is_made_again(listing, tmp_path):

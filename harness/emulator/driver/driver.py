@@ -256,9 +256,11 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
             return launcher.program
         key = self.watch, text
         if key not in self._programs:
-            listing = parse(text)
-            limits.check_arch(listing, self.arch)
-            limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
+            listing = launcher.program.listing
+            if self.rewrite is not None:
+                listing = parse(text)
+                limits.check_arch(listing, self.arch)
+                limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
             program = self._programs[key] = decode(listing, watch=self.watch)
             if self.watch is None:
                 compile_runs(program)
