@@ -1,7 +1,7 @@
 """Hypothesis strategies for message passing. They shrink towards one message of one block.
 
 Elements per thread, wavefronts and the operation on the flag are compiled in. Kernels with ``DeviceContext`` are
-compiled for each rank too, so that there are only as many as show every value once.
+compiled for each rank too, so these are only as many as show every value once.
 """
 
 from __future__ import annotations
