@@ -48,8 +48,13 @@ def main() -> None:
             for temperature in ("cold", "warm"):
                 result = _pass(root, folder / side, temperature, groups, arguments)
                 figures[side, temperature] = result
-                what = {"side": side, "kernels_in_cache": temperature == "warm", "cores": len(cores), "groups": groups}
-                print(json.dumps(what | result), flush=True)
+                conditions = {
+                    "side": side,
+                    "kernels_in_cache": temperature == "warm",
+                    "cores": len(cores),
+                    "groups": groups,
+                }
+                print(json.dumps(conditions | result), flush=True)
         for temperature in ("cold", "warm") if arguments.base else ():
             tree, base = figures["tree", temperature], figures["base", temperature]
             ratios = {key: round(tree[key] / base[key], 3) if base[key] else None for key in _RATIOS}
@@ -118,7 +123,7 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
 
 
 def _end(run: subprocess.Popen[bytes]) -> None:
-    """End a run and everything in its session; ask it first, so that it ends its ranks and writes its evidence."""
+    """End a run and everything in its session; interrupt it first, so that it ends its ranks and writes its evidence."""
     with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
         if run.poll() is None:
             os.killpg(run.pid, signal.SIGINT)

@@ -146,7 +146,7 @@ class Context:
 
     @property
     def target(self) -> tuple[str, int, int]:
-        """What the step of an ALU instruction depends on besides the instruction."""
+        """Everything that the step of an ALU instruction depends on besides the instruction."""
         return self.arch, self.accum_offset, self.varying
 
     def access(self, instruction: Instruction, kind: str, width: int) -> int:
