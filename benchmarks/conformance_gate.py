@@ -123,7 +123,7 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
 
 
 def _end(run: subprocess.Popen[bytes]) -> None:
-    """End a run and everything in its session; interrupt it first, so that it ends its ranks and writes its evidence."""
+    """End a run and everything in its session. An interrupt comes first: it ends its ranks and writes its evidence."""
     with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
         if run.poll() is None:
             os.killpg(run.pid, signal.SIGINT)

@@ -5,24 +5,12 @@ wait for is not overtaken by later loads; flags are not seen before what was don
 promises more, as the bundled one does, also that: waits in every wavefront before a flag, widths, no spills.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
+from conformance.isa.cases import ContractCase
 from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import broken, codes_of, contracts, promises
 from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import case_type
-from harness.cases.values import OneOf
-
-
-@case_type
-@dataclass(frozen=True)
-class ContractCase:
-    """One call of the catalogue."""
-
-    call: Annotated[str, OneOf(tuple(CALLS))]
 
 
 def run(env, case):

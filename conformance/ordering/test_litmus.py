@@ -33,7 +33,7 @@ MOST_WEAK = 2048
 ARENA = 640 << 10
 """Bytes of a heap that the locations of all instances may take."""
 
-INSTANCES, GPU_INSTANCES = 4, 4096
+INSTANCES, GPU_INSTANCES = 2, 4096
 """Most instances of a launch on the emulated device, and on GPUs, where only repetition shows a rare outcome."""
 
 SHAPES = ((1, 1, 63), (1, 1, 0), (2, 4, 7), (1, 8, 0), (32, 8, 1))

@@ -41,6 +41,6 @@ def cases(ranks, memory):
     return [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
 
 
-@requirement("SEQUENCE-ALTERNATE-001", cases=cases, ranks=2, memory=tuple(MEMORIES))
+@requirement("SEQUENCE-ALTERNATE-001", cases=cases, ranks=2, race=False, memory=tuple(MEMORIES))
 def test_alternating(check, case):
     check(run, case)

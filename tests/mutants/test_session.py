@@ -40,7 +40,8 @@ class Ranks:
             self.spoiled = self.spoiled or (self.new != "" and self.new == self.spoils)
             wrong = self.spoiled or (self.new != "" and self.fails(self.new, payload["case"]))
             difference = {"what": "slot", "rank": 0, "index": 1, "got": 1, "wanted": 2} if wrong else None
-            return [{"error": None, "difference": difference, "launches": {}, "kernels": {}, "telemetry": {}}]
+            empty = {"launches": {}, "kernels": {}, "telemetry": {}, "outcomes": {}, "remarks": []}
+            return [{"error": None, "difference": difference, **empty}]
         return None
 
 

@@ -1,0 +1,16 @@
+"""The case type of contracts of compiled code."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from conformance.isa.catalogue import CALLS
+from harness.cases import case_type
+from harness.cases.values import OneOf
+
+
+@case_type
+@dataclass(frozen=True)
+class ContractCase:
+    """One call of the catalogue."""
+
+    call: Annotated[str, OneOf(tuple(CALLS))]
