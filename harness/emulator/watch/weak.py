@@ -140,8 +140,9 @@ class Weak(Watch):
         self.restart(self.choices)
 
     def restart(self, choices: Choices | None) -> None:
-        super().restart(choices or Seeded(0))
-        self.hierarchy = Hierarchy(self.choices)
+        choices = choices or Seeded(0)
+        super().restart(choices)
+        self.hierarchy = Hierarchy(choices)
         # Operations in flight, by (rank, launch, wavefront), in program order.
         self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
         self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
