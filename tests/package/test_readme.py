@@ -140,8 +140,19 @@ def own_test_line(line, suite, folder):
         assert option in done.stdout, option
 
 
+def options_line(line, suite, folder):
+    """The command and its options exist. tests/cli/test_isa.py and tests/mutants run them."""
+    words = shlex.split(line, comments=True)[1:]
+    command = [sys.executable, "-m", "command_line", *words, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: iris-harness " + " ".join(words[:2])), done.stdout
+
+
 CHECKS = {
     "iris-harness emulate": emulate_line,
+    "iris-harness isa": options_line,
+    "iris-harness mutants": options_line,
     "python -m pytest -p fixtures.plugin": own_test_line,
     "python -m harness.emulator": module_line,
     "python examples/": program_line,
