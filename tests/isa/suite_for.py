@@ -60,9 +60,13 @@ def run(held: Property, examples: int, check: Callable[..., None]) -> None:
     for values in itertools.product(*held.parameters.values()):
         parameters = dict(zip(held.parameters, values, strict=True))
         extra = {name: parameters[name] for name in list(inspect.signature(held.function).parameters)[2:]}
-        drawn: list[Any] = []
-        draw_from(held.cases(1, **parameters), examples, held.requirement, drawn.append)
-        for case in drawn:
+        drawn: list[tuple[Any, int]] = []
+
+        def keep(case: Any, kernel: int, drawn: list[tuple[Any, int]] = drawn) -> None:
+            drawn.append((case, kernel))
+
+        draw_from(held.cases(1, **parameters), examples, held.requirement, keep)
+        for case, _ in drawn:
             if "sendrecv" not in getattr(case, "arguments", ()):  # see NEED_PEERS
                 held.function(check, case, **extra)
 
