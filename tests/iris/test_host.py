@@ -49,7 +49,8 @@ def heap_bases_differ_everywhere(ctx, rank, num_ranks):
     dist.all_gather(tables, ctx.heap_bases)
     bases = torch.cat(tables).tolist()
     assert len(set(bases)) == num_ranks * num_ranks
-    assert all(base % (2 << 20) == 0 for base in bases)
+    assert all(base % 4096 == 0 for base in bases)
+    assert all(base >> 32 != (base + HEAP - 1) >> 32 for base in bases), "a multiple of 4 GiB lies inside each heap"
     ordered = sorted(ctx.heap_bases.tolist())
     assert all(high - low > 2**32 for low, high in itertools.pairwise(ordered))
 

@@ -2,7 +2,9 @@
 
 Addresses are chosen, not left to the kernel, so that wrong address arithmetic shows: all bases in a process differ, no
 two processes map a heap at the same address, neighbouring heaps are more than 4 GiB apart (32-bit offsets cannot
-reach) and unevenly spaced (a mixed-up pair of ranks lands nowhere). Every base is a multiple of 2 MiB.
+reach) and unevenly spaced (a mixed-up pair of ranks lands nowhere). A multiple of 4 GiB lies inside each heap, near its
+beginning, so that the upper halves of its addresses differ, as in a large heap: arithmetic that loses the borrow or
+the upper half is wrong even in a small one. So a base is a multiple of a page only.
 
 All functions raise OSError with the system's message. Sizes are bytes, multiples of a page except at a file's end.
 """
@@ -21,9 +23,8 @@ import torch
 __all__ = ["Mapping", "heap_address", "map_file", "memory_file", "place", "reserve", "tensor_over", "unmap", "vacate"]
 
 _ARENA = 0x1000_0000_0000
-_MIB = 1 << 20
 _GIB = 1 << 30
-_GRAIN = 2 * _MIB
+_PAGE = 4096
 _STEP = 128 * _GIB
 _ATTEMPTS = 800  # as many steps as the address space has from there on
 _NO_ACCESS = 0  # PROT_NONE, which mmap has no name for before Python 3.13
@@ -37,9 +38,10 @@ _RESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
 
 def heap_address(size: int, viewer: int, owner: int, num_ranks: int) -> int:
     """Return the address at which ``viewer`` maps the heap of ``owner``; the module docstring explains the terms."""
-    spread = _GRAIN * (num_ranks * num_ranks + 4 * num_ranks)
-    stride = -(-(size + 4 * _GIB + spread) // _GRAIN) * _GRAIN
-    return _ARENA + owner * stride + _GRAIN * (owner * owner + 2 * viewer + 1)
+    multiples = -(-size // (4 * _GIB)) + 2 + num_ranks  # of 4 GiB, from one owner to the next
+    crossed = _ARENA + 4 * _GIB * (1 + owner * multiples + owner * owner + viewer)
+    pages = max(1, size // _PAGE)
+    return crossed - _PAGE * min(1 + pages // 16, max(1, pages - 1))
 
 
 def memory_file(size: int, rank: int) -> int:
