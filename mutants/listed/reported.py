@@ -24,6 +24,7 @@ def reported_defects() -> list[Defect]:
             "def release",
             "accumulating",
             source="ROCm/iris#462",
+            ranks=4,
         ),
         # The caller overwrites its input at once, while a peer still reads it.
         Defect(

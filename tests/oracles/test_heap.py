@@ -78,6 +78,26 @@ def test_tells_of_everything_that_is_wrong(prepared: HeapImage) -> None:
     )
 
 
+def test_names_nothing_else_if_one_region_is_wrong(prepared: HeapImage) -> None:
+    prepared.arena[2048] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and "also wrong" not in difference["more"], difference
+
+
+@pytest.mark.parametrize(
+    "arena",
+    [
+        torch.zeros(SIZE, dtype=torch.int8),
+        torch.zeros(2, SIZE, dtype=torch.uint8),
+        torch.zeros(SIZE * 2, dtype=torch.uint8)[::2],
+    ],
+    ids=["type", "dimensions", "strides"],
+)
+def test_an_arena_is_flat_bytes(arena: torch.Tensor) -> None:
+    with pytest.raises(HarnessError, match="flat uint8"):
+        HeapImage(arena, rank=0)
+
+
 def test_a_region_cannot_do_without_guards(image: HeapImage) -> None:
     image.reset()
     image.claim("first", 1024, 16, torch.uint8)
