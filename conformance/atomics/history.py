@@ -18,6 +18,7 @@ from triton.experimental.gluon import language as gl
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.inputs import contribution, final_values, initial_values, inputs_of
 from conformance.atomics.operations import ATOMICS
+from conformance.atomics.order import check_order
 from conformance.support.masks import kept_lanes
 from fixtures.worker import Env
 from harness.cases import of_name
@@ -158,7 +159,8 @@ def run(env: Env, case: AtomicCase) -> dict[str, Any] | None:
     if not op.reduction:
         mismatch = mismatch or (None if case.returned else _possible(case, start, final, history, me))
         image.expect(cells, image.tensor(cells).clone())
-    return image.difference() or mismatch
+    wrong = image.difference() or mismatch
+    return wrong if wrong or env.fault else check_order(env, case)
 
 
 def _launch(env: Env, case: AtomicCase, target: int, cells: torch.Tensor, olds: torch.Tensor) -> None:

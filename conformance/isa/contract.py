@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from conformance.isa.targets import BACKS_OFF, MISSING, SPILLS, misplaced, needed, seen_order, wanted_order
+from conformance.isa.targets import BACKS_OFF, MISSING, SPILLS, needed, order_faults
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
@@ -99,6 +99,7 @@ class Code:
     kernel: str
     fingerprint: isa.Fingerprint
     program: Program
+    listing: str
     shared: int | None = None
 
     @property
@@ -114,7 +115,8 @@ class Code:
 def codes_of(launch: Any) -> list[Code]:
     """Return the code of a launch record that a contract judges: what Triton compiled, with the registers of the
     machine code."""
-    return [Code(launch.kernel, isa.of_launch(launch), protocol.read(launch.listing, isa.roots_of(launch)))]
+    program = protocol.read(launch.listing, isa.roots_of(launch))
+    return [Code(launch.kernel, isa.of_launch(launch), program, launch.listing)]
 
 
 def promises(package: str) -> bool:
@@ -171,12 +173,8 @@ def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> lis
 
 
 def _of_atomic(code: Code, sem: str, scope: str) -> Iterator[str]:
-    seen = seen_order(code.fingerprint)
-    for part, wanted in wanted_order(code.fingerprint.language, sem, scope).items():
-        if seen[part] != wanted:
-            yield f"{code.label}: {part}: wanted {wanted} for {sem} at scope {scope}, got {seen[part]}"
-    for wrong in misplaced(code.fingerprint):
-        yield f"{code.label}: {wrong}"
+    for part, seen, wanted in order_faults(code.fingerprint, code.listing, sem, scope):
+        yield f"{code.label}: {part}: wanted {wanted} for {sem} at scope {scope}, got {seen}"
 
 
 def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -> Iterator[str]:

@@ -4,9 +4,11 @@
 assembler's output for sm_90. A tuple holds the modifier words of an access, as ``harness.isa`` reads them.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from harness import isa
+from harness.isa import protocol
+from harness.isa.protocol import Unordered
 
 WIDTH = 16
 """Bytes per lane of the widest access, on every target."""
@@ -82,10 +84,10 @@ def wanted_order(language: str, sem: str, scope: str) -> dict[str, Any]:
 
 
 def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
-    """Return the properties of the atomic in a kernel that has only one.
+    """Return the properties of the atomics in a kernel that has atomics of one order only.
 
-    The atomic cannot be identified by its source line: if all lanes use one address, LLVM rebuilds the atomic for AMD
-    GPUs and gives it the line of the previous instruction.
+    An atomic cannot be identified by its source line: if all lanes use one address, LLVM rebuilds it for AMD GPUs and
+    gives it the line of the previous instruction.
     """
     atomics = [access for access in code.accesses if access.kind == "atomic"]
     words = sorted({access.bits for access in atomics})
@@ -104,30 +106,40 @@ def seen_order(code: isa.Fingerprint) -> dict[str, Any]:
     }
 
 
-def misplaced(code: isa.Fingerprint) -> list[str]:
-    """Return the fences that do not order the kernel's only atomic: those too late, too early, or not waited for.
+def order_faults(code: isa.Fingerprint, listing: str, sem: str, scope: str) -> list[tuple[str, Any, Any]]:
+    """Return what is wrong with the order of a kernel's atomics: of each fault the subject, what the code has, and what
+    it must have. ``listing``: the kernel's, which is read if an AMD GPU needs fences around the atomics.
 
-    By LLVM's memory model for gfx942, a release is a write-back and ``s_waitcnt vmcnt(0)`` before the atomic; an
-    acquire is ``s_waitcnt vmcnt(0)`` and an invalidation after it. The list is empty for NVIDIA GPUs: PTX atomics have
-    their own order, and fences wait by themselves.
+    The first faults name an instruction. PTX atomics have their own order, and fences of NVIDIA GPUs wait by
+    themselves: only their number and words can be wrong.
     """
-    if not code.ordering or "atomic" not in code.ordering:
-        return []
-    steps = code.ordering
-    first, last = steps.index("atomic"), len(steps) - 1 - steps[::-1].index("atomic")
-    wrong = []
-    for at, step in enumerate(steps):
-        if step.startswith("buffer_wbl2"):
-            if at > first:
-                wrong.append("a write-back after the atomic")
-            elif "vmcnt(0)" not in steps[at:first]:
-                wrong.append("a write-back that is not waited for")
-        elif step.startswith("buffer_inv"):
-            if at < last:
-                wrong.append("an invalidation before the atomic")
-            elif "vmcnt(0)" not in steps[last:at]:
-                wrong.append("an invalidation that does not wait for the atomic")
+    seen = seen_order(code)
+    wrong: list[tuple[str, Any, Any]] = [
+        (_subject(code, "order"), _words(lack, scope), f"{sem} at scope {scope}")
+        for lack in lacking_order(code, listing, sem, scope)
+    ]
+    for part, wanted in wanted_order(code.language, sem, scope).items():
+        if seen[part] != wanted:
+            wrong.append((_subject(code, part), seen[part], wanted))
     return wrong
+
+
+def lacking_order(code: isa.Fingerprint, listing: str, sem: str, scope: str) -> list[Unordered]:
+    """Return the atomics of code for an AMD GPU that lack a fence, or a wait for one, on some way through the code."""
+    releases, acquires = sem in ("release", "acq_rel"), sem in ("acquire", "acq_rel")
+    if code.language != "amdgcn" or not _AMD_CACHES[scope] or not (releases or acquires):
+        return []
+    program = protocol.read(listing, located=False)
+    return protocol.unordered(program, cast(protocol.Scope, scope), releases=releases, acquires=acquires)
+
+
+def _subject(code: isa.Fingerprint, part: str) -> str:
+    return f"{part} ({code.language})"
+
+
+def _words(lack: Unordered, scope: str) -> str:
+    side = {"wait": "between its invalidation and", "invalidation": "after"}.get(lack.lack, "before")
+    return f"missing {MISSING['amdgcn'][lack.lack][scope]} {side} {lack.atomic}"
 
 
 def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:

@@ -1,26 +1,18 @@
-"""``sem`` and ``scope`` of an atomic reach the compiled code.
+"""``sem`` and ``scope`` of an atomic reach the compiled code: every order of a scalar atomic, in each form.
 
-None means acq_rel at gpu scope. ``targets`` lists the expected code of each order: on AMD GPUs a write-back before a
-release, an invalidation after an acquire, and the scope bit of the atomic; in PTX the atomic's own words; in the
-machine code of NVIDIA GPUs its scope, the membar before a release and the invalidation after an acquire. A test of
-values cannot detect a dropped order, so this test reads the compiled code. On AMD GPUs the fences must also be at
-places where they order the atomic, and be waited for. If Triton itself drops the order of a compare-and-swap, or does
-not wait, the library's code is only required to equal Triton's.
+``conformance.atomics.order`` describes the check, which every other case of an atomic makes as well. Here each op has
+every sem and every scope, or its default, and every pair of them occurs with some op; and of NVIDIA GPUs the machine
+code is read, too.
 
-001: in Gluon. 002: in Triton, with ``DeviceContext``. 003: with the functions. In each, every op has every sem
-and every scope, or its default, and every pair of them occurs with some op.
+001: in Gluon. 002: in Triton, with ``DeviceContext``. 003: with the functions.
 """
 
 from functools import partial
 
-import torch
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-
 from conformance.atomics import history
 from conformance.atomics.cases import AtomicCase
 from conformance.atomics.operations import ATOMICS, orders
-from conformance.isa.targets import misplaced, seen_order, wanted_order
+from conformance.atomics.order import note_faults
 from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -32,46 +24,10 @@ def run(env, case):
     findings = Findings(env.rank)
     launches = env.launched()
     findings.equal("launches", len(launches), len(case.targets[env.rank]))
-    ignored = case.op == "cas" and triton_ignores_cas_order(env)
-    sem, scope = ("acq_rel", "gpu") if ignored else (case.sem or "acq_rel", case.scope or "gpu")
     for launch in launches:
         for code in isa.codes_of(launch):
-            label = f"atomic_{case.op} with sem={case.sem} scope={case.scope}"
-            expect_order(findings, code, label, sem, scope)
-            if faults := misplaced(code):
-                excused = misplaced(plain_code(env))
-                left = [fault for fault in faults if fault not in excused]
-                findings.equal(f"misplaced fences ({code.language}) of {label}", left, [])
+            note_faults(findings, env, case, code, launch.listing)
     return wrong or findings.first
-
-
-@gluon.jit
-def plain_cas(pointer):
-    gl.store(pointer + 1, gl.atomic_cas(pointer, 0, 1, sem="relaxed", scope="sys"))
-
-
-def triton_ignores_cas_order(env):
-    """Return True if the installed Triton compiles every atomic_cas as acq_rel at gpu scope, as 3.6 does for AMD GPUs.
-
-    Then no library can do better, and flags set by compare-and-swap are not ordered between GPUs.
-    """
-    code = plain_code(env)
-    return seen_order(code) == wanted_order(code.language, "acq_rel", "gpu")
-
-
-def plain_code(env):
-    """Return the installed Triton's code for a plain atomic_cas, without any library. Triton 3.6 and 3.7 do not wait
-    for a write-back."""
-    plain_cas[(1,)](torch.zeros(2, dtype=torch.int32, device=env.device.torch_device), num_warps=1)
-    (launch,) = env.launched()
-    return isa.fingerprint(launch.listing)
-
-
-def expect_order(findings, code, label, sem, scope):
-    """Check that the only atomic of ``code`` has that order."""
-    seen = seen_order(code)
-    for part, wanted in wanted_order(code.language, sem, scope).items():
-        findings.equal(f"{part} ({code.language}) of {label}", seen[part], wanted)
 
 
 def cases(ranks, op, form):

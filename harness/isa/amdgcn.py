@@ -6,7 +6,6 @@ import functools
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from harness.errors import HarnessError
 from harness.isa.flow import amdgcn as flow
@@ -44,7 +43,6 @@ def read(text: str, roots: Roots = UNKNOWN) -> Fingerprint:
         barriers=totals["barriers"],
         writebacks=_by_bits(code, "buffer_wbl2"),
         invalidates=_by_bits(code, "buffer_inv"),
-        ordering=tuple(_ordering(code)),
     )
 
 
@@ -67,16 +65,6 @@ def _accesses(code: list[Instruction], where: dict[int, Where]) -> tuple[StaticA
 
 def _by_bits(code: list[Instruction], mnemonic: str) -> dict[str, int]:
     return dict(sorted(Counter(" ".join(i.bits) for i in code if i.mnemonic == mnemonic).items()))
-
-
-def _ordering(code: list[Instruction]) -> Iterator[str]:
-    for i in code:
-        if i.mnemonic in ("buffer_wbl2", "buffer_inv"):
-            yield " ".join((i.mnemonic, *i.bits))
-        elif i.mnemonic == "s_waitcnt" and "vmcnt(0)" in i.operands:
-            yield "vmcnt(0)"
-        elif (form := access_form(i.mnemonic)) is not None and form.kind == "atomic":
-            yield "atomic"
 
 
 def _metadata(text: str, name: str) -> int:

@@ -73,5 +73,4 @@ def _restored(plain: dict[str, Any]) -> Fingerprint:
     for name in _COUNTS:
         if plain[name] is not None and any(type(count) is not int for count in plain[name].values()):
             raise TypeError(f"{name} has a count that is not a whole number")
-    ordering = plain.pop("ordering")
-    return Fingerprint(**plain, accesses=tuple(accesses), ordering=None if ordering is None else tuple(ordering))
+    return Fingerprint(**plain, accesses=tuple(accesses))

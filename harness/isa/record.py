@@ -68,10 +68,9 @@ class Fingerprint:
 
     ``vgprs``, ``agprs``, ``sgprs`` and their spills, ``waits`` (``s_waitcnt``), ``writebacks`` and ``invalidates``
     exist for amdgcn only; the last two are keyed by the cache bits (``"sc0 sc1"`` is system scope, ``"sc1"`` agent
-    scope). ``ordering``, also for amdgcn only, lists the instructions that order memory, in the order of the listing:
-    ``("buffer_wbl2 sc0 sc1", "vmcnt(0)", "atomic", "vmcnt(0)", "buffer_inv sc0 sc1")`` is an acq_rel at system scope.
-    ``registers`` (per lane) and ``fences``, keyed by opcode, exist for NVIDIA only. ``lds`` is the shared memory that
-    the code declares (without Triton's dynamic part), ``scratch`` the private memory of a lane, which holds spills.
+    scope). ``registers`` (per lane) and ``fences``, keyed by opcode, exist for NVIDIA only. ``lds`` is the shared
+    memory that the code declares (without Triton's dynamic part), ``scratch`` the private memory of a lane, which holds
+    spills.
     """
 
     language: Language
@@ -91,7 +90,6 @@ class Fingerprint:
     waits: int | None = None
     writebacks: dict[str, int] | None = None
     invalidates: dict[str, int] | None = None
-    ordering: tuple[str, ...] | None = None
     fences: dict[str, int] | None = None
 
     def widths(self, where: Where, kind: Kind) -> dict[int, int]:

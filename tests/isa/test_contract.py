@@ -23,7 +23,7 @@ LOCKED = Contract("locked", flags=("swap", "store"), own=Own(waits=1, load=16, s
 
 def judged(text: str, contract: Contract = EXCHANGE, is_own: bool = True, usage: str = "") -> list[str]:
     """Return what a listing breaks of a contract."""
-    return broken(contract, [Code("exchange", isa.fingerprint(text, usage), protocol.read(text))], is_own)
+    return broken(contract, [Code("exchange", isa.fingerprint(text, usage), protocol.read(text), text)], is_own)
 
 
 @pytest.mark.parametrize("arch", [AMD, "gfx950", PTX])
@@ -196,12 +196,12 @@ def test_triton_s_own_release_waits_in_one_wavefront_only():
 @pytest.mark.parametrize(
     ("fault", "wanted"),
     [
-        (cut("buffer_wbl2 sc0 sc1", "buffer_wbl2 sc1"), "buffer_wbl2: wanted ['sc0 sc1'] for acq_rel at scope sys"),
-        (cut(r"^\s*buffer_inv.*\n"), "buffer_inv: wanted ['sc0 sc1']"),
-        (cut("(global_atomic_add .*) sc1", r"\1"), "sc1 on the atomic: wanted [True]"),
+        (cut("buffer_wbl2 sc0 sc1", "buffer_wbl2 sc1"), "buffer_wbl2 (amdgcn): wanted ['sc0 sc1'] for acq_rel at"),
+        (cut(r"^\s*buffer_inv.*\n"), "buffer_inv (amdgcn): wanted ['sc0 sc1']"),
+        (cut("(global_atomic_add .*) sc1", r"\1"), "sc1 on the atomic (amdgcn): wanted [True]"),
         (
             cut(r"\s*(buffer_wbl2 .*\n)((?:.*\n)*?)(\s*global_atomic_add.*\n)", r"\n\2\3\t\1"),
-            "a write-back after the atomic",
+            "missing buffer_wbl2 sc0 sc1 before 'global_atomic_add",
         ),
     ],
 )  # fmt: skip

@@ -180,7 +180,7 @@ def test_both_spellings_of_a_chain(text):
     assert parse_frames(text) == (Frame("a.py", 1, 2), Frame("b.py", 3, 4), Frame("c d.py", 5, 6))
 
 
-def test_numbers_of_the_metadata_and_of_ordering():
+def test_numbers_of_the_metadata_and_of_fences():
     print_ = fingerprint(
         listing("""
         s_waitcnt vmcnt(0)

@@ -10,8 +10,7 @@ import triton
 
 from conformance.atomics.operations import SCOPES, SEMS
 from conformance.isa.listing import expect_width
-from conformance.isa.targets import LOADS, PLAIN, STORES, misplaced, seen_order, wanted_order
-from conformance.isa.test_order import expect_order
+from conformance.isa.targets import LOADS, PLAIN, STORES, order_faults, seen_order, wanted_order
 from conformance.rma.test_cache_modifiers import expect_bits
 from fixtures.findings import Findings
 from harness.isa import fingerprint
@@ -69,10 +68,8 @@ def test_no_launch_is_a_finding():
     assert "launches with remote" in str(findings.first)
 
 
-def order_finding(code, sem, scope):
-    findings = Findings(rank=0)
-    expect_order(findings, code, "atomic_add", sem, scope)
-    return findings.first
+def order_finding(text, sem, scope):
+    return next(iter(order_faults(fingerprint(text), text, sem, scope)), None)
 
 
 ORDERS = [(sem, scope) for sem in SEMS for scope in SCOPES if sem and scope]
@@ -80,8 +77,7 @@ ORDERS = [(sem, scope) for sem in SEMS for scope in SCOPES if sem and scope]
 
 @pytest.mark.parametrize("listing", [kernels.listing, kernels.ptx], ids=["amdgcn", "ptx"])
 def test_the_order_that_was_asked_for_is_the_only_one_that_passes(listing):
-    code = fingerprint(listing("add"))
-    passing = [order for order in ORDERS if order_finding(code, *order) is None]
+    passing = [order for order in ORDERS if order_finding(listing("add"), *order) is None]
     assert passing == [("acq_rel", "sys")]
 
 
@@ -99,38 +95,7 @@ def test_the_order_that_was_asked_for_is_the_only_one_that_passes(listing):
 def test_a_dropped_order_is_found(fault):
     text = kernels.ptx("add")
     assert fault(text) != text
-    assert order_finding(fingerprint(fault(text)), "acq_rel", "sys") is not None
-
-
-BACK, WAIT, INVALIDATE = "buffer_wbl2 sc0 sc1", "vmcnt(0)", "buffer_inv sc0 sc1"
-
-
-@pytest.mark.parametrize(
-    ("ordering", "finding"),
-    [
-        ((BACK, WAIT, "atomic", WAIT, INVALIDATE), []),
-        ((WAIT, BACK, "atomic", WAIT, INVALIDATE), ["a write-back that is not waited for"]),
-        (("atomic", BACK, WAIT, INVALIDATE), ["a write-back after the atomic"]),
-        ((BACK, WAIT, INVALIDATE, "atomic", WAIT), ["an invalidation before the atomic"]),
-        ((BACK, WAIT, "atomic", INVALIDATE, WAIT), ["an invalidation that does not wait for the atomic"]),
-        ((BACK, WAIT, "atomic", "atomic", WAIT, INVALIDATE), []),
-        ((WAIT, "atomic"), []),
-        ((BACK, INVALIDATE), []),
-    ],
-)
-def test_fences_out_of_place_are_found(ordering, finding):
-    assert misplaced(replace(fingerprint(kernels.listing("add")), ordering=ordering)) == finding
-
-
-def test_the_order_of_fences_is_read_from_a_listing():
-    """Triton 3.6 and 3.7 do not wait for the write-back."""
-    text = kernels.listing("add")
-    steps = fingerprint(text).ordering
-    at = steps.index("atomic")
-    assert BACK in steps[:at] and INVALIDATE in steps[at:] and WAIT in steps[at:]
-    late = text.replace("buffer_wbl2 sc0 sc1", "v_nop").replace("buffer_inv sc0 sc1", "buffer_wbl2 sc0 sc1")
-    assert misplaced(fingerprint(late)) == ["a write-back after the atomic"]
-    assert misplaced(fingerprint(kernels.ptx("add"))) == []
+    assert order_finding(fault(text), "acq_rel", "sys") is not None
 
 
 CTA = [(sem, "cta") for sem in SEMS if sem]

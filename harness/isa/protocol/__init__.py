@@ -10,6 +10,7 @@ A *flag* is a word by which a program announces to another one that something is
 instructions, so the code may be any library's.
 """
 
+from harness.isa.protocol.atomics import Unordered, unordered
 from harness.isa.protocol.order import Overtaken, unacquired, unreleased
 from harness.isa.protocol.program import Program, Scope, Step, covers
 from harness.isa.protocol.reading import read
@@ -21,10 +22,12 @@ __all__ = [
     "Scope",
     "Spin",
     "Step",
+    "Unordered",
     "covers",
     "read",
     "retries",
     "spins",
     "unacquired",
+    "unordered",
     "unreleased",
 ]

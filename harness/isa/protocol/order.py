@@ -63,7 +63,7 @@ def unreleased(
         return state
 
     overtaken: dict[tuple[Step, Step], Overtaken] = {}
-    for flag, state in _states(program, through, flags):
+    for flag, state in states(program, through, flags):
         for kind, access in sorted(state, key=lambda one: (one[1].line, one[0])):
             overtaken.setdefault((flag, access), Overtaken(flag, access, _lack(kind)))
     return list(overtaken.values())
@@ -118,7 +118,7 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
         if step.access == "load" and step not in polls and not covers(step.scope, scope)
     ]  # fmt: skip
     overtaken: dict[Step, Overtaken] = {}
-    for load, state in _states(program, through, loads):
+    for load, state in states(program, through, loads):
         if not state or is_address(program, load):
             continue
         for _, poll in sorted(state, key=lambda one: one[1].line):
@@ -126,11 +126,12 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
     return list(overtaken.values())
 
 
-def _states(
-    program: Program, through: Callable[[Step, State], State], at: Collection[Step]
+def states(
+    program: Program, through: Callable[[Step, State], State], at: Collection[Step], first: State = frozenset()
 ) -> list[tuple[Step, State]]:
-    """Return with what each of the steps ``at`` may be reached: the union over all ways, to a fixed point."""
-    entries: dict[int, State] = {0: frozenset()}
+    """Return with what each of the steps ``at`` may be reached: the union over all ways, to a fixed point. ``first``:
+    the state in which the program starts."""
+    entries: dict[int, State] = {0: first}
     waiting = [0]
     while waiting:
         block = waiting.pop(0)
