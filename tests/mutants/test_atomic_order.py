@@ -61,9 +61,9 @@ def test_a_weakened_order_is_a_difference_of_the_case(group, kind):
     assert outcome(group, case).verdict is Verdict.PASS
     ((key, (_, listing)),) = group.call(f"{functions.__name__}:launched", ())[0].items()
     for name, (old, new, words) in FAULTS.items():
-        found = re.search(old, listing, re.MULTILINE)
-        assert found, (name, listing)
-        change = {"key": key, "start": found.start(), "old": found[0], "new": new}
+        match = re.search(old, listing, re.MULTILINE)
+        assert match, (name, listing)
+        change = {"key": key, "start": match.start(), "old": match[0], "new": new}
         group.call(f"{functions.__name__}:change", change)
         wrong = outcome(group, case)
         assert wrong.verdict is Verdict.FAIL and words in wrong.message, (name, wrong)
