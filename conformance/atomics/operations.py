@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,6 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-
-from harness.cases.covering import covering
 
 SEMS = (None, "relaxed", "release", "acquire", "acq_rel")
 SCOPES = (None, "sys", "gpu", "cta")
@@ -167,16 +164,3 @@ ATOMICS: dict[str, Atomic] = {
     )
 }
 """The descriptions by name. The first one also runs on further world sizes."""
-
-
-@functools.cache
-def _orders() -> tuple[dict[str, Any], ...]:
-    return covering({"op": tuple(ATOMICS), "sem": SEMS, "scope": SCOPES})
-
-
-def orders(op: str) -> list[Mapping[str, Any]]:
-    """Return the rows (op, sem, scope) of one op in a covering array.
-
-    Each op has every sem and scope, and every pair of them occurs with some op.
-    """
-    return [row for row in _orders() if row["op"] == op]

@@ -1,19 +1,21 @@
 """Hypothesis strategies for atomics. They shrink towards one operation, rank 0 on rank 1.
 
-What selects a compiled kernel is a row of a covering array for all ops and element types of a form. Counts, cells,
+What selects a compiled kernel is a row of a covering array for all ops, element types and forms. Counts, cells,
 ranks, masks, offsets and values are drawn freely, many times for each row.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.atomics.cases import AtomicCase
-from conformance.atomics.operations import ATOMICS, SCOPES, SEMS, orders
+from conformance.atomics.operations import ATOMICS, SCOPES, SEMS
+from conformance.support.forms import FORMS, neighbours
 from conformance.support.masks import LANES
 from harness.cases.covering import covering
 from harness.cases.strategies import counts, only, rank_patterns
@@ -51,44 +53,65 @@ def with_one_actor(targets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...
 
 
 @functools.cache
-def kernels(form: str, ranks: int) -> tuple[Row, ...]:
-    """Return the compiled values of all atomics in one form: every pair of them occurs.
+def kernels(ranks: int) -> tuple[Row, ...]:
+    """Return the compiled values of all atomics in all forms: every pair of them occurs.
 
-    The kernels of ``orders`` are among them, since ATOMIC-ORDER needs them anyway. ``actor`` is the only rank that
-    acts: a kernel with ``DeviceContext`` is compiled for one rank. None is any ranks. Triton 3.6 cannot compile a
+    Each op has in each form every element type of the form, every shape and every scope, and an order of which neither
+    part is the default: a form that drops an argument of one op is found. ``actor`` is the only rank that acts: a
+    kernel with ``DeviceContext`` is compiled for one rank. None is any ranks. Triton 3.6 cannot compile a
     compare-and-swap of several elements per thread.
     """
 
     def valid(row: Row) -> bool:
         op = ATOMICS[row["op"]]
         several = row["shape"][0] > 1
-        return row["dtype"] in _dtypes(op.name, form) and several <= op.masked
+        return (
+            row["dtype"] in _dtypes(op.name, row["form"]) and several <= op.masked and row["explicit"] == _explicit(row)
+        )
 
-    actors = range(ranks) if form == "context" else (None,)
-    known = [
-        {**row, "dtype": "int32", "shape": (0, 1), "returned": True, "actor": actors[number % len(actors)]}
-        for op in ATOMICS
-        for number, row in enumerate(orders(op))
-    ]
     parameters = {
-        "op": tuple(ATOMICS), "dtype": tuple(dict.fromkeys(name for op in ATOMICS for name in _dtypes(op, form))),
-        "shape": SHAPES, "sem": SEMS, "scope": SCOPES, "returned": (True, False), "actor": actors,
+        "op": tuple(ATOMICS), "form": FORMS, "dtype": tuple(dict.fromkeys(name for op in ATOMICS.values() for name in
+        op.dtypes)), "shape": SHAPES, "sem": SEMS, "scope": SCOPES, "returned": (True, False),
+        "explicit": (False, True),
     }  # fmt: skip
-    return (*known, *covering(parameters, having=known, valid=valid))
+    also = [("form", "op", other) for other in ("dtype", "shape", "scope", "explicit")]
+    numbers = {op: itertools.count(number) for number, op in enumerate(ATOMICS)}
+    return tuple(
+        {**row, "actor": next(numbers[row["op"]]) % ranks if row["form"] == "context" else None}
+        for row in covering(parameters, also=also, valid=valid)
+    )
+
+
+def _explicit(row: Row) -> bool:
+    """Return whether the compiled order differs if sem or scope is dropped: None is acq_rel at gpu scope."""
+    return row["sem"] not in (None, "acq_rel") and row["scope"] == "sys"
 
 
 def _dtypes(op: str, form: str) -> tuple[str, ...]:
     return ATOMICS[op].dtypes if form == "gluon" else ATOMICS[op].some
 
 
+def fixed(ranks: int, op: str, form: str) -> list[AtomicCase]:
+    """Return a case for each kernel of one atomic in one form: each lane of one block has a cell of the next rank."""
+    cases = []
+    for row in kernels(ranks):
+        if (row["op"], row["form"]) == (op, form):
+            spt, warps = row["shape"]
+            n = max(1, spt * LANES * warps)
+            given = {name: row[name] for name in ("op", "dtype", "returned", "sem", "scope", "form")}
+            targets = neighbours(ranks, form, row["actor"] or 0)
+            cases.append(AtomicCase(**given, n=n, cells=n, targets=targets, spt=spt, warps=warps))
+    return cases
+
+
 def atomics(ranks: int, op: str, dtype: str, form: str = "gluon") -> list[st.SearchStrategy[AtomicCase]]:
     """Return a strategy for each kernel of one atomic with one element type in one form."""
-    rows = [row for row in kernels(form, ranks) if (row["op"], row["dtype"]) == (op, dtype)]
-    return [_of_kernel(ranks, row, form) for row in rows]
+    rows = [row for row in kernels(ranks) if (row["op"], row["dtype"], row["form"]) == (op, dtype, form)]
+    return [_of_kernel(ranks, row) for row in rows]
 
 
 @st.composite
-def _of_kernel(draw: st.DrawFn, ranks: int, row: Row, form: str) -> AtomicCase:
+def _of_kernel(draw: st.DrawFn, ranks: int, row: Row) -> AtomicCase:
     """Draw a case that runs the kernel of ``row``. No cell gets more than ``contributions_per_cell`` operations."""
     op, dtype, (spt, warps), scope = row["op"], row["dtype"], row["shape"], row["scope"]
     targets = draw(rank_patterns(ranks))
@@ -119,5 +142,5 @@ def _of_kernel(draw: st.DrawFn, ranks: int, row: Row, form: str) -> AtomicCase:
         scope=scope,
         offset=draw(st.integers(0, 32)),
         high=draw(st.booleans()) if dtype.startswith("int") else False,
-        form=form,
+        form=row["form"],
     )

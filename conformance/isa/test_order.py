@@ -1,8 +1,8 @@
-"""``sem`` and ``scope`` of an atomic reach the compiled code: every order of a scalar atomic, in each form.
+"""``sem`` and ``scope`` of an atomic reach the compiled code: every kernel that the cases of an op run.
 
-``conformance.atomics.order`` describes the check, which every other case of an atomic makes as well. Here each op has
-every sem and every scope, or its default, and every pair of them occurs with some op; and of NVIDIA GPUs the machine
-code is read, too.
+``conformance.atomics.order`` describes the check, which every other case of an atomic makes as well. Here each kernel
+runs for certain, each rank launches it once for each target, and of NVIDIA GPUs the machine code is read, too. Each op
+has in each form every scope, or its default; every pair of a sem and an op, and of a sem and a scope, occurs.
 
 001: in Gluon. 002: in Triton, with ``DeviceContext``. 003: with the functions.
 """
@@ -10,10 +10,8 @@ code is read, too.
 from functools import partial
 
 from conformance.atomics import history
-from conformance.atomics.cases import AtomicCase
-from conformance.atomics.operations import ATOMICS, orders
+from conformance.atomics.operations import ATOMICS
 from conformance.atomics.order import note_faults
-from conformance.support.forms import neighbours
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
@@ -31,11 +29,10 @@ def run(env, case):
 
 
 def cases(ranks, op, form):
-    """Return the op's part of the covering array: one scalar operation on the neighbour, as for setting a flag."""
-    return [
-        AtomicCase(**row, spt=0, targets=neighbours(ranks, form, number), form=form)
-        for number, row in enumerate(orders(op))
-    ]
+    """Return a case for each kernel that the cases of the op run in this form."""
+    from conformance.atomics.strategies import fixed
+
+    return fixed(ranks, op, form)
 
 
 @requirement("ATOMIC-ORDER-001", cases=partial(cases, form="gluon"), op=tuple(ATOMICS), weak=False)
