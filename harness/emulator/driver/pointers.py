@@ -79,7 +79,7 @@ def _with_subclasses(base: type) -> set[type]:
     """Return a type and all types that are derived from it."""
     types, waiting = {base}, [base]
     while waiting:
-        new = set(type.__subclasses__(waiting.pop())) - types
+        new: set[type] = set(type.__subclasses__(waiting.pop())) - types
         types |= new
         waiting += new
     return types
