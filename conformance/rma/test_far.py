@@ -3,7 +3,8 @@
 A heap of more than 5 GiB is cheap as long as few of its pages are touched. Blocks are just below and above 2 GiB and
 4 GiB, and beyond. For each block, the addresses that a 31- or 32-bit offset would reach are checked too.
 
-001  in Gluon. 002  in Triton, with ``DeviceContext`` and with the functions.
+001  in Gluon. 002  in Triton, with ``DeviceContext``, of which the ranks take the operations by turns, since each rank
+has kernels of its own, and with the functions.
 """
 
 import torch
@@ -30,7 +31,12 @@ SOURCE, CELL, RESULTS = 0, 512, 1024
 def run(env, case):
     place, form = case.arguments
     me, ranks = env.rank, env.world_size
-    right = (me + 1) % ranks
+    left, right = (me - 1) % ranks, (me + 1) % ranks
+
+    def acts(rank, number):
+        """Return whether a rank makes the operation of that number."""
+        return form != "context" or number % ranks == rank
+
     findings = Findings(me)
     iris = env.under_test.iris(heap_size=HEAP)
     heap = iris.empty(HEAP - (1 << 20), dtype=torch.uint8)
@@ -50,19 +56,23 @@ def run(env, case):
     pushed = exchange(mine, {(rank, (rank + 1) % ranks) for rank in range(ranks)}, rank=me, ranks=ranks)
     pulled = exchange(mine, {((rank + 1) % ranks, rank) for rank in range(ranks)}, rank=me, ranks=ranks)
     wanted = heap[place : place + 4096].clone()
-    for name, start in results().items():
-        received = pushed if TRANSFERS[name].pushes(shape) else pulled
-        wanted[start : start + 4 * COUNT] = next(iter(received.values())).view(torch.uint8)
-    wanted[CELL : CELL + 4].view(torch.int32)[0] = 7
+    for number, (name, start) in enumerate(results().items()):
+        writer, received = (left, pushed) if TRANSFERS[name].pushes(shape) else (me, pulled)
+        if acts(writer, number):
+            wanted[start : start + 4 * COUNT] = next(iter(received.values())).view(torch.uint8)
+    if acts(left, len(TRANSFERS)):
+        wanted[CELL : CELL + 4].view(torch.int32)[0] = 7
 
     keep = torch.ones(COUNT, dtype=torch.uint8, device=here)
     local = OtherInstance(env, iris)
     with env.acting():
-        for name, start in results().items():
-            launch(local, TRANSFERS[name], shape, source, heap[place + start :].view(torch.int32), keep, right)
+        for number, (name, start) in enumerate(results().items()):
+            if acts(me, number):
+                launch(local, TRANSFERS[name], shape, source, heap[place + start :].view(torch.int32), keep, right)
         zero, seven = (torch.full((1,), value, dtype=torch.int32, device=here) for value in (0, 7))
         one_add = AtomicCase(op="add", scope="sys", spt=0, returned=False, form=form)
-        launch_atomic(local, one_add, cell, zero, seven, zero, keep, keep, right)
+        if acts(me, len(TRANSFERS)):
+            launch_atomic(local, one_add, cell, zero, seven, zero, keep, keep, right)
     env.settle()
     findings.same(f"the 4096 bytes at {place:#x}", heap[place : place + 4096], wanted)
     for alias, window in windows.items():

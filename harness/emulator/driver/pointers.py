@@ -57,8 +57,10 @@ def _words(table: torch.Tensor) -> np.ndarray:
 def _owners(wanted: np.ndarray) -> dict[int, torch.UntypedStorage]:
     """Return the storages of live tensors that hold the addresses ``wanted`` (sorted), by address."""
     owners: dict[int, torch.UntypedStorage] = {}
-    # The type, not isinstance(): that would read __class__ of proxies and run their code.
-    for tensor in [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]:
+    # The type, not isinstance(): that would read __class__ of proxies and run their code. A set, since a process has
+    # hundreds of thousands of objects.
+    types = _with_subclasses(torch.Tensor)
+    for tensor in [thing for thing in gc.get_objects() if type(thing) in types]:
         if tensor.device.type not in _HOST or tensor.layout != torch.strided:
             continue
         try:
@@ -71,6 +73,16 @@ def _owners(wanted: np.ndarray) -> dict[int, torch.UntypedStorage]:
             if address not in owners or owners[address].nbytes() < storage.nbytes():
                 owners[address] = storage
     return owners
+
+
+def _with_subclasses(base: type) -> set[type]:
+    """Return a type and all types that are derived from it."""
+    types, waiting = {base}, [base]
+    while waiting:
+        new: set[type] = set(type.__subclasses__(waiting.pop())) - types
+        types |= new
+        waiting += new
+    return types
 
 
 def _mapped(words: np.ndarray) -> np.ndarray:
