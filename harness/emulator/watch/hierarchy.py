@@ -20,6 +20,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +44,11 @@ class Unit(NamedTuple):
 
 @dataclass(eq=False)
 class Store:
-    """One store to a line: the bytes ``mask`` of ``data``, and when it landed and reached its agent and the system."""
+    """One store to a line: the bytes ``mask`` of ``data``, and when it landed and reached its agent and the system.
+
+    ``bits`` is the mask as an integer, and ``xcd`` the unit's agent and XCD: a line can have hundreds of stores, and
+    each access compares with all of them.
+    """
 
     unit: Unit
     mask: np.ndarray
@@ -51,29 +57,31 @@ class Store:
     agent: int = NEVER
     system: int = NEVER
     origin: str = ""
+    bits: int = field(init=False)
+    xcd: tuple[int, int] = field(init=False)
 
-    def visible_from(self, reader: Unit) -> int:
-        """Return the first time at which a compute unit could see this store."""
-        if self.unit == reader:
-            return 0
-        if self.unit[:2] == reader[:2]:
-            return self.landed
-        return self.agent if self.unit.agent == reader.agent else self.system
+    def __post_init__(self) -> None:
+        self.bits = _bits(self.mask)
+        self.xcd = self.unit[:2]
 
 
 @dataclass(eq=False)
 class Line:
     """The bytes [address, address + size), at most 128, of one allocation.
 
-    ``base`` holds the bytes before the first store of ``stores``; ``seen`` the time of each compute unit's last fetch.
+    ``base`` holds the bytes before the first store of ``stores``; ``system`` the bytes with all stores that have
+    reached the system, which ``memory`` has too unless another process or the host changed it; ``seen`` the time of
+    each compute unit's last fetch; ``dirty`` the stores that have not reached the system.
     """
 
     address: int
     size: int
     base: np.ndarray
     memory: np.ndarray
+    system: np.ndarray
     stores: list[Store] = field(default_factory=list)
     seen: dict[Unit, int] = field(default_factory=dict)
+    dirty: dict[Store, None] = field(default_factory=dict)
 
 
 class Hierarchy:
@@ -97,7 +105,8 @@ class Hierarchy:
         # Time of each compute unit's last invalidate, by the scope of the stores that it made visible.
         self.floors: dict[Unit, dict[str, int]] = {}
         self.begun: dict[int, int] = {}
-        self.dirty: list[tuple[Line, Store]] = []
+        # Stores that have not reached the system, in the order in which they landed, with their lines.
+        self.dirty: dict[Store, Line] = {}
         # Log of stores, promotions, and loads that did not see the newest value.
         self.changes = 0
 
@@ -115,7 +124,7 @@ class Hierarchy:
                 self.outdated.discard(start)
                 image[:] = _bytes(start, len(image))
             base = memory if image is None else image[low - start : low - start + size]
-            self.lines[low] = Line(low, size, base.copy(), memory)
+            self.lines[low] = Line(low, size, base.copy(), memory, base.copy())
         return self.lines[low]
 
     def forget(self, outside: bool) -> None:
@@ -166,7 +175,7 @@ class Hierarchy:
         self.changes += 1
         store = Store(unit, mask, data, self.tick(), origin=origin)
         line.stores.append(store)
-        self.dirty.append((line, store))
+        self.dirty[store], line.dirty[store] = line, None
         if scope in ("agent", "system"):
             self._promote_older(line, store, scope)
         self._prune(line)
@@ -187,6 +196,7 @@ class Hierarchy:
         """
         mask = np.zeros(line.size, np.bool_)
         mask[at] = True
+        bits, xcd = _bits(mask), unit[:2]
 
         def reached_agent(store: Store) -> bool:
             return store.system <= self.now or (store.unit.agent == unit.agent and store.agent <= self.now)
@@ -194,12 +204,15 @@ class Hierarchy:
         while True:
             self._notice(line)
             self.tick()
-            for other in sorted((store for dirty, store in self.dirty if dirty is line), key=_age):
-                own = other.unit[:2] == unit[:2] and (other.mask & mask).any()
-                reached = scope == "system" and other.unit.agent == unit.agent and other.agent <= self.now
-                if own or reached:
-                    self._promote(line, other, scope)
-            old: np.ndarray = (line.memory if scope == "system" else _compose(line, reached_agent))[at].copy()
+            older = [
+                store
+                for store in line.dirty
+                if (store.xcd == xcd and store.bits & bits and (store.agent == NEVER or scope == "system"))
+                or (scope == "system" and reached_agent(store))
+            ]
+            for other in sorted(older, key=_age):
+                self._promote(line, other, scope)
+            old: np.ndarray = line.memory[at] if scope == "system" else _newest(line, at, bits, reached_agent)
             new = compute(old)
             if new is None:
                 return old
@@ -211,6 +224,7 @@ class Hierarchy:
             if scope == "system":
                 self.tick()
                 line.stores.append(Store(unit, mask, data, self.now, self.now, self.now, origin))
+                line.system[at] = new
                 self.changes += 1
             else:
                 self.store(unit, line, mask, data, scope, origin)
@@ -220,16 +234,17 @@ class Hierarchy:
         """``buffer_wbl2``: write back an XCD's stores, at system scope its agent's too; return their number."""
         self.tick()
         written = 0
-        for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
-            mine = store.unit[:2] == unit[:2] or (store.unit.agent == unit.agent and store.agent <= self.now)
+        xcd = unit[:2]
+        for store in sorted(self.dirty, key=_age):
+            mine = store.xcd == xcd or (store.unit.agent == unit.agent and store.agent <= self.now)
             if mine and (scope == "system" or store.agent == NEVER):
-                self._promote(line, store, scope)
+                self._promote(self.dirty[store], store, scope)
                 written += 1
         return written
 
     def evict(self, index: int) -> tuple[Line, Store]:
         """Let a cache write one store back by itself, by one level."""
-        line, store = self.dirty[index]
+        store, line = next(islice(self.dirty.items(), index, None))
         self.tick()
         self._promote_older(line, store, "agent" if store.agent == NEVER else "system")
         return line, store
@@ -237,18 +252,19 @@ class Hierarchy:
     def flush(self, agent: int) -> None:
         """Perform the release at the end of a kernel: all stores of an agent reach the system."""
         self.tick()
-        for line, store in sorted(self.dirty, key=lambda pair: _age(pair[1])):
+        for store in sorted(self.dirty, key=_age):
             if store.unit.agent == agent:
-                self._promote(line, store, "system")
+                self._promote(self.dirty[store], store, "system")
 
     def _promote_older(self, line: Line, store: Store, scope: str) -> None:
         """Promote a store after the older stores to the same bytes: caches keep the newest only, and order is kept."""
 
         def older(level: Callable[[Store], bool]) -> list[Store]:
-            earlier = [s for dirty, s in self.dirty if dirty is line and s is not store and (s.mask & store.mask).any()]
+            earlier = [s for s in line.dirty if s is not store and s.bits & store.bits]
             return sorted((s for s in earlier if level(s)), key=_age)
 
-        for other in older(lambda s: s.unit[:2] == store.unit[:2] and s.landed < store.landed):
+        # Those that have reached the agent are there.
+        for other in older(lambda s: s.agent == NEVER and s.xcd == store.xcd and s.landed < store.landed):
             self._promote(line, other, "agent")
         self._promote(line, store, "agent")
         if scope == "system":
@@ -263,8 +279,8 @@ class Hierarchy:
             self._notice(line)
             store.system = self.tick()
             self.changes += 1
-            line.memory[store.mask] = store.data[store.mask]
-            self.dirty = [pair for pair in self.dirty if pair[1] is not store]
+            line.memory[store.mask] = line.system[store.mask] = store.data[store.mask]
+            del self.dirty[store], line.dirty[store]
 
     # -- loads -------------------------------------------------------------------------------------------------------
 
@@ -273,26 +289,29 @@ class Hierarchy:
         self._notice(line)
         floors = self.floor(unit)
         seen = line.seen.get(unit, 0)
-
-        def floor(store: Store) -> int:
-            """Return the time by which a store must have become visible to be seen for certain."""
-            if store.unit[:2] == unit[:2]:
-                level = "workgroup"
-            else:
-                level = "agent" if store.unit.agent == unit.agent else "system"
-            # The load's own scope bits make it miss all caches up to that scope.
-            fresh = SCOPES.index(scope) >= 2 and SCOPES.index(level) <= SCOPES.index(scope)
-            return self.now if fresh else max(floors[level], seen)
-
-        optional = sorted(
-            {at for s in line.stores if floor(s) < (at := s.visible_from(unit)) <= self.now}, reverse=True
+        # The times by which a store must have become visible to be seen for certain: of its own XCD, agent, system. The
+        # load's own scope bits make it miss all caches up to that scope.
+        missed = SCOPES.index(scope) if SCOPES.index(scope) >= SCOPES.index("agent") else 0
+        near, middle, far = (
+            self.now if place <= missed else max(floors[level], seen) for place, level in enumerate(SCOPES[1:], 1)
         )
+        # Each store with the first time at which the compute unit could see it, and with the time of the above.
+        times: list[tuple[Store, int, int]] = []
+        xcd, agent = unit[:2], unit.agent
+        for store in line.stores:
+            if store.xcd == xcd:
+                times.append((store, 0 if store.unit == unit else store.landed, near))
+            elif store.unit.agent == agent:
+                times.append((store, store.agent, middle))
+            else:
+                times.append((store, store.system, far))
+        optional = sorted({visible for _, visible, certain in times if certain < visible <= self.now}, reverse=True)
         hidden = self.choices.pick(len(optional) + 1, AGE) if optional else 0
         # The line was fetched just before the oldest hidden store became visible.
         fetched = self.now if not hidden else optional[hidden - 1] - 1
         line.seen[unit] = max(seen, fetched)
         self.changes += bool(hidden)
-        return _compose(line, lambda s: s.visible_from(unit) <= max(fetched, floor(s))), hidden
+        return _compose(line, [store for store, visible, certain in times if visible <= max(fetched, certain)]), hidden
 
     def invalidate(self, unit: Unit, scope: str) -> None:
         """``buffer_inv``: later loads see everything that has become visible at that scope."""
@@ -313,11 +332,12 @@ class Hierarchy:
             self._enter(line)
 
     def _enter(self, line: Line) -> None:
-        expected = _compose(line, lambda s: s.system != NEVER)
-        changed = line.memory != expected
+        actual = line.memory.copy()  # once, since another process may change it at any time
+        changed = actual != line.system
         if changed.any():
             now = self.tick()
-            line.stores.append(Store(Unit(-1, 0, 0), changed, line.memory.copy(), now, now, now, "outside"))
+            line.stores.append(Store(Unit(-1, 0, 0), changed, actual, now, now, now, "outside"))
+            line.system = actual.copy()
 
     def _prune(self, line: Line) -> None:
         """Drop old history: the oldest stores that reached the system become the base."""
@@ -329,13 +349,33 @@ class Hierarchy:
             line.stores.remove(old)
 
 
-def _compose(line: Line, visible: Callable[[Store], bool]) -> np.ndarray:
-    """Build the line's bytes from the visible stores: first the system's in order, then the agent's, then the XCD's."""
+def _compose(line: Line, shown: list[Store]) -> np.ndarray:
+    """Build the line's bytes from these stores of it: first the system's in order, then the agent's, then the XCD's."""
+    left, needed = (1 << line.size) - 1, []
+    for store in sorted(shown, key=_order, reverse=True):
+        if store.bits & left:  # else later ones hide it
+            needed.append(store)
+            left &= ~store.bits
+            if not left:
+                break
     data: np.ndarray = line.base.copy()
-    shown = [s for s in line.stores if visible(s)]
-    for store in sorted(shown, key=lambda s: (s.system, *_age(s))):
+    for store in reversed(needed):
         data[store.mask] = store.data[store.mask]
     return data
+
+
+def _newest(line: Line, at: np.ndarray, bits: int, visible: Callable[[Store], bool]) -> np.ndarray:
+    """Return the bytes at the offsets ``at``, which are the ``bits`` of a mask, as ``_compose`` builds them."""
+    shown = [store for store in line.stores if store.bits & bits and visible(store)]
+    newest = max(shown, key=_order, default=None)
+    if newest is not None and newest.bits & bits == bits:
+        return np.array(newest.data[at])
+    return np.array(_compose(line, shown)[at])
+
+
+def _bits(mask: np.ndarray) -> int:
+    """Return the booleans as the bits of an integer, the first as the lowest."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
 def _replace(address: int, old: np.ndarray, new: np.ndarray) -> bool:
@@ -350,6 +390,8 @@ def _bytes(address: int, size: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
-def _age(store: Store) -> tuple[int, int]:
-    """Sort key for an agent's stores: those that reached the agent, then those still in an L2."""
-    return store.agent, store.landed
+_age = attrgetter("agent", "landed")
+"""Sort key for an agent's stores: those that reached the agent, then those still in an L2."""
+
+_order = attrgetter("system", "agent", "landed")
+"""Sort key for all stores of a line, from the oldest to the newest."""
