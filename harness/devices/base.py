@@ -59,7 +59,7 @@ class Device(Protocol):
     """One kind of device, as a run uses it. Plain data until ``activate``; calling ``missing`` starts nothing.
 
     ``backend`` is the torch.distributed backend that computes the expected results on it; ``modules`` are imported once
-    for all forked ranks.
+    for all forked ranks; the function of an entry ``module:function`` is also called.
     """
 
     name: str

@@ -46,7 +46,7 @@ class Emulated:
     name = EmulatedKind.name
     lanes = EmulatedKind.lanes
     backend = "gloo"
-    modules: tuple[str, ...] = ("harness.emulator",)
+    modules: tuple[str, ...] = ("harness.emulator", "harness.emulator.native.memory:prepare_numba")
 
     def __init__(self, kind: Kind, arch: str, mode: str = "fast") -> None:
         """Make the device; ``mode``: a text for ``parse_mode``."""

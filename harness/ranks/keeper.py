@@ -12,6 +12,7 @@ processes left], ["agent", wait status] at any time.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import select
@@ -27,7 +28,7 @@ from harness.ranks import agent, network, processes, wire
 from harness.ranks.errors import RankError
 from harness.ranks.spec import Spec
 
-COMPILE_ONCE = "harness.ranks.compile_once"
+COMPILE_ONCE = "harness.ranks.compile_once:hash_compiler_ahead"
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -76,17 +77,22 @@ class _Keeper:
             return  # the controller is gone: main ends everything
 
     def _prepare(self, preload: list[str]) -> bool:
-        ahead = None
+        threads = []
+        gc.disable()  # imports leave next to no garbage, and each search for it takes longer than the last
         try:
             for name in preload:
-                module = importlib.import_module(name)
-                if name == COMPILE_ONCE:
-                    ahead = module.hash_compiler_ahead()
-            if ahead is not None:
-                ahead.join()
+                module, _, function = name.partition(":")
+                imported = importlib.import_module(module)
+                if function:
+                    threads.append(getattr(imported, function)())
+            for thread in filter(None, threads):
+                thread.join()
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             wire.send(self._connection, ["failed", RankError.of(-1, error).to_plain()])
             return False
+        # No collection in a rank visits what was imported here: a visit would also copy the page.
+        gc.freeze()
+        gc.enable()
         wire.send(self._connection, ["ready", _threads()])
         return True
 

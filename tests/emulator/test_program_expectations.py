@@ -1,6 +1,7 @@
 """Ordinary Triton programs get what they expect of a device beyond correct results."""
 
 import contextvars
+import gc
 import re
 import sys
 from types import SimpleNamespace
@@ -151,6 +152,16 @@ def test_a_tensor_descriptor_in_a_tuple(device):
 def test_an_address_passed_as_an_integer(device):
     source, target = torch.rand(64), torch.zeros(64)
     copy_from_address[(1,)](source.data_ptr(), target, BLOCK=64)
+    assert torch.equal(source, target)
+
+
+def test_an_address_of_a_tensor_from_before_this_process_was_forked(device):
+    source, target = torch.rand(64), torch.zeros(64)
+    gc.freeze()  # as the process does from which ranks are forked
+    try:
+        copy_from_address[(1,)](source.data_ptr(), target, BLOCK=64)
+    finally:
+        gc.unfreeze()
     assert torch.equal(source, target)
 
 

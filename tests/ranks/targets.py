@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import re
@@ -323,3 +324,20 @@ def asks_for_a_gpu(env: Any, payload: Any) -> None:
 
 def variable(env: Any, name: str) -> str | None:
     return os.environ.get(name)
+
+
+_prepared = 0
+
+
+def prepare() -> None:
+    """Function that the process calls from which ranks are forked."""
+    global _prepared
+    _prepared += 1
+
+
+def of_the_start(env: Any, payload: Any) -> tuple[int, bool, bool]:
+    """Return how often ``prepare`` was called, whether garbage is collected, and whether this module is left out."""
+    return _prepared, gc.isenabled(), not any(thing is targets_of_tests for thing in gc.get_objects())
+
+
+targets_of_tests = {"an object that": ["exists before the fork"]}

@@ -42,6 +42,10 @@ def find(
         return [], {}
     mapped = _mapped(np.array(sorted(named), np.int64))
     owners = _owners(mapped) if len(mapped) else {}
+    if len(owners) < len(mapped) and gc.get_freeze_count():
+        # Objects from before this process was forked: get_objects() leaves them out while they are frozen.
+        gc.unfreeze()
+        owners = _owners(mapped)
     distinct = {storage.data_ptr(): storage for storage in owners.values()}
     return list(distinct.values()), {word: named[word] for word in mapped.tolist() if word not in owners}
 

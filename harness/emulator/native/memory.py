@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.core.registry import cpu_target
 
 from harness import locks
 from harness.compiling import compiling
@@ -401,6 +402,15 @@ LOCK_LIMIT = 240.0
 """Seconds that a process waits for another one's compilation, which takes about 4, and tens of seconds under load."""
 
 _cache: Path | None = None
+
+
+def prepare_numba() -> None:
+    """Have numba register what it can compile, which each process does at its first compilation or load, for 0.2 s.
+
+    The forks of this process find it done.
+    """
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def compile_once(cache: Path) -> None:
