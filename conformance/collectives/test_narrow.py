@@ -14,19 +14,14 @@ from harness.cases import REDUCE_OPS
 
 BYTES = ("bool", "uint8")
 PAIRS = (("bf16", "sum"), ("fp16", "product"), ("bool", "sum"), ("uint8", "max"))
-"""Element types and reductions of an op's first variant. The others have a half each, by turns."""
+"""Element types and reductions that every variant is tested with."""
 
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
     first = op.case(dtype="bf16", m=5, n=70, root=ranks - 1)
     variants = [replace(first, variant=one.name) for one in op.variants if one.same_bits] + op.also_fast(first, ranks)
-    pairs = [PAIRS if turn == 0 else PAIRS[turn % 2 :: 2] for turn in range(len(variants))]
-    listed = [
-        replace(one, dtype=dtype, reduce=reduce)
-        for one, some in zip(variants, pairs, strict=True)
-        for dtype, reduce in some
-    ]
+    listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in PAIRS]
     if not judged.extended():
         return list(dict.fromkeys(published(case) for case in listed if (case.dtype, case.reduce) == PAIRS[0]))
     if op.name in one_of_each_kind():  # the kernels of the others are the same

@@ -60,8 +60,7 @@ def run(env, case):
 
 
 OPS = ("one of each kind", "the others")
-"""The others run at the first world size only, and not in the form "function": preparing their kernels takes the
-emulator ten seconds for each form, and a method of ``DeviceContext`` calls the function of its name."""
+"""The others run at the first world size only: preparing their kernels takes the emulator ten seconds for each form."""
 
 
 def ops(chosen):
@@ -162,7 +161,7 @@ def _launch(env, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
 
 
 def cases(ranks, ops):
-    return [HostCase("debug", (form, ops)) for form in FORMS if ops == OPS[0] or form != "function"]
+    return [HostCase("debug", (form, ops)) for form in FORMS]
 
 
 @requirement(

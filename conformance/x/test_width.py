@@ -44,9 +44,11 @@ def cases(ranks):
     for op in TILES.values():
         dtype, block_m, block_n, warps = op.aligned
         shape = {"m": block_m + 1, "n": block_n + 16, "block_m": block_m, "block_n": block_n, "in_pad": 16}
-        methods = has_methods(op.name)  # they call the functions, and each rank has a kernel of its own for each
-        if op.remote:
-            listed.append(TileCase(op.name, dtype, **shape, warps=warps, methods=methods, aligned=True, root=ranks - 1))
+        listed += [
+            TileCase(op.name, dtype, **shape, warps=warps, methods=methods, aligned=True, root=ranks - 1)
+            for methods in ((True, False) if has_methods(op.name) else (False,))
+            if op.remote
+        ]
     return listed
 
 

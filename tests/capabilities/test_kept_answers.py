@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answered(probe: Probe, package: str = BUNDLED, names: list[str] = NAMES) -> int:
-    """Ask twice, and return the number of times that the probe was started."""
+    """Request the answers twice, and return the number of times that the probe was started."""
     before = probe.calls
     for _ in range(2):
         assert kept_answers.of(package, names, None, probe) == probe.answers
