@@ -132,6 +132,7 @@ def main() -> None:
             if env.fault is not None:
                 summary["errors"].setdefault(f"{type(env.fault).__name__}: {env.fault}"[-2000:], current)
 
+        check.ranks = 1  # type: ignore[attr-defined] # of a Check
         for held in properties(options.only):
             run(held, options.examples, check)
         for ranks in options.worlds:
