@@ -63,9 +63,8 @@ def mutants_page() -> str:
     heads = {
         "Library": "All reported defects, and a sample of the generated changes of the source, stopped before its end.",
         "Machine code of RMA and atomics": (
-            "Kernels with int32 elements, under the calls of the profile `ci`, of which each kernel has one or two. "
-            "The sample was stopped before its end. Fences of atomics are required by tests in `conformance/isa`, "
-            "whose kernels are not in this sample."
+            "A sample of the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of the "
+            "profile `gate` on two ranks."
         ),
         "Machine code of the ring all_reduce": "A sample of its kernels. Calls in weak memory ran on fresh ranks.",
         "Harness": "A sample, stopped before its end; the tests were not run on an unchanged copy.",
