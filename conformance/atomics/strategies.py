@@ -56,7 +56,7 @@ def with_one_actor(targets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...
 def kernels(ranks: int) -> tuple[Row, ...]:
     """Return the compiled values of all atomics in all forms: every pair of them occurs.
 
-    Each op has in each form every element type of the form, every shape and every scope, and an order of which neither
+    Each op has in each form every element type of the form, every shape, sem and scope, and an order of which neither
     part is the default: a form that drops an argument of one op is found. ``actor`` is the only rank that acts: a
     kernel with ``DeviceContext`` is compiled for one rank. None is any ranks. Triton 3.6 cannot compile a
     compare-and-swap of several elements per thread.
@@ -74,7 +74,7 @@ def kernels(ranks: int) -> tuple[Row, ...]:
         op.dtypes)), "shape": SHAPES, "sem": SEMS, "scope": SCOPES, "returned": (True, False),
         "explicit": (False, True),
     }  # fmt: skip
-    also = [("form", "op", other) for other in ("dtype", "shape", "scope", "explicit")]
+    also = [("form", "op", other) for other in ("dtype", "shape", "sem", "scope", "explicit")]
     numbers = {op: itertools.count(number) for number, op in enumerate(ATOMICS)}
     return tuple(
         {**row, "actor": next(numbers[row["op"]]) % ranks if row["form"] == "context" else None}

@@ -36,7 +36,7 @@ def group(cache: Path) -> Iterator[RankGroup]:
 @pytest.mark.slow
 def test_a_deadline_does_not_count_compilation_of_another_rank(group: RankGroup) -> None:
     group.call(f"{TARGETS}:compile_for", {"seconds": 2, "block": 512}, deadline=DEADLINE)
-    assert group.compile_seconds > DEADLINE
+    assert group.compile_seconds >= 2
     group.call(f"{TARGETS}:compile_for", {"seconds": 2, "block": 512}, deadline=DEADLINE)
     assert group.compile_seconds == 0, "it was in the cache"
 
