@@ -11,6 +11,7 @@ VENV   ?= .venv
 OUTPUT ?= out/certify
 JOBS   ?= 4
 GROUPS ?= 2
+TIMEOUT ?= 600
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
@@ -23,19 +24,20 @@ certify: $(VENV)/.installed
 	@$(VENV)/bin/iris-harness certify --output $(OUTPUT)
 
 #: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
+#: TIMEOUT: the seconds after which a test that hangs fails, so that the others' verdicts are seen; no test needs a tenth of it.
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) tests -n $(JOBS) -m "not slow and not nightly"
+	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
 	$(PYTEST) conformance --profile ci --ranks 2 -n $(GROUPS)
 
 test-ci: $(VENV)/.installed-dev
-	$(PYTEST) tests -n $(JOBS) -m "not nightly"
+	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
 	$(PYTEST) conformance --profile ci --ranks 4,1 -n $(GROUPS)
 
 test-nightly: $(VENV)/.installed-dev
-	$(PYTEST) tests -n $(JOBS)
+	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT)
 	$(PYTEST) conformance --profile dev --ranks 4,1,2,8 -n $(GROUPS)
 	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode race
 	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode weak

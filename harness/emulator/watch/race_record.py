@@ -187,6 +187,8 @@ class Recording:
         self._add_repeatable(key, wave // self._launches[key].waves_per_group, call, key, wave, *arguments)
 
     def _add_repeatable(self, key: int, group: int, *event: Any) -> None:
+        if self.full:
+            return
         recent = self._recent.setdefault((key, group), [])
         places = [n for n, (earlier, _) in enumerate(recent) if earlier == event]
         if len(places) > 2:

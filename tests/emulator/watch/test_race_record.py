@@ -61,18 +61,29 @@ def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[d
     results = forked.SimpleQueue()
 
     def run(rank: int, body: Callable[[Rank], None]) -> None:
-        one = Rank(rank, words, turns, limit)
-        body(one)
-        results.put(one.recording.to_plain())
+        try:
+            one = Rank(rank, words, turns, limit)
+            body(one)
+            results.put(one.recording.to_plain())
+        except BaseException as error:
+            results.put(f"rank {rank}: {error!r}")
+            raise
 
-    processes = [forked.Process(target=run, args=each) for each in enumerate(bodies)]
+    processes = [forked.Process(target=run, args=each, daemon=True) for each in enumerate(bodies)]
     for process in processes:
         process.start()
-    made = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    os.close(words)
-    os.close(turns)
+    made = []
+    try:
+        for _ in processes:
+            made.append(results.get())
+            assert isinstance(made[-1], dict), made[-1]  # the other rank may wait for the one that failed
+    finally:
+        for process in processes:
+            if len(made) < len(processes):
+                process.kill()
+            process.join()
+        os.close(words)
+        os.close(turns)
     return sorted(made, key=lambda record: record["rank"])
 
 
@@ -181,3 +192,12 @@ def test_a_wavefront_that_polls_is_recorded_a_few_times():
 def test_a_long_record_is_left_out_and_says_so():
     _, long = records(running(PUT), running(TAKE), limit=5)
     assert long["full"] and long["events"] == []
+
+
+def test_a_full_record_takes_further_polls():
+    # Each iteration is the same events: before the record was full, the earlier ones would be dropped from it.
+    poll = ["s_mov_b32 s14, 200", ".LP:", *load("y", 8, "sc0 sc1"), WAIT, *ACQUIRE]
+    again = ["s_sub_u32 s14, s14, 1", "s_cmp_lg_u32 s14, 0", "s_cbranch_scc1 .LP"]
+    for limit in range(3, 9):
+        [polled] = records(running((0, lines(poll, again, WAIT))), limit=limit)
+        assert polled["full"] and polled["events"] == [], limit
