@@ -243,6 +243,14 @@ def copied(output: torch.Tensor, *, enqueued: bool) -> torch.Tensor:
     return copy
 
 
+def opposite(values: torch.Tensor) -> torch.Tensor:
+    """Return elements none of whose bits are those of ``values``; for booleans the other boolean, since a byte other
+    than 0 and 1 is none: torch may turn it into 1 where it copies one."""
+    if values.dtype == torch.bool:
+        return ~values
+    return (~values.flatten().view(torch.uint8)).view(values.dtype).view(values.shape)
+
+
 def _call(env: Env, case: CollectiveCase, party: Party, source: Region, target: Region, k: int, round_: int) -> Call:
     op = described(case.op)
     inputs, outputs = op.shapes(case.m, case.n, party.size)
@@ -256,7 +264,7 @@ def _call(env: Env, case: CollectiveCase, party: Party, source: Region, target: 
     output = _matrix(env.image.tensor(target), outputs, *_output_layout(case))
     before = None
     if op.owned is not None:
-        before = mine if case.in_place else (~wanted.flatten().view(torch.uint8)).view(wanted.dtype).view(wanted.shape)
+        before = mine if case.in_place else opposite(wanted)
         wanted = torch.where(op.owned(case, party.place, party.size), wanted, before)
     return Call(
         party,

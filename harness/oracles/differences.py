@@ -43,17 +43,30 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
         return None
     wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
     index = int(wrong[0])
+    found, right = got.flatten()[index].item(), wanted.flatten()[index].item()
+    place = slice(index * got.itemsize, (index + 1) * got.itemsize)
     return difference(
         subject,
         rank=rank,
         index=index,
-        got=got.flatten()[index].item(),
-        wanted=wanted.flatten()[index].item(),
-        more=f"{len(wrong)} of {got.numel()} elements are wrong",
+        got=found,
+        wanted=right,
+        more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(found, right, a[place], b[place])}",
     )
 
 
+def hidden_bytes(got: object, wanted: object, got_bytes: np.ndarray, wanted_bytes: np.ndarray) -> str:
+    """Return a further clause with the bytes of two elements that differ though they print alike, as two NaNs do and
+    a boolean of byte 2 beside one of byte 1; otherwise "".
+    """
+    if str(got) != str(wanted):
+        return ""
+    return f"; the bytes are {got_bytes.tobytes().hex(' ')}, wanted {wanted_bytes.tobytes().hex(' ')}"
+
+
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bool:
+        tensor = tensor.view(torch.uint8)  # a clone of booleans may turn byte 2 into 1
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy()
 
 

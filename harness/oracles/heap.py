@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from harness.errors import HarnessError
-from harness.oracles.differences import difference
+from harness.oracles.differences import difference, hidden_bytes
 
 GUARD = 64
 """Least number of untouched bytes before, between and after regions."""
@@ -121,14 +121,12 @@ class HeapImage:
         if not len(elements):
             return None
         index = int(elements[0])
-        return difference(
-            region.name,
-            rank=self.rank,
-            index=index,
-            got=self._value(got, region, index),
-            wanted=self._value(wanted, region, index),
-            more=f"{len(elements)} of {region.count} elements are wrong{self._poisoned(got, region, index)}",
-        )
+        found, right = self._element(got, region, index), self._element(wanted, region, index)
+        values = self._value(found, region), self._value(right, region)
+        more = f"{len(elements)} of {region.count} elements are wrong{hidden_bytes(*values, found, right)}"
+        if np.array_equal(found, self._element(self._poison.numpy(), region, index)):
+            more += "; it was never written"
+        return difference(region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more)
 
     def _outside(self, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> list[dict[str, Any]]:
         rest = wrong.copy()
@@ -157,15 +155,14 @@ class HeapImage:
                 return f"guard after {region.name} (byte of the arena)"
         return "untouched memory (byte of the arena)"
 
-    def _poisoned(self, got: np.ndarray, region: Region, index: int) -> str:
-        place = slice(region.start + index * region.dtype.itemsize, region.start + (index + 1) * region.dtype.itemsize)
-        return "; it was never written" if np.array_equal(got[place], self._poison.numpy()[place]) else ""
+    @staticmethod
+    def _element(memory: np.ndarray, region: Region, index: int) -> np.ndarray:
+        size = region.dtype.itemsize
+        return memory[region.start + index * size : region.start + (index + 1) * size]
 
     @staticmethod
-    def _value(memory: np.ndarray, region: Region, index: int) -> Any:
-        size = region.dtype.itemsize
-        place = region.start + index * size
-        return torch.from_numpy(memory[place : place + size].copy()).view(region.dtype)[0].item()
+    def _value(element: np.ndarray, region: Region) -> Any:
+        return torch.from_numpy(element.copy()).view(region.dtype)[0].item()
 
 
 def place(target: torch.Tensor, values: torch.Tensor, where: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import find, given, settings
 
-from conformance.collectives.calls import _counts
+from conformance.collectives.calls import _counts, opposite
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import COLLECTIVES
 from conformance.collectives.strategies import collectives
@@ -162,6 +162,15 @@ def test_rough_values_depend_on_the_order(dtype: str) -> None:
     parts = [rough(dtype, 400, member=member) for member in range(4)]
     one, other = functools.reduce(torch.add, parts), functools.reduce(torch.add, parts[::-1])
     assert not torch.equal(one, other), "a sum in another order must show"
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float64])
+def test_what_an_output_holds_before_a_call_differs_from_the_result(dtype: torch.dtype) -> None:
+    values = torch.tensor([[0, 1, 0], [1, 1, 0]]).to(dtype)
+    before = opposite(values)
+    assert before.shape == values.shape and before.dtype == dtype
+    bits = values.view(torch.uint8) ^ before.view(torch.uint8)
+    assert (bits == (1 if dtype == torch.bool else 255)).all(), bits  # a byte other than 0 and 1 is no boolean
 
 
 def test_shapes() -> None:

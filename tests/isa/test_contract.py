@@ -228,3 +228,12 @@ def test_limits_of_registers_and_spin_loops():
     assert re.search(r"exchange \(gfx942\): \d+ registers, at most 8 wanted", line)
     (line,) = judged(text, Contract("exchange", own=Own(waits=2)))
     assert "1 spin loops, wanted 2" in line
+
+
+def test_spills_are_allowed_by_name_of_the_target():
+    text = re.sub(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3", listing(exchange, AMD))
+    own = EXCHANGE.own
+    for allowed, wanted in (({}, 0), ({"sm_90a": 8}, 0), ({AMD: 2}, 2)):
+        (line,) = judged(text, replace(EXCHANGE, own=replace(own, spills=allowed)))
+        assert line == f"exchange (gfx942): 3 spilt registers or bytes of stack, at most {wanted} wanted"
+    assert judged(text, replace(EXCHANGE, own=replace(own, spills={AMD: 3}))) == []

@@ -142,6 +142,29 @@ def test_tensors_are_compared_by_bits_shape_and_dtype(got: torch.Tensor, index: 
     assert difference is not None and difference["index"] == index, difference
 
 
+@pytest.mark.parametrize(
+    ("dtype", "got", "wanted", "clause"),
+    [
+        (torch.bool, [2], [1], "; the bytes are 02, wanted 01"),
+        (torch.float32, [1, 0, 0xC0, 0x7F], [0, 0, 0xC0, 0x7F], "; the bytes are 01 00 c0 7f, wanted 00 00 c0 7f"),
+        (torch.float32, [0, 0, 0x80, 0x3F], [0, 0, 0, 0x40], ""),  # 1.0 and 2.0
+    ],
+    ids=["bool", "nan", "numbers"],
+)
+def test_bytes_are_shown_where_values_print_alike(
+    image: HeapImage, dtype: torch.dtype, got: list[int], wanted: list[int], clause: str
+) -> None:
+    one, other = (torch.tensor(each, dtype=torch.uint8).view(dtype) for each in (got, wanted))
+    found = first_difference("output", one, other, rank=0)
+    assert found is not None and found["more"] == f"1 of 1 elements are wrong{clause}", found
+    image.reset()
+    region = image.claim("target", 2048, 1, dtype)
+    image.expect(region, other, np.ones(1, bool))
+    image.tensor(region).view(torch.uint8).copy_(one.view(torch.uint8))
+    found = image.difference()
+    assert found is not None and found["more"] == f"1 of 1 elements are wrong{clause}", found
+
+
 def test_equal_nans_are_equal() -> None:
     nan = torch.tensor([float("nan")])
     assert first_difference("tensor", nan, nan.clone(), rank=0) is None, "the same bits"
