@@ -43,21 +43,21 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
         return None
     wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
     index = int(wrong[0])
-    found, right = got.flatten()[index].item(), wanted.flatten()[index].item()
+    value, right = got.flatten()[index].item(), wanted.flatten()[index].item()
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)
     return difference(
         subject,
         rank=rank,
         index=index,
-        got=found,
+        got=value,
         wanted=right,
-        more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(found, right, a[place], b[place])}",
+        more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(value, right, a[place], b[place])}",
     )
 
 
 def hidden_bytes(got: object, wanted: object, got_bytes: np.ndarray, wanted_bytes: np.ndarray) -> str:
     """Return a further clause with the bytes of two elements that differ though they print alike, as two NaNs do and
-    a boolean of byte 2 beside one of byte 1; otherwise "".
+    a boolean of byte 2 and one of byte 1 do; otherwise "".
     """
     if str(got) != str(wanted):
         return ""

@@ -121,10 +121,10 @@ class HeapImage:
         if not len(elements):
             return None
         index = int(elements[0])
-        found, right = self._element(got, region, index), self._element(wanted, region, index)
-        values = self._value(found, region), self._value(right, region)
-        more = f"{len(elements)} of {region.count} elements are wrong{hidden_bytes(*values, found, right)}"
-        if np.array_equal(found, self._element(self._poison.numpy(), region, index)):
+        mine, right = self._element(got, region, index), self._element(wanted, region, index)
+        values = self._value(mine, region), self._value(right, region)
+        more = f"{len(elements)} of {region.count} elements are wrong{hidden_bytes(*values, mine, right)}"
+        if np.array_equal(mine, self._element(self._poison.numpy(), region, index)):
             more += "; it was never written"
         return difference(region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more)
 

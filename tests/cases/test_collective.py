@@ -170,7 +170,7 @@ def test_what_an_output_holds_before_a_call_differs_from_the_result(dtype: torch
     before = opposite(values)
     assert before.shape == values.shape and before.dtype == dtype
     bits = values.view(torch.uint8) ^ before.view(torch.uint8)
-    assert (bits == (1 if dtype == torch.bool else 255)).all(), bits  # a byte other than 0 and 1 is no boolean
+    assert (bits == (1 if dtype == torch.bool else 255)).all(), bits  # only bytes 0 and 1 are booleans
 
 
 def test_shapes() -> None:

@@ -155,14 +155,14 @@ def test_bytes_are_shown_where_values_print_alike(
     image: HeapImage, dtype: torch.dtype, got: list[int], wanted: list[int], clause: str
 ) -> None:
     one, other = (torch.tensor(each, dtype=torch.uint8).view(dtype) for each in (got, wanted))
-    found = first_difference("output", one, other, rank=0)
-    assert found is not None and found["more"] == f"1 of 1 elements are wrong{clause}", found
+    different = first_difference("output", one, other, rank=0)
+    assert different is not None and different["more"] == f"1 of 1 elements are wrong{clause}", different
     image.reset()
     region = image.claim("target", 2048, 1, dtype)
     image.expect(region, other, np.ones(1, bool))
     image.tensor(region).view(torch.uint8).copy_(one.view(torch.uint8))
-    found = image.difference()
-    assert found is not None and found["more"] == f"1 of 1 elements are wrong{clause}", found
+    different = image.difference()
+    assert different is not None and different["more"] == f"1 of 1 elements are wrong{clause}", different
 
 
 def test_equal_nans_are_equal() -> None:

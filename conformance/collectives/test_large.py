@@ -1,0 +1,109 @@
+"""Collectives of 1 and 64 MiB by hundreds of programs, on GPUs: each program takes many tiles, and uses its flags and
+slots as often.
+
+A tensor lies between two guards. Its rows are 1,000 elements long, no multiple of a tile's.
+"""
+
+import torch
+
+from conformance.collectives.operations import ALWAYS, COLLECTIVES, Inputs, described, published
+from conformance.support.cases import HostCase
+from conformance.support.instances import release
+from fixtures import judged
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+
+MIB = 1 << 20
+SIZES = (MIB, 64 * MIB)
+"""Bytes of the larger one of input and output."""
+COLUMNS = 1000
+TILE = (32, 64)
+GUARD = 4096
+"""Elements before and after each tensor, which must not change."""
+BEFORE = -99
+PROGRAMS = 840
+"""Divisible by every number of ranks up to 8, as the variant "partitioned" asks."""
+MOVED, REDUCED = torch.int32, torch.bfloat16
+
+
+def run(env, case):
+    name, variant, gluon, size = case.arguments
+    op = described(name)
+    me, ranks = env.rank, env.world_size
+    dtype = REDUCED if op.reduces else MOVED
+    inputs, outputs = _shapes(op, size // dtype.itemsize, ranks)
+    counts = [rows * columns for rows, columns in (inputs, outputs)]
+    iris = env.under_test.iris(heap_size=3 * (sum(counts) + 4 * GUARD) * dtype.itemsize + 64 * MIB)
+    given = _values(counts[0], me, dtype).view(inputs)
+    wanted = op.reference(Inputs(given, members=ranks)).to(env.device.torch_device)
+    memories = [iris.empty(count + 2 * GUARD, dtype=dtype) for count in counts]
+    source, target = (
+        memory[GUARD:-GUARD].view(shape) for memory, shape in zip(memories, (inputs, outputs), strict=True)
+    )
+    if op.in_place == ALWAYS:
+        source = target
+    for memory in memories:
+        memory.fill_(BEFORE)
+    source.copy_(given)
+    unwritten = torch.full_like(wanted, BEFORE)
+    if op.owned is not None:
+        tiles = op.case(m=outputs[0], n=outputs[1], block_m=TILE[0], block_n=TILE[1])
+        wanted = torch.where(op.owned(tiles, me, ranks).to(wanted.device), wanted, unwritten)
+    if op.results_at == "root" and me != 0:
+        wanted = unwritten
+    env.settle()
+    with env.acting():
+        settings = env.under_test.config(
+            block_size_m=TILE[0], block_size_n=TILE[1], comm_sms=PROGRAMS, num_warps=env.warps(4), use_gluon=gluon,
+            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant} if variant else {}),
+        )  # fmt: skip
+        for _ in range(2):  # the second call meets the flags, slots and workspaces of the first
+            tensors = {"output": target, "input": source}
+            order = ("output",) if op.in_place == ALWAYS else ("output", "input")
+            passed = [tensors[each] if op.passes(each, is_root=me == 0) else None for each in order]
+            getattr(iris.ccl, name)(*passed, config=settings, **({op.root: 0} if op.root else {}))
+    env.settle()
+    findings = Findings(me)
+    findings.same("the output", target, wanted)
+    for what, memory in zip(("input", "output"), memories, strict=True):
+        for side, part in (("before", memory[:GUARD]), ("after", memory[-GUARD:])):
+            findings.same(f"the memory {side} the {what}", part, torch.full_like(part, BEFORE))
+    env.settle()
+    release(iris)
+    return findings.first
+
+
+def _shapes(op, count, ranks):
+    """Return the shapes of input and output; the larger one has about ``count`` elements."""
+    times = max(rows * columns for rows, columns in op.shapes(1, 1, ranks))
+    columns = COLUMNS // ranks if op.shapes(1, 1, ranks)[0][1] > 1 else COLUMNS
+    return op.shapes(count // (times * columns), columns, ranks)
+
+
+def _values(count, rank, dtype):
+    """Return elements that tell places and ranks apart; those of sums are small integers, exact in any order."""
+    places = torch.arange(count)
+    if dtype == MOVED:
+        return ((places * 2654435761 + rank * 97) & 0x7FFFFFFF).to(dtype)
+    return ((places * 31 + rank * 17) % 8 + 1).to(dtype)
+
+
+def cases(ranks, op):
+    op = described(op)
+    simplest = op.variants[0].name
+    listed = [op.case(variant=one.name) for one in op.variants] + [op.case(variant=simplest, gluon=True)]
+    listed = listed if judged.extended() else [published(case) for case in listed]
+    kernels = dict.fromkeys((case.variant, case.gluon) for case in listed)
+    return [HostCase("large", (op.name, *kernel, size)) for size in SIZES for kernel in kernels]
+
+
+@requirement(
+    "CCL-LARGE-001",
+    cases=cases,
+    ranks=2,
+    device="gpu",
+    because="the emulated device would take hours",
+    op=COLLECTIVES,
+)
+def test_large(check, case):
+    check(run, case)
