@@ -1,7 +1,8 @@
 """Operators on gfx942 listings: each line of the kernel's code in turn is dropped, weakened, narrowed, shifted or
 swapped.
 
-The families are fence, wait, barrier, scope, width, offset, swap, mask and compare.
+The families are fence, wait, barrier, scope, width, offset, swap, mask and compare. A kernel of the suite calls the
+library's op, and the op's code is part of it: only that is changed, since the rest is the suite's own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 
+from harness.isa import listing as amdgcn
 from mutants.mutant import BINARY, Mutant
 
 Change = tuple[str, str]
@@ -28,8 +31,13 @@ def key_of(listing: str) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()[:12]
 
 
-def mutants_in(kernel: str, listing: str) -> list[Mutant]:
-    """Return the mutants of the code of one kernel, in the order of its lines."""
+def mutants_in(kernel: str, listing: str, package: str = "") -> list[Mutant]:
+    """Return the mutants of the code of one kernel, in the order of its lines.
+
+    ``package``: name of the package whose code alone is changed, by the source lines that the listing names, inlined
+    calls included.
+    """
+    of_package = {one.line for one in amdgcn.instructions(listing) if _is_of(one, package)} if package else None
     mutants: list[Mutant] = []
     start, inside = 0, False
     file = f"{kernel}@{key_of(listing)}"
@@ -42,7 +50,8 @@ def mutants_in(kernel: str, listing: str) -> list[Mutant]:
             mutants.clear()  # what comes before is for firmware that does not preload arguments, and is never executed
         code = line.partition(";")[0].rstrip()
         instruction = code.strip()
-        if inside and instruction and not instruction.startswith(".") and not instruction.endswith(":"):
+        is_code = inside and instruction and not instruction.startswith(".") and not instruction.endswith(":")
+        if is_code and (of_package is None or number in of_package):
             column = code.index(instruction)
             known = {instruction}
             for operator, new in changes(instruction):
@@ -55,6 +64,10 @@ def mutants_in(kernel: str, listing: str) -> list[Mutant]:
                     )
         start += len(line)
     return mutants
+
+
+def _is_of(instruction: amdgcn.Instruction, package: str) -> bool:
+    return any(package in PurePath(frame.file).parts for frame in instruction.frames)
 
 
 def changes(instruction: str) -> Iterator[Change]:

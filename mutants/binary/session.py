@@ -55,11 +55,12 @@ class Call:
 
 
 class Session:
-    """Warm ranks, and the kernels that each recorded call launches."""
+    """Warm ranks, and the kernels that each recorded call launches. ``package``: see ``mutants_in``."""
 
-    def __init__(self, group: RankGroup, calls: Sequence[Call], deadline: float) -> None:
+    def __init__(self, group: RankGroup, calls: Sequence[Call], deadline: float, package: str = "") -> None:
         self._group = group
         self._deadline = deadline
+        self._package = package
         self.listings: dict[str, tuple[str, str]] = {}
         self.launching: dict[str, list[Call]] = {}
         self._watch()
@@ -73,8 +74,8 @@ class Session:
                 self.launching.setdefault(key, []).append(call)
 
     def mutants(self) -> list[Mutant]:
-        """Return the mutants of all kernels."""
-        return [mutant for name, text in self.listings.values() for mutant in mutants_in(name, text)]
+        """Return the mutants of the package's code in all kernels."""
+        return [mutant for name, text in self.listings.values() for mutant in mutants_in(name, text, self._package)]
 
     def judge(self, mutant: Mutant) -> tuple[Outcome, Call | None]:
         """Return the outcome of the first call that fails with the mutant, and the call. If none fails, the outcome's
@@ -172,7 +173,7 @@ def main(plan: Path) -> int:
     calls = [Call(**json.loads(line)) for line in Path(options["calls"]).read_text(encoding="utf-8").splitlines()]
     for count in sorted({call.ranks for call in calls}):
         with _group(count) as group:
-            session = Session(group, [call for call in calls if call.ranks == count], options["deadline"])
+            session = Session(group, [call for call in calls if call.ranks == count], options["deadline"], BUNDLED)
             mutants = session.mutants()
             _append(results, {COUNT: len(mutants), LISTED: [mutant.id for mutant in mutants]})
             known = set(options["known"])

@@ -54,3 +54,27 @@ def test_only_the_code_of_the_kernel_is_changed():
     for mutant in mutants:
         assert mutant.applied(LISTING).count("\n") == LISTING.count("\n")
     assert len({mutant.id for mutant in mutants}) == len(mutants)
+
+
+INLINED = """\t.file 1 "/elsewhere/conformance/rma" "transfer.py"
+\t.file 2 "/elsewhere/iris_under_test/device" "rma.py"
+\t.file 3 "/python/triton/language" "standard.py"
+put:
+\t.loc\t1 7 3 ; transfer.py:7:3
+\ts_waitcnt vmcnt(0)
+\t.loc\t2 40 5 ; rma.py:40:5 @[ transfer.py:9:2 ]
+\tbuffer_wbl2 sc1
+\ts_barrier
+\t.loc\t3 8 1 ; standard.py:8:1 @[ rma.py:41:5 @[ transfer.py:9:2 ] ]
+\tv_sub_u32_e32 v1, v2, v3
+\t.loc\t1 10 3 ; transfer.py:10:3
+\tglobal_store_dword v[0:1], v2, off
+\ts_endpgm
+.Lfunc_end0:
+"""
+
+
+def test_only_the_code_of_the_library_is_changed():
+    assert {mutant.line for mutant in mutants_in("put", INLINED)} == {6, 8, 9, 11, 13}
+    assert {mutant.line for mutant in mutants_in("put", INLINED, "iris_under_test")} == {8, 9, 11}
+    assert mutants_in("put", INLINED, "another") == []
