@@ -22,7 +22,7 @@ GUARD = 4096
 """Elements before and after each tensor, which must not change."""
 BEFORE = -99
 PROGRAMS = 840
-"""Divisible by every number of ranks up to 8, as the variant "partitioned" asks."""
+"""Divisible by every number of ranks up to 8, as the variant "partitioned" requires."""
 MOVED, REDUCED = torch.int32, torch.bfloat16
 
 
@@ -57,7 +57,7 @@ def run(env, case):
             block_size_m=TILE[0], block_size_n=TILE[1], comm_sms=PROGRAMS, num_warps=env.warps(4), use_gluon=gluon,
             threads_per_warp=env.device.lanes, **({f"{name}_variant": variant} if variant else {}),
         )  # fmt: skip
-        for _ in range(2):  # the second call meets the flags, slots and workspaces of the first
+        for _ in range(2):  # the second call finds what the first left in flags, slots and workspaces
             tensors = {"output": target, "input": source}
             order = ("output",) if op.in_place == ALWAYS else ("output", "input")
             passed = [tensors[each] if op.passes(each, is_root=me == 0) else None for each in order]
@@ -65,9 +65,9 @@ def run(env, case):
     env.settle()
     findings = Findings(me)
     findings.same("the output", target, wanted)
-    for what, memory in zip(("input", "output"), memories, strict=True):
+    for tensor, memory in zip(("input", "output"), memories, strict=True):
         for side, part in (("before", memory[:GUARD]), ("after", memory[-GUARD:])):
-            findings.same(f"the memory {side} the {what}", part, torch.full_like(part, BEFORE))
+            findings.same(f"the memory {side} the {tensor}", part, torch.full_like(part, BEFORE))
     env.settle()
     release(iris)
     return findings.first
@@ -81,7 +81,7 @@ def _shapes(op, count, ranks):
 
 
 def _values(count, rank, dtype):
-    """Return elements that tell places and ranks apart; those of sums are small integers, exact in any order."""
+    """Return elements that differ by place and rank; those of sums are small integers, exact in any order."""
     places = torch.arange(count)
     if dtype == MOVED:
         return ((places * 2654435761 + rank * 97) & 0x7FFFFFFF).to(dtype)
