@@ -21,7 +21,7 @@ COLUMNS = (250, 249, 251)
 def cases(ranks, op):
     op = COLLECTIVES[op]
     rows = 8 * -(-TURNS * ranks // 4) - 3
-    plain = op.case(dtype="int32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1)
+    plain = op.case(dtype="int32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1, warps=2)
     kinds = [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
     kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
     return [[replace(kind, n=columns) for columns in COLUMNS] for kind in kinds]
