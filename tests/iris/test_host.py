@@ -51,6 +51,7 @@ def heap_bases_differ_everywhere(ctx, rank, num_ranks):
     assert len(set(bases)) == num_ranks * num_ranks
     assert all(base % 4096 == 0 for base in bases)
     assert all(base >> 32 != (base + HEAP - 1) >> 32 for base in bases), "a multiple of 4 GiB lies inside each heap"
+    assert len({base % 2**32 for base in ctx.heap_bases.tolist()}) == num_ranks, "a difference also has a lower half"
     ordered = sorted(ctx.heap_bases.tolist())
     assert all(high - low > 2**32 for low, high in itertools.pairwise(ordered))
 
