@@ -13,14 +13,13 @@ from pathlib import Path
 from certificates import archive, documents, envelope
 from certificates.keys import PrivateKey
 from certificates.listings import MAX_LISTING
+from harness import devices
 from harness.errors import UsageError
 from harness.evidence import Evidence, read, sources_of
 from harness.evidence.environment import installed_version
 from harness.evidence.lines import open_regular
 from harness.evidence.suite import SUITE, installed_table
 
-LISTINGS = (".amdgcn", ".ptx")
-"""Endings of the files in which Triton keeps the listings of kernels."""
 _NAMED = 3
 
 
@@ -106,8 +105,9 @@ def _candidates(kernel_hash: str, folder_of_kernel: Callable[[str], Path]) -> It
         folder = folder_of_kernel(kernel_hash)
     except ValueError:  # a hash that Triton did not make
         return
+    endings = {kind.listing for kind in devices.gpu_kinds()}
     for file in sorted(folder.glob("*")) if folder.is_dir() else ():
-        if file.suffix in LISTINGS and file.stat().st_size <= MAX_LISTING:
+        if file.suffix in endings and file.stat().st_size <= MAX_LISTING:
             yield _read(file)
 
 

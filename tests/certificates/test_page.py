@@ -13,7 +13,6 @@ import pytest
 
 from command_line.main import cli
 from command_line.main import run as command
-from harness.isa.record import KERNEL_SUFFIXES
 from tests.certificates import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,9 +59,3 @@ def test_the_page_lists_the_members():
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)", PAGE.read_text("utf-8")):
         assert (PAGE.parent / target).exists(), target
-
-
-def test_listings_have_an_ending_that_triton_writes():
-    from certificates.making import LISTINGS
-
-    assert set(LISTINGS) <= KERNEL_SUFFIXES
