@@ -15,7 +15,16 @@ import nox
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 TRITONS = ("3.6", "3.7", "3.8", "3.9")
-PACKAGES = ("command_line", "conformance", "fixtures", "harness", "iris_under_test", "mutants", "reports")
+PACKAGES = (
+    "command_line",
+    "conformance",
+    "fixtures",
+    "harness",
+    "iris_under_test",
+    "mutants",
+    "reports",
+    "certificates",
+)
 
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_venv = "yes"

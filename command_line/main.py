@@ -16,17 +16,20 @@ from command_line.output import lenient, say
 from harness.errors import UsageError
 
 COMMANDS = (
-    "certify", "check", "doctor", "replay", "report", "names", "capabilities", "bench", "emulate", "cache", "isa",
-    "mutants",
+    "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "names", "capabilities", "bench",
+    "emulate", "cache", "isa", "mutants",
 )  # fmt: skip
 WITHOUT_SUITE = ("emulate",)
-"""Commands that need only the base dependencies. The others need the extra ``suite``."""
+"""Commands that need only the base dependencies. The others need the extra ``suite``, or a part of it: ``NEEDS``."""
 
 SUITE_MODULES = (
     "hypothesis", "pytest", "xdist", "rich", "jinja2", "jsonschema", "packaging", "matplotlib", "msgpack",
-    "tomllib" if sys.version_info >= (3, 11) else "tomli",
+    "cryptography", "tomllib" if sys.version_info >= (3, 11) else "tomli",
 )  # fmt: skip
 """Modules that the extra ``suite`` brings."""
+
+NEEDS = {"verify": ("jsonschema", "cryptography", SUITE_MODULES[-1]), "key": ("cryptography",)}
+"""Commands that need only these modules of the suite, and neither torch nor Triton."""
 
 
 class _Commands(click.Group):
@@ -38,7 +41,8 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if name not in WITHOUT_SUITE and (missing := [m for m in SUITE_MODULES if not importlib.util.find_spec(m)]):
+        needed = () if name in WITHOUT_SUITE else NEEDS.get(name, SUITE_MODULES)
+        if missing := [module for module in needed if not importlib.util.find_spec(module)]:
             return _unavailable(name, missing)
         command: click.Command = importlib.import_module(f"command_line.commands.{name}").command
         return command

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+import certificates
 from command_line import preflight
-from command_line.options import suite_options
+from command_line.commands import bundle
+from command_line.options import PATH, suite_options
 from command_line.output import console
 from command_line.publishing import JUNIT, REPORT, publish
 from command_line.suite import groups as suite_groups
@@ -22,19 +24,24 @@ from harness import runs
     "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; the rest is reported as not run.")
-def command(output: Path, groups: str | None, fail_fast: bool, **options: Any) -> int:
+@click.option(
+    "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
+)
+def command(output: Path, groups: str | None, fail_fast: bool, key: Path | None, **options: Any) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
-    It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it.
+    It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it. With --sign it also
+    writes a certificate, which iris-harness verify checks.
 
     \b
     Exit status: 0  every requirement of the level that this device can run was run and passed
-                 1  a requirement failed, could not be checked or did not run, or a report could not be written
+                 1  a requirement failed, could not be checked or did not run, or a file could not be written
                  2  the request was wrong
                  3  everything that ran passed, but the run is partial: it left out requirements and names them
                  4  everything that ran passed, but the library does not support every requirement of the level
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
+    signer = certificates.load_private(key) if key is not None else None
     request = preflight.check_request(**options)
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     side_by_side = suite_groups.options(suite_groups.number(request, groups))
@@ -44,4 +51,8 @@ def command(output: Path, groups: str | None, fail_fast: bool, **options: Any) -
         earlier = set_aside(folder / runs.EVIDENCE)
         outcome = run_suite(request, folder, screen, *side_by_side, *(["-x"] if fail_fast else []))
         check_started(outcome, earlier)
-        return conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))
+        status = conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))
+        if signer is None:
+            return status
+        unwritten = bundle.of_run(outcome.evidence, folder / bundle.CERTIFICATE, signer)
+        return status or unwritten

@@ -140,7 +140,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, recorded when its ``hash`` (Triton's) first occurs. ``fingerprint``: ``isa.Fingerprint.to_json()``."""
+    """A kernel, recorded when its ``hash`` (Triton's) first occurs. ``fingerprint`` is ``isa.Fingerprint.to_json()``,
+    which follows from the listing and ``roots``, the ``isa.Roots.to_json()`` of its first launch."""
 
     record: ClassVar[str] = "kernel"
     hash: str
@@ -148,6 +149,7 @@ class Kernel:
     arch: str
     fingerprint: Mapping[str, Any]
     listing_sha256: str
+    roots: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

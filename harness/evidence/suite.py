@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from harness.errors import UsageError
 from harness.evidence.environment import folder_of, sources_of
 from harness.evidence.evidence import Evidence
 from harness.evidence.records import EXTENDED
@@ -32,6 +34,14 @@ def differences(evidence: Evidence) -> Iterator[str]:
         yield f"the plan has requirements that the suite does not have: {_listed(foreign)}"
 
 
+def installed_table() -> Path:
+    """Return the path of the installed suite's table of requirements. UsageError if the suite is not installed."""
+    folder = folder_of(SUITE)
+    if folder is None:
+        raise UsageError(f"the suite is not installed: the package {SUITE} is missing")
+    return folder / TABLE
+
+
 def _recorded(harness: object) -> str | None:
     """Return the hash of the suite's sources in a run record, whose form the schema has checked."""
     packages = harness.get("packages", {}) if isinstance(harness, dict) else {}
@@ -41,9 +51,7 @@ def _recorded(harness: object) -> str | None:
 
 def _installed(level: str) -> set[str]:
     """Return the ids that the table of the installed suite has at a level."""
-    folder = folder_of(SUITE)
-    assert folder is not None  # sanity check: it has sources
-    table = read_table(folder / TABLE)
+    table = read_table(installed_table())
     return {name for name, requirement in table.items() if level == EXTENDED or requirement.level == level}
 
 

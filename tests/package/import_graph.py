@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 PACKAGES = (
-    "command_line", "mutants", "conformance", "fixtures", "reports", "harness", "iris_under_test",
+    "command_line", "mutants", "conformance", "fixtures", "reports", "certificates", "harness", "iris_under_test",
     "tests", "benchmarks", "examples",
 )  # fmt: skip
 DISTINCT = ("command_line", "conformance", "fixtures", "harness", "iris_under_test")

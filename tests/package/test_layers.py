@@ -16,10 +16,11 @@ MAY_IMPORT = {
     "harness": (),
     "iris_under_test": (),
     "reports": ("harness",),
+    "certificates": ("harness",),
     "fixtures": ("harness",),
     "conformance": ("fixtures", "harness"),
     "mutants": ("conformance", "fixtures", "harness"),
-    "command_line": ("mutants", "conformance", "fixtures", "reports", "harness"),
+    "command_line": ("mutants", "conformance", "fixtures", "reports", "certificates", "harness"),
     "examples": ("fixtures", "harness", "iris_under_test"),
     "benchmarks": ("command_line", "mutants", "conformance", "examples", "fixtures", "harness", "iris_under_test"),
     "tests": PACKAGES,
@@ -227,7 +228,7 @@ def run_python(code, *arguments, cwd):
 
 @pytest.mark.slow
 def test_importing_everything_changes_nothing(tmp_path):
-    packages = ("harness", "iris_under_test", "fixtures", "reports", "command_line", "mutants")
+    packages = ("harness", "iris_under_test", "fixtures", "reports", "certificates", "command_line", "mutants")
     names = [name for name in modules(ROOT, packages) if not name.endswith("__main__")]
     assert len(names) > 40
     assert json.loads(run_python(IMPORT_ALL, json.dumps(names), cwd=tmp_path).splitlines()[-1]) == {}
@@ -235,7 +236,7 @@ def test_importing_everything_changes_nothing(tmp_path):
 
 
 LIGHT = [
-    "reports", "harness.evidence", "harness.isa", "harness.telemetry", "command_line.main",
+    "reports", "certificates", "harness.evidence", "harness.isa", "harness.telemetry", "command_line.main",
 ]  # fmt: skip
 
 

@@ -36,7 +36,15 @@ def test_types_are_checked_strictly():
     settings = PROJECT["tool"]["mypy"]
     assert settings["strict"] is True
     host_side = {f"iris_under_test.{part}" for part in ("host", "drivers", "bench")}
-    assert set(settings["packages"]) == {"command_line", "harness", "fixtures", "reports", "mutants", *host_side}
+    assert set(settings["packages"]) == {
+        "command_line",
+        "harness",
+        "fixtures",
+        "reports",
+        "certificates",
+        "mutants",
+        *host_side,
+    }
     ignored = [o["module"] for o in settings["overrides"] if o.get("ignore_errors")]
     kernels = ["iris_under_test.device.*", "iris_under_test.kernels.*", "iris_under_test.x.*"]
     assert ignored == [[*kernels, "iris_under_test.host.device_barrier", "iris_under_test.host.tracing.events"]]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import run as signed
 from tests.cli import fake_suite
 from tests.evidence import samples
 from tests.examples import programs
@@ -23,10 +24,12 @@ from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
-# test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris; tests/adapters.
+# test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris; tests/adapters; test_page.py of
+# tests/certificates.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
     "memory.md", "measuring.md", "collectives.md", "fused.md", "tile-collectives.md", "own-op.md", "adapters.md",
+    "certificates.md",
 }  # fmt: skip
 STARTS = sorted((ROOT / "docs/start").glob("*.md"))
 PAGES = [
@@ -58,6 +61,8 @@ def suite(tmp_path_factory):
 def harness_line(line, suite, folder):
     """Run an ``iris-harness`` line of the page with the fake suite, in a folder that has a finished run."""
     shutil.copytree(suite / "finished", folder / "out")
+    if "lab.key" in line and "key new" not in line:
+        signed.lab(folder)
     arguments = [samples.failing_case().id if word == "CASE" else word for word in line.split()[1:]]
     done = fake_suite.run(suite, folder, *arguments)
     if "--device cuda" in line and done.returncode == 2:  # without a GPU, one line names the reason

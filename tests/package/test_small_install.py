@@ -19,7 +19,7 @@ from command_line.main import COMMANDS, SUITE_MODULES, WITHOUT_SUITE
 from tests.package.test_pyproject import PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKED = {"hypothesis", "pytest", "xdist", "rich", "jsonschema", "matplotlib", "msgpack"}
+BLOCKED = {"hypothesis", "pytest", "xdist", "rich", "jsonschema", "matplotlib", "msgpack", "cryptography"}
 
 
 def closure(lines):

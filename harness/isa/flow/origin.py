@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from harness.isa.flow.words import Form, Token, Word
 from harness.isa.sources import Where
@@ -19,6 +20,16 @@ class Roots:
 
     tables: frozenset[int] | None = None
     peers: frozenset[int] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for an evidence record."""
+        tables = {} if self.tables is None else {"tables": sorted(self.tables)}
+        return {**tables, **({"peers": sorted(self.peers)} if self.peers else {})}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Iterable[int]]) -> Roots:
+        tables = plain.get("tables")
+        return cls(None if tables is None else frozenset(tables), frozenset(plain.get("peers", ())))
 
 
 UNKNOWN = Roots()

@@ -1,0 +1,128 @@
+"""Documents of a certificate that follow from its evidence: manifest, plan, environment and the signed statement.
+
+A verifier makes them again from the evidence and compares. Only ``created`` and the version of the harness are read
+from the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, PLAN, REQUIREMENTS, STATEMENT
+from harness.evidence import Evidence, Verdict
+from harness.evidence.records import to_json
+
+FORMAT = 1
+"""Version of the form of certificates."""
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+PASSED, WARNED, FAILED = "PASSED", "WARNED", "FAILED"
+
+_CONFIGURATION = (REQUIREMENTS, PLAN, ENVIRONMENT, EVIDENCE)
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def result_of(evidence: Evidence) -> str:
+    """Return PASSED for a complete run of which everything passed; WARNED if what ran passed, but the run is partial or
+    the library does not support every requirement; else FAILED. What is unknown or did not run has failed."""
+    verdict = evidence.verdict()
+    if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED) or not evidence.groups:
+        return FAILED
+    return PASSED if verdict is Verdict.PASS and evidence.complete else WARNED
+
+
+def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[str, Any]]:
+    """Return manifest, plan and environment by the name of their member. The evidence has one run and its end."""
+    [run], end = evidence.runs, evidence.ends[0]
+    plain = to_json(run)
+    results = evidence.requirements().values()
+    manifest = {
+        "format": FORMAT,
+        "created": created,
+        "harness": version,
+        "run": {
+            name: plain[name] for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "profile", "seed")
+        },
+        "implementation": plain["implementation"],
+        "started": run.started,
+        "finished": end.finished,
+        "level": evidence.level,
+        "result": result_of(evidence),
+        "verdict": evidence.verdict().value,
+        "requirements": {result.id: result.verdict.value for result in results},
+        "counts": {
+            "groups": len(evidence.plan),
+            "cases": len(evidence.cases),
+            "kernels": len(evidence.kernels),
+            "marks": sum(len(record.marks) for record in evidence.telemetry),
+        },
+        "missing": list(evidence.missing()),
+        "declaration": list(evidence.declaration),
+    }
+    plan = {
+        "level": evidence.level,
+        "groups": [vars(group) for _, group in sorted(evidence.plan.items())],
+        "not_applicable": dict(sorted(evidence.not_applicable.items())),
+        "left_out": dict(sorted(evidence.left_out.items())),
+        "unsupported": dict(sorted(evidence.unsupported.items())),
+        "capabilities": dict(sorted(evidence.capabilities.items())),
+    }
+    environment = {
+        "environment": plain["environment"],
+        "circumstances": plain["circumstances"],
+        "harness": plain["harness"],
+        "hardware": [to_json(record) for record in evidence.hardware],
+    }
+    return {MANIFEST: manifest, PLAN: plan, ENVIRONMENT: environment}
+
+
+def statement_of(evidence: Evidence, members: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the in-toto statement about ``members``, all of which it names with their digests."""
+    verdicts = {result.id: result.verdict for result in evidence.requirements().values()}
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [*member_subjects(members), *_code_subjects(evidence)],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "result": result_of(evidence),
+            "configuration": [_subject(name, members[name]) for name in _CONFIGURATION],
+            "passedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.PASS],
+            "warnedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.UNSUPPORTED],
+            "failedTests": [
+                name for name, verdict in verdicts.items() if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)
+            ],
+        },
+    }
+
+
+def member_subjects(members: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """Return the subjects of a statement that stand for members: all but the statement itself."""
+    return [_subject(name, content) for name, content in sorted(members.items()) if name != STATEMENT]
+
+
+def to_bytes(document: Mapping[str, Any]) -> bytes:
+    """Return a document in its one form as a member."""
+    return json.dumps(document, indent=1, ensure_ascii=True).encode() + b"\n"
+
+
+def _subject(name: str, content: bytes) -> dict[str, Any]:
+    return {"name": name, "digest": {"sha256": hashlib.sha256(content).hexdigest()}}
+
+
+def _code_subjects(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return a subject for the tested package and one for each package of the harness whose sources were recorded."""
+    run = evidence.runs[0]
+    packages = [(f"implementation/{run.implementation['name']}", run.implementation)]
+    packages += [(f"harness/{name}", state) for name, state in run.harness.get("packages", {}).items()]
+    subjects = []
+    for name, state in packages:
+        digest = {"sha256": state["sha256"]} if state.get("sha256") else {}
+        if _COMMIT.fullmatch(state.get("commit") or ""):
+            digest["gitCommit"] = state["commit"]
+        if digest:
+            subjects.append({"name": name, "digest": digest})
+    return subjects

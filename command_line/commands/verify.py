@@ -1,0 +1,127 @@
+"""``iris-harness verify``: check a certificate, and state what it proves and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+import certificates
+from certificates import Verification
+from certificates.documents import FAILED, PASSED
+from harness.evidence import Evidence, Verdict
+from harness.printable import plain
+
+PARTIAL, UNSUPPORTED = 3, 4
+"""Exit statuses with the meaning that they have for certify."""
+
+_PATH = click.Path(path_type=Path)
+_NEVER_PROVEN = (
+    "that the run took place on this device: no part of the hardware signs, so the signer's word stands for it",
+    "that the observations are true: the signer's machine recorded compared elements, accesses, outcomes and telemetry",
+    "requirements on compiled code other than the width of remote accesses: their verdicts are those of the run",
+    "the dates: they are those of the signer's clock",
+    "report.html, junit.xml and logs: they are signed and not derived again; iris-harness report renders the evidence",
+)
+
+
+@click.command("verify", short_help="Check a certificate.")
+@click.argument("certificate", type=_PATH)
+@click.option("--key", type=_PATH, default=None, help="Public key of the signer whom you trust.")
+@click.option("--rerun", "count", type=click.IntRange(min=1), help="Also run this many random recorded cases again.")
+@click.option("--implementation", default=None, help="With --rerun: confirms the package that the certificate names.")
+def command(certificate: Path, key: Path | None, count: int | None, implementation: str | None) -> int:
+    """Check CERTIFICATE, a file of certify --sign or bundle, and print what it proves and what it does not.
+
+    Needs neither torch nor Triton, and runs nothing of what the certificate holds. With --rerun, tests of the installed
+    suite run recorded cases on this machine, which must have the device and the library.
+
+    \b
+    Exit status: 0  genuine: signed with --key, nothing contradicts it, and the run was complete and passed
+                 1  a check failed, all of which are printed; or it states that the run did not pass
+                 2  the file or the key cannot be read
+                 3  no check failed, but the signature was not checked, or the run was partial
+                 4  genuine, but the library does not support every requirement
+    """
+    trusted = certificates.load_public(key) if key is not None else None
+    checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
+    for line in _lines(checked):
+        click.echo(plain(line))
+    status = _status(checked)
+    if count is None or checked.problems or checked.evidence is None:
+        return status
+    from command_line.suite import rerun  # needs the suite, torch and Triton
+
+    again = rerun.cases(checked, count, implementation)
+    return again or status
+
+
+def _status(checked: Verification) -> int:
+    result = checked.manifest.get("result")
+    if checked.problems or checked.evidence is None or result == FAILED:
+        return 1
+    if not checked.signed or not checked.evidence.complete:
+        return PARTIAL
+    return 0 if result == PASSED else UNSUPPORTED
+
+
+def _lines(checked: Verification) -> Iterator[str]:
+    evidence, manifest = checked.evidence, checked.manifest
+    if evidence is not None and evidence.runs:
+        yield from _subject(evidence)
+    if checked.problems:
+        yield f"NOT GENUINE: {len(checked.problems)} checks failed"
+        yield from (f"  - {problem}" for problem in checked.problems)
+        return
+    assert evidence is not None  # sanity check: without evidence there are problems
+    yield f"No check failed. The run's result is {manifest['result']}."
+    yield "Proven:"
+    yield from (f"  - {line}" for line in _proven(checked, evidence))
+    yield "Not proven:"
+    yield from (f"  - {line}" for line in (*checked.unproven, *_unproven(checked, evidence), *_NEVER_PROVEN))
+
+
+def _subject(evidence: Evidence) -> Iterator[str]:
+    run = evidence.runs[0]
+    under_test = run.implementation
+    version = f" {under_test['version']}" if under_test.get("version") else ""
+    commit = f", commit {under_test['commit']}" if under_test.get("commit") else ""
+    ranks = ", ".join(map(str, run.ranks))
+    yield f"{under_test['name']}{version}{commit}"
+    yield f"on {run.device} ({run.arch}) with {ranks} ranks, profile {run.profile}, {run.started}"
+
+
+def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+    if checked.signed:
+        yield f"the owner of the key {checked.key_id} signed exactly these bytes"
+    results = evidence.requirements().values()
+    passed = sum(result.verdict is Verdict.PASS for result in results)
+    yield f"{passed} of {len(results)} requirements passed, by the verdicts of {len(evidence.cases):,} recorded cases"
+    yield f"the verdicts are those of all {len(evidence.plan):,} planned groups, and the plan has the whole table"
+    yield f"the recorded figures of {len(evidence.kernels):,} kernels are those of their listings"
+
+
+def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+    if not checked.suite_compared:
+        yield (
+            "that the table of requirements is a published one: another version of the suite made the certificate than"
+            " the one installed here"
+        )
+    missing = evidence.missing()
+    if missing:
+        yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
+    marks = [mark for record in evidence.telemetry for mark in record.marks]
+    if marks:
+        yield f"that the hardware was sound: telemetry has {len(marks)} marks, the first is {marks[0]}"
+    changed = [name for name, state in _sources(evidence) if str(state.get("commit") or "").endswith("+changes")]
+    if changed:
+        yield f"the sources of {', '.join(changed)}: they were edited after their commit"
+
+
+def _sources(evidence: Evidence) -> Iterator[tuple[str, dict[str, object]]]:
+    run = evidence.runs[0]
+    yield run.implementation["name"], dict(run.implementation)
+    for name, state in run.harness.get("packages", {}).items():
+        yield name, dict(state)
