@@ -85,7 +85,7 @@ def list_(kinds: Sequence[str], only: str) -> int:
 @click.option("--plain/--no-plain", default=True, show_default=True, help="Also run the plain suite.")
 @click.option(
     "--tests", default=BINARY_TESTS, show_default=True,
-    help="Files and folders of tests whose kernels the binary mutants are made of.",
+    help="Files and folders of tests, separated by spaces, whose kernels the binary mutants are made of.",
 )  # fmt: skip
 @click.option("--tests-like", default="", help="Of these, only tests that pytest's -k selects.")
 @click.option(
