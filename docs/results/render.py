@@ -63,7 +63,7 @@ def mutants_page() -> str:
     heads = {
         "Library": "All reported defects, and a sample of the generated changes of the source, stopped before its end.",
         "Machine code of RMA and atomics": (
-            "A sample of the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of the "
+            "The library's code in the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of the "
             "profile `gate` on two ranks."
         ),
         "Machine code of the ring all_reduce": "A sample of its kernels. Calls in weak memory ran on fresh ranks.",
