@@ -79,6 +79,13 @@ class Difference:
     ``what``: the compared tensor or value; ``rank``: its rank; ``index``: the element's index in it; ``got`` and
     ``wanted``: the actual and the expected value. NaN and the infinities are stored as text, since JSON cannot
     represent them.
+
+    ``detail`` states more of an element of a tensor or of the heap: ``place`` is ``inside`` its ``region``, ``masked``
+    (in it, but switched off by the mask of the call), ``before`` or ``after`` it (in the guard), or ``outside`` of
+    every region; ``wrong`` and ``of`` count wrong elements (bytes outside of regions) and all elements, and ``runs``
+    has the first runs of wrong ones as [first, end]. ``got`` and ``wanted`` are the *origins* of the values: ``kind``
+    is ``payload`` (with ``rank``, ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if
+    several places fit), ``unwritten`` (``byte`` of the arena of ``rank``), ``zero`` or ``unknown``.
     """
 
     what: str
@@ -86,6 +93,7 @@ class Difference:
     index: int | None = None
     got: Scalar = None
     wanted: Scalar = None
+    detail: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,8 @@ class Case:
 
     ``case`` is ``{"type": ..., "fields": {...}}``, with ``"data": {...}`` if the test passed further values to the rank
     function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
-    stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
+    stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line;
+    ``traceback`` is that of a Python error, or a rank's output before it crashed; ``launches`` maps a
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
@@ -181,6 +190,7 @@ class Case:
     stacks: Mapping[str, str] | None = None
     fault: str | None = None
     fault_source: str | None = None
+    traceback: str | None = None
     kernels: tuple[str, ...] = ()
     launches: Mapping[str, Any] = field(default_factory=dict)
     telemetry: Mapping[str, Any] = field(default_factory=dict)

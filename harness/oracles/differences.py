@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from harness.errors import HarnessError
+from harness.oracles.origin import detail, origin
 
 
 def difference(
@@ -18,10 +19,12 @@ def difference(
     got: Any = None,
     wanted: Any = None,
     more: str = "",
+    details: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a difference as plain data: ``subject`` was compared on ``rank``; element ``index`` is ``got`` and should
-    be ``wanted``; ``more`` is a sentence."""
-    return {"what": subject, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+    be ``wanted``; ``more`` is a sentence; ``details`` are those of ``harness.oracles.origin``, if there is one."""
+    values = {"rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+    return {"what": subject, **values, **({"detail": details} if details else {})}
 
 
 def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
@@ -45,6 +48,10 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
     index = int(wrong[0])
     value, right = got.flatten()[index].item(), wanted.flatten()[index].item()
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)
+    rest, rest_right = (torch.from_numpy(side[place.start :]).view(got.dtype) for side in (a, b))
+    right_origin = origin(rest_right, rank=rank, near=index)
+    near = right_origin.get("element", index)
+    known = detail("inside", subject, wrong, got.numel(), origin(rest, rank=rank, near=near), right_origin)
     return difference(
         subject,
         rank=rank,
@@ -52,6 +59,7 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
         got=value,
         wanted=right,
         more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(value, right, a[place], b[place])}",
+        details=known,
     )
 
 
