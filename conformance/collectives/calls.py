@@ -227,9 +227,19 @@ def judge(
         return findings.first
     for k, (call, output) in enumerate(zip(calls, outputs, strict=True)):
         if call.wanted is not None:
-            findings.same(f"output of call {k}, copied directly after it", output, call.wanted)
+            findings.same(
+                f"output of call {k}, copied directly after it", output, call.wanted, _before(env, case, call)
+            )
         expect(env, case, call)
     return findings.first or env.image.difference()
+
+
+def _before(env: Env, case: CollectiveCase, call: Call) -> torch.Tensor:
+    """Return the content of the output before the call."""
+    if call.before is not None:
+        return call.before
+    _, outputs = described(case.op).shapes(case.m, case.n, call.party.size)
+    return _matrix(env.image.unwritten(call.target), outputs, *_output_layout(case))
 
 
 def copied(output: torch.Tensor, *, enqueued: bool) -> torch.Tensor:

@@ -80,12 +80,13 @@ class Difference:
     ``wanted``: the actual and the expected value. NaN and the infinities are stored as text, since JSON cannot
     represent them.
 
-    ``detail`` states more of an element of a tensor or of the heap: ``place`` is ``inside`` its ``region``, ``masked``
-    (in it, but switched off by the mask of the call), ``before`` or ``after`` it (in the guard), or ``outside`` of
-    every region; ``wrong`` and ``of`` count wrong elements (bytes outside of regions) and all elements, and ``runs``
-    has the first runs of wrong ones as [first, end]. ``got`` and ``wanted`` are the *origins* of the values: ``kind``
-    is ``payload`` (with ``rank``, ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if
-    several places fit), ``unwritten`` (``byte`` of the arena of ``rank``), ``zero`` or ``unknown``.
+    ``detail`` has more about an element of a tensor or of the heap. ``place`` is ``inside`` its ``region``, ``masked``
+    (switched off by the mask of the call), ``before`` or ``after`` the region, or ``outside`` of every region, which is
+    then "". ``element`` is the index in the region, and ``runs`` are the first runs of wrong elements as [first, end]
+    (bytes of the arena without a region). ``wrong`` and ``of`` count wrong and all elements, or with ``bytes`` bytes
+    outside of regions. ``got`` and ``wanted`` are the *origins* of the values: ``kind`` is ``payload`` (with ``rank``,
+    ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if several places fit), ``unwritten``
+    (``byte`` of the arena of ``rank``), ``zero`` or ``unknown``.
     """
 
     what: str
@@ -172,7 +173,7 @@ class Case:
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
-    could not be checked.
+    could not be checked. ``defaults`` are the fields of a case that did not pass which have their default value.
     """
 
     record: ClassVar[str] = "case"
@@ -197,6 +198,7 @@ class Case:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     timing: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks", "defaults"):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:

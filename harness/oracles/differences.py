@@ -27,8 +27,11 @@ def difference(
     return {"what": subject, **values, **({"detail": details} if details else {})}
 
 
-def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
-    """Return the first element at which two tensors differ in their bits; None if they are equal.
+def first_difference(
+    subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int, before: torch.Tensor | None = None
+) -> dict[str, Any] | None:
+    """Return the first element at which two tensors differ in their bits; None if they are equal. ``before``: the
+    content of ``got`` at the start of the case.
 
     Shape and dtype are compared too. Raises HarnessError if the tensors cannot be compared.
     """
@@ -49,9 +52,11 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
     value, right = got.flatten()[index].item(), wanted.flatten()[index].item()
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)
     rest, rest_right = (torch.from_numpy(side[place.start :]).view(got.dtype) for side in (a, b))
-    right_origin = origin(rest_right, rank=rank, near=index)
-    near = right_origin.get("element", index)
-    known = detail("inside", subject, wrong, got.numel(), origin(rest, rank=rank, near=near), right_origin)
+    expected = origin(rest_right, rank=rank, near=index)
+    if before is not None and np.array_equal(_bytes(before)[place], a[place]):
+        actual: dict[str, Any] = {"kind": "unwritten", "rank": rank}
+    else:
+        actual = origin(rest, rank=rank, near=expected.get("element", index))
     return difference(
         subject,
         rank=rank,
@@ -59,7 +64,7 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
         got=value,
         wanted=right,
         more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(value, right, a[place], b[place])}",
-        details=known,
+        details=detail("inside", subject, wrong, (actual, expected), total=got.numel()),
     )
 
 

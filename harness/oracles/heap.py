@@ -104,6 +104,10 @@ class HeapImage:
         """Return the expected content of the region, which the caller may change in place."""
         return self._wanted[region.start : region.stop].view(region.dtype)
 
+    def unwritten(self, region: Region) -> torch.Tensor:
+        """Return the content that the region has before the case writes it."""
+        return self._poison[region.start : region.stop].view(region.dtype)
+
     def difference(self) -> dict[str, Any] | None:
         """Return the first wrong element: of the regions in the order of their claims, then of all other memory."""
         if self._here is not self.arena:
@@ -135,7 +139,8 @@ class HeapImage:
             more += "; it was never written"
         selected = self._selected.get(region)
         kind = "masked" if selected is not None and index < len(selected) and not selected[index] else "inside"
-        details = detail(kind, region.name, elements, region.count, *self._origins(region, index, got, wanted))
+        origins = self._origins(region, index, got, wanted)
+        details = detail(kind, region.name, elements, origins, total=region.count)
         return difference(
             region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more, details=details
         )
@@ -170,12 +175,20 @@ class HeapImage:
         subject = f"guard {side} {near.name}" if near else "untouched memory"
         kept = {"kind": "unwritten", "rank": self.rank, "byte": index}
         source: dict[str, Any] = {"kind": "unknown"}
-        kind: str = side
+        kind, elements = side, places
         if near is not None:
-            if side == "after" and index < near.start + near.lanes * near.dtype.itemsize:
-                kind = "masked"
+            size = near.dtype.itemsize
+            elements = np.unique((places - near.start) // size)
+            kind = "masked" if side == "after" and index < near.start + near.lanes * size else side
             stop = near.start if side == "before" else near.stop + GUARD
-            source, _ = self._origins(near, (index - near.start) // near.dtype.itemsize, got, wanted, stop)
+            source, _ = self._origins(near, (index - near.start) // size, got, wanted, stop)
+            elements = elements[elements >= (index - near.start) // size]
+        elif self._regions:
+            # Elements of the last region's type, from the multiple of its size before the byte.
+            arena = Region("", 0, 0, self._regions[-1].dtype)
+            source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
+        name = near.name if near else ""
+        details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places))
         return [
             difference(
                 f"{subject} (byte of the arena)",
@@ -184,7 +197,7 @@ class HeapImage:
                 got=int(got[index]),
                 wanted=int(wanted[index]),
                 more=f"{len(places)} bytes that nothing may write have changed",
-                details=detail(kind, near.name if near else "", places, len(got), source, kept),
+                details=details,
             )
         ]
 

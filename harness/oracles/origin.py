@@ -59,15 +59,33 @@ def origin(values: torch.Tensor, *, rank: int, near: int | None = None) -> dict[
 
 
 def detail(
-    kind: str, region: str, wrong: NDArray[np.intp], total: int, got: dict[str, Any], wanted: dict[str, Any]
+    place: str,
+    region: str,
+    wrong: NDArray[np.intp],
+    origins: tuple[dict[str, Any], dict[str, Any]],
+    *,
+    total: int,
+    outside: int | None = None,
 ) -> dict[str, Any]:
-    """Return the details of a difference as plain data; see ``harness.evidence.Difference``. ``wrong`` are the indices
-    of all wrong elements, of ``total``."""
+    """Return the details of a difference as plain data; see ``harness.evidence.Difference``.
+
+    ``wrong`` are the indices of all wrong elements in the region, of ``total``. ``outside``: the elements are not in
+    the region, and ``outside`` bytes have changed there. ``origins``: of the first element, actual and expected.
+    """
     ends = np.flatnonzero(np.diff(wrong) != 1)
     firsts, lasts = wrong[np.r_[0, ends + 1]], wrong[np.r_[ends, len(wrong) - 1]]
     runs = [[int(first), int(last) + 1] for first, last in zip(firsts[:_RUNS], lasts[:_RUNS], strict=True)]
-    counts = {"wrong": len(wrong), "of": total, "runs": runs}
-    return {"place": kind, "region": region, **counts, "got": got, "wanted": wanted}
+    return {
+        "place": place,
+        "region": region,
+        "element": int(wrong[0]),
+        "runs": runs,
+        "wrong": len(wrong) if outside is None else outside,
+        "of": total,
+        "bytes": outside is not None,
+        "got": origins[0],
+        "wanted": origins[1],
+    }
 
 
 def _of_payload(values: torch.Tensor, near: int | None) -> dict[str, Any] | None:

@@ -1,0 +1,161 @@
+"""The symptom of a failing case: its first wrong fact, in words and as a key that cases with one cause share.
+
+A key has no rank, element, address or shape. Failures with a source line of the library have that line in the key;
+others have the operation in it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.evidence import Case, Difference, Requirement, Verdict
+
+_RAISED = re.compile(r"rank \d+ raised (\w+): (.*)", re.DOTALL)
+_INSTRUCTION = re.compile(r"instruction '([^']+)'")
+_KERNEL = re.compile(r"by kernel (\w+)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_LINE = re.compile(r"(?<![^\s@:(\"'])([^\s@:(\"']{1,300}\.py):(\d{1,9})")
+_FOREIGN = ("/site-packages/", "/lib/python", "/fixtures/", "/harness/", "<")
+_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])[-+]?\d[\d.,e+-]*|'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]")
+_SIZE = re.compile(r"^\d+-byte ")
+_CLAUSE, _FRAMES = 160, 3
+_SEARCHED = 20_000
+"""Characters of a long text that are searched for source lines."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """Symptom of one case. ``key``: equal for cases that fail alike; ``title``: the fact in words; ``source``: the
+    innermost source line of the library, ``calls`` the lines that called it; ``kernel`` and ``instruction`` where the
+    failure names them."""
+
+    key: tuple[str, ...]
+    title: str
+    source: str = ""
+    calls: tuple[str, ...] = ()
+    kernel: str = ""
+    instruction: str = ""
+
+
+def symptom_of(case: Case, requirement: Requirement | None, writers: tuple[str, ...] = ()) -> Symptom:
+    """Return the symptom of a case that did not pass. ``writers``: the source lines whose stores hit the wrong
+    element."""
+    subject = _subject(case, requirement)
+    if case.verdict is not Verdict.FAIL:
+        return Symptom(("unknown", _constant(case.message)), f"{subject} could not be checked: {_clause(case.message)}")
+    if case.fault:
+        return _of_fault(case, subject)
+    if raised := _RAISED.match(case.message):
+        return _of_exception(case, subject, raised[1], raised[2])
+    if case.differs is not None:
+        kind, words = _fact(case.differs)
+        source = writers[0] if writers else ""
+        key = (kind, _constant(case.differs.what) if case.differs.detail is None else "", _stem(source) or subject)
+        return Symptom(key, f"{subject} {words}", source, writers[1:])
+    if case.stacks:
+        return _of_hang(case, subject)
+    return Symptom((_constant(case.message), subject), f"{subject}: {_clause(case.message)}")
+
+
+def _subject(case: Case, requirement: Requirement | None) -> str:
+    """Return the operation that a case tests: what its test or its case names, else the first public name that its
+    requirement covers."""
+    names = [name.rpartition(".")[2] for name in requirement.covers] if requirement is not None else []
+    for values in (case.case.get("data", {}), case.case["fields"]):
+        for name in ("op", "name"):
+            op = values.get(name)
+            if isinstance(op, str) and op.isidentifier():
+                return next((each for each in names if each == op or each.endswith(f"_{op}")), op)
+    return names[0] if names else case.requirement
+
+
+def _fact(difference: Difference) -> tuple[str, str]:
+    """Return a kind of wrong fact and the words for it, to follow the name of the operation."""
+    detail = difference.detail
+    if detail is None:
+        return "value", f"gave a wrong result: {_clause(difference.what)}"
+    place, got, wanted = detail["place"], detail["got"], detail["wanted"]
+    region = detail["region"]
+    if place == "masked":
+        return "masked", "wrote lanes that the mask switches off"
+    if place == "after":
+        return "after", f"wrote past the end of {region}"
+    if place == "before":
+        return "before", f"wrote before the start of {region}"
+    if place == "outside":
+        return "outside", "wrote memory that it was not given"
+    if wanted["kind"] == "unwritten":
+        return "kept", f"wrote elements of {region} that must stay as they were"
+    if region.startswith(("source", "input")):
+        return "input", "changed its input"
+    if got["kind"] == "unwritten":
+        if got.get("rank") == difference.rank:
+            return "missing", "left elements unwritten"
+        return "foreign", f"delivered memory of rank {got.get('rank')} that was never written"
+    if got["kind"] == "zero":
+        return "zero", "delivered zeros"
+    if got["kind"] == "unknown" or wanted["kind"] != "payload":
+        return "other", "gave values that no rank sent" if wanted["kind"] == "payload" else "gave wrong values"
+    if (got.get("round"), got.get("call")) != (wanted.get("round"), wanted.get("call")):
+        return "stale", "delivered the data of another call"
+    if got.get("rank") != wanted.get("rank"):
+        return "rank", "delivered another rank's elements"
+    if got.get("element") != wanted.get("element"):
+        return "element", "delivered elements of another place"
+    return "bits", "changed bits of the elements that it moved"
+
+
+def _of_fault(case: Case, subject: str) -> Symptom:
+    fault = (case.fault or "")[:_SEARCHED]
+    lines = tuple(part.strip() for part in (case.fault_source or "").split(" @ ") if part.strip())
+    raised = _RAISED.match(case.message)
+    kind = raised[1] if raised else "fault"
+    clause = _SIZE.sub("", _clause(fault.partition(":")[0]))
+    source = lines[0] if lines else next((":".join(each) for each in _LINE.findall(fault)), "")
+    kernel, instruction = _KERNEL.search(fault), _INSTRUCTION.search(fault)
+    return Symptom(
+        (kind, _constant(clause), _stem(source) or subject),
+        f"{subject} raised {kind}: {clause}",
+        source,
+        lines[1:],
+        kernel[1] if kernel else "",
+        instruction[1] if instruction else "",
+    )
+
+
+def _of_exception(case: Case, subject: str, kind: str, message: str) -> Symptom:
+    frames = [
+        f"{path}:{line}"
+        for path, line, _ in _FRAME.findall((case.traceback or "")[-_SEARCHED:])
+        if not any(part in path for part in _FOREIGN)
+    ]
+    source = frames[-1] if frames else ""
+    clause = _clause(message)
+    calls = tuple(reversed(frames[-_FRAMES:-1]))
+    # The line alone is the cause; what the exception states may name the arguments of the case.
+    key = (kind, _stem(source)) if source else (kind, _constant(clause), subject)
+    return Symptom(key, f"{subject} raised {kind}: {clause}", source, calls)
+
+
+def _of_hang(case: Case, subject: str) -> Symptom:
+    stacks = "\n".join(text[:_SEARCHED] for text in (case.stacks or {}).values())
+    lines = [f"{path}:{line}" for path, line in _LINE.findall(stacks) if not any(part in path for part in _FOREIGN)]
+    source = lines[0] if lines else ""
+    return Symptom(("hang", _stem(source) or subject), f"{subject} did not end: its ranks wait", source)
+
+
+def _stem(source: str) -> str:
+    """Return file and line of a source position, without its folder and column: copies of a library lie anywhere."""
+    match = _LINE.search(source)
+    return f"{'/'.join(match[1].split('/')[-2:])}:{match[2]}" if match else ""
+
+
+def _constant(text: str) -> str:
+    """Return a text without numbers, quotations, tuples and lists, which change from case to case."""
+    return " ".join(_VARIABLE.sub("#", _clause(text)).split())
+
+
+def _clause(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "no message"
+    return line if len(line) <= _CLAUSE else line[:_CLAUSE].rstrip() + "..."
