@@ -32,7 +32,8 @@ _CAUSES, _FAILURES, _STACKS, _ENTRIES = 50, 100, 32, 1000
 
 def render_html(evidence: Evidence) -> str:
     """Return the page as text."""
-    return _template().render(
+    return page_of(
+        "report.html.j2",
         report=view_of(evidence),
         site=published_documentation(),
         names=names_of([evidence]),
@@ -47,13 +48,18 @@ def render_html(evidence: Evidence) -> str:
     )
 
 
+def page_of(template: str, **values: Any) -> str:
+    """Return the page that a template of this package makes of ``values``."""
+    return _environment().get_template(template).render(**values)
+
+
 def write_html(evidence: Evidence, path: Path) -> None:
     """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
     write_whole(path, render_html(evidence))
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,
@@ -80,7 +86,7 @@ def _template() -> jinja2.Template:
         stacks_of=text.stacks_of,
         fields_of=text.fields_of,
     )
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def _finalize(value: Any) -> Any:
