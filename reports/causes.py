@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.evidence import Case, Evidence, Verdict, in_words
 from reports.spread import spread_of
@@ -37,10 +38,16 @@ def causes_of(evidence: Evidence) -> tuple[Cause, ...]:
     alike: dict[tuple[str, ...], list[tuple[Symptom, Case]]] = {}
     for result in evidence.requirements().values():
         for case in result.failing:
-            symptom = symptom_of(case, evidence.statements.get(case.requirement))
+            symptom = symptom_of(case, evidence.statements.get(case.requirement), stores_of(evidence, case))
             alike.setdefault(symptom.key, []).append((symptom, case))
     causes = [_cause(evidence, members) for members in alike.values()]
     return tuple(sorted(causes, key=lambda cause: (cause.verdict is not Verdict.FAIL, -len(cause.groups))))
+
+
+def stores_of(evidence: Evidence, case: Case) -> Sequence[Mapping[str, Any]]:
+    """Return the recorded stores that wrote the first wrong element of a group's failing case."""
+    records = (record for record in evidence.groups.get(case.group, []) if record.failing_case == case.id)
+    return next((record.stores for record in records), ())
 
 
 def _cause(evidence: Evidence, members: Sequence[tuple[Symptom, Case]]) -> Cause:

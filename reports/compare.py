@@ -131,8 +131,8 @@ def _changed_kernels(before: Evidence, after: Evidence) -> list[tuple[str, str, 
         if (earlier := known.get(case.id)) is not None:
             old, new = _by_name(before, earlier.kernels), _by_name(after, case.kernels)
             for name in old.keys() & new.keys():
-                if old[name].listing_sha256 != new[name].listing_sha256:
-                    pairs[old[name].listing_sha256, new[name].listing_sha256] = old[name], new[name]
+                if (codes := (_code(old[name]), _code(new[name])))[0] != codes[1]:
+                    pairs[codes] = old[name], new[name]
     changes = Counter((new.name, _change(old, new)) for old, new in pairs.values())
     return [(name, change, plural(count, "variant")) for (name, change), count in sorted(changes.items())]
 
@@ -142,6 +142,11 @@ def _by_name(evidence: Evidence, hashes: Sequence[str]) -> dict[str, Kernel]:
     kernels = [evidence.kernels[each] for each in hashes if each in evidence.kernels]
     counts = Counter(kernel.name for kernel in kernels)
     return {kernel.name: kernel for kernel in kernels if counts[kernel.name] == 1}
+
+
+def _code(kernel: Kernel) -> str:
+    """Return a hash of the instructions, without the names of files."""
+    return str(kernel.fingerprint.get("sha256") or kernel.listing_sha256)
 
 
 def _change(old: Kernel, new: Kernel) -> str:

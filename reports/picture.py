@@ -22,6 +22,8 @@ def picture_of(difference: Difference | None) -> str:
     first = min(0, runs[0][0]) if detail["region"] else runs[0][0]
     near = [end for start, end in runs if start < runs[0][0] + 4 * _SIGNS] if outside else []
     last = max(near) if outside else max(int(detail["of"]), runs[-1][1])
+    if last - first < 2:
+        return ""
     step = -(-(last - first) // _SIGNS)
     complete = outside or sum(end - start for start, end in runs) >= detail["wrong"]
     signs = [_sign(runs, start, start + step, complete=complete) for start in range(first, last, step)]

@@ -7,7 +7,9 @@ others have the operation in it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.evidence import Case, Difference, Requirement, Verdict
 
@@ -38,9 +40,9 @@ class Symptom:
     instruction: str = ""
 
 
-def symptom_of(case: Case, requirement: Requirement | None, writers: tuple[str, ...] = ()) -> Symptom:
-    """Return the symptom of a case that did not pass. ``writers``: the source lines whose stores hit the wrong
-    element."""
+def symptom_of(case: Case, requirement: Requirement | None, stores: Sequence[Mapping[str, Any]] = ()) -> Symptom:
+    """Return the symptom of a case that did not pass. ``stores``: those that wrote the wrong element; see
+    ``harness.evidence.Group``."""
     subject = _subject(case, requirement)
     if case.verdict is not Verdict.FAIL:
         return Symptom(("unknown", _constant(case.message)), f"{subject} could not be checked: {_clause(case.message)}")
@@ -49,10 +51,7 @@ def symptom_of(case: Case, requirement: Requirement | None, writers: tuple[str, 
     if raised := _RAISED.match(case.message):
         return _of_exception(case, subject, raised[1], raised[2])
     if case.differs is not None:
-        kind, words = _fact(case.differs)
-        source = writers[0] if writers else ""
-        key = (kind, _constant(case.differs.what) if case.differs.detail is None else "", _stem(source) or subject)
-        return Symptom(key, f"{subject} {words}", source, writers[1:])
+        return _of_difference(case.differs, subject, stores)
     if case.stacks:
         return _of_hang(case, subject)
     return Symptom((_constant(case.message), subject), f"{subject}: {_clause(case.message)}")
@@ -68,6 +67,21 @@ def _subject(case: Case, requirement: Requirement | None) -> str:
             if isinstance(op, str) and op.isidentifier():
                 return next((each for each in names if each == op or each.endswith(f"_{op}")), op)
     return names[0] if names else case.requirement
+
+
+def _of_difference(difference: Difference, subject: str, stores: Sequence[Mapping[str, Any]]) -> Symptom:
+    kind, words = _fact(difference)
+    last = stores[-1] if stores else {}
+    source, *calls = (part.strip() for part in str(last.get("source", "")).split(" @ "))
+    constant = _constant(difference.what) if difference.detail is None else ""
+    return Symptom(
+        (kind, constant, _stem(source) or subject),
+        f"{subject} {words}",
+        source,
+        tuple(calls),
+        str(last.get("kernel", "")),
+        str(last.get("instruction", "")),
+    )
 
 
 def _fact(difference: Difference) -> tuple[str, str]:

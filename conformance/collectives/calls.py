@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -234,8 +235,18 @@ def judge(
     return findings.first or env.image.difference()
 
 
-def _before(env: Env, case: CollectiveCase, call: Call) -> torch.Tensor:
-    """Return the content of the output before the call."""
+def _locate(env: Env, call: Call, difference: Any) -> None:
+    """Add the byte of the arena to a difference of the output."""
+    if call.output is not None and "detail" in difference:
+        place = np.unravel_index(difference["index"], tuple(call.output.shape))
+        address = call.output[place].data_ptr() - env.image.arena.data_ptr()
+        difference["detail"]["byte"] = int(address)
+
+
+def _before(env: Env, case: CollectiveCase, call: Call) -> torch.Tensor | None:
+    """Return the content of the output before the call; None in place, where a rank's own part may be a result."""
+    if case.in_place:
+        return None
     if call.before is not None:
         return call.before
     _, outputs = described(case.op).shapes(case.m, case.n, call.party.size)

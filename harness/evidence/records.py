@@ -86,7 +86,7 @@ class Difference:
     (bytes of the arena without a region). ``wrong`` and ``of`` count wrong and all elements, or with ``bytes`` bytes
     outside of regions. ``got`` and ``wanted`` are the *origins* of the values: ``kind`` is ``payload`` (with ``rank``,
     ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if several places fit), ``unwritten``
-    (``byte`` of the arena of ``rank``), ``zero`` or ``unknown``.
+    (``byte`` of the arena of ``rank``), ``zero`` or ``unknown``. ``byte`` is the first wrong byte in the arena.
     """
 
     what: str
@@ -239,7 +239,12 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Group:
-    """End of one planned group: its verdict, the number of its case records, the reduced failing case if any."""
+    """End of one planned group: its verdict, the number of its case records, the reduced failing case if any.
+
+    ``stores`` are the instructions that wrote the case's first wrong element, in another execution of it: ``rank``,
+    ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
+    lines that called it.
+    """
 
     record: ClassVar[str] = "group"
     group: str
@@ -249,6 +254,7 @@ class Group:
     failing_case: str | None = None
     message: str = ""
     seconds: float | None = None
+    stores: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -285,7 +291,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks", "defaults"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks", "defaults", "stores"):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:

@@ -140,7 +140,8 @@ class HeapImage:
         selected = self._selected.get(region)
         kind = "masked" if selected is not None and index < len(selected) and not selected[index] else "inside"
         origins = self._origins(region, index, got, wanted)
-        details = detail(kind, region.name, elements, origins, total=region.count)
+        byte = region.start + int(np.flatnonzero(wrong[part])[0])
+        details = detail(kind, region.name, elements, origins, total=region.count, byte=byte)
         return difference(
             region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more, details=details
         )
@@ -188,7 +189,7 @@ class HeapImage:
             arena = Region("", 0, 0, self._regions[-1].dtype)
             source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
         name = near.name if near else ""
-        details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places))
+        details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places), byte=index)
         return [
             difference(
                 f"{subject} (byte of the arena)",

@@ -66,11 +66,13 @@ def detail(
     *,
     total: int,
     outside: int | None = None,
+    byte: int | None = None,
 ) -> dict[str, Any]:
     """Return the details of a difference as plain data; see ``harness.evidence.Difference``.
 
     ``wrong`` are the indices of all wrong elements in the region, of ``total``. ``outside``: the elements are not in
     the region, and ``outside`` bytes have changed there. ``origins``: of the first element, actual and expected.
+    ``byte``: its first wrong byte in the arena.
     """
     ends = np.flatnonzero(np.diff(wrong) != 1)
     firsts, lasts = wrong[np.r_[0, ends + 1]], wrong[np.r_[ends, len(wrong) - 1]]
@@ -85,6 +87,7 @@ def detail(
         "bytes": outside is not None,
         "got": origins[0],
         "wanted": origins[1],
+        **({} if byte is None else {"byte": byte}),
     }
 
 
