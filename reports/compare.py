@@ -16,7 +16,7 @@ from reports.text import widths as widths_of
 from reports.view import KINDS, LABELS, registers_of, spills_of
 
 SLOWER, LEAST_SECONDS = 1.5, 1.0
-"""A group's time has changed if it is this many times longer or shorter, and by at least so many seconds."""
+"""A group's time has changed if it is longer or shorter by this factor, and by at least this number of seconds."""
 
 _BAD = (Verdict.FAIL, Verdict.UNKNOWN)
 _COUNTS = ("waits", "instructions")

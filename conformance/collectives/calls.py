@@ -228,9 +228,10 @@ def judge(
         return findings.first
     for k, (call, output) in enumerate(zip(calls, outputs, strict=True)):
         if call.wanted is not None:
-            findings.same(
-                f"output of call {k}, copied directly after it", output, call.wanted, _before(env, case, call)
-            )
+            earlier, name = findings.first, f"output of call {k}, copied directly after it"
+            findings.same(name, output, call.wanted, _before(env, case, call))
+            if findings.first is not earlier:
+                _locate(env, call, findings.first)
         expect(env, case, call)
     return findings.first or env.image.difference()
 

@@ -38,14 +38,19 @@ def test_two_bugs_are_two_causes_with_their_source_lines(tmp_path: Path) -> None
     assert "expected rank" in get.wrong and "got rank" in get.wrong
 
 
+COLLECTIVES = "collectives/test_operations.py"
 NIGHTLY = [
     ("put: ranks swapped", "rma/test_put.py", "test_put and (int32 or fp16)", f"put raised MemoryFault: {OUTSIDE}"),
-    ("triton copy: target of the source's rank", "rma/test_copy.py", "function", "copy wrote memory that it was not given"),
+    (
+        "triton copy: target of the source's rank",
+        "rma/test_copy.py",
+        "function",
+        "copy wrote memory that it was not given",
+    ),
     ("atomic_sub: not negated", "atomics/test_sub.py", "int32", "atomic_sub gave wrong values"),
-    ("collectives: last row ignored", "collectives/test_operations.py", "all_gather", "all_gather left elements unwritten"),
-    ("collectives: no rank waits at the end", "collectives/test_operations.py", "all_gather",
-     "all_gather left elements unwritten"),
-]  # fmt: skip
+    ("collectives: last row ignored", COLLECTIVES, "all_gather", "all_gather left elements unwritten"),
+    ("collectives: no rank waits at the end", COLLECTIVES, "all_gather", "all_gather left elements unwritten"),
+]
 
 
 @pytest.mark.nightly
