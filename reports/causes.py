@@ -16,7 +16,8 @@ from reports.text import replay_of
 @dataclass(frozen=True)
 class Cause:
     """One cause. ``case`` is the smallest reduced case of its ``groups``; ``spread`` are phrases that state where it
-    occurs; ``wrong`` is the first wrong element in words, or "" if the failure is another one."""
+    occurs; ``wrong`` is the first wrong element in words, or "" if the failure is another one; ``stores`` are the
+    instructions that wrote it, the first one first."""
 
     symptom: Symptom
     verdict: Verdict
@@ -25,6 +26,7 @@ class Cause:
     spread: tuple[str, ...]
     wrong: str
     replay: str
+    stores: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -61,6 +63,10 @@ def _cause(evidence: Evidence, members: Sequence[tuple[Symptom, Case]]) -> Cause
         spread=spread_of(evidence, groups),
         wrong=in_words(case.differs) if case.differs else "",
         replay=replay_of(case, evidence),
+        stores=tuple(
+            f"{store['instruction']} of rank {store['rank']}, at {store['source'].partition(' @ ')[0]}"
+            for store in stores_of(evidence, case)
+        ),
     )
 
 

@@ -97,7 +97,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         facts["device"] = f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}")
         facts |= {"started": moment(run.started), "profile": run.profile, "seed": str(run.seed)}
         facts["ranks"] = ", ".join(map(str, run.ranks))
-        facts["harness"] = str(run.harness.get("version") or "")
+        facts["iris-harness"] = str(run.harness.get("version") or "")
         facts |= {name: version or "" for name, version in run.environment["packages"].items()}
     return facts
 

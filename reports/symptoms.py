@@ -109,8 +109,9 @@ def _fact(difference: Difference) -> tuple[str, str]:
         return "foreign", f"delivered memory of rank {got.get('rank')} that was never written"
     if got["kind"] == "zero":
         return "zero", "delivered zeros"
-    if got["kind"] == "unknown" or wanted["kind"] != "payload":
-        return "other", "gave values that no rank sent" if wanted["kind"] == "payload" else "gave wrong values"
+    if got["kind"] != "payload" or wanted["kind"] != "payload":
+        unsent = (got["kind"], wanted["kind"]) == ("unknown", "payload")
+        return "other", "gave values that no rank sent" if unsent else "gave wrong values"
     if (got.get("round"), got.get("call")) != (wanted.get("round"), wanted.get("call")):
         return "stale", "delivered the data of another call"
     if got.get("rank") != wanted.get("rank"):

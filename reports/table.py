@@ -164,8 +164,12 @@ def _cause(cause: Cause) -> Group:
     )
     if drawn := picture_of(case.differs):
         grid.add_row("where", _text(drawn, lines=True))
+    if len(cause.stores) > 1:
+        grid.add_row("written by", _text("; ".join(cause.stores)))
     if symptom.source:
-        grid.add_row("source", _text(" called at ".join((symptom.source, *symptom.calls))))
+        grid.add_row(
+            "last store" if cause.stores else "source", _text(" called at ".join((symptom.source, *symptom.calls)))
+        )
     if symptom.kernel:
         grid.add_row("kernel", _text(", ".join(filter(None, (symptom.kernel, symptom.instruction)))))
     if case.stacks:

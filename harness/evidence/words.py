@@ -17,7 +17,7 @@ def in_words(difference: Difference) -> str:
     known = detail["wanted"]["kind"] != "unknown"
     got = origin_in_words(detail["got"], difference.got) if known else repr(difference.got)
     expected = origin_in_words(detail["wanted"], difference.wanted) if known else repr(difference.wanted)
-    if detail["bytes"] and detail["got"]["kind"] == "unknown":
+    if detail["bytes"] and detail["got"]["kind"] in ("unknown", "ambiguous"):
         got = "another value"
     if detail["wanted"]["kind"] == "unwritten":
         expected = "memory that stays as it was"
@@ -34,6 +34,8 @@ def origin_in_words(origin: Mapping[str, Any], value: object) -> str:
         return f"rank {origin.get('rank')}'s element {origin['element']}" + (f" ({', '.join(more)})" if more else "")
     if kind == "unwritten":
         return "memory that was never written"
+    if kind == "ambiguous":
+        return f"{value!r}, which several places hold"
     return "zero" if kind == "zero" else f"{value!r}, which no rank sent"
 
 

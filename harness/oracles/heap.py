@@ -158,10 +158,12 @@ class HeapImage:
             torch.from_numpy(memory[start : start + last - last % size].copy()).view(region.dtype)
             for memory in (wanted, got)
         )
-        expected = origin(right, rank=self.rank, near=index)
-        pristine = np.array_equal(self._element(got, region, index), self._element(self._poison.numpy(), region, index))
-        if pristine:
-            return {"kind": "unwritten", "rank": self.rank, "byte": start}, expected
+        unwritten = {"kind": "unwritten", "rank": self.rank, "byte": start}
+        pristine = self._element(self._poison.numpy(), region, index)
+        same = np.array_equal(self._element(wanted, region, index), pristine)
+        expected = unwritten if same else origin(right, rank=self.rank, near=index)
+        if np.array_equal(self._element(got, region, index), pristine):
+            return unwritten, expected
         return origin(mine, rank=self.rank, near=expected.get("element", index)), expected
 
     def _outside(self, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> list[dict[str, Any]]:

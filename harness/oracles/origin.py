@@ -3,6 +3,7 @@
     {"kind": "payload", "rank": 2, "element": 5}      rank 2's element 5; with "round", "call" where they are not 0
     {"kind": "unwritten", "rank": 1, "byte": 4711}    poison of rank 1's arena
     {"kind": "zero"}                                  all bits are 0
+    {"kind": "ambiguous"}                             a payload's value, with too few bits to state whose
     {"kind": "unknown"}                               none of these
 
 A narrow element has few bits, so the elements after it are compared too. ``candidates`` counts the places that fit
@@ -51,7 +52,7 @@ def origin(values: torch.Tensor, *, rank: int, near: int | None = None) -> dict[
     zero = not memory[: values.itemsize].any()
     place = _of_payload(values, near)
     # Payloads of floats start with a zero: only in its own place it is more likely than memory full of zeros.
-    if place is not None and not (zero and place["element"] != near):
+    if place is not None and not (zero and place.get("element") != near):
         return place
     if zero:
         return {"kind": "zero"}
@@ -110,9 +111,12 @@ def _of_payload(values: torch.Tensor, near: int | None) -> dict[str, Any] | None
                 candidates += best is None or rating[0] >= best[0]
                 if best is None or rating > best:
                     best, chosen = rating, _place(scheme, rank, element)
-    bits = 1 if values.dtype == torch.bool else 8 * values.itemsize
-    if best is None or best[0] * bits < places.bit_length() - 1 + _BITS_MORE:
+    if best is None:
         return None
+    bits = 1 if values.dtype == torch.bool else 8 * values.itemsize
+    expected_place = best[1] and bits > 1
+    if best[0] * bits < places.bit_length() - 1 + _BITS_MORE and not expected_place:
+        return {"kind": "ambiguous"}
     return chosen | ({"candidates": candidates} if candidates > 1 else {})
 
 

@@ -21,7 +21,7 @@ KEPT = {"kind": "unwritten", "rank": 1, "byte": 9}
 
 
 def detail(place="inside", region="slot for rank 0", got=SENT, wanted=SENT, **changes):
-    counts = {"element": 3, "runs": [[3, 5]], "wrong": 2, "of": 8, "bytes": place not in ("inside",)}
+    counts = {"element": 3, "runs": [[3, 5]], "wrong": 2, "of": 8, "bytes": place != "inside"}
     return {"place": place, "region": region, **counts, "got": got, "wanted": wanted, **changes}
 
 
