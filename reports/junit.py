@@ -174,7 +174,7 @@ def _story(case: Case, evidence: Evidence) -> str:
         *(f"{name}: {cut(text, _ATTRIBUTE_CHARACTERS)}" for name, text in commands.items()),
     ]
     lines += [f"fault: {case.fault}"] if case.fault else []
-    lines += [f"--- traceback\n{case.traceback}"] if case.traceback else []
+    lines += [f"--- on the rank\n{case.traceback}"] if case.traceback else []
     lines += [f"--- stack of {ranks}\n{stack}" for ranks, stack in stacks_of(case)]
     return "\n".join(lines)
 

@@ -158,7 +158,7 @@ class HeapImage:
             torch.from_numpy(memory[start : start + last - last % size].copy()).view(region.dtype)
             for memory in (wanted, got)
         )
-        unwritten = {"kind": "unwritten", "rank": self.rank, "byte": start}
+        unwritten: dict[str, Any] = {"kind": "unwritten", "rank": self.rank, "byte": start}
         pristine = self._element(self._poison.numpy(), region, index)
         same = np.array_equal(self._element(wanted, region, index), pristine)
         expected = unwritten if same else origin(right, rank=self.rank, near=index)
