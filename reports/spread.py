@@ -129,7 +129,7 @@ def _targets(case: Case) -> str | None:
 
 
 def _short(value: Any) -> str | None:
-    return value if isinstance(value, str) else repr(value)
+    return value if isinstance(value, str) and value else repr(value)
 
 
 def _seen(cases: Sequence[Case], read: Callable[[Case], str | None]) -> list[str]:

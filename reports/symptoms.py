@@ -20,6 +20,8 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _LINE = re.compile(r"(?<![^\s@:(\"'])([^\s@:(\"']{1,300}\.py):(\d{1,9})")
 _FOREIGN = ("/site-packages/", "/lib/python", "/fixtures/", "/harness/", "<")
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])[-+]?\d[\d.,e+-]*|'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]")
+_RUNNING = re.compile(r"running wavefront \d+ at '[^']*' \(([^()]{1,4000})\)")
+_POLLING = re.compile(r"polling (0x[0-9a-f]+) \((?:inside )?([^,()\[]{1,200})[^\n]{0,400}?\), which holds (0x[0-9a-f]+)")
 _SIZE = re.compile(r"^\d+-byte ")
 _CLAUSE, _FRAMES = 160, 3
 _SEARCHED = 20_000
@@ -30,7 +32,7 @@ _SEARCHED = 20_000
 class Symptom:
     """Symptom of one case. ``key``: equal for cases that fail alike; ``title``: the fact in words; ``source``: the
     innermost source line of the library, ``calls`` the lines that called it; ``kernel`` and ``instruction`` where the
-    failure names them."""
+    failure names them; ``waits``: the words that the ranks of a hang poll."""
 
     key: tuple[str, ...]
     title: str
@@ -38,6 +40,7 @@ class Symptom:
     calls: tuple[str, ...] = ()
     kernel: str = ""
     instruction: str = ""
+    waits: tuple[str, ...] = ()
 
 
 def symptom_of(case: Case, requirement: Requirement | None, stores: Sequence[Mapping[str, Any]] = ()) -> Symptom:
@@ -154,10 +157,27 @@ def _of_exception(case: Case, subject: str, kind: str, message: str) -> Symptom:
 
 
 def _of_hang(case: Case, subject: str) -> Symptom:
-    stacks = "\n".join(text[:_SEARCHED] for text in (case.stacks or {}).values())
-    lines = [f"{path}:{line}" for path, line in _LINE.findall(stacks) if not any(part in path for part in _FOREIGN)]
+    """Return the symptom of a hang: where the kernel's own code waits, else where a rank's process does.
+
+    A polling loop can be interrupted at any of its lines, so the line is that of the statement in the kernel's body
+    that waits: the last but one of the chain of calls.
+    """
+    texts = {rank: text[:_SEARCHED] for rank, text in (case.stacks or {}).items()}
+    waits = tuple(
+        f"rank {rank} polls {polled[1]} in {polled[2].strip()}, which holds {polled[3]}"
+        for rank, text in texts.items()
+        if (polled := _POLLING.search(text))
+    )
+    stacks = "\n".join(texts.values())
+    if running := _RUNNING.search(stacks):
+        chain = [part.strip() for part in running[1].split(" @ ")]
+        lines = chain[-2:-1] or chain
+    else:
+        frames = [f"{path}:{line}" for path, line, _ in _FRAME.findall(stacks)]
+        frames += [f"{path}:{line}" for path, line in _LINE.findall(stacks)]
+        lines = [frame for frame in frames if not any(part in frame for part in _FOREIGN)]
     source = lines[0] if lines else ""
-    return Symptom(("hang", _stem(source) or subject), f"{subject} did not end: its ranks wait", source)
+    return Symptom(("hang", _stem(source) or subject), f"{subject} did not end: its ranks wait", source, waits=waits)
 
 
 def _stem(source: str) -> str:

@@ -170,6 +170,8 @@ def _cause(cause: Cause) -> Group:
         grid.add_row(
             "last store" if cause.stores else "source", _text(" called at ".join((symptom.source, *symptom.calls)))
         )
+    if symptom.waits:
+        grid.add_row("waits", _text("\n".join(symptom.waits), lines=True))
     if symptom.kernel:
         grid.add_row("kernel", _text(", ".join(filter(None, (symptom.kernel, symptom.instruction)))))
     if case.stacks:

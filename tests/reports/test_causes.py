@@ -156,6 +156,21 @@ def test_a_hang_is_a_cause_with_each_stack_once(tmp_path):
     assert "Stack of ranks 0, 1" in render_html(evidence)
 
 
+def test_a_hang_of_a_kernel_names_the_waiting_statement_and_the_polled_words(tmp_path):
+    state = (
+        "running wavefront 0 at 's_sleep 1' (amd.py:{0}:5 @ device/signals.py:75:5 @ kernels/move.py:143:5"
+        " @ kernels/move.py:201:5), 9 turns used, polling 0x10{0} (inside symmetric heap of rank 0, [0x10, 0x90),"
+        " 5 bytes before its end), which holds 0x2, by 'global_load_dword'"
+    )
+    wrong = {
+        group: dataclasses.replace(bad, stacks={"0": state.format(number)})
+        for number, (group, bad) in enumerate(failing(STORE, DTYPES, message="the case did not end").items())
+    }
+    [cause] = causes_of(evidence_of(tmp_path, wrong))
+    assert cause.symptom.source == "kernels/move.py:143:5"
+    assert "in symmetric heap of rank 0, which holds 0x2" in cause.symptom.waits[0]
+
+
 def test_groups_that_could_not_be_checked_come_after_failures(tmp_path):
     machine = failing(ADD, DTYPES, verdict=Verdict.UNKNOWN, message="the machine, not the library, failed")
     differs = Difference("slot", 1, 3, 9, 5, detail(got={"kind": "zero"}))
