@@ -21,7 +21,9 @@ _LINE = re.compile(r"(?<![^\s@:(\"'])([^\s@:(\"']{1,300}\.py):(\d{1,9})")
 _FOREIGN = ("/site-packages/", "/lib/python", "/fixtures/", "/harness/", "<")
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])[-+]?\d[\d.,e+-]*|'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]")
 _RUNNING = re.compile(r"running wavefront \d+ at '[^']*' \(([^()]{1,4000})\)")
-_POLLING = re.compile(r"polling (0x[0-9a-f]+) \((?:inside )?([^,()\[]{1,200})[^\n]{0,400}?\), which holds (0x[0-9a-f]+)")
+_POLLING = re.compile(
+    r"polling (0x[0-9a-f]+) \((?:inside )?([^,()\[]{1,200})[^\n]{0,400}?\), which holds (0x[0-9a-f]+)"
+)
 _SIZE = re.compile(r"^\d+-byte ")
 _CLAUSE, _FRAMES = 160, 3
 _SEARCHED = 20_000
