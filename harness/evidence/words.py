@@ -35,7 +35,7 @@ def origin_in_words(origin: Mapping[str, Any], value: object) -> str:
     if kind == "unwritten":
         return "memory that was never written"
     if kind == "ambiguous":
-        return f"{value!r}, which several places hold"
+        return f"{value!r}, whose origin is ambiguous"
     return "zero" if kind == "zero" else f"{value!r}, which no rank sent"
 
 

@@ -3,7 +3,7 @@
     {"kind": "payload", "rank": 2, "element": 5}      rank 2's element 5; with "round", "call" where they are not 0
     {"kind": "unwritten", "rank": 1, "byte": 4711}    poison of rank 1's arena
     {"kind": "zero"}                                  all bits are 0
-    {"kind": "ambiguous"}                             a payload's value, with too few bits to state whose
+    {"kind": "ambiguous"}                             too few bits, or too long payloads, to state whose it is
     {"kind": "unknown"}                               none of these
 
 A narrow element has few bits, so the elements after it are compared too. ``candidates`` counts the places that fit
@@ -60,7 +60,8 @@ def origin(values: torch.Tensor, *, rank: int, near: int | None = None) -> dict[
         return place
     if zero:
         return {"kind": "zero"}
-    return _of_poison(memory, rank) or {"kind": "unknown"}
+    complete = sum(scheme.count * scheme.ranks for scheme in schemes()) <= _SEARCHED
+    return _of_poison(memory, rank) or {"kind": "unknown" if complete else "ambiguous"}
 
 
 def detail(
