@@ -108,9 +108,9 @@ def _print_list(lines: list[Text], total: int, console: Console) -> None:
         console.print(f"  ... and {total - len(lines):,} more, in the report")
 
 
-def _print_command(label: str, command: str, console: Console) -> None:
-    """Print a command on one line, even on a narrow terminal, so that it can be copied."""
-    console.print(Text(f"  {label}  ", style="dim"), _text(command, style="bold"), soft_wrap=True, sep="")
+def _print_line(label: str, text: str, console: Console, style: str = "") -> None:
+    """Print a command or a source position on one line, even on a narrow terminal, so that it can be copied."""
+    console.print(Text(f"  {label}  ", style="dim"), _text(text, style=style), soft_wrap=True, sep="")
 
 
 def _print_failing(report: Report, console: Console) -> None:
@@ -126,7 +126,7 @@ def _print_failing(report: Report, console: Console) -> None:
         )
         if failure.marks:
             console.print(Padding(_text("; ".join(failure.marks), style="yellow"), (0, 0, 0, 2), expand=False))
-        _print_command("replay", failure.replay, console)
+        _print_line("replay", failure.replay, console, style="bold")
     if len(report.failures) > _FAILURES_SHOWN:
         console.print(f"  ... and {len(report.failures) - _FAILURES_SHOWN:,} more, in the report")
 
@@ -139,7 +139,10 @@ def _print_causes(report: Report, console: Console) -> None:
     for cause in report.causes[:_FAILURES_SHOWN]:
         console.print()
         console.print(_cause(cause))
-        _print_command("repeat", cause.case.repeat, console)
+        if source := cause.symptom.source:
+            lines = " called at ".join((source, *cause.symptom.calls))
+            _print_line("last store" if cause.stores else "source", lines, console)
+        _print_line("repeat", cause.case.repeat, console, style="bold")
     if len(report.causes) > _FAILURES_SHOWN:
         console.print(f"\n... and {len(report.causes) - _FAILURES_SHOWN:,} more, in the report")
 
@@ -166,10 +169,6 @@ def _cause(cause: Cause) -> Group:
         grid.add_row("where", _text(drawn, lines=True))
     if len(cause.stores) > 1:
         grid.add_row("written by", _text("; ".join(cause.stores)))
-    if symptom.source:
-        grid.add_row(
-            "last store" if cause.stores else "source", _text(" called at ".join((symptom.source, *symptom.calls)))
-        )
     if symptom.waits:
         grid.add_row("waits", _text("\n".join(symptom.waits), lines=True))
     if symptom.kernel:
