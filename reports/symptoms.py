@@ -114,6 +114,8 @@ def _fact(difference: Difference) -> tuple[str, str]:
         return "foreign", f"delivered memory of rank {got.get('rank')} that was never written"
     if got["kind"] == "zero":
         return "zero", "delivered zeros"
+    if got["kind"] == "reduction":
+        return ("twice", "counted a member's part twice") if "twice" in got else ("part", "left out a member's part")
     if got["kind"] != "payload" or wanted["kind"] != "payload":
         unsent = (got["kind"], wanted["kind"]) == ("unknown", "payload")
         return "other", "gave values that no rank sent" if unsent else "gave wrong values"

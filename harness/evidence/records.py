@@ -86,8 +86,8 @@ class Difference:
     (bytes of the arena without a region). ``wrong`` and ``of`` count wrong and all elements, or with ``bytes`` bytes
     outside of regions. ``got`` and ``wanted`` are the *origins* of the values: ``kind`` is ``payload`` (with ``rank``,
     ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if several places fit), ``unwritten``
-    (``byte`` of the arena of ``rank``), ``zero``, ``ambiguous`` or ``unknown``. ``byte`` is the first wrong byte in the
-    arena.
+    (``byte`` of the arena of ``rank``), ``reduction`` (the result; ``without`` or ``twice`` a member's part),
+    ``zero``, ``ambiguous`` or ``unknown``. ``byte`` is the first wrong byte in the arena.
     """
 
     what: str

@@ -34,6 +34,9 @@ def origin_in_words(origin: Mapping[str, Any], value: object) -> str:
         return f"rank {origin.get('rank')}'s element {origin['element']}" + (f" ({', '.join(more)})" if more else "")
     if kind == "unwritten":
         return "memory that was never written"
+    if kind == "reduction":
+        parts = {"without": "the result without member {}'s part", "twice": "the result with member {}'s part twice"}
+        return next((text.format(origin[name]) for name, text in parts.items() if name in origin), "the whole result")
     if kind == "ambiguous":
         return f"{value!r}, whose origin is ambiguous"
     return "zero" if kind == "zero" else f"{value!r}, which no rank sent"

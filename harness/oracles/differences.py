@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from harness.errors import HarnessError
-from harness.oracles.origin import detail, origin
+from harness.oracles.origin import detail, of_reduction, origin
 
 
 def difference(
@@ -57,6 +57,7 @@ def first_difference(
         actual: dict[str, Any] = {"kind": "unwritten", "rank": rank}
     else:
         actual = origin(rest, rank=rank, near=expected.get("element", index))
+    actual, expected = of_reduction(rest[:1], rest_right[:1]) or (actual, expected)
     return difference(
         subject,
         rank=rank,

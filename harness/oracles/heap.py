@@ -18,7 +18,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.oracles.differences import difference, hidden_bytes
-from harness.oracles.origin import detail, origin, poison
+from harness.oracles.origin import Origins, detail, of_reduction, origin, poison
 
 GUARD = 64
 """Least number of untouched bytes before, between and after regions."""
@@ -148,7 +148,7 @@ class HeapImage:
 
     def _origins(
         self, region: Region, index: int, got: np.ndarray, wanted: np.ndarray, stop: int | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> Origins:
         """Return the origins of an element of the region, or of one before or after it, in the actual and in the
         expected content; ``stop`` is the first byte that is not compared."""
         size = region.dtype.itemsize
@@ -164,6 +164,8 @@ class HeapImage:
         expected = unwritten if same else origin(right, rank=self.rank, near=index)
         if np.array_equal(self._element(got, region, index), pristine):
             return unwritten, expected
+        if (reduced := of_reduction(mine[:1], right[:1])) is not None:
+            return reduced
         return origin(mine, rank=self.rank, near=expected.get("element", index)), expected
 
     def _outside(self, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> list[dict[str, Any]]:

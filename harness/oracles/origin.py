@@ -2,6 +2,7 @@
 
     {"kind": "payload", "rank": 2, "element": 5}      rank 2's element 5; with "round", "call" where they are not 0
     {"kind": "unwritten", "rank": 1, "byte": 4711}    poison of rank 1's arena
+    {"kind": "reduction", "without": 1}               the result without member 1's part; "twice": with it twice
     {"kind": "zero"}                                  all bits are 0
     {"kind": "ambiguous"}                             too few bits, or too long payloads, to state whose it is
     {"kind": "unknown"}                               none of these
@@ -20,7 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness.cases.contribution import Reduction, reductions
+from harness.cases.dtypes import of_name
 from harness.cases.payload import Scheme, schemes
+from harness.oracles.folds import FOLDS
 
 _AFTER = 64
 """Elements after the first that are compared."""
@@ -30,6 +34,9 @@ _BITS_MORE = 5
 
 _SEARCHED, _MATCHES = 1 << 22, 256
 """Elements of payloads that are searched in all, those of the last calls first, and equal elements of one rank."""
+
+_RESULTS = 16
+"""Places of a result that are compared with partial ones."""
 
 _ARENA = 1 << 20
 """Bytes of each rank's poison that are searched."""
@@ -64,11 +71,42 @@ def origin(values: torch.Tensor, *, rank: int, near: int | None = None) -> dict[
     return _of_poison(memory, rank) or {"kind": "unknown" if complete else "ambiguous"}
 
 
+Origins = tuple[dict[str, Any], dict[str, Any]]
+"""Origins of the actual and the expected value of an element."""
+
+
+def of_reduction(got: torch.Tensor, wanted: torch.Tensor) -> Origins | None:
+    """Return the origins of an element, each a tensor of one element, if ``wanted`` is the result of a reduction of
+    which ``got`` lacks a member's part or has it twice; else None. Elements of one byte have too few bits."""
+    if wanted.itemsize == 1:
+        return None
+    for reduction in reductions():
+        if of_name(reduction.dtype) != wanted.dtype or reduction.count * reduction.members > _SEARCHED:
+            continue
+        parts = torch.stack([reduction.of_member(member) for member in range(reduction.members)])
+        whole = _folded(reduction, parts)
+        for place in torch.nonzero(whole == wanted).flatten()[:_RESULTS].tolist():
+            for member in range(reduction.members):
+                column = parts[:, place]
+                others = torch.cat([column[:member], column[member + 1 :]])
+                for word, values in (("without", others), ("twice", torch.cat([column, column[member : member + 1]]))):
+                    if len(values) and bool(_folded(reduction, values.unsqueeze(1)) == got):
+                        return {"kind": "reduction", word: member}, {"kind": "reduction"}
+    return None
+
+
+def _folded(reduction: Reduction, parts: torch.Tensor) -> torch.Tensor:
+    """Return the reduction over the first dimension; sums and products of 16-bit floats are rounded once."""
+    narrow = parts.dtype in (torch.float16, torch.bfloat16) and reduction.op in ("sum", "product")
+    values = parts.float() if narrow else parts
+    return functools.reduce(FOLDS[reduction.op], values.unbind()).to(parts.dtype)
+
+
 def detail(
     place: str,
     region: str,
     wrong: NDArray[np.intp],
-    origins: tuple[dict[str, Any], dict[str, Any]],
+    origins: Origins,
     *,
     total: int,
     outside: int | None = None,

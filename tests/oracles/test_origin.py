@@ -1,13 +1,16 @@
 """Origins of wrong elements: payloads of any rank, element and type, memory that was never written, zeros."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
-from harness.cases import ALL, of_name, payload
+from harness.cases import ALL, contribution, of_name, payload, reduce_ops
+from harness.cases.contribution import forget_reductions
 from harness.cases.payload import forget_schemes, schemes
 from harness.oracles import HeapImage, first_difference
-from harness.oracles.origin import origin, poison
+from harness.oracles.origin import of_reduction, origin, poison
 
 RANKS, COUNT = 4, 48
 
@@ -114,3 +117,21 @@ def test_a_tensor_that_kept_its_content_was_never_written():
     got[11] = 7.0
     detail = first_difference("output", got, values, rank=0, before=before)["detail"]
     assert detail["got"] == {"kind": "unwritten", "rank": 0}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp64", "int16", "int32", "int64"])
+@pytest.mark.parametrize("op", ["sum", "product", "min", "bxor"])
+def test_a_reduction_without_a_part_names_the_member(op, dtype):
+    if op not in reduce_ops(dtype):
+        return
+    forget_reductions()
+    wide = dtype in ("fp16", "bf16")
+    parts = [contribution(op, dtype, COUNT, member=member, members=RANKS, wide=wide) for member in range(RANKS)]
+    fold = {"sum": torch.add, "product": torch.mul, "min": torch.minimum, "bxor": torch.bitwise_xor}[op]
+    widened = [part.float() if wide and op in ("sum", "product") else part for part in parts]
+    whole = functools.reduce(fold, widened).to(parts[0].dtype)
+    lacking = functools.reduce(fold, [widened[0], *widened[2:]]).to(parts[0].dtype)
+    wrong = torch.nonzero(whole != lacking).flatten()[0]
+    got, wanted = of_reduction(lacking[wrong].reshape(1), whole[wrong].reshape(1))
+    assert (got, wanted) == ({"kind": "reduction", "without": 1}, {"kind": "reduction"})
+    forget_reductions()
