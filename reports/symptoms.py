@@ -25,6 +25,7 @@ _POLLING = re.compile(
     r"polling (0x[0-9a-f]+) \((?:inside )?([^,()\[]{1,200})[^\n]{0,400}?\), which holds (0x[0-9a-f]+)"
 )
 _SIZE = re.compile(r"^\d+-byte ")
+VAGUE = "other"
 _CLAUSE, _FRAMES = 160, 3
 _SEARCHED = 20_000
 """Characters of a long text that are searched for source lines."""
@@ -34,7 +35,8 @@ _SEARCHED = 20_000
 class Symptom:
     """Symptom of one case. ``key``: equal for cases that fail alike; ``title``: the fact in words; ``source``: the
     innermost source line of the library, ``calls`` the lines that called it; ``kernel`` and ``instruction`` where the
-    failure names them; ``waits``: the words that the ranks of a hang poll."""
+    failure names them; ``waits``: the words that the ranks of a hang poll; ``fact``: the kind of
+    a wrong element, ``VAGUE`` if nothing is known of its value."""
 
     key: tuple[str, ...]
     title: str
@@ -43,6 +45,7 @@ class Symptom:
     kernel: str = ""
     instruction: str = ""
     waits: tuple[str, ...] = ()
+    fact: str = ""
 
 
 def symptom_of(case: Case, requirement: Requirement | None, stores: Sequence[Mapping[str, Any]] = ()) -> Symptom:
@@ -86,6 +89,7 @@ def _of_difference(difference: Difference, subject: str, stores: Sequence[Mappin
         tuple(calls),
         str(last.get("kernel", "")),
         str(last.get("instruction", "")),
+        fact=kind if difference.detail is not None else "",
     )
 
 
@@ -118,7 +122,7 @@ def _fact(difference: Difference) -> tuple[str, str]:
         return ("twice", "counted a member's part twice") if "twice" in got else ("part", "left out a member's part")
     if got["kind"] != "payload" or wanted["kind"] != "payload":
         unsent = (got["kind"], wanted["kind"]) == ("unknown", "payload")
-        return "other", "gave values that no rank sent" if unsent else "gave wrong values"
+        return VAGUE, "gave values that no rank sent" if unsent else "gave wrong values"
     if (got.get("round"), got.get("call")) != (wanted.get("round"), wanted.get("call")):
         return "stale", "delivered the data of another call"
     if got.get("rank") != wanted.get("rank"):

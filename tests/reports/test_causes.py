@@ -90,6 +90,24 @@ def test_two_facts_are_two_causes_and_two_operations_too(tmp_path):
     ]
 
 
+def test_wrong_elements_of_one_requirement_with_one_fact_are_one_cause_whichever_store_wrote_them(tmp_path):
+    part, whole = {"kind": "reduction", "without": 1}, {"kind": "reduction"}
+    lacking = Difference("out", 1, 3, 9, 5, detail(region="out", got=part, wanted=whole))
+    vague = Difference("out", 1, 3, 9, 5, detail(region="out", got={"kind": "unknown"}, wanted={"kind": "unknown"}))
+    wrong = failing(STORE, DTYPES[:3], lacking) | failing(STORE, DTYPES[3:], vague)
+    evidence = evidence_of(tmp_path, wrong | failing(ADD, DTYPES[:1], lacking))
+    for number, group in enumerate(list(wrong)[:2]):
+        place = f"/x/kernels/move.py:{number}:5 @ y.py:1"
+        store = {"rank": 0, "kernel": "k", "instruction": "global_store", "source": place}
+        evidence.groups[group] = [dataclasses.replace(evidence.groups[group][0], stores=(store,))]
+    causes = {cause.title: cause for cause in causes_of(evidence)}
+    assert set(causes) == {"store left out a member's part", "atomic_add left out a member's part"}
+    cause = causes["store left out a member's part"]
+    assert len(cause.groups) == 4
+    assert cause.symptom.source.startswith("/x/kernels/move.py")
+    assert "got the result without member 1's part, expected the whole result" in cause.wrong
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
