@@ -16,8 +16,8 @@ from command_line.output import lenient, say
 from harness.errors import UsageError
 
 COMMANDS = (
-    "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "names", "capabilities", "bench",
-    "emulate", "cache", "isa", "mutants",
+    "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "compare", "names", "capabilities",
+    "bench", "emulate", "cache", "isa", "mutants",
 )  # fmt: skip
 WITHOUT_SUITE = ("emulate",)
 """Commands that need only the base dependencies. The others need the extra ``suite``, or a part of it: ``NEEDS``."""

@@ -14,6 +14,7 @@ from harness.evidence import Evidence, Verdict
 from harness.files import write_whole
 from reports import gpus, text
 from reports.names import names_of
+from reports.picture import picture_of
 from reports.spec_links import published_documentation, section_link
 from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 
@@ -25,13 +26,14 @@ SYMBOLS = {
     Verdict.UNSUPPORTED: "\N{EMPTY SET}",
 }
 _CHARACTERS = 20_000
-_FAILURES, _STACKS, _ENTRIES = 100, 32, 1000
-"""Limits of a page: failing cases, stacks per case, entries per list. The evidence has the rest."""
+_CAUSES, _FAILURES, _STACKS, _ENTRIES = 50, 100, 32, 1000
+"""Limits of a page: causes, failing cases, stacks per case, entries per list. The evidence has the rest."""
 
 
 def render_html(evidence: Evidence) -> str:
     """Return the page as text."""
-    return _template().render(
+    return page_of(
+        "report.html.j2",
         report=view_of(evidence),
         site=published_documentation(),
         names=names_of([evidence]),
@@ -39,10 +41,16 @@ def render_html(evidence: Evidence) -> str:
         labels=LABELS,
         symbols=SYMBOLS,
         kinds=KINDS,
+        max_causes=_CAUSES,
         max_failures=_FAILURES,
         max_stacks=_STACKS,
         max_entries=_ENTRIES,
     )
+
+
+def page_of(template: str, **values: Any) -> str:
+    """Return the page that a template of this package makes of ``values``."""
+    return _environment().get_template(template).render(**values)
 
 
 def write_html(evidence: Evidence, path: Path) -> None:
@@ -51,7 +59,7 @@ def write_html(evidence: Evidence, path: Path) -> None:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,
@@ -74,9 +82,11 @@ def _template() -> jinja2.Template:
         spills_of=spills_of,
         number=_number,
         lines=_lines,
+        picture=picture_of,
+        stacks_of=text.stacks_of,
         fields_of=text.fields_of,
     )
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def _finalize(value: Any) -> Any:

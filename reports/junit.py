@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from harness.evidence import Case, Evidence, RequirementResult, Verdict
+from harness.evidence import Case, Evidence, RequirementResult, Verdict, in_words
 from harness.files import write_whole
 from reports.absent import Absent, Completeness, completeness_of
 from reports.gpus import Measured, marks_of, measured_of
-from reports.text import cut, fields_of, plain, replay_of
+from reports.symptoms import symptom_of
+from reports.text import cut, fields_of, plain, replay_of, stacks_of
 
 Element = ElementTree.Element
 Pairs = Iterable[tuple[str, str]]
@@ -159,10 +160,12 @@ def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: st
 
 def _story(case: Case, evidence: Evidence) -> str:
     """Return the failure's text. The commands come before the long texts, whose middle may be cut out."""
-    lines = [case.message, "case: " + ", ".join(f"{name}={value}" for name, value in fields_of(case))]
+    title = symptom_of(case, evidence.statements.get(case.requirement)).title
+    lines = [title, case.message, "case: " + ", ".join(f"{name}={value}" for name, value in fields_of(case))]
     if case.differs:
         d = case.differs
         lines.append(f"first wrong: {d.what}, rank {d.rank}, index {d.index}: got {d.got!r}, wanted {d.wanted!r}")
+        lines += [f"in words: {in_words(d)}"] if d.detail else []
     lines += [f"at: {case.fault_source}"] if case.fault_source else []
     lines = [cut(line, _ATTRIBUTE_CHARACTERS) for line in lines]
     commands = {"replay": replay_of(case, evidence), "repeat": case.repeat}
@@ -171,7 +174,8 @@ def _story(case: Case, evidence: Evidence) -> str:
         *(f"{name}: {cut(text, _ATTRIBUTE_CHARACTERS)}" for name, text in commands.items()),
     ]
     lines += [f"fault: {case.fault}"] if case.fault else []
-    lines += [f"--- stack of rank {rank}\n{stack}" for rank, stack in (case.stacks or {}).items()]
+    lines += [f"--- on the rank\n{case.traceback}"] if case.traceback else []
+    lines += [f"--- stack of {ranks}\n{stack}" for ranks, stack in stacks_of(case)]
     return "\n".join(lines)
 
 

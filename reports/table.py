@@ -1,4 +1,4 @@
-"""The table that a command prints at the end of a run."""
+"""The causes and the table that a command prints at the end of a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from rich.text import Text
 from harness.evidence import Verdict
 from reports.absent import Completeness, by_reason
 from reports.capabilities import print_capabilities
+from reports.causes import Cause
 from reports.gpus import Mark
-from reports.text import cut, duration, fields_of, plain, plural, shown
-from reports.view import LABELS, PARTIAL_STYLE, STYLES, Failure, Report
+from reports.picture import picture_of
+from reports.text import cut, duration, fields_of, plain, plural
+from reports.view import LABELS, PARTIAL_STYLE, STYLES, Report
 
 _FAILURES_SHOWN = 10
 _GAPS_SHOWN = 10
@@ -22,7 +24,8 @@ _CHARACTERS_SHOWN = 4000
 
 
 def print_table(report: Report, console: Console) -> None:
-    """Print each requirement's verdict, cases, kernels and remote widths, then the failing cases and what is missing.
+    """Print each requirement's verdict, cases, kernels and remote widths, the failing groups, what is missing, and at
+    the end the causes of the failures, the most frequent first.
 
     Control characters in the evidence are printed as escape sequences, so that they cannot act on the terminal.
     """
@@ -49,14 +52,7 @@ def print_table(report: Report, console: Console) -> None:
         )
     console.print()
     console.print(table)
-    for failure in report.failures[:_FAILURES_SHOWN]:
-        console.print()
-        console.print(_failure(failure))
-        _print_command("replay", failure.replay, console)
-        if failure.case.repeat != failure.replay:
-            _print_command("repeat", failure.case.repeat, console)
-    if len(report.failures) > _FAILURES_SHOWN:
-        console.print(f"\n... and {len(report.failures) - _FAILURES_SHOWN:,} more failing groups, in the report")
+    _print_failing(report, console)
     if report.gaps:
         console.print(Text(f"\n{plural(len(report.gaps), 'gap')} in the evidence", style="bold"))
         _print_list([_text(gap) for gap in report.gaps[:_GAPS_SHOWN]], len(report.gaps), console)
@@ -70,6 +66,7 @@ def print_table(report: Report, console: Console) -> None:
         console.print(Text(f"\n{report.capabilities.sentence}", style="bold"))
         print_capabilities(report.capabilities, console)
     _print_absent(report.completeness, console)
+    _print_causes(report, console)
     console.print()
     console.print(_headline(report))
 
@@ -111,9 +108,43 @@ def _print_list(lines: list[Text], total: int, console: Console) -> None:
         console.print(f"  ... and {total - len(lines):,} more, in the report")
 
 
-def _print_command(label: str, command: str, console: Console) -> None:
-    """Print a command on one line, even on a narrow terminal, so that it can be copied."""
-    console.print(Text(f"  {label}  ", style="dim"), _text(command, style="bold"), soft_wrap=True, sep="")
+def _print_line(label: str, text: str, console: Console, style: str = "") -> None:
+    """Print a command or a source position on one line, even on a narrow terminal, so that it can be copied."""
+    console.print(Text(f"  {label}  ", style="dim"), _text(text, style=style), soft_wrap=True, sep="")
+
+
+def _print_failing(report: Report, console: Console) -> None:
+    """Print a line for each failing group: its name, the case, and the command that runs it again."""
+    if not report.failures:
+        return
+    console.print(Text(f"\n{plural(len(report.failures), 'failing group')}", style="bold"))
+    for failure in report.failures[:_FAILURES_SHOWN]:
+        console.print(
+            Text("  ").join(
+                [Text(LABELS[failure.case.verdict], STYLES[failure.case.verdict]), _text(failure.case.group)]
+            )
+        )
+        if failure.marks:
+            console.print(Padding(_text("; ".join(failure.marks), style="yellow"), (0, 0, 0, 2), expand=False))
+        _print_line("replay", failure.replay, console, style="bold")
+    if len(report.failures) > _FAILURES_SHOWN:
+        console.print(f"  ... and {len(report.failures) - _FAILURES_SHOWN:,} more, in the report")
+
+
+def _print_causes(report: Report, console: Console) -> None:
+    if not report.causes:
+        return
+    count = f"{plural(len(report.causes), 'cause')} of {plural(len(report.failures), 'failing group')}"
+    console.print(Text(f"\n{count}", style="bold"))
+    for cause in report.causes[:_FAILURES_SHOWN]:
+        console.print()
+        console.print(_cause(cause))
+        if source := cause.symptom.source:
+            lines = " called at ".join((source, *cause.symptom.calls))
+            _print_line("last store" if cause.stores else "source", lines, console)
+        _print_line("repeat", cause.case.repeat, console, style="bold")
+    if len(report.causes) > _FAILURES_SHOWN:
+        console.print(f"\n... and {len(report.causes) - _FAILURES_SHOWN:,} more, in the report")
 
 
 def _place(mark: Mark) -> str:
@@ -122,28 +153,27 @@ def _place(mark: Mark) -> str:
     return mark.groups[0] + (f" and {len(mark.groups) - 1} more groups" if len(mark.groups) > 1 else "")
 
 
-def _failure(failure: Failure) -> Group:
-    """Return the table of one failure: the case, the first wrong value, where it happened."""
-    case = failure.case
+def _cause(cause: Cause) -> Group:
+    """Return the card of one cause: the failure in words, its spread, the first wrong element, the reduced case."""
+    case, symptom = cause.case, cause.symptom
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("case id", _text(case.id, style="bold"))
-    grid.add_row("requirement", _text(failure.statement)) if failure.statement else None
-    grid.add_row("case", _text(", ".join(f"{name}={value}" for name, value in fields_of(case))))
-    grid.add_row("message", _text(case.message, lines=True))
-    if case.differs:
-        d = case.differs
-        where = [f"rank {d.rank}" if d.rank is not None else "", f"index {d.index}" if d.index is not None else ""]
-        place = ", ".join(part for part in where if part)
-        grid.add_row("first wrong", _text(f"{d.what} ({place}): got {shown(d.got)}, wanted {shown(d.wanted)}"))
-    if case.fault:
-        grid.add_row("fault", _text(case.fault, lines=True))
-    if case.fault_source:
-        grid.add_row("source", _text(case.fault_source))
-    if failure.marks:
-        grid.add_row("telemetry", _text("; ".join(failure.marks), style="yellow"))
+    grid.add_row("spread", _text("; ".join(cause.spread)))
+    grid.add_row("case", _text(", ".join(f"{name}={value}" for name, value in fields_of(case)) or case.case["type"]))
+    grid.add_row("first wrong", _text(cause.wrong)) if cause.wrong else grid.add_row(
+        "message", _text(case.message, lines=True)
+    )
+    if drawn := picture_of(case.differs):
+        grid.add_row("where", _text(drawn, lines=True))
+    if len(cause.stores) > 1:
+        grid.add_row("written by", _text("; ".join(cause.stores)))
+    if symptom.waits:
+        grid.add_row("waits", _text("\n".join(symptom.waits), lines=True))
+    if symptom.kernel:
+        grid.add_row("kernel", _text(", ".join(filter(None, (symptom.kernel, symptom.instruction)))))
     if case.stacks:
         grid.add_row("stacks", Text(f"of {plural(len(case.stacks), 'rank')}, in the report"))
-    title = Text.assemble((LABELS[case.verdict], STYLES[case.verdict]), " ", _text(case.group))
+    title = Text.assemble((LABELS[cause.verdict], STYLES[cause.verdict]), " ", _text(cause.title, style="bold"))
     return Group(title, Padding(grid, (0, 0, 0, 2), expand=False))

@@ -11,7 +11,7 @@ from typing import Any
 from harness.evidence import Case, Evidence
 from harness.printable import plain
 
-__all__ = ["cut", "duration", "fields_of", "moment", "plain", "plural", "replay_of", "shown", "widths"]
+__all__ = ["cut", "duration", "fields_of", "moment", "plain", "plural", "replay_of", "shown", "stacks_of", "widths"]
 
 _FIELDS_SHOWN = 100
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -44,15 +44,24 @@ def shown(value: Any) -> str:
 
 
 def fields_of(case: Case) -> list[tuple[str, str]]:
-    """Return the name and value of each field of the case and of its additional data.
+    """Return the name and value of each field of the case that has not its default value, and of its additional data.
 
     After the first hundred, one last entry counts the fields that only the evidence has.
     """
     memory = {"memory": case.case["memory"]} if "memory" in case.case else {}
-    fields = [*case.case["fields"].items(), *case.case.get("data", {}).items(), *memory.items()]
+    chosen = [(name, value) for name, value in case.case["fields"].items() if name not in case.defaults]
+    fields = [*chosen, *case.case.get("data", {}).items(), *memory.items()]
     texts = [(name, shown(value)) for name, value in fields[:_FIELDS_SHOWN]]
     rest = len(fields) - len(texts)
     return [*texts, ("\N{HORIZONTAL ELLIPSIS}", f"{plural(rest, 'more field')}, in evidence.jsonl")] if rest else texts
+
+
+def stacks_of(case: Case) -> list[tuple[str, str]]:
+    """Return each different stack once, with the ranks that have it: ``[("ranks 0, 1", "...")]``."""
+    ranks: dict[str, list[str]] = {}
+    for rank, stack in (case.stacks or {}).items():
+        ranks.setdefault(stack, []).append(rank)
+    return [(f"rank{'s' if len(each) > 1 else ''} {', '.join(each)}", stack) for stack, each in ranks.items()]
 
 
 def replay_of(case: Case, evidence: Evidence) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from harness.evidence import EXTENDED, Case, Evidence, Kernel, RequirementResult, Run, Verdict
 from reports.absent import Completeness, completeness_of
 from reports.capabilities import Offered, offered
+from reports.causes import Cause, causes_of
 from reports.gpus import Measured, marks_of, measured_of
 from reports.text import plural, replay_of
 
@@ -124,6 +125,7 @@ class Report:
     seconds: float
     groups: int
     rows: tuple[Row, ...]
+    causes: tuple[Cause, ...]
     failures: tuple[Failure, ...]
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
@@ -160,6 +162,7 @@ def view_of(evidence: Evidence) -> Report:
             Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases), form)
             for r, form in _with_forms(results)
         ),
+        causes=causes_of(evidence),
         failures=tuple(
             Failure(case, r.statement, r.source, replay_of(case, evidence), tuple(marks.get(case.id, ())))
             for r in results.values()

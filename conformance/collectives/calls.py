@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -227,9 +228,30 @@ def judge(
         return findings.first
     for k, (call, output) in enumerate(zip(calls, outputs, strict=True)):
         if call.wanted is not None:
-            findings.same(f"output of call {k}, copied directly after it", output, call.wanted)
+            earlier, name = findings.first, f"output of call {k}, copied directly after it"
+            findings.same(name, output, call.wanted, _before(env, case, call))
+            if findings.first is not earlier:
+                _locate(env, call, findings.first)
         expect(env, case, call)
     return findings.first or env.image.difference()
+
+
+def _locate(env: Env, call: Call, difference: Any) -> None:
+    """Add the byte of the arena to a difference of the output."""
+    if call.output is not None and "detail" in difference:
+        place = np.unravel_index(difference["index"], tuple(call.output.shape))
+        address = call.output[place].data_ptr() - env.image.arena.data_ptr()
+        difference["detail"]["byte"] = int(address)
+
+
+def _before(env: Env, case: CollectiveCase, call: Call) -> torch.Tensor | None:
+    """Return the content of the output before the call; None in place, where a rank's own part may be a result."""
+    if case.in_place:
+        return None
+    if call.before is not None:
+        return call.before
+    _, outputs = described(case.op).shapes(case.m, case.n, call.party.size)
+    return _matrix(env.image.unwritten(call.target), outputs, *_output_layout(case))
 
 
 def copied(output: torch.Tensor, *, enqueued: bool) -> torch.Tensor:

@@ -74,6 +74,7 @@ def _round(env: Env, op: Transfer, case: TransferCase, launch: Launch, round_: i
             _slot(case, sender),
             case.grid * case.block if whole else case.n,
             target_dtype,
+            lanes=case.grid * case.block,
         )
         if whole:
             image.expected(slot).fill_(OTHER)

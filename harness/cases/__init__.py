@@ -12,10 +12,10 @@ from harness.cases.contribution import REDUCE_OPS, contribution, reduce_ops, rou
 from harness.cases.dtypes import ALL, FLOATS, FURTHER, INTEGERS, SOME, converted, of_name, size_of, vector_of
 from harness.cases.groups import GROUPS, chunks_of, members_of
 from harness.cases.payload import digits, payload, rounds_needed
-from harness.cases.registry import case_type, data_of, from_json, to_json
+from harness.cases.registry import case_type, data_of, defaults_of, from_json, to_json
 
 __all__ = [
     "ALL", "FLOATS", "FURTHER", "GROUPS", "INTEGERS", "REDUCE_OPS", "SOME", "case_type", "chunks_of", "contribution",
-    "converted", "data_of", "digits", "from_json", "members_of", "of_name", "payload", "reduce_ops", "rough",
-    "rounds_needed", "size_of", "to_json", "vector_of",
+    "converted", "data_of", "defaults_of", "digits", "from_json", "members_of", "of_name", "payload", "reduce_ops",
+    "rough", "rounds_needed", "size_of", "to_json", "vector_of",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ significand. In a wide *product* three members contribute significands of eight 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,37 @@ def reduce_ops(dtype: str) -> tuple[str, ...]:
     return SUMS if dtype in FLOATS else REDUCE_OPS
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """Arguments of ``contribution`` that are the same for all members."""
+
+    op: str
+    dtype: str
+    count: int
+    members: int
+    repetition: int
+    wide: bool
+
+    def of_member(self, member: int) -> torch.Tensor:
+        """Return the contribution of ``member``."""
+        return _contribution(self, member)
+
+
+_reductions: dict[Reduction, None] = {}
+_REDUCTIONS_KEPT = 64
+
+
+def reductions() -> tuple[Reduction, ...]:
+    """Return the reductions whose contributions were made since ``forget_reductions``, the last one first; at most
+    64."""
+    return tuple(reversed(_reductions))
+
+
+def forget_reductions() -> None:
+    """Forget the reductions of an earlier case."""
+    _reductions.clear()
+
+
 def contribution(
     op: str, dtype: str, count: int, *, member: int, members: int, repetition: int = 0, wide: bool = False
 ) -> torch.Tensor:
@@ -55,6 +87,17 @@ def contribution(
 
     ``wide``: 16-bit floats are reduced in float32 and rounded once. It changes no other types and operations.
     """
+    reduction = Reduction(op, dtype, count, members, repetition, wide)
+    _reductions.pop(reduction, None)
+    _reductions[reduction] = None
+    if len(_reductions) > _REDUCTIONS_KEPT:
+        del _reductions[next(iter(_reductions))]
+    return reduction.of_member(member)
+
+
+def _contribution(reduction: Reduction, member: int) -> torch.Tensor:
+    op, dtype, count, members = reduction.op, reduction.dtype, reduction.count, reduction.members
+    repetition, wide = reduction.repetition, reduction.wide
     places = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         own = _mixed(places, 1 + member + members * repetition)

@@ -6,12 +6,15 @@ rounds combined are injective while codes < base ** rounds. Of every four neighb
 has them, one is a subnormal number or zero and one is a NaN or infinity, with any significand; the others have any
 exponent. Signs vary in all. An op that moves such values must keep their bits.
 
-Each function is a pure function of its arguments: every rank can compute every other rank's payload.
+Every element is a pure function of the arguments: every rank can compute every other rank's payload. The process keeps
+the *schemes* of the payloads that it made last, so that a wrong element can be traced back to its rank and place; see
+``harness.oracles.origin``.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,38 @@ _SPREAD = {
     "fp32": 0x5E3779,
     "fp64": 0x9E3779B97F4A7,
 }
+
+
+_SCHEMES_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Arguments of ``payload`` that are the same on all ranks."""
+
+    dtype: str
+    count: int
+    ranks: int
+    round_: int
+    repetition: int
+    converted: bool
+
+    def of_rank(self, rank: int) -> torch.Tensor:
+        """Return the payload of ``rank``."""
+        return _payload(self.dtype, self.count, rank, self.ranks, self.round_, self.repetition, self.converted)
+
+
+_schemes: dict[Scheme, None] = {}
+
+
+def schemes() -> tuple[Scheme, ...]:
+    """Return the schemes of the payloads made since ``forget_schemes``, the last one first; at most 256."""
+    return tuple(reversed(_schemes))
+
+
+def forget_schemes() -> None:
+    """Forget the schemes of an earlier case."""
+    _schemes.clear()
 
 
 def base_of(dtype: str) -> int:
@@ -69,7 +104,12 @@ def payload(
     floats are for an op that converts them: their exponents are from -4 to 3, which every float type can represent, and
     some are equal. Calls with equal arguments return the same tensor: copy it, do not write to it.
     """
-    return _payload(dtype, count, rank, ranks, round_, repetition, converted)
+    scheme = Scheme(dtype, count, ranks, round_, repetition, converted)
+    _schemes.pop(scheme, None)
+    _schemes[scheme] = None
+    if len(_schemes) > _SCHEMES_KEPT:
+        del _schemes[next(iter(_schemes))]
+    return scheme.of_rank(rank)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -51,6 +51,17 @@ def data_of(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _tupled(value) for name, value in plain.get("data", {}).items()}
 
 
+def defaults_of(plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a JSON form that have their default value; () for an unknown type."""
+    cls = _TYPES.get(str(plain.get("type")))
+    if cls is None:
+        return ()
+    values = plain.get("fields", {})
+    return tuple(
+        each.name for each in fields(cls) if each.name in values and _tupled(values[each.name]) == each.default
+    )
+
+
 def from_json(plain: Mapping[str, Any]) -> Any:
     """Return the case of a JSON form. UsageError, in one line, if its type or a field is unknown, or a field is missing
     or has a value that its type does not allow."""

@@ -33,6 +33,7 @@ from harness.evidence.records import (
 from harness.evidence.store import Store, check_unused, worker_path
 from harness.evidence.table import extended_names, read_table
 from harness.evidence.verdict import Verdict, merge
+from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
     "EXTENDED",
@@ -62,7 +63,9 @@ __all__ = [
     "commit_of",
     "extended_names",
     "harness_state",
+    "in_words",
     "merge",
+    "origin_in_words",
     "parse",
     "plain_arguments",
     "read",

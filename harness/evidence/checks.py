@@ -110,7 +110,7 @@ class Checks:
             yield f"is a case of {case.group} with another requirement or node id than planned"
         if case.group in self._evidence.groups:
             yield f"is a case of {case.group}, which has ended already"
-        wrong = (case.message, case.differs, case.fault, case.fault_source, case.stacks)
+        wrong = (case.message, case.differs, case.fault, case.fault_source, case.traceback, case.stacks)
         if case.verdict is Verdict.PASS and any(wrong):
             yield f"states that case {case.id} passed, and also a failure of it"
 

@@ -79,6 +79,15 @@ class Difference:
     ``what``: the compared tensor or value; ``rank``: its rank; ``index``: the element's index in it; ``got`` and
     ``wanted``: the actual and the expected value. NaN and the infinities are stored as text, since JSON cannot
     represent them.
+
+    ``detail`` has more about an element of a tensor or of the heap. ``place`` is ``inside`` its ``region``, ``masked``
+    (switched off by the mask of the call), ``before`` or ``after`` the region, or ``outside`` of every region, which is
+    then "". ``element`` is the index in the region, and ``runs`` are the first runs of wrong elements as [first, end]
+    (bytes of the arena without a region). ``wrong`` and ``of`` count wrong and all elements, or with ``bytes`` bytes
+    outside of regions. ``got`` and ``wanted`` are the *origins* of the values: ``kind`` is ``payload`` (with ``rank``,
+    ``element``, and where they are not 0 ``round`` and ``call``; ``candidates`` if several places fit), ``unwritten``
+    (``byte`` of the arena of ``rank``), ``reduction`` (the result; ``without`` or ``twice`` a member's part),
+    ``zero``, ``ambiguous`` or ``unknown``. ``byte`` is the first wrong byte in the arena.
     """
 
     what: str
@@ -86,6 +95,7 @@ class Difference:
     index: int | None = None
     got: Scalar = None
     wanted: Scalar = None
+    detail: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,12 +168,13 @@ class Case:
 
     ``case`` is ``{"type": ..., "fields": {...}}``, with ``"data": {...}`` if the test passed further values to the rank
     function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
-    stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line; ``launches`` maps a
+    stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line;
+    ``traceback`` is that of a Python error, or a rank's output before it crashed; ``launches`` maps a
     kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
-    could not be checked.
+    could not be checked. ``defaults`` are the fields of a case that did not pass which have their default value.
     """
 
     record: ClassVar[str] = "case"
@@ -181,12 +192,14 @@ class Case:
     stacks: Mapping[str, str] | None = None
     fault: str | None = None
     fault_source: str | None = None
+    traceback: str | None = None
     kernels: tuple[str, ...] = ()
     launches: Mapping[str, Any] = field(default_factory=dict)
     telemetry: Mapping[str, Any] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     timing: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,7 +240,12 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Group:
-    """End of one planned group: its verdict, the number of its case records, the reduced failing case if any."""
+    """End of one planned group: its verdict, the number of its case records, the reduced failing case if any.
+
+    ``stores`` are the instructions that wrote the case's first wrong element, in another execution of it: ``rank``,
+    ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
+    lines that called it.
+    """
 
     record: ClassVar[str] = "group"
     group: str
@@ -237,6 +255,7 @@ class Group:
     failing_case: str | None = None
     message: str = ""
     seconds: float | None = None
+    stores: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -273,7 +292,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks"):
+    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks", "defaults", "stores"):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from harness.errors import HarnessError
+from harness.oracles.origin import detail, of_reduction, origin
 
 
 def difference(
@@ -18,14 +19,19 @@ def difference(
     got: Any = None,
     wanted: Any = None,
     more: str = "",
+    details: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a difference as plain data: ``subject`` was compared on ``rank``; element ``index`` is ``got`` and should
-    be ``wanted``; ``more`` is a sentence."""
-    return {"what": subject, "rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+    be ``wanted``; ``more`` is a sentence; ``details`` are those of ``harness.oracles.origin``, if there is one."""
+    values = {"rank": rank, "index": index, "got": _scalar(got), "wanted": _scalar(wanted), "more": more}
+    return {"what": subject, **values, **({"detail": details} if details else {})}
 
 
-def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int) -> dict[str, Any] | None:
-    """Return the first element at which two tensors differ in their bits; None if they are equal.
+def first_difference(
+    subject: str, got: torch.Tensor, wanted: torch.Tensor, *, rank: int, before: torch.Tensor | None = None
+) -> dict[str, Any] | None:
+    """Return the first element at which two tensors differ in their bits; None if they are equal. ``before``: the
+    content of ``got`` at the start of the case.
 
     Shape and dtype are compared too. Raises HarnessError if the tensors cannot be compared.
     """
@@ -45,6 +51,13 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
     index = int(wrong[0])
     value, right = got.flatten()[index].item(), wanted.flatten()[index].item()
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)
+    rest, rest_right = (torch.from_numpy(side[place.start :]).view(got.dtype) for side in (a, b))
+    expected = origin(rest_right, rank=rank, near=index)
+    if before is not None and np.array_equal(_bytes(before)[place], a[place]):
+        actual: dict[str, Any] = {"kind": "unwritten", "rank": rank}
+    else:
+        actual = origin(rest, rank=rank, near=expected.get("element", index))
+    actual, expected = of_reduction(rest[:1], rest_right[:1]) or (actual, expected)
     return difference(
         subject,
         rank=rank,
@@ -52,6 +65,7 @@ def first_difference(subject: str, got: torch.Tensor, wanted: torch.Tensor, *, r
         got=value,
         wanted=right,
         more=f"{len(wrong)} of {got.numel()} elements are wrong{hidden_bytes(value, right, a[place], b[place])}",
+        details=detail("inside", subject, wrong, (actual, expected), total=got.numel()),
     )
 
 

@@ -18,6 +18,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.oracles.differences import difference, hidden_bytes
+from harness.oracles.origin import Origins, detail, of_reduction, origin, poison
 
 GUARD = 64
 """Least number of untouched bytes before, between and after regions."""
@@ -25,12 +26,16 @@ GUARD = 64
 
 @dataclass(frozen=True)
 class Region:
-    """``count`` elements of ``dtype`` from byte ``start`` of the arena."""
+    """``count`` elements of ``dtype`` from byte ``start`` of the arena.
+
+    ``lanes`` of the kernel address elements from ``start`` on: the mask switches those from ``count`` on off.
+    """
 
     name: str
     start: int
     count: int
     dtype: torch.dtype
+    lanes: int = 0
 
     @property
     def stop(self) -> int:
@@ -46,10 +51,10 @@ class HeapImage:
             raise HarnessError(f"the arena must be a flat uint8 tensor, not {arena.dtype} {tuple(arena.shape)}")
         self.arena = arena
         self.rank = rank
-        pattern = np.random.default_rng(0x1815 + rank).integers(0, 256, arena.numel(), dtype=np.uint8)
-        self._poison = torch.from_numpy(pattern)
+        self._poison = torch.from_numpy(poison(rank, arena.numel()).copy())
         self._wanted = self._poison.clone()
         self._regions: list[Region] = []
+        self._selected: dict[Region, np.ndarray] = {}
         # Copies on the GPU and in pinned memory, so that a case costs only two fast copies.
         self._poison_there = self._poison.to(arena.device)
         self._here = torch.empty_like(self._wanted, pin_memory=True) if arena.device.type != "cpu" else arena
@@ -57,6 +62,7 @@ class HeapImage:
     def reset(self) -> None:
         """Fill the arena with poison; drop all regions and expectations."""
         self._regions.clear()
+        self._selected.clear()
         self._wanted.copy_(self._poison)
         self.arena.copy_(self._poison_there)
 
@@ -65,9 +71,9 @@ class HeapImage:
         """The regions that the case has claimed so far."""
         return tuple(self._regions)
 
-    def claim(self, name: str, start: int, count: int, dtype: torch.dtype) -> Region:
+    def claim(self, name: str, start: int, count: int, dtype: torch.dtype, lanes: int = 0) -> Region:
         """Name a part of the arena. Raises HarnessError if it leaves no guard to the edge or to another region."""
-        region = Region(name, start, count, dtype)
+        region = Region(name, start, count, dtype, lanes)
         if start < GUARD or region.stop > self.arena.numel() - GUARD:
             raise HarnessError(f"{name} at {start} with {count} elements leaves no guard in {self.arena.numel()} bytes")
         for other in self._regions:
@@ -91,11 +97,16 @@ class HeapImage:
         if where is None:
             target.copy_(values)
             return
+        self._selected[region] = where
         place(target, values.cpu(), where)
 
     def expected(self, region: Region) -> torch.Tensor:
         """Return the expected content of the region, which the caller may change in place."""
         return self._wanted[region.start : region.stop].view(region.dtype)
+
+    def unwritten(self, region: Region) -> torch.Tensor:
+        """Return the content that the region has before the case writes it."""
+        return self._poison[region.start : region.stop].view(region.dtype)
 
     def difference(self) -> dict[str, Any] | None:
         """Return the first wrong element: of the regions in the order of their claims, then of all other memory."""
@@ -126,7 +137,36 @@ class HeapImage:
         more = f"{len(elements)} of {region.count} elements are wrong{hidden_bytes(*values, mine, right)}"
         if np.array_equal(mine, self._element(self._poison.numpy(), region, index)):
             more += "; it was never written"
-        return difference(region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more)
+        selected = self._selected.get(region)
+        kind = "masked" if selected is not None and index < len(selected) and not selected[index] else "inside"
+        origins = self._origins(region, index, got, wanted)
+        byte = region.start + int(np.flatnonzero(wrong[part])[0])
+        details = detail(kind, region.name, elements, origins, total=region.count, byte=byte)
+        return difference(
+            region.name, rank=self.rank, index=index, got=values[0], wanted=values[1], more=more, details=details
+        )
+
+    def _origins(
+        self, region: Region, index: int, got: np.ndarray, wanted: np.ndarray, stop: int | None = None
+    ) -> Origins:
+        """Return the origins of an element of the region, or of one before or after it, in the actual and in the
+        expected content; ``stop`` is the first byte that is not compared."""
+        size = region.dtype.itemsize
+        start = region.start + index * size
+        last = (region.stop if stop is None else stop) - start
+        right, mine = (
+            torch.from_numpy(memory[start : start + last - last % size].copy()).view(region.dtype)
+            for memory in (wanted, got)
+        )
+        unwritten: dict[str, Any] = {"kind": "unwritten", "rank": self.rank, "byte": start}
+        pristine = self._element(self._poison.numpy(), region, index)
+        same = np.array_equal(self._element(wanted, region, index), pristine)
+        expected = unwritten if same else origin(right, rank=self.rank, near=index)
+        if np.array_equal(self._element(got, region, index), pristine):
+            return unwritten, expected
+        if (reduced := of_reduction(mine[:1], right[:1])) is not None:
+            return reduced
+        return origin(mine, rank=self.rank, near=expected.get("element", index)), expected
 
     def _outside(self, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray) -> list[dict[str, Any]]:
         rest = wrong.copy()
@@ -136,24 +176,44 @@ class HeapImage:
         if not len(places):
             return []
         index = int(places[0])
+        side, near = self._neighbourhood(index)
+        subject = f"guard {side} {near.name}" if near else "untouched memory"
+        kept = {"kind": "unwritten", "rank": self.rank, "byte": index}
+        source: dict[str, Any] = {"kind": "unknown"}
+        kind, elements = side, places
+        if near is not None:
+            size = near.dtype.itemsize
+            elements = np.unique((places - near.start) // size)
+            kind = "masked" if side == "after" and index < near.start + near.lanes * size else side
+            stop = near.start if side == "before" else near.stop + GUARD
+            source, _ = self._origins(near, (index - near.start) // size, got, wanted, stop)
+            elements = elements[elements >= (index - near.start) // size]
+        elif self._regions:
+            # Elements of the last region's type, from the multiple of its size before the byte.
+            arena = Region("", 0, 0, self._regions[-1].dtype)
+            source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
+        name = near.name if near else ""
+        details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places), byte=index)
         return [
             difference(
-                self._neighbourhood(index),
+                f"{subject} (byte of the arena)",
                 rank=self.rank,
                 index=index,
                 got=int(got[index]),
                 wanted=int(wanted[index]),
                 more=f"{len(places)} bytes that nothing may write have changed",
+                details=details,
             )
         ]
 
-    def _neighbourhood(self, index: int) -> str:
+    def _neighbourhood(self, index: int) -> tuple[str, Region | None]:
+        """Return "before" or "after" with the region whose guard has this byte; "outside" if it is in none."""
         for region in self._regions:
             if region.start - GUARD <= index < region.start:
-                return f"guard before {region.name} (byte of the arena)"
+                return "before", region
             if region.stop <= index < region.stop + GUARD:
-                return f"guard after {region.name} (byte of the arena)"
-        return "untouched memory (byte of the arena)"
+                return "after", region
+        return "outside", None
 
     @staticmethod
     def _element(memory: np.ndarray, region: Region, index: int) -> np.ndarray:

@@ -12,13 +12,14 @@ are on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from harness.errors import HarnessError
+from harness.oracles.folds import FOLDS
 
 _HEADER = 8
 
@@ -74,7 +75,7 @@ def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | Non
     if (device.type != "cpu" and op in _BITWISE) or values.dtype in (torch.int16, torch.bool):
         folded, *others = gathered(values.unsqueeze(0), group, members).unbind()
         for other in others:
-            folded = _FOLDS[op](folded, other)
+            folded = FOLDS[op](folded, other)
         return folded
     result = values.contiguous().to(device, copy=True)
     dist.all_reduce(result, op=_OPS[op], group=group)
@@ -163,9 +164,5 @@ def _device() -> torch.device:
 _OPS = {
     "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
     "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
-}  # fmt: skip
-_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
-    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
 }  # fmt: skip
 _BITWISE = ("band", "bor", "bxor")

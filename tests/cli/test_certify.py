@@ -42,7 +42,7 @@ def test_a_green_run(suite, tmp_path):
 @pytest.mark.parametrize(
     ("fake", "words"),
     [
-        ("fail", ["1 of 2 requirements passed, 1 failed.", "old value (rank 3, index 17): got 5, wanted 4", "repeat"]),
+        ("fail", ["1 of 2 requirements passed, 1 failed.", "rank 3, old value, index 17: got 5, expected 4", "repeat"]),
         ("gap", ["1 of 2 requirements passed, 1 did not run.", f"{samples.ADD_GROUP} did not run"]),
         ("segfault", ["was killed by SIGSEGV", "the run did not end"]),
         ("internal", ["planted internal error", "the run did not end"]),

@@ -61,6 +61,7 @@ def suite(tmp_path_factory):
 def harness_line(line, suite, folder):
     """Run an ``iris-harness`` line of the page with the fake suite, in a folder that has a finished run."""
     shutil.copytree(suite / "finished", folder / "out")
+    shutil.copytree(suite / "finished" / "certify", folder / "out" / "before")
     if "lab.key" in line and "key new" not in line:
         signed.lab(folder)
     arguments = [samples.failing_case().id if word == "CASE" else word for word in line.split()[1:]]

@@ -54,7 +54,7 @@ def test_a_green_page_has_its_headline_and_figures(tmp_path):
     assert "store 16 B × 2" in text, "static remote widths"
     assert "store 16 B × 24" in text, "executed remote widths, three cases of eight"
     assert "triton 3.9.0" in text
-    assert "Failing cases" not in text
+    assert "Failing groups" not in text
     assert "Gaps" not in text
 
 

@@ -33,7 +33,7 @@ def test_the_table_has_a_line_per_requirement(tmp_path):
 
 def test_a_failure_is_told_below_the_table(tmp_path):
     text = printed(evidence_of(tmp_path, samples.red()))
-    assert "old value (rank 3, index 17): got 5, wanted 4" in text
+    assert "rank 3, old value, index 17: got 5, expected 4" in text
     assert samples.failing_case().repeat in text
     assert "1 of 2 requirements passed, 1 failed." in text
 

@@ -1,0 +1,79 @@
+"""One planted bug is one card with the right words, and two bugs are two: real runs on two emulated ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.evidence import Evidence, read
+from mutants.listed import DEFECTS
+from mutants.planting import Defect, plant, run_suite
+from reports import causes_of
+
+BY_NAME = {defect.name: defect for defect in DEFECTS}
+OUTSIDE = "access outside every known allocation"
+
+
+def evidence_of(folder: Path, defects: list[Defect], *arguments: str) -> Evidence:
+    plant(*defects[:1], folder, *defects[1:])
+    done = run_suite(folder, *arguments, "--ranks", "2", "--profile", "ci", timeout=500)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return read(folder / "evidence.jsonl")
+
+
+@pytest.mark.slow
+def test_two_bugs_are_two_causes_with_their_source_lines(tmp_path: Path) -> None:
+    bugs = [BY_NAME["store: mask ignored"], BY_NAME["triton get: of oneself"]]
+    tests = ("conformance/rma/test_store.py", "conformance/rma/test_get.py")
+    evidence = evidence_of(tmp_path, bugs, *tests, "-k", "int8 or fp16")
+    causes = {cause.title: cause for cause in causes_of(evidence)}
+    assert set(causes) == {"store wrote lanes that the mask switches off", "get delivered another rank's elements"}
+    store = causes["store wrote lanes that the mask switches off"]
+    assert "IrisDeviceCtx.store only, not DeviceContext.store and store" in store.spread
+    assert "all 2 values of dtype" in store.spread
+    assert "device/gluon/context.py" in store.symptom.source and "global_store" in store.symptom.instruction
+    get = causes["get delivered another rank's elements"]
+    assert "DeviceContext.get only, not IrisDeviceCtx.get and get" in get.spread
+    assert "expected rank" in get.wrong and "got rank" in get.wrong
+
+
+COLLECTIVES = "collectives/test_operations.py"
+NIGHTLY = [
+    ("put: ranks swapped", "rma/test_put.py", "test_put and (int32 or fp16)", f"put raised MemoryFault: {OUTSIDE}"),
+    (
+        "triton copy: target of the source's rank",
+        "rma/test_copy.py",
+        "function",
+        "copy wrote memory that it was not given",
+    ),
+    ("atomic_sub: not negated", "atomics/test_sub.py", "int32", "atomic_sub gave wrong values"),
+    ("collectives: last row ignored", COLLECTIVES, "all_gather", "all_gather left elements unwritten"),
+    ("collectives: no rank waits at the end", COLLECTIVES, "all_gather", "all_gather left elements unwritten"),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("bug", "file", "chosen", "title"), NIGHTLY, ids=[row[0] for row in NIGHTLY])
+def test_one_bug_is_one_cause(bug: str, file: str, chosen: str, title: str, tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, [BY_NAME[bug]], f"conformance/{file}", "-k", chosen)
+    assert [cause.title for cause in causes_of(evidence)] == [title]
+
+
+@pytest.mark.nightly
+def test_a_bug_of_the_host_side_is_one_cause_with_its_line(tmp_path: Path) -> None:
+    bug = Defect("raises", "ccl/call.py", "    rows = exchange(", '    raise KeyError("rows")\n    rows = exchange(')
+    chosen = ("conformance/collectives/test_operations.py", "-k", "all_gather or test_reduce")
+    [cause] = causes_of(evidence_of(tmp_path, [bug], *chosen))
+    assert "raised KeyError: 'rows'" in cause.title
+    assert "ccl/call.py" in cause.symptom.source
+    assert cause.case.traceback
+
+
+@pytest.mark.nightly
+def test_a_hang_is_one_cause(tmp_path: Path) -> None:
+    bug = Defect("waits for a turn that no rank takes", "kernels/move.py", "group.wait(pid, turn + 1)",
+                 "group.wait(pid, turn + 9)", "def move(")  # fmt: skip
+    chosen = ("conformance/collectives/test_operations.py", "-k", "all_gather", "--deadline", "5")
+    [cause] = causes_of(evidence_of(tmp_path, [bug], *chosen))
+    assert "all_gather did not end: its ranks wait" in cause.title
