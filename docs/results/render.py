@@ -63,8 +63,8 @@ def mutants_page() -> str:
     heads = {
         "Library": "All reported defects, and a sample of the generated changes of the source, stopped before its end.",
         "Machine code of RMA and atomics": (
-            "The library's code in the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of the "
-            "profile `gate` on two ranks."
+            "The library's code in the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of "
+            "the profile `gate` on two ranks."
         ),
         "Machine code of the ring all_reduce": "A sample of its kernels. Calls in weak memory ran on fresh ranks.",
         "Harness": "A sample, stopped before its end; the tests were not run on an unchanged copy.",

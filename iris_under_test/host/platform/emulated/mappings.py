@@ -3,9 +3,9 @@
 Addresses are chosen, not left to the kernel, so that wrong address arithmetic shows: all bases in a process differ, no
 two processes map a heap at the same address, neighbouring heaps are more than 4 GiB apart (32-bit offsets cannot
 reach) and unevenly spaced (a mixed-up pair of ranks lands nowhere). A multiple of 4 GiB lies inside each heap, near its
-beginning, at another place in each, so that the lower halves of bases differ, and the upper halves of a heap's addresses,
-as in a large heap: arithmetic that loses a borrow, the upper half or the sign of the lower one is wrong even in a small
-heap. So a base is a multiple of a page only.
+beginning, at another place in each, so that the lower halves of bases differ, and the upper halves of a heap's
+addresses, as in a large heap: arithmetic that loses a borrow or the upper half is wrong even in a small one. So a base
+is a multiple of a page only.
 
 All functions raise OSError with the system's message. Sizes are bytes, multiples of a page except at a file's end.
 """
