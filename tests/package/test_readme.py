@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants import matrix
 from tests.certificates import run as signed
 from tests.cli import fake_suite
 from tests.evidence import samples
@@ -23,6 +24,7 @@ from tests.examples import programs
 from tests.isa import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
 # test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris; tests/adapters; test_page.py of
 # tests/certificates.
@@ -216,3 +218,9 @@ def test_links_lead_somewhere():
 def test_pages_name_no_machine():
     for page in PAGES:
         assert not re.search(r"/(work|opt|root|tmp|home)/|https?://", page.read_text()), page.name
+
+
+def test_the_readmes_share_of_rejected_changes_is_that_of_the_data():
+    results = matrix.read(ROOT / "docs/results/data/mutants-machine-code.json").results
+    killed = sum(result.verdict == "killed" for result in results)
+    assert f"Of {len(results)} changes of the machine code" in README and f"reject {killed}." in README
