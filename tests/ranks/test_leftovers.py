@@ -78,12 +78,16 @@ def test_ctrl_c_ends_the_group_and_reaches_the_controller(private_temporary: Pat
 
 @pytest.mark.slow
 def test_a_controller_whose_keeper_was_killed_leaves_nothing(private_temporary: Path) -> None:
-    controller, below, _ = _start("idle")
+    controller, below, run_id = _start("idle")
     keepers = [process for process in below if process.ppid() == controller.pid]
     assert len(keepers) == 1
-    keepers[0].kill()
-    controller.kill()
-    _finish(controller, below)
+    try:
+        keepers[0].kill()
+        controller.kill()
+        _finish(controller, below)
+    finally:
+        for name in _shared(run_id):  # of the group no process is left that could remove it
+            Path("/dev/shm", name).unlink()
 
 
 @pytest.mark.slow
