@@ -44,7 +44,7 @@ def of_run(evidence: Path, output: Path, key: certificates.PrivateKey) -> int:
     try:
         write(evidence, output, key)
     except UsageError as error:
-        say(f"there is no certificate: {error}")
+        say(f"no certificate was written: {error}")
         return 1
     return 0
 

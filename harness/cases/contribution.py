@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.cases.dtypes import FLOATS, of_name, size_of
+from harness.cases.recent import Recent
 
 SUMS = ("sum", "product", "min", "max")
 BITWISE = ("band", "bor", "bxor")
@@ -64,19 +65,8 @@ class Reduction:
         return _contribution(self, member)
 
 
-_reductions: dict[Reduction, None] = {}
-_REDUCTIONS_KEPT = 64
-
-
-def reductions() -> tuple[Reduction, ...]:
-    """Return the reductions whose contributions were made since ``forget_reductions``, the last one first; at most
-    64."""
-    return tuple(reversed(_reductions))
-
-
-def forget_reductions() -> None:
-    """Forget the reductions of an earlier case."""
-    _reductions.clear()
+REDUCTIONS: Recent[Reduction] = Recent(64)
+"""Those whose contributions were made in this case."""
 
 
 def contribution(
@@ -88,10 +78,7 @@ def contribution(
     ``wide``: 16-bit floats are reduced in float32 and rounded once. It changes no other types and operations.
     """
     reduction = Reduction(op, dtype, count, members, repetition, wide)
-    _reductions.pop(reduction, None)
-    _reductions[reduction] = None
-    if len(_reductions) > _REDUCTIONS_KEPT:
-        del _reductions[next(iter(_reductions))]
+    REDUCTIONS.add(reduction)
     return reduction.of_member(member)
 
 

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.cases.dtypes import of_name, size_of
+from harness.cases.recent import Recent
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SIGNIFICANDS = {"fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52}
@@ -42,9 +43,6 @@ _SPREAD = {
 }
 
 
-_SCHEMES_KEPT = 256
-
-
 @dataclass(frozen=True)
 class Scheme:
     """Arguments of ``payload`` that are the same on all ranks."""
@@ -61,17 +59,8 @@ class Scheme:
         return _payload(self.dtype, self.count, rank, self.ranks, self.round_, self.repetition, self.converted)
 
 
-_schemes: dict[Scheme, None] = {}
-
-
-def schemes() -> tuple[Scheme, ...]:
-    """Return the schemes of the payloads made since ``forget_schemes``, the last one first; at most 256."""
-    return tuple(reversed(_schemes))
-
-
-def forget_schemes() -> None:
-    """Forget the schemes of an earlier case."""
-    _schemes.clear()
+SCHEMES: Recent[Scheme] = Recent(256)
+"""Those whose payloads were made in this case."""
 
 
 def base_of(dtype: str) -> int:
@@ -105,10 +94,7 @@ def payload(
     some are equal. Calls with equal arguments return the same tensor: copy it, do not write to it.
     """
     scheme = Scheme(dtype, count, ranks, round_, repetition, converted)
-    _schemes.pop(scheme, None)
-    _schemes[scheme] = None
-    if len(_schemes) > _SCHEMES_KEPT:
-        del _schemes[next(iter(_schemes))]
+    SCHEMES.add(scheme)
     return scheme.of_rank(rank)
 
 

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.cases.contribution import Reduction, reductions
+from harness.cases.contribution import REDUCTIONS, Reduction
 from harness.cases.dtypes import of_name
-from harness.cases.payload import Scheme, schemes
+from harness.cases.payload import SCHEMES, Scheme
 from harness.oracles.folds import FOLDS
 
 _AFTER = 64
@@ -67,7 +67,7 @@ def origin(values: torch.Tensor, *, rank: int, near: int | None = None) -> dict[
         return place
     if zero:
         return {"kind": "zero"}
-    complete = sum(scheme.count * scheme.ranks for scheme in schemes()) <= _SEARCHED
+    complete = sum(scheme.count * scheme.ranks for scheme in SCHEMES.latest_first()) <= _SEARCHED
     return _of_poison(memory, rank) or {"kind": "unknown" if complete else "ambiguous"}
 
 
@@ -80,7 +80,7 @@ def of_reduction(got: torch.Tensor, wanted: torch.Tensor) -> Origins | None:
     which ``got`` lacks a member's part or has it twice; else None. Elements of one byte have too few bits."""
     if wanted.itemsize == 1:
         return None
-    for reduction in reductions():
+    for reduction in REDUCTIONS.latest_first():
         if of_name(reduction.dtype) != wanted.dtype or reduction.count * reduction.members > _SEARCHED:
             continue
         parts = torch.stack([reduction.of_member(member) for member in range(reduction.members)])
@@ -166,7 +166,7 @@ def _of_payload(values: torch.Tensor, near: int | None) -> dict[str, Any] | None
 def _searched() -> Iterator[Scheme]:
     """Yield the schemes of the last payloads, until they have too many elements to search."""
     left = _SEARCHED
-    for scheme in schemes():
+    for scheme in SCHEMES.latest_first():
         left -= scheme.count * scheme.ranks
         if left < 0:
             return
@@ -211,7 +211,7 @@ def _of_poison(memory: NDArray[np.uint8], rank: int) -> dict[str, Any] | None:
     window = memory[:_WINDOW].tobytes()
     if len(window) < _LEAST_WINDOW:
         return None
-    ranks = max((scheme.ranks for scheme in schemes()), default=rank + 1)
+    ranks = max((scheme.ranks for scheme in SCHEMES.latest_first()), default=rank + 1)
     for one in (rank, *(other for other in range(ranks) if other != rank)):
         if (byte := poison(one, _ARENA).tobytes().find(window)) >= 0:
             return {"kind": "unwritten", "rank": one, "byte": byte}

@@ -185,7 +185,7 @@ def test_certify_names_why_there_is_no_certificate(tmp_path):
     (tmp_path / "out" / "certify" / "certificate.zip").write_text("of an earlier run")
     done = fake_suite.run(suite, tmp_path, "certify", "--ranks", "4", "--sign", "a.key")
     assert done.returncode == 1
-    assert "iris-harness: there is no certificate: " in done.stderr
+    assert "iris-harness: no certificate was written: " in done.stderr
     assert "All 2 requirements passed" in done.stdout
     assert not (tmp_path / "out" / "certify" / "certificate.zip").exists()
 

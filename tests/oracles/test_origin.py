@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from harness.cases import ALL, contribution, of_name, payload, reduce_ops
-from harness.cases.contribution import forget_reductions
-from harness.cases.payload import forget_schemes, schemes
+from harness.cases.contribution import REDUCTIONS
+from harness.cases.payload import SCHEMES
 from harness.oracles import HeapImage, first_difference
 from harness.oracles.origin import of_reduction, origin, poison
 
@@ -17,9 +17,9 @@ RANKS, COUNT = 4, 48
 
 @pytest.fixture(autouse=True)
 def sent():
-    forget_schemes()
+    SCHEMES.clear()
     yield
-    forget_schemes()
+    SCHEMES.clear()
 
 
 def send(dtype, round_=0):
@@ -56,8 +56,8 @@ def test_a_round_is_named():
 
 def test_the_schemes_of_earlier_cases_are_forgotten():
     send("int32")
-    assert len(schemes()) == 1
-    forget_schemes()
+    assert len(SCHEMES.latest_first()) == 1
+    SCHEMES.clear()
     assert origin(payload("int32", 4, rank=0, ranks=1).clone() + 1, rank=0)["kind"] != "payload"
 
 
@@ -124,7 +124,7 @@ def test_a_tensor_that_kept_its_content_was_never_written():
 def test_a_reduction_without_a_part_names_the_member(op, dtype):
     if op not in reduce_ops(dtype):
         return
-    forget_reductions()
+    REDUCTIONS.clear()
     wide = dtype in ("fp16", "bf16")
     parts = [contribution(op, dtype, COUNT, member=member, members=RANKS, wide=wide) for member in range(RANKS)]
     fold = {"sum": torch.add, "product": torch.mul, "min": torch.minimum, "bxor": torch.bitwise_xor}[op]
@@ -134,4 +134,4 @@ def test_a_reduction_without_a_part_names_the_member(op, dtype):
     wrong = torch.nonzero(whole != lacking).flatten()[0]
     got, wanted = of_reduction(lacking[wrong].reshape(1), whole[wrong].reshape(1))
     assert (got, wanted) == ({"kind": "reduction", "without": 1}, {"kind": "reduction"})
-    forget_reductions()
+    REDUCTIONS.clear()
