@@ -13,7 +13,7 @@ from fixtures import adapters
 from fixtures.implementation import BUNDLED
 from fixtures.options import PROFILES
 from harness import devices
-from harness.evidence import EXTENDED, LEVELS
+from harness.evidence import EXTENDED, LEVELS, TOGETHER
 
 PATH = click.Path(path_type=Path)
 _PROFILES = "the profile's"
@@ -21,7 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def suite_options(
-    *, profile: str, output: Path, ranks: str | None = None, seed: str | None = None
+    *, profile: str, output: Path, ranks: str | None = None, seed: str | None = None, judge: str | None = TOGETHER
 ) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options of a run to a command, with these defaults.
 
@@ -46,6 +46,12 @@ def suite_options(
         implementation_option(),
         library_options(),
         click.option("--level", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(LEVELS)}"),
+        click.option(
+            "--judge",
+            default=judge,
+            help="Compare in the process that runs the library (together), or in one that the library never enters"
+            f" (apart).  [default: {judge or 'apart on the emulated device, else together'}]",
+        ),
         click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _PROFILES}]"),
     ]
     return _all_of(options)

@@ -15,7 +15,7 @@ from fixtures import adapters, options
 from fixtures import implementation as implementations
 from harness import devices, machine
 from harness.errors import UsageError
-from harness.evidence import EXTENDED
+from harness.evidence import APART, EXTENDED, TOGETHER
 from harness.evidence.environment import installed_version
 
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
@@ -27,7 +27,8 @@ class Request:
 
     ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
-    a case counts as hung; None means the suite's default. ``level`` is that of the requirements.
+    a case counts as hung; None means the suite's default. ``level`` is that of the requirements. ``judge``: whether
+    cases are compared in processes apart from the library's, see ``fixtures.judge``.
     """
 
     device: str
@@ -40,6 +41,7 @@ class Request:
     ranks_per_gpu: int = 1
     deadline: float | None = None
     level: str = EXTENDED
+    judge: str = TOGETHER
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -49,6 +51,7 @@ class Request:
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
         options += ["--level", self.level] if self.level != EXTENDED else []
+        options += ["--judge", self.judge] if self.judge != TOGETHER else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
@@ -65,10 +68,12 @@ def check_request(
     adapter: str | None = None,
     provider: str | None = None,
     level: str = EXTENDED,
+    judge: str | None = TOGETHER,
 ) -> Request:
     """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
 
-    ``implementation``, ``adapter`` and ``provider`` together name the library and its adapter.
+    ``implementation``, ``adapter`` and ``provider`` together name the library and its adapter. ``judge`` None: apart
+    where that is possible.
 
     It parses the options as the pytest plugin does. ``seed`` and ``ranks_per_gpu`` may be texts, as on the command
     line, or numbers, as in a case file.
@@ -78,6 +83,8 @@ def check_request(
     known_device = devices.known(device, arch, mode, shared)
     options.profile_named(profile)
     options.check_level(level)
+    apart = not devices.kind(device).is_gpu and mode == "fast"
+    judge = options.check_judge(judge or (APART if apart else TOGETHER), device)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
     chosen.check_device(device)
@@ -91,6 +98,7 @@ def check_request(
         mode=mode,
         ranks_per_gpu=shared,
         level=level,
+        judge=judge,
     )
 
 

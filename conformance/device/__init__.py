@@ -1,0 +1,1 @@
+TOGETHER = "it asks the device driver of its own process"

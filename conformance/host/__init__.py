@@ -1,0 +1,1 @@
+TOGETHER = "it compares objects and addresses within the process of the library"

@@ -1,0 +1,1 @@
+TOGETHER = "it compares addresses within the process of the library"

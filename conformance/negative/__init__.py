@@ -1,0 +1,1 @@
+TOGETHER = "it passes addresses of its own process to kernels"

@@ -1,0 +1,1 @@
+TOGETHER = "it compares addresses and files within the process of the library"

@@ -11,11 +11,14 @@ from harness.evidence.evidence import Evidence, RequirementResult
 from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
+    APART,
     EXTENDED,
+    JUDGES,
     LEVELS,
     MISSING,
     PUBLISHED,
     SCHEMA,
+    TOGETHER,
     Case,
     Difference,
     End,
@@ -36,11 +39,14 @@ from harness.evidence.verdict import Verdict, merge
 from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
+    "APART",
     "EXTENDED",
+    "JUDGES",
     "LEVELS",
     "MISSING",
     "PUBLISHED",
     "SCHEMA",
+    "TOGETHER",
     "Case",
     "Difference",
     "End",

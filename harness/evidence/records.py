@@ -19,6 +19,9 @@ PUBLISHED, EXTENDED = LEVELS = ("published", "extended")
 """Levels of requirements: of what upstream Iris exposes, and of what libraries have beyond it. A run at one level
 includes the levels before it."""
 
+TOGETHER, APART = JUDGES = ("together", "apart")
+"""Where a case was compared: in the process that runs the library, or in a process that the library never enters."""
+
 MISSING = "missing"
 """The first word of the sentence about a capability that the library lacks."""
 
@@ -175,6 +178,7 @@ class Case:
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
     could not be checked. ``defaults`` are the fields of a case that did not pass which have their default value.
+    ``judge`` is one of ``JUDGES``.
     """
 
     record: ClassVar[str] = "case"
@@ -200,6 +204,7 @@ class Case:
     timing: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
+    judge: str = TOGETHER
 
 
 @dataclass(frozen=True)
