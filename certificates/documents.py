@@ -50,7 +50,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "implementation": plain["implementation"],
         "started": run.started,
         "finished": end.finished,
-        "level": evidence.level,
+        "api": evidence.api,
         "result": result_of(evidence),
         "verdict": evidence.verdict().value,
         "requirements": {result.id: result.verdict.value for result in results},
@@ -64,7 +64,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "declaration": list(evidence.declaration),
     }
     plan = {
-        "level": evidence.level,
+        "api": evidence.api,
         "groups": [vars(group) for _, group in sorted(evidence.plan.items())],
         "not_applicable": dict(sorted(evidence.not_applicable.items())),
         "left_out": dict(sorted(evidence.left_out.items())),

@@ -68,7 +68,7 @@ def differences(evidence: Evidence, table: Mapping[str, Requirement]) -> Iterato
     expected = {
         name: requirement
         for name, requirement in table.items()
-        if evidence.level == EXTENDED or requirement.level == evidence.level
+        if evidence.api == EXTENDED or requirement.api == evidence.api
     }
     planned = {name: each for name, each in evidence.statements.items() if each.table is None}
     if lacking := sorted(expected.keys() - planned.keys()):

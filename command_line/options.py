@@ -13,7 +13,7 @@ from fixtures import adapters
 from fixtures.implementation import BUNDLED
 from fixtures.options import PROFILES
 from harness import devices
-from harness.evidence import EXTENDED, LEVELS
+from harness.evidence import EXTENDED, APIS
 
 PATH = click.Path(path_type=Path)
 _PROFILES = "the profile's"
@@ -45,7 +45,7 @@ def suite_options(
         click.option("--output", type=PATH, default=output, show_default=True, help="Directory of the results."),
         implementation_option(),
         library_options(),
-        click.option("--level", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(LEVELS)}"),
+        click.option("--api", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(APIS)}"),
         click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _PROFILES}]"),
     ]
     return _all_of(options)

@@ -27,7 +27,7 @@ class Request:
 
     ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
-    a case counts as hung; None means the suite's default. ``level`` is that of the requirements.
+    a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
     """
 
     device: str
@@ -39,7 +39,7 @@ class Request:
     mode: str = "fast"
     ranks_per_gpu: int = 1
     deadline: float | None = None
-    level: str = EXTENDED
+    api: str = EXTENDED
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -48,7 +48,7 @@ class Request:
         options += ["--profile", self.profile, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
-        options += ["--level", self.level] if self.level != EXTENDED else []
+        options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
@@ -64,7 +64,7 @@ def check_request(
     ranks_per_gpu: str | int = 1,
     adapter: str | None = None,
     provider: str | None = None,
-    level: str = EXTENDED,
+    api: str = EXTENDED,
 ) -> Request:
     """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
 
@@ -77,7 +77,7 @@ def check_request(
     shared = options.parse_count("--ranks-per-gpu", str(ranks_per_gpu))
     known_device = devices.known(device, arch, mode, shared)
     options.profile_named(profile)
-    options.check_level(level)
+    options.check_api(api)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
     chosen.check_device(device)
@@ -90,7 +90,7 @@ def check_request(
         seed=options.parse_seed(str(seed)) if seed is not None else None,
         mode=mode,
         ranks_per_gpu=shared,
-        level=level,
+        api=api,
     )
 
 

@@ -184,7 +184,7 @@ def _run(evidence: Evidence, completeness: Completeness) -> Iterator[tuple[str, 
     yield "verdict", evidence.verdict().value
     yield "left_out", str(len(completeness.missing))
     yield "not_applicable", str(len(completeness.not_applicable))
-    yield "level", evidence.level
+    yield "api", evidence.api
     yield "unsupported", str(evidence.counts()["unsupported"])
     for run in evidence.runs[:1]:
         for field in fields(run):

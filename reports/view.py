@@ -117,7 +117,7 @@ class Report:
     headline: str
     completeness: Completeness
     capabilities: Offered
-    level: str
+    api: str
     run: Run | None
     finished: str
     counts: dict[str, int]
@@ -151,7 +151,7 @@ def view_of(evidence: Evidence) -> Report:
         headline=" ".join(filter(None, sentences)),
         completeness=completeness,
         capabilities=offered(evidence.capabilities, evidence.statements.values(), evidence.declaration),
-        level=evidence.level,
+        api=evidence.api,
         run=evidence.runs[0] if evidence.runs else None,
         finished=evidence.ends[-1].finished if evidence.ends else "",
         counts=counts,
@@ -178,25 +178,25 @@ def _headline(
     verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness, evidence: Evidence
 ) -> str:
     total, unsupported = sum(counts.values()), counts["unsupported"]
-    level = "" if evidence.level == EXTENDED else f" of level {evidence.level}"
+    api = "" if evidence.api == EXTENDED else f" of the API {evidence.api}"
     lacking = f"{unsupported} {'is' if unsupported == 1 else 'are'} unsupported"
     if not total:
         return "Nothing was planned, so nothing is certified."
     if verdict is Verdict.UNSUPPORTED:
         run = " of this run" if completeness.missing else ""
         if total == unsupported:
-            return f"The library supports none of the {plural(total, 'requirement')}{level}{run}."
+            return f"The library supports none of the {plural(total, 'requirement')}{api}{run}."
         one = total - unsupported == 1
         subject = "The one requirement" if one else f"All {total - unsupported} requirements"
-        return f"{subject}{level}{run} that the library supports passed; {lacking}."
+        return f"{subject}{api}{run} that the library supports passed; {lacking}."
     if verdict is Verdict.PASS:
-        subject = ("The requirement" if total == 1 else f"All {total} requirements") + level
+        subject = ("The requirement" if total == 1 else f"All {total} requirements") + api
         if completeness.missing:
             return f"{subject} of this run passed."
         here = len(completeness.not_applicable)
         also = f" {here} {'is' if here == 1 else 'are'} not applicable here." if here else ""
         return f"{subject} passed, and everything that was planned ran.{also}"
-    parts = [f"{counts['pass']} of {plural(total, 'requirement')}{level} passed"]
+    parts = [f"{counts['pass']} of {plural(total, 'requirement')}{api} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []

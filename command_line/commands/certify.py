@@ -34,11 +34,11 @@ def command(output: Path, groups: str | None, fail_fast: bool, key: Path | None,
     writes a certificate, which iris-harness verify checks.
 
     \b
-    Exit status: 0  every requirement of the level that this device can run was run and passed
+    Exit status: 0  every requirement of the API that this device can run was run and passed
                  1  a requirement failed, could not be checked or did not run, or a file could not be written
                  2  the request was wrong
                  3  everything that ran passed, but the run is partial: it left out requirements and names them
-                 4  everything that ran passed, but the library does not support every requirement of the level
+                 4  everything that ran passed, but the library does not support every requirement of the API
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
     signer = certificates.load_private(key) if key is not None else None

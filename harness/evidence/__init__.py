@@ -12,7 +12,7 @@ from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
     EXTENDED,
-    LEVELS,
+    APIS,
     MISSING,
     PUBLISHED,
     SCHEMA,
@@ -37,7 +37,7 @@ from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
     "EXTENDED",
-    "LEVELS",
+    "APIS",
     "MISSING",
     "PUBLISHED",
     "SCHEMA",

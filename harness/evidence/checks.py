@@ -158,4 +158,4 @@ def _naming(group: PlannedGroup) -> str | None:
 def _content(plan: Plan) -> tuple[object, ...]:
     """Return the content of a plan for comparison, without the order of its entries."""
     reasons = (plan.not_applicable, plan.left_out, plan.unsupported, plan.capabilities)
-    return set(plan.groups), set(plan.requirements), plan.level, plan.declaration, *map(dict, reasons)
+    return set(plan.groups), set(plan.requirements), plan.api, plan.declaration, *map(dict, reasons)

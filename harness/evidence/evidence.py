@@ -67,7 +67,7 @@ class Evidence:
     not_applicable: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
-    level: str = EXTENDED
+    api: str = EXTENDED
     capabilities: dict[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
 

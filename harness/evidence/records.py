@@ -15,9 +15,9 @@ from harness.evidence.verdict import Verdict
 SCHEMA = 2
 """Version of the record format; a reader refuses every other one."""
 
-PUBLISHED, EXTENDED = LEVELS = ("published", "extended")
-"""Levels of requirements: of what upstream Iris exposes, and of what libraries have beyond it. A run at one level
-includes the levels before it."""
+PUBLISHED, EXTENDED = APIS = ("published", "extended")
+"""The APIs that requirements are about: what upstream Iris exposes, and what libraries have beyond it. A run for
+``extended`` includes ``published``."""
 
 MISSING = "missing"
 """The first word of the sentence about a capability that the library lacks."""
@@ -41,7 +41,7 @@ class Requirement:
 
     ``needs`` are the capabilities without which it is unsupported: public names, ``NAME(PARAMETER)`` for a parameter of
     a function, and capabilities of adapters; ``{...}`` stands for a parameter of the test, as in ``ccl.{op}``.
-    ``level`` is ``published`` or ``extended``.
+    ``api`` is ``published`` or ``extended``.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Requirement:
     form: str | None = None
     table: str | None = None
     needs: tuple[str, ...] = ()
-    level: str = PUBLISHED
+    api: str = PUBLISHED
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class Plan:
     ``requirements`` is the suite's whole table. ``not_applicable`` maps each requirement that this device cannot run to
     the reason. ``left_out`` maps each requirement or group that this run could run and does not to the reason: a run
     that leaves anything out is partial. ``unsupported`` maps each requirement or group that needs a capability that the
-    library lacks to the reason. ``level``: the run's level; ``requirements`` has those of this level only.
+    library lacks to the reason. ``api``: the run's API; ``requirements`` has those of this API only.
     ``capabilities`` maps each capability that a requirement needs to a sentence about it; ``declaration`` lists what is
     wrong with the library's declaration of them.
     """
@@ -143,7 +143,7 @@ class Plan:
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
-    level: str = EXTENDED
+    api: str = EXTENDED
     capabilities: Mapping[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
 

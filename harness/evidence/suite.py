@@ -24,7 +24,7 @@ def differences(evidence: Evidence) -> Iterator[str]:
     recorded = {_recorded(run.harness) for run in evidence.runs}
     if not evidence.statements or recorded == {None} or recorded != {sources_of(SUITE)}:
         return
-    table = _installed(evidence.level)
+    table = _installed(evidence.api)
     planned = {name for name, requirement in evidence.statements.items() if requirement.table is None}
     if not planned:
         return  # only the user's own tests, which have their own table
@@ -49,10 +49,10 @@ def _recorded(harness: object) -> str | None:
     return digest
 
 
-def _installed(level: str) -> set[str]:
-    """Return the ids that the table of the installed suite has at a level."""
+def _installed(api: str) -> set[str]:
+    """Return the ids that the table of the installed suite has for an API."""
     table = read_table(installed_table())
-    return {name for name, requirement in table.items() if level == EXTENDED or requirement.level == level}
+    return {name for name, requirement in table.items() if api == EXTENDED or requirement.api == api}
 
 
 def _listed(names: list[str]) -> str:

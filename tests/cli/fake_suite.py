@@ -30,7 +30,7 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 def pytest_addoption(parser):
     for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "profile", "implementation"):
         parser.addoption("--" + name)
-    for name in ("evidence", "seed", "replay", "deadline", "level"):
+    for name in ("evidence", "seed", "replay", "deadline", "api"):
         parser.addoption("--" + name)
 
 

@@ -136,7 +136,7 @@ def planned(group, requirement, nodeid):
 GREEN, RED = samples.green(), samples.red()
 TABLE = samples.plan().requirements
 MORE = dataclasses.replace(TABLE[0], id="CCL-X-001")
-FREE = dataclasses.replace(TABLE[0], id="FREE-001", needs=("Iris.free", "ccl.{op}"), level="extended")
+FREE = dataclasses.replace(TABLE[0], id="FREE-001", needs=("Iris.free", "ccl.{op}"), api="extended")
 
 
 def unsupported(names, **changes):
