@@ -82,7 +82,7 @@ def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[fl
     """Seconds of two passes over ``todo`` on a rank group; the second begins at the same time in all processes."""
     device = devices.known(name)
     options = Options.checked(
-        device=name, arch=None, mode=None, ranks=str(ranks), profile="gate",
+        device=name, arch=None, mode=None, ranks=str(ranks), level="gate",
         implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     held = getattr(test_put.test_put, ATTRIBUTE)

@@ -45,7 +45,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "created": created,
         "harness": version,
         "run": {
-            name: plain[name] for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "profile", "seed")
+            name: plain[name] for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "level", "seed")
         },
         "implementation": plain["implementation"],
         "started": run.started,

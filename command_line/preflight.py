@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from fixtures import adapters, options
+from fixtures import adapters, levels, options
 from fixtures import implementation as implementations
 from harness import devices, machine
 from harness.errors import UsageError
@@ -25,7 +25,7 @@ TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 class Request:
     """Checked options of a run of the suite.
 
-    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the mode of the emulated device.
+    ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
     """
@@ -33,7 +33,7 @@ class Request:
     device: str
     arch: str
     ranks: tuple[int, ...]
-    profile: str
+    level: str
     implementation: str
     seed: int | None = None
     mode: str = "fast"
@@ -45,7 +45,7 @@ class Request:
         """Return the request as command-line options of the pytest plugin."""
         options = ["--device", self.device, "--arch", self.arch]
         options += ["--emulator-mode", self.mode] if self.mode != "fast" else []
-        options += ["--profile", self.profile, "--implementation", self.implementation]
+        options += ["--level", self.level, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
         options += ["--api", self.api] if self.api != EXTENDED else []
@@ -57,7 +57,7 @@ def check_request(
     device: str,
     arch: str | None,
     ranks: str | None,
-    profile: str,
+    level: str,
     implementation: str,
     seed: str | int | None = None,
     mode: str = "fast",
@@ -76,7 +76,7 @@ def check_request(
     implementation = adapters.specification(implementation, adapter=adapter, provider=provider)
     shared = options.parse_count("--ranks-per-gpu", str(ranks_per_gpu))
     known_device = devices.known(device, arch, mode, shared)
-    options.profile_named(profile)
+    levels.level_named(level)
     options.check_api(api)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
@@ -85,7 +85,7 @@ def check_request(
         device=device,
         arch=known_device.arch,
         ranks=options.parse_ranks(ranks) if ranks is not None else (),
-        profile=profile,
+        level=level,
         implementation=implementation,
         seed=options.parse_seed(str(seed)) if seed is not None else None,
         mode=mode,
@@ -98,7 +98,7 @@ def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_pe
     """Raise UsageError if this machine cannot run the request.
 
     The reasons: torch, Triton or a library that the device needs is missing or has a wrong version; there are too few
-    GPUs for ``ranks``, the requested world sizes (empty: those of the profile that fit); or a resource limit, a full
+    GPUs for ``ranks``, the requested world sizes (empty: those of the level that fit); or a resource limit, a full
     disk or an unwritable cache would end the run halfway (see ``harness.machine``).
     """
     for name in ("torch", "triton"):

@@ -19,7 +19,7 @@ from harness import runs
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
-@suite_options(profile="gate", output=Path("out", "certify"))
+@suite_options(level="gate", output=Path("out", "certify"))
 @click.option(
     "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
 )

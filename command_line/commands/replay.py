@@ -256,11 +256,11 @@ def _request_of(evidence: Evidence, nodeid: str, place: Path, query: _Query, *, 
     run = evidence.runs[-1]
     ranks = world or ",".join(map(str, run.ranks))
     name = query.allowed(run.implementation["name"], place, own=own)
-    return check_request(run.device, run.arch, ranks, run.profile, name, run.seed, run.mode, run.ranks_per_gpu)
+    return check_request(run.device, run.arch, ranks, run.level, name, run.seed, run.mode, run.ranks_per_gpu)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "device": (str,), "arch": (str,), "mode": (str,), "profile": (str,), "implementation": (str,),
+    "device": (str,), "arch": (str,), "mode": (str,), "level": (str,), "implementation": (str,),
     "seed": (int,), "ranks_per_gpu": (int,), "deadline": (int, float),
 }  # fmt: skip
 
@@ -288,7 +288,7 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         saved["device"],
         saved["arch"],
         _world(nodeid) or ",".join(map(str, ranks)),
-        saved["profile"],
+        saved["level"],
         implementation,
         saved["seed"],
         saved["mode"],

@@ -90,7 +90,7 @@ def _subject(evidence: Evidence) -> Iterator[str]:
     commit = f", commit {under_test['commit']}" if under_test.get("commit") else ""
     ranks = ", ".join(map(str, run.ranks))
     yield f"{under_test['name']}{version}{commit}"
-    yield f"on {run.device} ({run.arch}) with {ranks} ranks, profile {run.profile}, {run.started}"
+    yield f"on {run.device} ({run.arch}) with {ranks} ranks, level {run.level}, {run.started}"
 
 
 def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:

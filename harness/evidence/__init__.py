@@ -11,9 +11,10 @@ from harness.evidence.evidence import Evidence, RequirementResult
 from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
-    EXTENDED,
     APIS,
+    EXTENDED,
     MISSING,
+    NO_PROFILE,
     PUBLISHED,
     SCHEMA,
     Case,
@@ -36,9 +37,10 @@ from harness.evidence.verdict import Verdict, merge
 from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
-    "EXTENDED",
     "APIS",
+    "EXTENDED",
     "MISSING",
+    "NO_PROFILE",
     "PUBLISHED",
     "SCHEMA",
     "Case",

@@ -19,6 +19,9 @@ PUBLISHED, EXTENDED = APIS = ("published", "extended")
 """The APIs that requirements are about: what upstream Iris exposes, and what libraries have beyond it. A run for
 ``extended`` includes ``published``."""
 
+NO_PROFILE = "none"
+"""Profile of a run that is for no hardware profile, so that no list states which groups it must have."""
+
 MISSING = "missing"
 """The first word of the sentence about a capability that the library lacks."""
 
@@ -102,16 +105,17 @@ class Difference:
 class Run:
     """First line of a run: its options, implementation and environment.
 
-    ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit and the hash of its sources;
-    ``harness`` has its version and the same of its own packages; ``mode`` is the mode of the emulated device;
-    ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds what else could change
-    the run: environment variables, pytest plugins, and options that are not the harness's own.
+    ``level`` is the amount of testing and ``profile`` the hardware profile: a run with both is compared with the list
+    of groups that the suite has for them. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit
+    and the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the mode of
+    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds
+    what else could change the run: environment variables, pytest plugins, and options that are not the harness's own.
     """
 
     record: ClassVar[str] = "run"
     id: str
     seed: int
-    profile: str
+    level: str
     device: str
     arch: str
     ranks: tuple[int, ...]
@@ -121,6 +125,7 @@ class Run:
     argv: tuple[str, ...] = ()
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    profile: str = NO_PROFILE
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
 
@@ -282,6 +287,8 @@ def from_json(line: Mapping[str, Any]) -> Record:
     """Return the record of a line that was checked against the schema. Keys unknown to this version are ignored."""
     cls = TYPES[line["record"]]
     values = {f.name: line[f.name] for f in fields(cls) if f.name in line}
+    if cls is Run and "level" not in values:  # version 0.2.0 called the level profile
+        values["level"] = values.pop("profile")
     if cls is Plan:
         values["groups"] = tuple(_known(PlannedGroup, group) for group in values["groups"])
         values["requirements"] = tuple(

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.evidence.records import EXTENDED, APIS, PUBLISHED, Requirement
+from harness.evidence.records import APIS, EXTENDED, PUBLISHED, Requirement
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -39,7 +39,7 @@ def planned(states: dict[str, str], *, api: str = EXTENDED, without: tuple[str, 
 
 
 def left(plan: Plan) -> dict[str, str]:
-    """Return what is left out, without the world sizes of the profile."""
+    """Return what is left out, without the world sizes of the level."""
     return {name: reason for name, reason in plan.left_out.items() if "ranks=2" in name or "[" not in name}
 
 

@@ -37,7 +37,7 @@ def run(folder: Path, *arguments: str, implementation: str) -> subprocess.Comple
     return subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "--implementation",
-            implementation, "--ranks", "2", "--profile", "ci", "--evidence", str(folder / "evidence.jsonl"), *arguments,
+            implementation, "--ranks", "2", "--level", "ci", "--evidence", str(folder / "evidence.jsonl"), *arguments,
         ],
         cwd=ROOT,
         env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},

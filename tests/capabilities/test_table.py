@@ -18,7 +18,7 @@ from fixtures.capabilities.declaration import Declaration
 from fixtures.implementation import BUNDLED
 from fixtures.tables import SUITE, vocabulary_of
 from harness.errors import UsageError
-from harness.evidence import EXTENDED, APIS, PUBLISHED, read_table
+from harness.evidence import APIS, EXTENDED, PUBLISHED, read_table
 
 TABLE = read_table(SUITE)
 KNOWN = vocabulary_of(SUITE)

@@ -179,7 +179,7 @@ FORGERIES = {
         Run, implementation={"name": "iris", "version": "0.2.0", "commit": "3" * 40, "sha256": "6" * 64}
     ),
     "the ranks are other ones": edited(Run, ranks=(8,)),
-    "the profile is another one": edited(Run, profile="nightly"),
+    "the level is another one": edited(Run, level="stress"),
     "the seed is another one": edited(Run, seed=7),
     "the dates are later": lambda listed: [
         *edited(Run, started="2026-11-21T02:30:00Z")(listed)[:-1],

@@ -28,7 +28,7 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 
 
 def pytest_addoption(parser):
-    for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "profile", "implementation"):
+    for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "level", "implementation"):
         parser.addoption("--" + name)
     for name in ("evidence", "seed", "replay", "deadline", "api"):
         parser.addoption("--" + name)
@@ -64,7 +64,7 @@ def pytest_collection_finish(session):
         samples.run(
             device=option("--device"),
             arch=option("--arch"),
-            profile=option("--profile"),
+            level=option("--level"),
             seed=int(option("--seed") or 20),
             ranks=tuple(map(int, (option("--ranks") or "4").split(","))),
             implementation={"name": option("--implementation")},

@@ -12,7 +12,8 @@ import pytest
 
 from fixtures.check import CaseDidNotPass, Check
 from fixtures.ledger import Ledger
-from fixtures.options import PROFILES, Options
+from fixtures.levels import LEVELS
+from fixtures.options import Options
 from fixtures.outcome import of_failure
 from fixtures.requirement import Property
 from harness import evidence
@@ -150,7 +151,7 @@ def floods_and_raises(env: hostile.Stub, case: Any) -> None:
 def executed(group: RankGroup, folder: Path, function: Callable[..., Any]) -> tuple[evidence.Case, int]:
     """The record of a failing case on ``function``, and the bytes of the evidence. Its report is short, too."""
     options = Options(
-        device="emulated", arch="gfx942", mode="fast", ranks=(2,), profile=PROFILES["gate"], implementation="none",
+        device="emulated", arch="gfx942", mode="fast", ranks=(2,), level=LEVELS["gate"], implementation="none",
         seed=0, evidence=None, replay=None, deadline=60.0,
     )  # fmt: skip
     ledger = Ledger(folder / "evidence.jsonl", options)
