@@ -18,7 +18,6 @@ from fixtures.coverage import Coverage, possible_groups
 from fixtures.hardware import PROFILES, hardware_of
 from fixtures.implementation import BUNDLED
 from fixtures.levels import LEVELS, Level
-from fixtures.mustpass import file_of
 from fixtures.options import Options
 from fixtures.requirement import ATTRIBUTE, Property
 from fixtures.tables import SUITE, vocabulary_of
@@ -26,6 +25,7 @@ from harness.errors import HarnessError
 from harness.evidence import APIS, read_table
 from harness.evidence.environment import installed_version
 from harness.evidence.mustpass import MustPass, Part, to_text
+from harness.evidence.suite import installed_list
 
 LISTED = tuple(level for level in LEVELS.values() if level.listed)
 _Runs = dict[str, set[tuple[str, str]]]
@@ -35,7 +35,7 @@ _Runs = dict[str, set[tuple[str, str]]]
 def outdated() -> dict[Path, str]:
     """Return the text that each file should have and does not, by path."""
     tests = properties()
-    texts = {file_of(level.name): to_text(list_of(level, tests)) for level in LISTED}
+    texts = {installed_list(level.name): to_text(list_of(level, tests)) for level in LISTED}
     return {path: text for path, text in texts.items() if not path.is_file() or path.read_text("utf-8") != text}
 
 

@@ -6,17 +6,19 @@ Never imports Triton or torch: a child process looks for GPUs.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from fixtures import adapters, levels, options
+from fixtures import adapters, hardware, levels, options
 from fixtures import implementation as implementations
-from harness import devices, machine
+from harness import devices, emulated_machine, machine
+from harness.devices import inventory
 from harness.errors import UsageError
-from harness.evidence import EXTENDED
+from harness.evidence import EXTENDED, NO_PROFILE
 from harness.evidence.environment import installed_version
+from harness.evidence.withdrawn import withdrawn
 
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 
@@ -28,6 +30,7 @@ class Request:
     ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
+    ``profile`` is the hardware profile whose list of groups the run must have.
     """
 
     device: str
@@ -40,6 +43,7 @@ class Request:
     ranks_per_gpu: int = 1
     deadline: float | None = None
     api: str = EXTENDED
+    profile: str = NO_PROFILE
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -48,6 +52,7 @@ class Request:
         options += ["--level", self.level, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
+        options += ["--profile", self.profile] if self.profile != NO_PROFILE else []
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
@@ -92,6 +97,51 @@ def check_request(
         ranks_per_gpu=shared,
         api=api,
     )
+
+
+def check_release() -> None:
+    """Raise UsageError if this release of iris-harness was withdrawn."""
+    if release := withdrawn(installed_version("iris-harness")):
+        raise UsageError(f"{release}; install another release")
+
+
+def with_profile(request: Request, named: str | None) -> tuple[Request, str | None]:
+    """Return the request for the hardware profile of this machine, and None; without one, the reason.
+
+    A run for a profile has its world sizes. UsageError if ``named``, the profile that the command line names, is not
+    that of this machine, or if an option changes what a run for it executes.
+    """
+    gpus = [gpu.name for gpu in inventory.visible(request.device)] if devices.kind(request.device).is_gpu else []
+    profile = hardware.profile_of(request.device, request.arch, gpus)
+    machine_words = f"{len(gpus)} GPUs ({', '.join(sorted(set(gpus)))})" if gpus else f"the device {request.device}"
+    reason = f"there is no hardware profile for {machine_words}"
+    if emulated_machine.active() is not None:
+        profile, reason = NO_PROFILE, "there is no hardware profile for the GPUs of an emulated machine"
+    try:
+        chosen = options.Options.checked(
+            device=request.device,
+            arch=request.arch,
+            mode=request.mode,
+            ranks=",".join(map(str, request.ranks)) or None,
+            level=request.level,
+            implementation_name=request.implementation,
+            seed=None if request.seed is None else str(request.seed),
+            evidence=None,
+            replay=None,
+            deadline=None,
+            ranks_per_gpu=str(request.ranks_per_gpu),
+            api=request.api,
+            profile=named or (profile if profile != NO_PROFILE else None),
+        )
+        if named and named != profile:
+            raise UsageError(f"--profile {named}: this machine has another one: {reason}")
+    except UsageError as error:
+        if named:
+            raise
+        return request, str(error).removeprefix(f"--profile {profile}: ")
+    if chosen.profile == NO_PROFILE:
+        return request, reason
+    return replace(request, profile=chosen.profile, ranks=chosen.ranks), None
 
 
 def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:

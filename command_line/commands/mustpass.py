@@ -6,7 +6,8 @@ import click
 
 from command_line import mustpass
 from command_line.output import say
-from harness.evidence.mustpass import FOLDER, WRITE
+from harness.evidence.mustpass import WRITE
+from harness.evidence.suite import FOLDER
 
 
 @click.group("mustpass", short_help="The lists of the groups that a complete run has.")

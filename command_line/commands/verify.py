@@ -10,7 +10,7 @@ import click
 
 import certificates
 from certificates import Verification
-from certificates.documents import FAILED, PASSED
+from certificates.documents import FAILED, PASSED, for_a_level
 from harness.evidence import Evidence, Verdict
 from harness.printable import plain
 
@@ -39,16 +39,17 @@ def command(certificate: Path, key: Path | None, count: int | None, implementati
     suite run recorded cases on this machine, which must have the device and the library.
 
     \b
-    Exit status: 0  genuine: signed with --key, nothing contradicts it, and the run was complete and passed
+    Exit status: 0  genuine: signed with --key, nothing contradicts it, and a complete run of its level passed
                  1  a check failed, all of which are printed; or it states that the run did not pass
                  2  the file or the key cannot be read
-                 3  no check failed, but the signature was not checked, or the run was partial
+                 3  no check failed, but the signature was not checked, the run was partial or is for no level, or the
+                    installed suite is another one, so that its groups were not compared
                  4  genuine, but the library does not support every requirement
     """
     trusted = certificates.load_public(key) if key is not None else None
     checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
     for line in _lines(checked):
-        click.echo(plain(line))
+        click.secho(plain(line), fg="red" if checked.problems else None)
     status = _status(checked)
     if count is None or checked.problems or checked.evidence is None:
         return status
@@ -62,7 +63,8 @@ def _status(checked: Verification) -> int:
     result = checked.manifest.get("result")
     if checked.problems or checked.evidence is None or result == FAILED:
         return 1
-    if not checked.signed or not checked.evidence.complete:
+    complete = checked.evidence.complete and for_a_level(checked.evidence) and checked.suite_compared
+    if not checked.signed or not complete:
         return PARTIAL
     return 0 if result == PASSED else UNSUPPORTED
 
@@ -72,7 +74,7 @@ def _lines(checked: Verification) -> Iterator[str]:
     if evidence is not None and evidence.runs:
         yield from _subject(evidence)
     if checked.problems:
-        yield f"NOT GENUINE: {len(checked.problems)} checks failed"
+        yield f"REJECTED: {len(checked.problems)} checks failed"
         yield from (f"  - {problem}" for problem in checked.problems)
         return
     assert evidence is not None  # sanity check: without evidence there are problems
@@ -90,7 +92,11 @@ def _subject(evidence: Evidence) -> Iterator[str]:
     commit = f", commit {under_test['commit']}" if under_test.get("commit") else ""
     ranks = ", ".join(map(str, run.ranks))
     yield f"{under_test['name']}{version}{commit}"
-    yield f"on {run.device} ({run.arch}) with {ranks} ranks, level {run.level}, {run.started}"
+    yield f"on {run.device} ({run.arch}) with {ranks} ranks, {run.started}"
+    if for_a_level(evidence):
+        yield f"level {run.level} on {run.profile}, API {evidence.api}"
+    else:
+        yield f"for no level: the run has the cases of level {run.level}, and no hardware profile"
 
 
 def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
@@ -100,15 +106,20 @@ def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     passed = sum(result.verdict is Verdict.PASS for result in results)
     yield f"{passed} of {len(results)} requirements passed, by the verdicts of {len(evidence.cases):,} recorded cases"
     yield f"the verdicts are those of all {len(evidence.plan):,} planned groups, and the plan has the whole table"
+    if for_a_level(evidence) and checked.suite_compared and evidence.complete:
+        run = evidence.runs[0]
+        yield f"the plan has every group that level {run.level} has on {run.profile} for the API {evidence.api}"
     yield f"the recorded figures of {len(evidence.kernels):,} kernels are those of their listings"
 
 
 def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     if not checked.suite_compared:
         yield (
-            "that the table of requirements is a published one: another version of the suite made the certificate than"
-            " the one installed here"
+            "that requirements and groups are those of a published suite: another version made the certificate"
+            f" ({checked.version}) than the one installed here"
         )
+    if not for_a_level(evidence):
+        yield "that the run has the groups of a level: it has no hardware profile, for which the suite would list them"
     missing = evidence.missing()
     if missing:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"

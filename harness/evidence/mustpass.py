@@ -38,8 +38,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FOLDER = "mustpass"
-"""Folder of the lists in the suite."""
 WRITE = "iris-harness mustpass write"
 _NAMED = 3
 
@@ -160,7 +158,7 @@ def parse_list(content: bytes, name: str) -> MustPass:
         )
         suite, level = _text(plain["suite"]), _text(plain["level"])
         return MustPass(suite, level, None if seed is None else _count(seed), profiles, parts)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{name} is not TOML: {' '.join(str(error).split()):.200}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{name} is not a list of groups as {WRITE} writes it: {error!s:.100}") from error

@@ -11,7 +11,7 @@ from harness.evidence.evidence import Evidence
 from harness.evidence.records import EXTENDED
 from harness.evidence.table import read_table
 
-SUITE, TABLE = "conformance", "requirements.toml"
+SUITE, TABLE, FOLDER = "conformance", "requirements.toml", "mustpass"
 _NAMED = 3
 
 
@@ -40,6 +40,14 @@ def installed_table() -> Path:
     if folder is None:
         raise UsageError(f"the suite is not installed: the package {SUITE} is missing")
     return folder / TABLE
+
+
+def installed_list(level: str) -> Path:
+    """Return the path of the installed suite's list of the groups of a level. UsageError if the suite is not installed,
+    or ``level`` cannot be the name of one."""
+    if not level.isidentifier():
+        raise UsageError(f"expected the name of a level, such as core, got {level!r:.60}")
+    return installed_table().parent / FOLDER / f"{level}.toml"
 
 
 def _recorded(harness: object) -> str | None:

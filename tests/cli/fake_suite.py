@@ -28,7 +28,7 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 
 
 def pytest_addoption(parser):
-    for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "level", "implementation"):
+    for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "level", "profile", "implementation"):
         parser.addoption("--" + name)
     for name in ("evidence", "seed", "replay", "deadline", "api"):
         parser.addoption("--" + name)
@@ -65,6 +65,7 @@ def pytest_collection_finish(session):
             device=option("--device"),
             arch=option("--arch"),
             level=option("--level"),
+            profile=option("--profile") or "none",
             seed=int(option("--seed") or 20),
             ranks=tuple(map(int, (option("--ranks") or "4").split(","))),
             implementation={"name": option("--implementation")},
