@@ -38,7 +38,8 @@ def make(
 
     ``folder_of_kernel`` returns the folder of Triton's cache that has the listing of a kernel, given its hash. The
     reports next to the evidence are included if they exist, and ``log`` if it is not None. ``table`` is the suite's
-    table of requirements and ``mustpass`` its list for the run's level, by default those of the installed suite. Without ``key`` the certificate is unsigned.
+    table of requirements and ``mustpass`` its list for the run's level, by default those of the installed suite.
+    Without ``key`` the certificate is unsigned.
 
     Raises UsageError if the run did not end, its evidence is damaged, another version of the suite made it, a listing
     is missing, or the file cannot be written.

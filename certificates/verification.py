@@ -156,7 +156,8 @@ class _Checks:
                 yield f"the certificate has {MUSTPASS}, and the run is recorded without a hardware profile"
             return
         if content is None:
-            yield f"the certificate lacks {MUSTPASS}, and the run is recorded for the profile {evidence.runs[0].profile:.60}"
+            profile = evidence.runs[0].profile
+            yield f"the certificate lacks {MUSTPASS}, and the run is recorded for the profile {profile:.60}"
             return
         try:
             if self.suite_compared:

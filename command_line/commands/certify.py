@@ -39,8 +39,8 @@ def command(
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
     It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it. With --sign it also
-    writes a certificate, which iris-harness verify checks. It is for the level, the API and the hardware profile of this
-    machine; options that change what a run executes, and a machine without a profile, make it one for no level.
+    writes a certificate, which iris-harness verify checks. It is for the level, the API and the hardware profile of
+    this machine; options that change what a run executes, and a machine without a profile, make it one for no level.
 
     \b
     Exit status: 0  every requirement of the API that this device can run was run and passed

@@ -25,7 +25,7 @@ A file is TOML, written by ``iris-harness mustpass write``:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,15 +118,17 @@ class MustPass:
             yield f"the plan lacks groups that {where} has: {_listed(lacking)}"
         if foreign := planned - listed:
             yield f"the plan has groups that {where} does not have: {_listed(foreign)}"
-        reasons = self.not_applicable(profile, evidence.api)
-        for name in sorted(reasons.keys() | evidence.not_applicable.keys()):
-            stated, right = evidence.not_applicable.get(name), reasons.get(name)
-            if right is None:
-                yield f"the plan calls {name} not applicable ({stated:.100}), and {where} has it"
-            elif stated is None:
-                yield f"the plan does not call {name} not applicable, as {where} does ({right:.100})"
-            elif stated != right:
-                yield f"the plan calls {name} not applicable because it {stated:.100}, and {where} because it {right}"
+        stated, reasons = evidence.not_applicable, self.not_applicable(profile, evidence.api)
+        for name in sorted(stated.keys() - reasons.keys()):
+            yield f"the plan calls {name} not applicable ({stated[name]:.100}), and {where} has it"
+        if absent := reasons.keys() - stated.keys():
+            yield f"the plan does not call requirements not applicable, as {where} does: {_listed(absent)}"
+        for name in sorted(stated.keys() & reasons.keys()):
+            if stated[name] != reasons[name]:
+                yield (
+                    f"the plan calls {name} not applicable for the reason {stated[name]!r:.100}, and {where} for the"
+                    f" reason {reasons[name]!r:.100}"
+                )
 
     def _parts(self, profile: str, api: str) -> Iterator[Part]:
         return (part for part in self.parts if profile in part.profiles and api in part.apis)
@@ -212,6 +214,6 @@ def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _listed(names: set[str]) -> str:
+def _listed(names: Set[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(sorted(names)[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -51,8 +51,7 @@ def releases(file: Path = FILE) -> tuple[Release, ...]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise UsageError(f"{file.name} cannot be read: {' '.join(str(error).split()):.200}") from error
     for release in listed:
-        if not isinstance(release.version, str) or not isinstance(release.reason, str) or not release.reason:
-            raise UsageError(f"{file.name}: a release needs version, date and reason, got {release}")
-        if type(release.date) is not datetime.date:
-            raise UsageError(f"{file.name}: the date of {release.version} must be a date such as 2026-11-24")
+        texts: tuple[object, ...] = (release.version, release.reason)
+        if not all(isinstance(text, str) and text for text in texts) or type(release.date) is not datetime.date:
+            raise UsageError(f"{file.name}: a release needs a version, a date such as 2026-11-24 and a reason")
     return tuple(listed)

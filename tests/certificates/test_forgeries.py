@@ -180,6 +180,8 @@ FORGERIES = {
     ),
     "the ranks are other ones": edited(Run, ranks=(8,)),
     "the level is another one": edited(Run, level="stress"),
+    "the profile is another one": edited(Run, profile="h200-8"),
+    "the profile is removed": edited(Run, profile="none"),
     "the seed is another one": edited(Run, seed=7),
     "the dates are later": lambda listed: [
         *edited(Run, started="2026-11-21T02:30:00Z")(listed)[:-1],
@@ -202,6 +204,12 @@ FORGERIES = {
     "it is another run": edited(Run, id="another"),
 }
 SHOWN = {
+    "a group is removed with its plan entry": f"has: {PUT_FP32}",
+    "a requirement is called not applicable": "the plan calls ATOMIC-ADD-001 not applicable (this device has no",
+    "the device is another one": "the run is recorded with device rocm, and level gate on emulated-gfx942 has emulated",
+    "the level is another one": "the list of level gate has no profile emulated-gfx942 of level stress",
+    "the profile is another one": "the list of level gate has no profile h200-8 of level gate",
+    "the seed is another one": "the run is recorded with seed 7, and level gate on emulated-gfx942 has 20",
     "a requirement is removed with its groups": "the plan lacks requirements of the certificate's table: ATOMIC",
     "a requirement is called unsupported": "the plan states requirements differently",
     "a requirement is stated differently": "the plan states requirements differently",
