@@ -213,8 +213,8 @@ def request(**changes):
 @pytest.fixture
 def machine(monkeypatch):
     def has(count, name):
-        found = [type("Gpu", (), {"name": name})] * count
-        monkeypatch.setattr(preflight.inventory, "visible", lambda device: found)
+        gpus = [type("Gpu", (), {"name": name})] * count
+        monkeypatch.setattr(preflight.inventory, "visible", lambda device: gpus)
 
     return has
 
