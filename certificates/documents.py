@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, MUSTPASS, PLAN, REQUIREMENTS, STATEMENT
+from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, MUSTPASS, PLAN, REQUIREMENTS, STATEMENT, WAIVERS
 from harness.evidence import NO_PROFILE, Evidence, Verdict
 from harness.evidence.records import to_json
 
@@ -22,16 +22,17 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PASSED, WARNED, FAILED = "PASSED", "WARNED", "FAILED"
 
-_CONFIGURATION = (REQUIREMENTS, MUSTPASS, PLAN, ENVIRONMENT, EVIDENCE)
+_CONFIGURATION = (REQUIREMENTS, MUSTPASS, WAIVERS, PLAN, ENVIRONMENT, EVIDENCE)
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def result_of(evidence: Evidence) -> str:
     """Return PASSED for a complete run of a level for a hardware profile of which everything passed; WARNED if what ran
-    passed, but the run is partial or has no profile, or the library does not support every requirement; else FAILED.
+    passed, but the run is partial or has no profile, failures are waived, or the library does not support every
+    requirement; else FAILED.
     What is unknown or did not run has failed."""
     verdict = evidence.verdict()
-    if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED) or not evidence.groups:
+    if verdict.red or not evidence.groups:
         return FAILED
     return PASSED if verdict is Verdict.PASS and evidence.complete and for_a_level(evidence) else WARNED
 
@@ -68,6 +69,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
             "marks": sum(len(record.marks) for record in evidence.telemetry),
         },
         "missing": list(evidence.missing()),
+        "waived": {name: waiver.to_json() for name, waiver in sorted(evidence.waived().items())},
         "declaration": list(evidence.declaration),
     }
     plan = {
@@ -98,10 +100,10 @@ def statement_of(evidence: Evidence, members: Mapping[str, bytes]) -> dict[str, 
             "result": result_of(evidence),
             "configuration": [_subject(name, members[name]) for name in _CONFIGURATION if name in members],
             "passedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.PASS],
-            "warnedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.UNSUPPORTED],
-            "failedTests": [
-                name for name, verdict in verdicts.items() if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)
+            "warnedTests": [
+                name for name, verdict in verdicts.items() if verdict in (Verdict.UNSUPPORTED, Verdict.WAIVED)
             ],
+            "failedTests": [name for name, verdict in verdicts.items() if verdict.red],
         },
     }
 

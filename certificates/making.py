@@ -15,7 +15,7 @@ from certificates.keys import PrivateKey
 from certificates.listings import MAX_LISTING
 from harness import devices
 from harness.errors import UsageError
-from harness.evidence import Evidence, read, sources_of
+from harness.evidence import Evidence, read, sources_of, waivers
 from harness.evidence.environment import installed_version
 from harness.evidence.lines import open_regular
 from harness.evidence.suite import SUITE, installed_list, installed_table
@@ -53,6 +53,8 @@ def make(
     }
     if documents.for_a_level(evidence):
         members[archive.MUSTPASS] = _read(mustpass or installed_list(evidence.runs[0].level))
+    if evidence.runs[0].waivers:
+        members[archive.WAIVERS] = _waivers(evidence, evidence_file.with_name(archive.WAIVERS))
     for name in (archive.REPORT, archive.JUNIT):
         if (file := evidence_file.parent / name).is_file():
             members[name] = _read(file)
@@ -83,6 +85,15 @@ def _table_of(evidence: Evidence, file: Path) -> Path:
             " belong to it: make the certificate with the version that made the run"
         )
     return installed_table()
+
+
+def _waivers(evidence: Evidence, file: Path) -> bytes:
+    if not file.is_file():
+        raise UsageError(f"{file} is missing, the file of the waivers that the run is recorded with")
+    content = _read(file)
+    if problem := next(waivers.problems_with(content, evidence.runs), None):
+        raise UsageError(f"{file}: {problem}")
+    return content
 
 
 def _listings(evidence: Evidence, folder_of_kernel: Callable[[str], Path]) -> dict[str, bytes]:

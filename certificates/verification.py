@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from certificates import archive, documents, integrity, listings, observations
-from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS
+from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS, WAIVERS
 from certificates.integrity import Opened
 from certificates.keys import PublicKey
 from harness.errors import UsageError
-from harness.evidence import Evidence, parse, read, read_table, sources_of
+from harness.evidence import Evidence, parse, read, read_table, sources_of, waivers
 from harness.evidence.mustpass import parse_list
 from harness.evidence.suite import SUITE, installed_list, installed_table
 from harness.evidence.withdrawn import withdrawn
@@ -90,6 +90,7 @@ class _Checks:
             problems += self._requirements(evidence)
             problems += self._list(evidence)
             problems += _withdrawn(evidence, manifest)
+            problems += waivers.problems_with(self.members.get(WAIVERS), evidence.runs)
             problems += listings.problems(evidence, self.members)
             problems += self._derived(evidence, manifest)
         if manifest:

@@ -30,7 +30,8 @@ class Request:
     ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
-    ``profile`` is the hardware profile whose list of groups the run must have.
+    ``profile`` is the hardware profile whose list of groups the run must have, and ``waivers`` a
+    file of waivers.
     """
 
     device: str
@@ -44,6 +45,7 @@ class Request:
     deadline: float | None = None
     api: str = EXTENDED
     profile: str = NO_PROFILE
+    waivers: Path | None = None
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -53,6 +55,7 @@ class Request:
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
         options += ["--profile", self.profile] if self.profile != NO_PROFILE else []
+        options += ["--waivers", str(self.waivers)] if self.waivers is not None else []
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
@@ -142,6 +145,21 @@ def with_profile(request: Request, named: str | None) -> tuple[Request, str | No
     if chosen.profile == NO_PROFILE:
         return request, reason
     return replace(request, profile=chosen.profile, ranks=chosen.ranks), None
+
+
+def read_waivers(path: Path) -> bytes:
+    """Return the content of a file of waivers. UsageError if it cannot be read or has a mistake."""
+    options.waivers_in(path)
+    return path.read_bytes()
+
+
+def with_waivers(request: Request, content: bytes | None, copy: Path) -> Request:
+    """Return the request with the waivers in ``content``, which are written to ``copy``; None removes that file."""
+    copy.unlink(missing_ok=True)
+    if content is None:
+        return request
+    copy.write_bytes(content)
+    return replace(request, waivers=copy)
 
 
 def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:

@@ -23,6 +23,7 @@ SYMBOLS = {
     Verdict.FAIL: "\N{MULTIPLICATION X}",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
+    Verdict.WAIVED: "\N{TILDE}",
     Verdict.UNSUPPORTED: "\N{EMPTY SET}",
 }
 _CHARACTERS = 20_000

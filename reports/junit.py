@@ -1,13 +1,14 @@
 """JUnit XML for CI systems, valid against Jenkins's junit-10.xsd; GitHub's and GitLab's readers accept it too.
 
 There is one suite per requirement, with one test case per planned group; a group that the library does not support, or
-a whole requirement, is a *skipped* test case. The class name of a test case is its module
-with dots; the ``file`` of a suite is the test file. Further suites:
+a whole requirement, is a *skipped* test case, and so is a failed group of a waived requirement. The class name of a
+test case is its module with dots; the ``file`` of a suite is the test file. Further suites:
 
 ``run``              no test cases; its properties hold the run record, the verdict, and ``complete``: true or false
 ``completeness``     a *skipped* test case for each requirement or group that makes the run partial. CI systems do not
                      fail for it, but a reader sees it, and ``certify`` has an exit status for it. Only in partial runs.
 ``not applicable``   a skipped test case for each requirement that the device cannot run, with the reason
+``waivers``          a failed test case for each waiver that expired, matches nothing, or is not needed
 ``capabilities``     a failed test case for each capability that the library declares and does not have
 ``telemetry``        no test cases; its properties summarize the telemetry of the GPUs
 ``evidence``         a test case with an error for each gap in the evidence
@@ -61,6 +62,8 @@ def render_junit(evidence: Evidence) -> str:
         suites.append(_suite("telemetry", [], _telemetry(measured)))
     if evidence.declaration:
         suites.append(_suite("capabilities", [_declared(n, each) for n, each in enumerate(evidence.declaration, 1)]))
+    if wrong := evidence.waiver_problems():
+        suites.append(_suite("waivers", [_wrong_waiver(number, each) for number, each in enumerate(wrong, 1)]))
     if gaps := evidence.gaps():
         suites.append(_suite("evidence", [_gap(f"evidence gap {n}", "evidence", gap) for n, gap in enumerate(gaps, 1)]))
     root = Element("testsuites", name="iris-harness")
@@ -94,6 +97,10 @@ def _requirement(
         if verdict is Verdict.UNSUPPORTED:
             why = evidence.unsupported.get(group, "unsupported")
             ElementTree.SubElement(test, "skipped", type="unsupported", message=why)
+        elif result.verdict is Verdict.WAIVED and verdict is Verdict.FAIL:
+            waiver = evidence.waivers()[result.id]
+            text = f"waived until {waiver.expires}: {waiver.reason} ({waiver.issue})"
+            ElementTree.SubElement(test, "skipped", type="waived", message=text).text = message
         elif verdict is not Verdict.PASS:
             _add_problem(test, verdict, failing.get(group), message, evidence)
         if group in marks:
@@ -143,6 +150,12 @@ def _skipped(absent: Absent, kind: str) -> Element:
 def _declared(number: int, problem: str) -> Element:
     test = _test(f"declared capability {number}", "capabilities")
     ElementTree.SubElement(test, "failure", type="declared", message=problem)
+    return test
+
+
+def _wrong_waiver(number: int, problem: str) -> Element:
+    test = _test(f"waiver {number}", "waivers")
+    ElementTree.SubElement(test, "failure", type="waiver", message=problem)
     return test
 
 

@@ -20,6 +20,7 @@ LABELS = {
     Verdict.FAIL: "fail",
     Verdict.UNKNOWN: "unknown",
     Verdict.NOT_RUN: "not run",
+    Verdict.WAIVED: "waived",
     Verdict.UNSUPPORTED: "unsupported",
 }
 STYLES = {
@@ -27,6 +28,7 @@ STYLES = {
     Verdict.FAIL: "bold red",
     Verdict.UNKNOWN: "yellow",
     Verdict.NOT_RUN: "magenta",
+    Verdict.WAIVED: "bold yellow",
     Verdict.UNSUPPORTED: "cyan",
 }
 """Styles for the terminal."""
@@ -110,7 +112,7 @@ class Report:
     """All data of a report.
 
     ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
-    None if its record was lost, ``measured`` if no GPU was watched.
+    None if its record was lost, ``measured`` if no GPU was watched. ``waivers``: a line for each.
     """
 
     verdict: Verdict
@@ -130,6 +132,7 @@ class Report:
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
     measured: Measured | None = None
+    waivers: tuple[str, ...] = ()
 
 
 def view_of(evidence: Evidence) -> Report:
@@ -171,6 +174,7 @@ def view_of(evidence: Evidence) -> Report:
         gaps=gaps,
         kernels=_kernels(evidence),
         measured=measured_of(evidence),
+        waivers=_waivers(evidence),
     )
 
 
@@ -196,16 +200,29 @@ def _headline(
         here = len(completeness.not_applicable)
         also = f" {here} {'is' if here == 1 else 'are'} not applicable here." if here else ""
         return f"{subject} passed, and everything that was planned ran.{also}"
+    if verdict is Verdict.WAIVED:
+        others = f"; {lacking}" if unsupported else ""
+        run = " of this run" if completeness.missing else ""
+        return f"{plural(total, 'requirement')}{api}{run} passed with {plural(counts['waived'], 'waiver')}{others}."
     parts = [f"{counts['pass']} of {plural(total, 'requirement')}{api} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
+    parts += [f"{counts['waived']} {'is' if counts['waived'] == 1 else 'are'} waived"] if counts["waived"] else []
     parts += [lacking] if unsupported else []
+    if wrong := len(evidence.waiver_problems()):
+        parts.append(f"{plural(wrong, 'waiver')} {'is' if wrong == 1 else 'are'} wrong")
     if declared := len(evidence.declaration):
         parts.append(f"{declared} declared {'capability is' if declared == 1 else 'capabilities are'} missing")
     if len(parts) == 1:
         parts.append(f"{plural(gaps, 'gap')} in the evidence")
     return ", ".join(parts) + "."
+
+
+def _waivers(evidence: Evidence) -> tuple[str, ...]:
+    """Return a line for each waived requirement, and for each wrong waiver."""
+    waived = (f"{name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in evidence.waived().items())
+    return (*waived, *evidence.waiver_problems())
 
 
 def _with_forms(results: Mapping[str, RequirementResult]) -> Iterator[tuple[RequirementResult, str]]:

@@ -17,6 +17,7 @@ from command_line.suite import groups as suite_groups
 from command_line.suite.run import check_started, conclude, run_suite, set_aside
 from fixtures.hardware import PROFILES
 from harness import runs
+from harness.evidence.waivers import FILE
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
@@ -30,11 +31,20 @@ from harness import runs
     metavar="NAME",
     help=f"The machine: {', '.join(PROFILES)}; refused if this is another one.  [default: what it is]",
 )
+@click.option("--waivers", type=PATH, default=None, help="File of requirements that are known to fail; see the docs.")
+@click.option("--no-waivers", is_flag=True, help="Lift all waivers, also where --waivers names a file.")
 @click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )
 def command(
-    output: Path, groups: str | None, fail_fast: bool, profile: str | None, key: Path | None, **options: Any
+    output: Path,
+    groups: str | None,
+    fail_fast: bool,
+    profile: str | None,
+    waivers: Path | None,
+    no_waivers: bool,
+    key: Path | None,
+    **options: Any,
 ) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
@@ -49,6 +59,7 @@ def command(
                  3  everything that ran passed, but the run is partial: it left out requirements and names them;
                     or the certificate is for no level
                  4  everything that ran passed, but the library does not support every requirement of the API
+                 5  requirements failed that are waived, and no others
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
     signer = certificates.load_private(key) if key is not None else None
@@ -56,8 +67,9 @@ def command(
     preflight.check_release()
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     request, unlisted = preflight.with_profile(request, profile)
+    waived = preflight.read_waivers(waivers) if waivers is not None and not no_waivers else None
     side_by_side = suite_groups.options(suite_groups.number(request, groups))
-    folder = preflight.output_folder(output, REPORT, JUNIT)
+    folder = preflight.output_folder(output, REPORT, JUNIT, FILE)
     screen = console()
     if unlisted is None:
         screen.print(f"Level {request.level} on {request.profile}, API {request.api}", markup=False, soft_wrap=True)
@@ -65,6 +77,7 @@ def command(
         say(f"the certificate will be for no level: {unlisted}")
     with runs.claimed(folder):
         earlier = set_aside(folder / runs.EVIDENCE)
+        request = preflight.with_waivers(request, waived, folder / FILE)
         outcome = run_suite(request, folder, screen, *side_by_side, *(["-x"] if fail_fast else []))
         check_started(outcome, earlier)
         status = conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ from certificates.documents import FAILED, PASSED, for_a_level
 from harness.evidence import Evidence, Verdict
 from harness.printable import plain
 
-PARTIAL, UNSUPPORTED = 3, 4
+PARTIAL, UNSUPPORTED, WAIVED = 3, 4, 5
 """Exit statuses with the meaning that they have for certify."""
 
 _PATH = click.Path(path_type=Path)
@@ -32,7 +32,10 @@ _NEVER_PROVEN = (
 @click.option("--key", type=_PATH, default=None, help="Public key of the signer whom you trust.")
 @click.option("--rerun", "count", type=click.IntRange(min=1), help="Also run this many random recorded cases again.")
 @click.option("--implementation", default=None, help="With --rerun: confirms the package that the certificate names.")
-def command(certificate: Path, key: Path | None, count: int | None, implementation: str | None) -> int:
+@click.option("--no-waivers", is_flag=True, help="Exit with 1 if a requirement failed, also if it is waived.")
+def command(
+    certificate: Path, key: Path | None, count: int | None, implementation: str | None, no_waivers: bool
+) -> int:
     """Check CERTIFICATE, a file of certify --sign or bundle, and print what it proves and what it does not.
 
     Needs neither torch nor Triton, and runs nothing of what the certificate holds. With --rerun, tests of the installed
@@ -45,12 +48,15 @@ def command(certificate: Path, key: Path | None, count: int | None, implementati
                  3  no check failed, but the signature was not checked, the run was partial or is for no level, or the
                     installed suite is another one, so that its groups were not compared
                  4  genuine, but the library does not support every requirement
+                 5  genuine, but requirements failed that are waived
     """
     trusted = certificates.load_public(key) if key is not None else None
     checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
     for line in _lines(checked):
         click.secho(plain(line), fg="red" if checked.problems else None)
     status = _status(checked)
+    if no_waivers and checked.evidence is not None and checked.evidence.without_waivers().verdict().red:
+        status = 1
     if count is None or checked.problems or checked.evidence is None:
         return status
     from command_line.suite import rerun  # needs the suite, torch and Triton
@@ -66,7 +72,9 @@ def _status(checked: Verification) -> int:
     complete = checked.evidence.complete and for_a_level(checked.evidence) and checked.suite_compared
     if not checked.signed or not complete:
         return PARTIAL
-    return 0 if result == PASSED else UNSUPPORTED
+    if result == PASSED:
+        return 0
+    return WAIVED if checked.evidence.verdict() is Verdict.WAIVED else UNSUPPORTED
 
 
 def _lines(checked: Verification) -> Iterator[str]:
@@ -79,6 +87,9 @@ def _lines(checked: Verification) -> Iterator[str]:
         return
     assert evidence is not None  # sanity check: without evidence there are problems
     yield f"No check failed. The run's result is {manifest['result']}."
+    if waived := evidence.waived():
+        yield f"Passed with {len(waived)} waivers:" if len(waived) > 1 else "Passed with 1 waiver:"
+        yield from (f"  - {name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in waived.items())
     yield "Proven:"
     yield from (f"  - {line}" for line in _proven(checked, evidence))
     yield "Not proven:"
@@ -123,6 +134,8 @@ def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     missing = evidence.missing()
     if missing:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
+    if past := [name for name, each in evidence.waived().items() if each.expires < date.today().isoformat()]:
+        yield f"that waived requirements are still known to fail: waivers have expired since, of {', '.join(past)}"
     marks = [mark for record in evidence.telemetry for mark in record.marks]
     if marks:
         yield f"that the hardware was sound: telemetry has {len(marks)} marks, the first is {marks[0]}"

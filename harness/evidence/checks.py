@@ -18,6 +18,10 @@ MAX_NAME = 1000
 """Characters of a group's name and of a node id: the suite's have about a hundred."""
 
 
+_OF_REQUIREMENTS = (Verdict.WAIVED, Verdict.UNSUPPORTED)
+"""Verdicts of requirements that no case and no group has."""
+
+
 class Checks:
     """Compares each record with those before it. Call ``problems`` before the record is added to ``evidence``."""
 
@@ -95,8 +99,8 @@ class Checks:
         self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
-        if case.verdict is Verdict.UNSUPPORTED:
-            yield f"states that case {case.id} ran and is unsupported"
+        if case.verdict in _OF_REQUIREMENTS:
+            yield f"states that case {case.id} ran and is {case.verdict}"
         if case.id in self._cases[case.group]:
             yield f"records case {case.id} of {case.group} again"
         self._cases[case.group][case.id] = case.verdict
@@ -115,8 +119,8 @@ class Checks:
             yield f"states that case {case.id} passed, and also a failure of it"
 
     def _group(self, group: Group) -> Iterator[str]:
-        if group.verdict is Verdict.UNSUPPORTED:
-            yield f"states that {group.group} ran and is unsupported"
+        if group.verdict in _OF_REQUIREMENTS:
+            yield f"states that {group.group} ran and is {group.verdict}"
         planned = self._evidence.plan.get(group.group)
         if planned is not None and planned.requirement != group.requirement:
             yield f"ends {group.group} with another requirement than planned"

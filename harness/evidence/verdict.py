@@ -1,4 +1,4 @@
-"""The five verdicts, and the merging of several into one."""
+"""The verdicts, and the merging of several into one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from collections.abc import Iterable
 
 class Verdict(str, enum.Enum):
     """A verdict: ``pass``; ``fail``: shown to be wrong; ``unknown``: ran but could not be checked; ``not_run``;
-    ``unsupported``: the library does not have what the requirement needs."""
+    ``waived``: a requirement failed, and a waiver names it; ``unsupported``: the library does not have what the
+    requirement needs. Cases and groups have none of the last two."""
 
     PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
     NOT_RUN = "not_run"
+    WAIVED = "waived"
     UNSUPPORTED = "unsupported"
+
+    @property
+    def red(self) -> bool:
+        """Whether a run with this verdict is to be rejected: something failed, is unknown, or did not run."""
+        return self not in (Verdict.PASS, Verdict.WAIVED, Verdict.UNSUPPORTED)
 
     def __str__(self) -> str:
         return self.value
 
 
-_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.UNSUPPORTED, Verdict.PASS)
+_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.WAIVED, Verdict.UNSUPPORTED, Verdict.PASS)
 
 
 def merge(verdicts: Iterable[Verdict]) -> Verdict:
