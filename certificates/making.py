@@ -53,7 +53,7 @@ def make(
     }
     if documents.for_a_level(evidence):
         members[archive.MUSTPASS] = _read(mustpass or installed_list(evidence.runs[0].level))
-    if evidence.runs[0].waivers:
+    if evidence.runs[0].waivers is not None:
         members[archive.WAIVERS] = _waivers(evidence, evidence_file.with_name(archive.WAIVERS))
     for name in (archive.REPORT, archive.JUNIT):
         if (file := evidence_file.parent / name).is_file():

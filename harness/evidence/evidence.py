@@ -24,6 +24,10 @@ _GROUPS_NAMED = 3
 """Up to this many groups that did not run are named one by one; more are counted."""
 
 
+_WAIVABLE = frozenset((Verdict.FAIL, Verdict.PASS, Verdict.UNSUPPORTED))
+"""The verdicts of the groups of a requirement that can be waived."""
+
+
 @dataclass(frozen=True)
 class RequirementResult:
     """The result of one requirement.
@@ -110,8 +114,11 @@ class Evidence:
         return {result.id: self._with_waiver(result, waivers.get(result.id)) for result in results}
 
     def _with_waiver(self, result: RequirementResult, waiver: Waiver | None) -> RequirementResult:
-        """Return the result of a requirement that a waiver may name. A contradiction in the evidence is not waived."""
-        failed = result.verdict is Verdict.FAIL and not result.gaps
+        """Return the result of a requirement that a waiver may name.
+
+        It waives failures only: no group that could not be checked, and no contradiction in the evidence.
+        """
+        failed = result.verdict is Verdict.FAIL and _WAIVABLE.issuperset(result.groups.values()) and not result.gaps
         if not failed or waiver is None or waiver.expired(self.runs[0]) or waiver.mismatch(self.runs[0]):
             return result
         return replace(result, verdict=Verdict.WAIVED)
@@ -175,7 +182,7 @@ class Evidence:
 
     def without_waivers(self) -> Evidence:
         """Return the same evidence with all waivers lifted."""
-        return replace(self, runs=[replace(run, waivers={}) for run in self.runs])
+        return replace(self, runs=[replace(run, waivers=None) for run in self.runs])
 
     def counts(self) -> dict[str, int]:
         """Return the number of requirements per verdict, for every verdict."""

@@ -129,7 +129,7 @@ class Run:
     profile: str = NO_PROFILE
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
-    waivers: Mapping[str, Any] = field(default_factory=dict)
+    waivers: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

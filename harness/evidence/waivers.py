@@ -101,16 +101,16 @@ def recorded(content: bytes, waivers: Sequence[Waiver]) -> dict[str, Any]:
 
 def of_run(run: Run) -> tuple[Waiver, ...]:
     """Return the waivers that a run has recorded, in the form that the schema checks."""
-    return tuple(Waiver(**each) for each in run.waivers.get("entries", []))
+    return tuple(Waiver(**each) for each in (run.waivers or {}).get("entries", []))
 
 
 def problems_with(content: bytes | None, runs: Sequence[Run]) -> Iterator[str]:
     """Yield a sentence for each difference between a file of waivers (None: there is none) and what runs recorded."""
     for run in runs:
         if content is None:
-            if run.waivers:
+            if run.waivers is not None:
                 yield f"the run is recorded with waivers, and {FILE} is missing"
-        elif not run.waivers:
+        elif run.waivers is None:
             yield f"{FILE} was added: the run is recorded without waivers"
         elif hashlib.sha256(content).hexdigest() != run.waivers.get("sha256"):
             yield f"{FILE} is not the file that the run is recorded with: its digest differs"
