@@ -18,7 +18,7 @@ from reports.view import KINDS, LABELS, registers_of, spills_of
 SLOWER, LEAST_SECONDS = 1.5, 1.0
 """A group's time has changed if it is longer or shorter by this factor, and by at least this number of seconds."""
 
-_BAD = (Verdict.FAIL, Verdict.UNKNOWN)
+_BAD = (Verdict.FAIL, Verdict.FLAKY, Verdict.UNKNOWN)
 _COUNTS = ("waits", "instructions")
 
 

@@ -21,6 +21,7 @@ from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 SYMBOLS = {
     Verdict.PASS: "\N{CHECK MARK}",
     Verdict.FAIL: "\N{MULTIPLICATION X}",
+    Verdict.FLAKY: "\N{ALMOST EQUAL TO}",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
     Verdict.WAIVED: "\N{TILDE}",

@@ -108,7 +108,7 @@ def _requirement(
         tests.append(test)
     if reason := evidence.unsupported.get(result.id):
         tests.append(_skipped(Absent(result.id, reason, ""), "unsupported"))
-    for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
+    for number, gap in enumerate(result.gaps if result.verdict not in (Verdict.FAIL, Verdict.FLAKY) else (), 1):
         tests.append(_gap(f"{result.id} gap {number}", result.id, gap))
     demanded = [("statement", result.statement)]
     if result.form_of and result.form and result.form_of in evidence.statements:  # form_of has the statement
@@ -166,9 +166,9 @@ def _gap(name: str, class_name: str, text: str) -> Element:
 
 
 def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: str, evidence: Evidence) -> None:
-    kind, type_ = ("failure", "fail") if verdict is Verdict.FAIL else ("error", verdict.value)
-    text = case.message if case else message or verdict.value
-    ElementTree.SubElement(test, kind, type=type_, message=text).text = _story(case, evidence) if case else text
+    kind = "failure" if verdict in (Verdict.FAIL, Verdict.FLAKY) else "error"
+    text = case.message if case and verdict is not Verdict.FLAKY else message or verdict.value
+    ElementTree.SubElement(test, kind, type=verdict.value, message=text).text = _story(case, evidence) if case else text
 
 
 def _story(case: Case, evidence: Evidence) -> str:

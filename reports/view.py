@@ -18,6 +18,7 @@ KINDS = ("load", "store", "atomic")
 LABELS = {
     Verdict.PASS: "pass",
     Verdict.FAIL: "fail",
+    Verdict.FLAKY: "flaky",
     Verdict.UNKNOWN: "unknown",
     Verdict.NOT_RUN: "not run",
     Verdict.WAIVED: "waived",
@@ -26,6 +27,7 @@ LABELS = {
 STYLES = {
     Verdict.PASS: "green",
     Verdict.FAIL: "bold red",
+    Verdict.FLAKY: "red",
     Verdict.UNKNOWN: "yellow",
     Verdict.NOT_RUN: "magenta",
     Verdict.WAIVED: "bold yellow",
@@ -206,6 +208,7 @@ def _headline(
         return f"{plural(total, 'requirement')}{api}{run} passed with {plural(counts['waived'], 'waiver')}{others}."
     parts = [f"{counts['pass']} of {plural(total, 'requirement')}{api} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
+    parts += [f"{counts['flaky']} {'is' if counts['flaky'] == 1 else 'are'} flaky"] if counts["flaky"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
     parts += [f"{counts['waived']} {'is' if counts['waived'] == 1 else 'are'} waived"] if counts["waived"] else []

@@ -99,7 +99,7 @@ class Checks:
         self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
-        if case.verdict in _OF_REQUIREMENTS:
+        if case.verdict in (*_OF_REQUIREMENTS, Verdict.FLAKY):
             yield f"states that case {case.id} ran and is {case.verdict}"
         if case.id in self._cases[case.group]:
             yield f"records case {case.id} of {case.group} again"
@@ -126,6 +126,12 @@ class Checks:
             yield f"ends {group.group} with another requirement than planned"
         if group.group in self._evidence.groups:
             yield f"ends {group.group}, which ended twice"
+        sometimes = group.repeats is not None and group.repeats["failed"] < group.repeats["runs"]
+        if (group.verdict is Verdict.FLAKY) != sometimes:
+            rate = "{failed} of {runs}".format(**group.repeats) if group.repeats else "none"
+            yield f"states that {group.group} is {group.verdict}, and its case failed in {rate} of its executions"
+        if group.verdict is Verdict.FLAKY and group.failing_case is None:
+            yield f"states that {group.group} is flaky, and names no failing case"
         if group.failing_case is not None:
             verdict = self._cases[group.group].get(group.failing_case)
             if verdict is None:

@@ -251,7 +251,7 @@ class Group:
 
     ``stores`` are the instructions that wrote the case's first wrong element, in another execution of it: ``rank``,
     ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
-    lines that called it.
+    lines that called it. ``repeats``: how often the failing case ran, and how often it failed.
     """
 
     record: ClassVar[str] = "group"
@@ -263,6 +263,7 @@ class Group:
     message: str = ""
     seconds: float | None = None
     stores: tuple[Mapping[str, Any], ...] = ()
+    repeats: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

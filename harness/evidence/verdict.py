@@ -7,12 +7,16 @@ from collections.abc import Iterable
 
 
 class Verdict(str, enum.Enum):
-    """A verdict: ``pass``; ``fail``: shown to be wrong; ``unknown``: ran but could not be checked; ``not_run``;
-    ``waived``: a requirement failed, and a waiver names it; ``unsupported``: the library does not have what the
-    requirement needs. Cases and groups have none of the last two."""
+    """A verdict: ``pass``; ``fail``: shown to be wrong; ``flaky``: shown to be wrong, and the same case passed when it
+    was executed again; ``unknown``: ran but could not be checked; ``not_run``; ``waived``: a requirement failed, and a
+    waiver names it; ``unsupported``: the library does not have what the requirement needs.
+
+    No case is flaky, and no case or group is waived or unsupported.
+    """
 
     PASS = "pass"
     FAIL = "fail"
+    FLAKY = "flaky"
     UNKNOWN = "unknown"
     NOT_RUN = "not_run"
     WAIVED = "waived"
@@ -27,7 +31,15 @@ class Verdict(str, enum.Enum):
         return self.value
 
 
-_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.WAIVED, Verdict.UNSUPPORTED, Verdict.PASS)
+_WORST_FIRST = (
+    Verdict.FAIL,
+    Verdict.FLAKY,
+    Verdict.UNKNOWN,
+    Verdict.NOT_RUN,
+    Verdict.WAIVED,
+    Verdict.UNSUPPORTED,
+    Verdict.PASS,
+)
 
 
 def merge(verdicts: Iterable[Verdict]) -> Verdict:
