@@ -24,7 +24,7 @@ class Verdict(str, enum.Enum):
 
     @property
     def red(self) -> bool:
-        """Whether a run with this verdict is to be rejected: something failed, is unknown, or did not run."""
+        """Return whether a run with this verdict is rejected: something failed, is unknown, or did not run."""
         return self not in (Verdict.PASS, Verdict.WAIVED, Verdict.UNSUPPORTED)
 
     def __str__(self) -> str:
