@@ -30,17 +30,17 @@ COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
-	$(PYTEST) conformance --profile ci --ranks 2 -n $(GROUPS)
+	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
 
 test-ci: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
-	$(PYTEST) conformance --profile ci --ranks 4,1 -n $(GROUPS)
+	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 
 test-nightly: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT)
-	$(PYTEST) conformance --profile dev --ranks 4,1,2,8 -n $(GROUPS)
-	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode race
-	$(PYTEST) $(COMMUNICATE) --profile ci --emulator-mode weak
+	$(PYTEST) conformance --level dev --ranks 4,1,2,8 -n $(GROUPS)
+	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode race
+	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode weak
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -1,6 +1,6 @@
-"""A profile of the suite, cold and warm, in the working tree and in another revision, and the ratios of the two.
+"""A level of the suite, cold and warm, in the working tree and in another revision, and the ratios of the two.
 
-    python -m benchmarks.conformance_gate [--base REV] [--profile gate] [--ranks 4] [--groups 1] [--cores N] [--limit S]
+    python -m benchmarks.conformance_gate [--base REV] [--level gate] [--ranks 4] [--groups 1] [--cores N] [--limit S]
                                           [-k EXPRESSION] [PATH ...]
 
 Each side has a kernel cache of its own, empty for its cold pass; its warm pass repeats the run with the cache that the
@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", default=["conformance"], help="what to run, relative to each side's root")
     parser.add_argument("--base", help="revision to compare with, such as 9a87c2f")
-    parser.add_argument("--profile", default="gate")
+    parser.add_argument("--level", default="gate")
     parser.add_argument("--ranks", default="4")
     parser.add_argument("--device", default="emulated")
     parser.add_argument("--deadline", default="120", help="seconds that a case may take")
@@ -100,7 +100,7 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
     }
     command = [
         sys.executable, "-m", "pytest", *arguments.paths, "-q", "-p", "no:cacheprovider",
-        "--profile", arguments.profile, "--ranks", arguments.ranks, "--device", arguments.device,
+        "--level", arguments.level, "--ranks", arguments.ranks, "--device", arguments.device,
         "--deadline", arguments.deadline, "--evidence", str(results / "evidence.jsonl"),
         *(["-p", "xdist", "-n", str(groups)] if groups > 1 else []),
         *(["-k", arguments.expression] if arguments.expression else []),

@@ -54,10 +54,10 @@ def main() -> None:
                 judge: statistics.median(statistics.median(each[identity]) for identity in common)
                 for judge, each in seconds.items()
             }
-            together, apart = medians[evidence.TOGETHER], medians[evidence.APART]
+            one_process, apart = medians[evidence.ONE_PROCESS], medians[evidence.APART]
             line = {"name": name, "ranks": arguments.ranks, "cases": len(common)}
             milliseconds = {f"{judge}_ms": round(1e3 * each, 2) for judge, each in medians.items()}
-            print(json.dumps({**line, **milliseconds, "ratio": round(apart / together, 2)}), flush=True)
+            print(json.dumps({**line, **milliseconds, "ratio": round(apart / one_process, 2)}), flush=True)
 
 
 if __name__ == "__main__":

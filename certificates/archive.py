@@ -21,11 +21,12 @@ from harness.evidence.lines import open_regular
 
 STATEMENT = "statement.sigstore.json"
 MANIFEST, PLAN, ENVIRONMENT = "manifest.json", "plan.json", "environment.json"
-EVIDENCE, REQUIREMENTS = "evidence.jsonl.gz", "requirements.toml"
+EVIDENCE, REQUIREMENTS, MUSTPASS = "evidence.jsonl.gz", "requirements.toml", "mustpass.toml"
+WAIVERS = "waivers.toml"
 REPORT, JUNIT, LOG = "report.html", "junit.xml", "pytest.log.gz"
 NEEDED = (STATEMENT, MANIFEST, PLAN, ENVIRONMENT, EVIDENCE, REQUIREMENTS)
 """Members that each certificate has."""
-OPTIONAL = (REPORT, JUNIT, LOG)
+OPTIONAL = (MUSTPASS, WAIVERS, REPORT, JUNIT, LOG)
 
 MAX_ARCHIVE = 1 << 30
 """Bytes of the largest file that is written or read."""

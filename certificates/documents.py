@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, PLAN, REQUIREMENTS, STATEMENT
-from harness.evidence import Evidence, Verdict
+from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, MUSTPASS, PLAN, REQUIREMENTS, STATEMENT, WAIVERS
+from harness.evidence import NO_PROFILE, Evidence, Verdict
 from harness.evidence.records import to_json
 
 FORMAT = 1
@@ -22,17 +22,24 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PASSED, WARNED, FAILED = "PASSED", "WARNED", "FAILED"
 
-_CONFIGURATION = (REQUIREMENTS, PLAN, ENVIRONMENT, EVIDENCE)
+_CONFIGURATION = (REQUIREMENTS, MUSTPASS, WAIVERS, PLAN, ENVIRONMENT, EVIDENCE)
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def result_of(evidence: Evidence) -> str:
-    """Return PASSED for a complete run of which everything passed; WARNED if what ran passed, but the run is partial or
-    the library does not support every requirement; else FAILED. What is unknown or did not run has failed."""
+    """Return PASSED for a complete run of a level for a hardware profile of which everything passed; WARNED if what ran
+    passed, but the run is partial or has no profile, failures are waived, or the library does not support every
+    requirement; else FAILED.
+    What is unknown or did not run has failed."""
     verdict = evidence.verdict()
-    if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED) or not evidence.groups:
+    if verdict.red or not evidence.groups:
         return FAILED
-    return PASSED if verdict is Verdict.PASS and evidence.complete else WARNED
+    return PASSED if verdict is Verdict.PASS and evidence.complete and for_a_level(evidence) else WARNED
+
+
+def for_a_level(evidence: Evidence) -> bool:
+    """Return whether the run is for a level and a hardware profile, so that a list states which groups it must have."""
+    return bool(evidence.runs) and all(run.profile != NO_PROFILE for run in evidence.runs)
 
 
 def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[str, Any]]:
@@ -45,12 +52,13 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "created": created,
         "harness": version,
         "run": {
-            name: plain[name] for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "profile", "seed")
+            name: plain[name]
+            for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "level", "profile", "seed")
         },
         "implementation": plain["implementation"],
         "started": run.started,
         "finished": end.finished,
-        "level": evidence.level,
+        "api": evidence.api,
         "result": result_of(evidence),
         "verdict": evidence.verdict().value,
         "requirements": {result.id: result.verdict.value for result in results},
@@ -61,10 +69,11 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
             "marks": sum(len(record.marks) for record in evidence.telemetry),
         },
         "missing": list(evidence.missing()),
+        "waived": {name: waiver.to_json() for name, waiver in sorted(evidence.waived().items())},
         "declaration": list(evidence.declaration),
     }
     plan = {
-        "level": evidence.level,
+        "api": evidence.api,
         "groups": [vars(group) for _, group in sorted(evidence.plan.items())],
         "not_applicable": dict(sorted(evidence.not_applicable.items())),
         "left_out": dict(sorted(evidence.left_out.items())),
@@ -89,12 +98,12 @@ def statement_of(evidence: Evidence, members: Mapping[str, bytes]) -> dict[str, 
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "result": result_of(evidence),
-            "configuration": [_subject(name, members[name]) for name in _CONFIGURATION],
+            "configuration": [_subject(name, members[name]) for name in _CONFIGURATION if name in members],
             "passedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.PASS],
-            "warnedTests": [name for name, verdict in verdicts.items() if verdict is Verdict.UNSUPPORTED],
-            "failedTests": [
-                name for name, verdict in verdicts.items() if verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)
+            "warnedTests": [
+                name for name, verdict in verdicts.items() if verdict in (Verdict.UNSUPPORTED, Verdict.WAIVED)
             ],
+            "failedTests": [name for name, verdict in verdicts.items() if verdict.red],
         },
     }
 

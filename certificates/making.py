@@ -15,10 +15,10 @@ from certificates.keys import PrivateKey
 from certificates.listings import MAX_LISTING
 from harness import devices
 from harness.errors import UsageError
-from harness.evidence import Evidence, read, sources_of
+from harness.evidence import Evidence, read, sources_of, waivers
 from harness.evidence.environment import installed_version
 from harness.evidence.lines import open_regular
-from harness.evidence.suite import SUITE, installed_table
+from harness.evidence.suite import SUITE, installed_list, installed_table
 
 _NAMED = 3
 
@@ -31,13 +31,15 @@ def make(
     folder_of_kernel: Callable[[str], Path],
     *,
     table: Path | None = None,
+    mustpass: Path | None = None,
     log: Path | None = None,
 ) -> Evidence:
     """Write the certificate of a run to ``output`` in one step, and return the evidence that it holds.
 
     ``folder_of_kernel`` returns the folder of Triton's cache that has the listing of a kernel, given its hash. The
     reports next to the evidence are included if they exist, and ``log`` if it is not None. ``table`` is the suite's
-    table of requirements, by default that of the installed suite. Without ``key`` the certificate is unsigned.
+    table of requirements and ``mustpass`` its list for the run's level, by default those of the installed suite.
+    Without ``key`` the certificate is unsigned.
 
     Raises UsageError if the run did not end, its evidence is damaged, another version of the suite made it, a listing
     is missing, or the file cannot be written.
@@ -49,6 +51,10 @@ def make(
         archive.EVIDENCE: archive.compressed(content),
         archive.REQUIREMENTS: _read(table or _table_of(evidence, evidence_file)),
     }
+    if documents.for_a_level(evidence):
+        members[archive.MUSTPASS] = _read(mustpass or installed_list(evidence.runs[0].level))
+    if evidence.runs[0].waivers is not None:
+        members[archive.WAIVERS] = _waivers(evidence, evidence_file.with_name(archive.WAIVERS))
     for name in (archive.REPORT, archive.JUNIT):
         if (file := evidence_file.parent / name).is_file():
             members[name] = _read(file)
@@ -79,6 +85,15 @@ def _table_of(evidence: Evidence, file: Path) -> Path:
             " belong to it: make the certificate with the version that made the run"
         )
     return installed_table()
+
+
+def _waivers(evidence: Evidence, file: Path) -> bytes:
+    if not file.is_file():
+        raise UsageError(f"{file} is missing, the file of the waivers that the run is recorded with")
+    content = _read(file)
+    if problem := next(waivers.problems_with(content, evidence.runs), None):
+        raise UsageError(f"{file}: {problem}")
+    return content
 
 
 def _listings(evidence: Evidence, folder_of_kernel: Callable[[str], Path]) -> dict[str, bytes]:

@@ -57,7 +57,7 @@ def _groups(evidence: Evidence) -> Iterator[str]:
         verdicts[case.group].add(case.verdict)
     for name, records in evidence.groups.items():
         stated = {record.verdict for record in records}
-        if Verdict.FAIL in stated and Verdict.FAIL not in verdicts[name]:
+        if stated & {Verdict.FAIL, Verdict.FLAKY} and Verdict.FAIL not in verdicts[name]:
             yield f"{name} failed, and none of its cases did"
         if Verdict.PASS in stated and verdicts[name] != {Verdict.PASS}:
             yield f"{name} passed, and its cases did not all pass"
@@ -68,7 +68,7 @@ def differences(evidence: Evidence, table: Mapping[str, Requirement]) -> Iterato
     expected = {
         name: requirement
         for name, requirement in table.items()
-        if evidence.level == EXTENDED or requirement.level == evidence.level
+        if evidence.api == EXTENDED or requirement.api == evidence.api
     }
     planned = {name: each for name, each in evidence.statements.items() if each.table is None}
     if lacking := sorted(expected.keys() - planned.keys()):

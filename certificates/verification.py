@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from certificates import archive, documents, integrity, listings, observations
-from certificates.archive import EVIDENCE, MANIFEST, NEEDED, REQUIREMENTS
+from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS, WAIVERS
 from certificates.integrity import Opened
 from certificates.keys import PublicKey
 from harness.errors import UsageError
-from harness.evidence import Evidence, parse, read, read_table, sources_of
-from harness.evidence.suite import SUITE, installed_table
+from harness.evidence import Evidence, parse, read, read_table, sources_of, waivers
+from harness.evidence.mustpass import parse_list
+from harness.evidence.suite import SUITE, installed_list, installed_table
+from harness.evidence.withdrawn import withdrawn
 
 MAX_EVIDENCE = 1 << 30
 """Bytes of the longest evidence file."""
@@ -29,7 +31,7 @@ class Verification:
     ``problems``: one sentence for each check that failed. ``unproven``: what the checks could not show. ``evidence`` is
     None if it could not be read, and ``manifest`` is empty if that could not be. ``key_id`` is empty for an unsigned
     certificate, and ``signed`` is true if the signature is that of the key that the caller named. ``suite_compared`` is
-    true if the table of requirements was compared with that of the installed suite.
+    true if the table of requirements and the list of groups were compared with those of the installed suite.
     """
 
     problems: tuple[str, ...]
@@ -40,6 +42,12 @@ class Verification:
     signed: bool
     suite_compared: bool
     members: Mapping[str, bytes]
+
+    @property
+    def version(self) -> str:
+        """The version of iris-harness that the run is recorded with."""
+        runs = self.evidence.runs if self.evidence is not None else []
+        return str(runs[0].harness.get("version")) if runs else "unknown"
 
     def write_evidence(self, folder: Path) -> Path:
         """Write the evidence that was checked into ``folder``, and return the file."""
@@ -80,6 +88,9 @@ class _Checks:
             problems += [f"evidence: {problem}" for problem in evidence.problems]
             problems += observations.problems(evidence)
             problems += self._requirements(evidence)
+            problems += self._list(evidence)
+            problems += _withdrawn(evidence, manifest)
+            problems += waivers.problems_with(self.members.get(WAIVERS), evidence.runs)
             problems += listings.problems(evidence, self.members)
             problems += self._derived(evidence, manifest)
         if manifest:
@@ -124,11 +135,9 @@ class _Checks:
         content = self.members.get(REQUIREMENTS)
         if content is None:
             return
-        recorded = {run.harness.get("packages", {}).get(SUITE, {}).get("sha256") for run in evidence.runs}
-        if recorded == {sources_of(SUITE)} and recorded != {None}:
-            self.suite_compared = True
-            if installed_table().read_bytes() != content:
-                yield f"{REQUIREMENTS} is not that of the suite that the evidence names, which is installed here"
+        self.suite_compared = _is_installed(evidence)
+        if self.suite_compared and installed_table().read_bytes() != content:
+            yield f"{REQUIREMENTS} is not that of the suite that the evidence names, which is installed here"
         with tempfile.TemporaryDirectory(prefix="iris-certificate-") as folder:
             file = Path(folder, REQUIREMENTS)
             file.write_bytes(content)
@@ -138,6 +147,27 @@ class _Checks:
                 yield str(error).replace(f"{folder}/", "")
                 return
         yield from observations.differences(evidence, table)
+
+    def _list(self, evidence: Evidence) -> Iterator[str]:
+        """Yield the differences between the run and the list of groups for its level and profile, and between that list
+        and the installed suite's."""
+        content = self.members.get(MUSTPASS)
+        if not documents.for_a_level(evidence):
+            if content is not None:
+                yield f"the certificate has {MUSTPASS}, and the run is recorded without a hardware profile"
+            return
+        if content is None:
+            profile = evidence.runs[0].profile
+            yield f"the certificate lacks {MUSTPASS}, and the run is recorded for the profile {profile:.60}"
+            return
+        try:
+            if self.suite_compared:
+                installed = installed_list(evidence.runs[0].level)
+                if not installed.is_file() or installed.read_bytes() != content:
+                    yield f"{MUSTPASS} is not that of the suite that the evidence names, which is installed here"
+            yield from parse_list(content, MUSTPASS).problems(evidence)
+        except UsageError as error:
+            yield str(error)
 
     def _derived(self, evidence: Evidence, manifest: Mapping[str, Any]) -> Iterator[str]:
         """Yield the differences between the documents and what the evidence gives."""
@@ -158,6 +188,19 @@ class _Checks:
             yield from _compared(
                 "the statement", self.certificate.statement, documents.statement_of(evidence, self.members)
             )
+
+
+def _is_installed(evidence: Evidence) -> bool:
+    """Return whether the installed suite is the one whose sources the evidence names."""
+    recorded = {run.harness.get("packages", {}).get(SUITE, {}).get("sha256") for run in evidence.runs}
+    return recorded == {sources_of(SUITE)} and recorded != {None}
+
+
+def _withdrawn(evidence: Evidence, manifest: Mapping[str, Any]) -> Iterator[str]:
+    versions = [*(run.harness.get("version") for run in evidence.runs), manifest.get("harness")]
+    for version in dict.fromkeys(str(version) for version in versions):
+        if release := withdrawn(version):
+            yield f"a withdrawn release made the certificate: {release}"
 
 
 def _about_signature(key_id: str) -> str:

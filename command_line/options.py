@@ -11,17 +11,17 @@ import click
 
 from fixtures import adapters
 from fixtures.implementation import BUNDLED
-from fixtures.options import PROFILES
+from fixtures.levels import LEVELS
 from harness import devices
-from harness.evidence import EXTENDED, LEVELS, TOGETHER
+from harness.evidence import APIS, EXTENDED, ONE_PROCESS
 
 PATH = click.Path(path_type=Path)
-_PROFILES = "the profile's"
+_LEVELS = "the level's"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def suite_options(
-    *, profile: str, output: Path, ranks: str | None = None, seed: str | None = None, judge: str | None = TOGETHER
+    *, level: str, output: Path, ranks: str | None = None, seed: str | None = None, judge: str | None = ONE_PROCESS
 ) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options of a run to a command, with these defaults.
 
@@ -37,22 +37,22 @@ def suite_options(
             show_default=True,
             help=_one_of(devices.of_all("modes"), "weak:SEED"),
         ),
-        click.option("--ranks", default=ranks, help=f"World sizes, such as 4 or 2,4.  [default: {ranks or _PROFILES}]"),
+        click.option("--ranks", default=ranks, help=f"World sizes, such as 4 or 2,4.  [default: {ranks or _LEVELS}]"),
         click.option(
             "--ranks-per-gpu", default="1", show_default=True, help="The largest number of ranks that share a GPU."
         ),
-        click.option("--profile", default=profile, show_default=True, help=_one_of(PROFILES)),
+        click.option("--level", default=level, show_default=True, help=_one_of(LEVELS)),
         click.option("--output", type=PATH, default=output, show_default=True, help="Directory of the results."),
         implementation_option(),
         library_options(),
-        click.option("--level", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(LEVELS)}"),
+        click.option("--api", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(APIS)}"),
         click.option(
             "--judge",
             default=judge,
             help="Compare in the process that runs the library (together), or in one that the library never enters"
             f" (apart).  [default: {judge or 'apart on the emulated device, else together'}]",
         ),
-        click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _PROFILES}]"),
+        click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _LEVELS}]"),
     ]
     return _all_of(options)
 

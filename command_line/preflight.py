@@ -6,17 +6,19 @@ Never imports Triton or torch: a child process looks for GPUs.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from fixtures import adapters, options
+from fixtures import adapters, hardware, levels, options
 from fixtures import implementation as implementations
-from harness import devices, machine
+from harness import devices, emulated_machine, machine
+from harness.devices import inventory
 from harness.errors import UsageError
-from harness.evidence import APART, EXTENDED, TOGETHER
+from harness.evidence import APART, EXTENDED, NO_PROFILE, ONE_PROCESS
 from harness.evidence.environment import installed_version
+from harness.evidence.withdrawn import withdrawn
 
 TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 
@@ -25,33 +27,39 @@ TRITON_FROM, TRITON_BELOW = Version("3.6"), Version("3.10.dev0")
 class Request:
     """Checked options of a run of the suite.
 
-    ``ranks`` are the world sizes, in order; empty means the profile's. ``mode`` is the mode of the emulated device.
+    ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
-    a case counts as hung; None means the suite's default. ``level`` is that of the requirements. ``judge``: whether
-    cases are compared in processes apart from the library's, see ``fixtures.judge``.
+    a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
+    ``profile`` is the hardware profile whose list of groups the run must have, and ``waivers`` a
+    file of waivers. ``judge``: whether cases are compared in processes apart from the library's, see
+    ``fixtures.judge``.
     """
 
     device: str
     arch: str
     ranks: tuple[int, ...]
-    profile: str
+    level: str
     implementation: str
     seed: int | None = None
     mode: str = "fast"
     ranks_per_gpu: int = 1
     deadline: float | None = None
-    level: str = EXTENDED
-    judge: str = TOGETHER
+    api: str = EXTENDED
+    profile: str = NO_PROFILE
+    waivers: Path | None = None
+    judge: str = ONE_PROCESS
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
         options = ["--device", self.device, "--arch", self.arch]
         options += ["--emulator-mode", self.mode] if self.mode != "fast" else []
-        options += ["--profile", self.profile, "--implementation", self.implementation]
+        options += ["--level", self.level, "--implementation", self.implementation]
         options += ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
-        options += ["--level", self.level] if self.level != EXTENDED else []
-        options += ["--judge", self.judge] if self.judge != TOGETHER else []
+        options += ["--profile", self.profile] if self.profile != NO_PROFILE else []
+        options += ["--waivers", str(self.waivers)] if self.waivers is not None else []
+        options += ["--api", self.api] if self.api != EXTENDED else []
+        options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
@@ -60,15 +68,15 @@ def check_request(
     device: str,
     arch: str | None,
     ranks: str | None,
-    profile: str,
+    level: str,
     implementation: str,
     seed: str | int | None = None,
     mode: str = "fast",
     ranks_per_gpu: str | int = 1,
     adapter: str | None = None,
     provider: str | None = None,
-    level: str = EXTENDED,
-    judge: str | None = TOGETHER,
+    api: str = EXTENDED,
+    judge: str | None = ONE_PROCESS,
 ) -> Request:
     """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
 
@@ -81,10 +89,10 @@ def check_request(
     implementation = adapters.specification(implementation, adapter=adapter, provider=provider)
     shared = options.parse_count("--ranks-per-gpu", str(ranks_per_gpu))
     known_device = devices.known(device, arch, mode, shared)
-    options.profile_named(profile)
-    options.check_level(level)
+    levels.level_named(level)
+    options.check_api(api)
     apart = not devices.kind(device).is_gpu and mode == "fast"
-    judge = options.check_judge(judge or (APART if apart else TOGETHER), device)
+    judge = options.check_judge(judge or (APART if apart else ONE_PROCESS), device)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
     chosen.check_device(device)
@@ -92,21 +100,81 @@ def check_request(
         device=device,
         arch=known_device.arch,
         ranks=options.parse_ranks(ranks) if ranks is not None else (),
-        profile=profile,
+        level=level,
         implementation=implementation,
         seed=options.parse_seed(str(seed)) if seed is not None else None,
         mode=mode,
         ranks_per_gpu=shared,
-        level=level,
+        api=api,
         judge=judge,
     )
+
+
+def check_release() -> None:
+    """Raise UsageError if this release of iris-harness was withdrawn."""
+    if release := withdrawn(installed_version("iris-harness")):
+        raise UsageError(f"{release}; install another release")
+
+
+def with_profile(request: Request, named: str | None) -> tuple[Request, str | None]:
+    """Return the request for the hardware profile of this machine, and None; without one, the reason.
+
+    A run for a profile has its world sizes. UsageError if ``named``, the profile that the command line names, is not
+    that of this machine, or if an option changes what a run for it executes.
+    """
+    gpus = [gpu.name for gpu in inventory.visible(request.device)] if devices.kind(request.device).is_gpu else []
+    profile = hardware.profile_of(request.device, request.arch, gpus)
+    machine_words = f"{len(gpus)} GPUs ({', '.join(sorted(set(gpus)))})" if gpus else f"the device {request.device}"
+    reason = f"there is no hardware profile for {machine_words}"
+    if emulated_machine.active() is not None:
+        profile, reason = NO_PROFILE, "there is no hardware profile for the GPUs of an emulated machine"
+    try:
+        chosen = options.Options.checked(
+            device=request.device,
+            arch=request.arch,
+            mode=request.mode,
+            ranks=",".join(map(str, request.ranks)) or None,
+            level=request.level,
+            implementation_name=request.implementation,
+            seed=None if request.seed is None else str(request.seed),
+            evidence=None,
+            replay=None,
+            deadline=None,
+            ranks_per_gpu=str(request.ranks_per_gpu),
+            api=request.api,
+            profile=named or (profile if profile != NO_PROFILE else None),
+        )
+        if named and named != profile:
+            raise UsageError(f"--profile {named}: this machine has another one: {reason}")
+    except UsageError as error:
+        if named:
+            raise
+        return request, str(error).removeprefix(f"--profile {profile}: ")
+    if chosen.profile == NO_PROFILE:
+        return request, reason
+    return replace(request, profile=chosen.profile, ranks=chosen.ranks), None
+
+
+def read_waivers(path: Path) -> bytes:
+    """Return the content of a file of waivers. UsageError if it cannot be read or has a mistake."""
+    options.waivers_in(path)
+    return path.read_bytes()
+
+
+def with_waivers(request: Request, content: bytes | None, copy: Path) -> Request:
+    """Return the request with the waivers in ``content``, which are written to ``copy``; None removes that file."""
+    copy.unlink(missing_ok=True)
+    if content is None:
+        return request
+    copy.write_bytes(content)
+    return replace(request, waivers=copy)
 
 
 def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_per_gpu: int = 1) -> None:
     """Raise UsageError if this machine cannot run the request.
 
     The reasons: torch, Triton or a library that the device needs is missing or has a wrong version; there are too few
-    GPUs for ``ranks``, the requested world sizes (empty: those of the profile that fit); or a resource limit, a full
+    GPUs for ``ranks``, the requested world sizes (empty: those of the level that fit); or a resource limit, a full
     disk or an unwritable cache would end the run halfway (see ``harness.machine``).
     """
     for name in ("torch", "triton"):

@@ -16,6 +16,8 @@ from harness.printable import plain
 REPORT, JUNIT = "report.html", "junit.xml"
 PARTIAL = 3
 """Exit status of a partial run: everything that ran passed, but some requirements were left out."""
+WAIVED = 5
+"""Exit status of a complete run whose only failures are waived."""
 UNSUPPORTED = 4
 """Exit status of a complete run in which everything that ran passed, of a library that does not support every
 requirement."""
@@ -27,7 +29,8 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
     """Write the report files, print the table and the path of the report, and return the exit status.
 
     The status is 0 if every requirement passed; ``PARTIAL`` if everything that ran passed but requirements were left
-    out; ``UNSUPPORTED`` if everything that ran passed but the library does not support every requirement; else 1.
+    out; ``WAIVED`` if requirements failed that are waived, and no others; ``UNSUPPORTED`` if everything that ran passed
+    but the library does not support every requirement; else 1.
     """
     # Files first: printing may fail, and a reader may close the pipe.
     written = _written(reports.write_html, evidence, output / REPORT)
@@ -40,11 +43,11 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         say(f"partial: left out are {'; '.join(missing[:_NAMED])}{more}")
     verdict = evidence.verdict()
-    if not written or verdict not in (Verdict.PASS, Verdict.UNSUPPORTED) or not evidence.groups:
+    if not written or verdict.red or not evidence.groups:
         return 1
     if missing:
         return PARTIAL
-    return 0 if verdict is Verdict.PASS else UNSUPPORTED
+    return {Verdict.PASS: 0, Verdict.WAIVED: WAIVED}.get(verdict, UNSUPPORTED)
 
 
 def _written(write: Callable[[Evidence, Path], None], evidence: Evidence, path: Path) -> bool:

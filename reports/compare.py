@@ -18,7 +18,7 @@ from reports.view import KINDS, LABELS, registers_of, spills_of
 SLOWER, LEAST_SECONDS = 1.5, 1.0
 """A group's time has changed if it is longer or shorter by this factor, and by at least this number of seconds."""
 
-_BAD = (Verdict.FAIL, Verdict.UNKNOWN)
+_BAD = (Verdict.FAIL, Verdict.FLAKY, Verdict.UNKNOWN)
 _COUNTS = ("waits", "instructions")
 
 
@@ -95,7 +95,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         made = run.implementation
         facts["implementation"] = " ".join(filter(None, (made["name"], made.get("version"), made.get("commit"))))
         facts["device"] = f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}")
-        facts |= {"started": moment(run.started), "profile": run.profile, "seed": str(run.seed)}
+        facts |= {"started": moment(run.started), "level": run.level, "seed": str(run.seed)}
         facts["ranks"] = ", ".join(map(str, run.ranks))
         facts["iris-harness"] = str(run.harness.get("version") or "")
         facts |= {name: version or "" for name, version in run.environment["packages"].items()}

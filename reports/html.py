@@ -21,8 +21,10 @@ from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
 SYMBOLS = {
     Verdict.PASS: "\N{CHECK MARK}",
     Verdict.FAIL: "\N{MULTIPLICATION X}",
+    Verdict.FLAKY: "\N{ALMOST EQUAL TO}",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
+    Verdict.WAIVED: "\N{TILDE}",
     Verdict.UNSUPPORTED: "\N{EMPTY SET}",
 }
 _CHARACTERS = 20_000

@@ -1,13 +1,14 @@
 """JUnit XML for CI systems, valid against Jenkins's junit-10.xsd; GitHub's and GitLab's readers accept it too.
 
 There is one suite per requirement, with one test case per planned group; a group that the library does not support, or
-a whole requirement, is a *skipped* test case. The class name of a test case is its module
-with dots; the ``file`` of a suite is the test file. Further suites:
+a whole requirement, is a *skipped* test case, and so is a failed group of a waived requirement. The class name of a
+test case is its module with dots; the ``file`` of a suite is the test file. Further suites:
 
 ``run``              no test cases; its properties hold the run record, the verdict, and ``complete``: true or false
 ``completeness``     a *skipped* test case for each requirement or group that makes the run partial. CI systems do not
                      fail for it, but a reader sees it, and ``certify`` has an exit status for it. Only in partial runs.
 ``not applicable``   a skipped test case for each requirement that the device cannot run, with the reason
+``waivers``          a failed test case for each waiver that expired, matches nothing, or is not needed
 ``capabilities``     a failed test case for each capability that the library declares and does not have
 ``telemetry``        no test cases; its properties summarize the telemetry of the GPUs
 ``evidence``         a test case with an error for each gap in the evidence
@@ -61,6 +62,8 @@ def render_junit(evidence: Evidence) -> str:
         suites.append(_suite("telemetry", [], _telemetry(measured)))
     if evidence.declaration:
         suites.append(_suite("capabilities", [_declared(n, each) for n, each in enumerate(evidence.declaration, 1)]))
+    if wrong := evidence.waiver_problems():
+        suites.append(_suite("waivers", [_wrong_waiver(number, each) for number, each in enumerate(wrong, 1)]))
     if gaps := evidence.gaps():
         suites.append(_suite("evidence", [_gap(f"evidence gap {n}", "evidence", gap) for n, gap in enumerate(gaps, 1)]))
     root = Element("testsuites", name="iris-harness")
@@ -94,6 +97,10 @@ def _requirement(
         if verdict is Verdict.UNSUPPORTED:
             why = evidence.unsupported.get(group, "unsupported")
             ElementTree.SubElement(test, "skipped", type="unsupported", message=why)
+        elif result.verdict is Verdict.WAIVED and verdict is Verdict.FAIL:
+            waiver = evidence.waivers()[result.id]
+            text = f"waived until {waiver.expires}: {waiver.reason} ({waiver.issue})"
+            ElementTree.SubElement(test, "skipped", type="waived", message=text).text = message
         elif verdict is not Verdict.PASS:
             _add_problem(test, verdict, failing.get(group), message, evidence)
         if group in marks:
@@ -101,7 +108,7 @@ def _requirement(
         tests.append(test)
     if reason := evidence.unsupported.get(result.id):
         tests.append(_skipped(Absent(result.id, reason, ""), "unsupported"))
-    for number, gap in enumerate(result.gaps if result.verdict is not Verdict.FAIL else (), 1):
+    for number, gap in enumerate(result.gaps if result.verdict not in (Verdict.FAIL, Verdict.FLAKY) else (), 1):
         tests.append(_gap(f"{result.id} gap {number}", result.id, gap))
     demanded = [("statement", result.statement)]
     if result.form_of and result.form and result.form_of in evidence.statements:  # form_of has the statement
@@ -146,6 +153,12 @@ def _declared(number: int, problem: str) -> Element:
     return test
 
 
+def _wrong_waiver(number: int, problem: str) -> Element:
+    test = _test(f"waiver {number}", "waivers")
+    ElementTree.SubElement(test, "failure", type="waiver", message=problem)
+    return test
+
+
 def _gap(name: str, class_name: str, text: str) -> Element:
     test = _test(name, class_name)
     ElementTree.SubElement(test, "error", type="gap", message=text)
@@ -153,9 +166,9 @@ def _gap(name: str, class_name: str, text: str) -> Element:
 
 
 def _add_problem(test: Element, verdict: Verdict, case: Case | None, message: str, evidence: Evidence) -> None:
-    kind, type_ = ("failure", "fail") if verdict is Verdict.FAIL else ("error", verdict.value)
-    text = case.message if case else message or verdict.value
-    ElementTree.SubElement(test, kind, type=type_, message=text).text = _story(case, evidence) if case else text
+    kind = "failure" if verdict in (Verdict.FAIL, Verdict.FLAKY) else "error"
+    text = case.message if case and verdict is not Verdict.FLAKY else message or verdict.value
+    ElementTree.SubElement(test, kind, type=verdict.value, message=text).text = _story(case, evidence) if case else text
 
 
 def _story(case: Case, evidence: Evidence) -> str:
@@ -184,7 +197,7 @@ def _run(evidence: Evidence, completeness: Completeness) -> Iterator[tuple[str, 
     yield "verdict", evidence.verdict().value
     yield "left_out", str(len(completeness.missing))
     yield "not_applicable", str(len(completeness.not_applicable))
-    yield "level", evidence.level
+    yield "api", evidence.api
     yield "unsupported", str(evidence.counts()["unsupported"])
     for run in evidence.runs[:1]:
         for field in fields(run):

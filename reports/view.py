@@ -18,15 +18,19 @@ KINDS = ("load", "store", "atomic")
 LABELS = {
     Verdict.PASS: "pass",
     Verdict.FAIL: "fail",
+    Verdict.FLAKY: "flaky",
     Verdict.UNKNOWN: "unknown",
     Verdict.NOT_RUN: "not run",
+    Verdict.WAIVED: "waived",
     Verdict.UNSUPPORTED: "unsupported",
 }
 STYLES = {
     Verdict.PASS: "green",
     Verdict.FAIL: "bold red",
+    Verdict.FLAKY: "red",
     Verdict.UNKNOWN: "yellow",
     Verdict.NOT_RUN: "magenta",
+    Verdict.WAIVED: "bold yellow",
     Verdict.UNSUPPORTED: "cyan",
 }
 """Styles for the terminal."""
@@ -110,14 +114,14 @@ class Report:
     """All data of a report.
 
     ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
-    None if its record was lost, ``measured`` if no GPU was watched.
+    None if its record was lost, ``measured`` if no GPU was watched. ``waivers``: a line for each.
     """
 
     verdict: Verdict
     headline: str
     completeness: Completeness
     capabilities: Offered
-    level: str
+    api: str
     run: Run | None
     finished: str
     counts: dict[str, int]
@@ -130,6 +134,7 @@ class Report:
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
     measured: Measured | None = None
+    waivers: tuple[str, ...] = ()
 
 
 def view_of(evidence: Evidence) -> Report:
@@ -151,7 +156,7 @@ def view_of(evidence: Evidence) -> Report:
         headline=" ".join(filter(None, sentences)),
         completeness=completeness,
         capabilities=offered(evidence.capabilities, evidence.statements.values(), evidence.declaration),
-        level=evidence.level,
+        api=evidence.api,
         run=evidence.runs[0] if evidence.runs else None,
         finished=evidence.ends[-1].finished if evidence.ends else "",
         counts=counts,
@@ -171,6 +176,7 @@ def view_of(evidence: Evidence) -> Report:
         gaps=gaps,
         kernels=_kernels(evidence),
         measured=measured_of(evidence),
+        waivers=_waivers(evidence),
     )
 
 
@@ -178,34 +184,48 @@ def _headline(
     verdict: Verdict, counts: Mapping[str, int], gaps: int, completeness: Completeness, evidence: Evidence
 ) -> str:
     total, unsupported = sum(counts.values()), counts["unsupported"]
-    level = "" if evidence.level == EXTENDED else f" of level {evidence.level}"
+    api = "" if evidence.api == EXTENDED else f" of the API {evidence.api}"
     lacking = f"{unsupported} {'is' if unsupported == 1 else 'are'} unsupported"
     if not total:
         return "Nothing was planned, so nothing is certified."
     if verdict is Verdict.UNSUPPORTED:
         run = " of this run" if completeness.missing else ""
         if total == unsupported:
-            return f"The library supports none of the {plural(total, 'requirement')}{level}{run}."
+            return f"The library supports none of the {plural(total, 'requirement')}{api}{run}."
         one = total - unsupported == 1
         subject = "The one requirement" if one else f"All {total - unsupported} requirements"
-        return f"{subject}{level}{run} that the library supports passed; {lacking}."
+        return f"{subject}{api}{run} that the library supports passed; {lacking}."
     if verdict is Verdict.PASS:
-        subject = ("The requirement" if total == 1 else f"All {total} requirements") + level
+        subject = ("The requirement" if total == 1 else f"All {total} requirements") + api
         if completeness.missing:
             return f"{subject} of this run passed."
         here = len(completeness.not_applicable)
         also = f" {here} {'is' if here == 1 else 'are'} not applicable here." if here else ""
         return f"{subject} passed, and everything that was planned ran.{also}"
-    parts = [f"{counts['pass']} of {plural(total, 'requirement')}{level} passed"]
+    if verdict is Verdict.WAIVED:
+        others = f"; {lacking}" if unsupported else ""
+        run = " of this run" if completeness.missing else ""
+        return f"{plural(total, 'requirement')}{api}{run} passed with {plural(counts['waived'], 'waiver')}{others}."
+    parts = [f"{counts['pass']} of {plural(total, 'requirement')}{api} passed"]
     parts += [f"{counts['fail']} failed"] if counts["fail"] else []
+    parts += [f"{counts['flaky']} {'is' if counts['flaky'] == 1 else 'are'} flaky"] if counts["flaky"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
+    parts += [f"{counts['waived']} {'is' if counts['waived'] == 1 else 'are'} waived"] if counts["waived"] else []
     parts += [lacking] if unsupported else []
+    if wrong := len(evidence.waiver_problems()):
+        parts.append(f"{plural(wrong, 'waiver')} {'is' if wrong == 1 else 'are'} wrong")
     if declared := len(evidence.declaration):
         parts.append(f"{declared} declared {'capability is' if declared == 1 else 'capabilities are'} missing")
     if len(parts) == 1:
         parts.append(f"{plural(gaps, 'gap')} in the evidence")
     return ", ".join(parts) + "."
+
+
+def _waivers(evidence: Evidence) -> tuple[str, ...]:
+    """Return a line for each waived requirement, and for each wrong waiver."""
+    waived = (f"{name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in evidence.waived().items())
+    return (*waived, *evidence.waiver_problems())
 
 
 def _with_forms(results: Mapping[str, RequirementResult]) -> Iterator[tuple[RequirementResult, str]]:

@@ -11,48 +11,77 @@ import certificates
 from command_line import preflight
 from command_line.commands import bundle
 from command_line.options import PATH, suite_options
-from command_line.output import console
-from command_line.publishing import JUNIT, REPORT, publish
+from command_line.output import console, say
+from command_line.publishing import JUNIT, PARTIAL, REPORT, publish
 from command_line.suite import groups as suite_groups
 from command_line.suite.run import check_started, conclude, run_suite, set_aside
+from fixtures.hardware import PROFILES
 from harness import runs
+from harness.evidence.waivers import FILE
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
-@suite_options(profile="gate", output=Path("out", "certify"), judge=None)
+@suite_options(level="gate", output=Path("out", "certify"), judge=None)
 @click.option(
     "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; the rest is reported as not run.")
 @click.option(
+    "--profile",
+    metavar="NAME",
+    help=f"The machine: {', '.join(PROFILES)}; refused if this is another one.  [default: what it is]",
+)
+@click.option("--waivers", type=PATH, default=None, help="File of requirements that are known to fail; see the docs.")
+@click.option("--no-waivers", is_flag=True, help="Lift all waivers, also where --waivers names a file.")
+@click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )
-def command(output: Path, groups: str | None, fail_fast: bool, key: Path | None, **options: Any) -> int:
+def command(
+    output: Path,
+    groups: str | None,
+    fail_fast: bool,
+    profile: str | None,
+    waivers: Path | None,
+    no_waivers: bool,
+    key: Path | None,
+    **options: Any,
+) -> int:
     """Run the conformance suite and write evidence.jsonl, report.html and junit.xml.
 
     It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it. With --sign it also
-    writes a certificate, which iris-harness verify checks.
+    writes a certificate, which iris-harness verify checks. It is for the level, the API and the hardware profile of
+    this machine; options that change what a run executes, and a machine without a profile, make it one for no level.
 
     \b
-    Exit status: 0  every requirement of the level that this device can run was run and passed
+    Exit status: 0  every requirement of the API that this device can run was run and passed
                  1  a requirement failed, could not be checked or did not run, or a file could not be written
                  2  the request was wrong
-                 3  everything that ran passed, but the run is partial: it left out requirements and names them
-                 4  everything that ran passed, but the library does not support every requirement of the level
+                 3  everything that ran passed, but the run is partial: it left out requirements and names them;
+                    or the certificate is for no level
+                 4  everything that ran passed, but the library does not support every requirement of the API
+                 5  requirements failed that are waived, and no others
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
     signer = certificates.load_private(key) if key is not None else None
     request = preflight.check_request(**options)
+    preflight.check_release()
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    request, unlisted = preflight.with_profile(request, profile)
+    waived = preflight.read_waivers(waivers) if waivers is not None and not no_waivers else None
     side_by_side = suite_groups.options(suite_groups.number(request, groups))
-    folder = preflight.output_folder(output, REPORT, JUNIT)
+    folder = preflight.output_folder(output, REPORT, JUNIT, FILE)
     screen = console()
+    if unlisted is None:
+        screen.print(f"Level {request.level} on {request.profile}, API {request.api}", markup=False, soft_wrap=True)
+    elif signer is not None:
+        say(f"the certificate will be for no level: {unlisted}")
     with runs.claimed(folder):
         earlier = set_aside(folder / runs.EVIDENCE)
+        request = preflight.with_waivers(request, waived, folder / FILE)
         outcome = run_suite(request, folder, screen, *side_by_side, *(["-x"] if fail_fast else []))
         check_started(outcome, earlier)
         status = conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))
         if signer is None:
             return status
         unwritten = bundle.of_run(outcome.evidence, folder / bundle.CERTIFICATE, signer)
-        return status or unwritten
+        return status or unwritten or (PARTIAL if unlisted else 0)

@@ -35,7 +35,7 @@ _NAMED = 4
 
 @click.command("check", short_help="Run one op or requirement quickly.")
 @click.argument("name")
-@suite_options(profile="ci", output=Path("out", "check"), ranks="2", seed="0")
+@suite_options(level="ci", output=Path("out", "check"), ranks="2", seed="0")
 def command(name: str, output: Path, **options: Any) -> int:
     """Run the requirements or tests that NAME selects, print each verdict, and stop at the first failure.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHARED_MEMORY_WANTED = 512 << 20
-"""Bytes of /dev/shm that the heaps and rings of eight ranks need in the suite's profiles."""
+"""Bytes of /dev/shm that the heaps and rings of eight ranks need in the suite's levels."""
 
 _PROBE = """
 import json, sys

@@ -23,7 +23,7 @@ from command_line.suite.run import LOG, stop_signals
 from fixtures.implementation import BUNDLED
 from harness import casefile, runs
 from harness.errors import UsageError
-from harness.evidence import JUDGES, TOGETHER, Case, Evidence, read
+from harness.evidence import JUDGES, ONE_PROCESS, Case, Evidence, read
 from harness.evidence.records import to_json
 from harness.files import write_whole
 from harness.printable import plain
@@ -256,11 +256,11 @@ def _request_of(evidence: Evidence, nodeid: str, place: Path, query: _Query, *, 
     run = evidence.runs[-1]
     ranks = world or ",".join(map(str, run.ranks))
     name = query.allowed(run.implementation["name"], place, own=own)
-    return check_request(run.device, run.arch, ranks, run.profile, name, run.seed, run.mode, run.ranks_per_gpu)
+    return check_request(run.device, run.arch, ranks, run.level, name, run.seed, run.mode, run.ranks_per_gpu)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "device": (str,), "arch": (str,), "mode": (str,), "profile": (str,), "implementation": (str,),
+    "device": (str,), "arch": (str,), "mode": (str,), "level": (str,), "implementation": (str,),
     "seed": (int,), "ranks_per_gpu": (int,), "deadline": (int, float),
 }  # fmt: skip
 
@@ -273,7 +273,7 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         value = saved.get(name)
         if not isinstance(value, types) or isinstance(value, bool):
             raise UsageError(f"{path}: {name!r} of its 'request' must be {types[0].__name__}, got {value!r:.100}")
-    if saved.get("judge", TOGETHER) not in JUDGES:
+    if saved.get("judge", ONE_PROCESS) not in JUDGES:
         raise UsageError(f"{path}: 'judge' of its 'request' must be {' or '.join(JUDGES)}, got {saved['judge']!r:.100}")
     ranks = saved.get("ranks")
     if not isinstance(ranks, list) or not all(type(size) is int for size in ranks):
@@ -290,12 +290,12 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         saved["device"],
         saved["arch"],
         _world(nodeid) or ",".join(map(str, ranks)),
-        saved["profile"],
+        saved["level"],
         implementation,
         saved["seed"],
         saved["mode"],
         saved["ranks_per_gpu"],
-        judge=saved.get("judge", TOGETHER),
+        judge=saved.get("judge", ONE_PROCESS),
     )
     return replace(request, deadline=float(saved["deadline"]))
 

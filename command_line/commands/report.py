@@ -16,10 +16,12 @@ from harness.evidence import read
 @click.command("report", short_help="Write the reports of a run again.")
 @click.argument("evidence", type=PATH)
 @click.option("--output", type=PATH, default=None, help="Directory for the reports.  [default: that of the evidence]")
-def command(evidence: Path, output: Path | None) -> int:
+@click.option("--no-waivers", is_flag=True, help="Judge the run without the waivers that it recorded.")
+def command(evidence: Path, output: Path | None, no_waivers: bool) -> int:
     """Write report.html and junit.xml again from EVIDENCE, an evidence.jsonl, and print the table.
 
     The exit status is that of certify.
     """
     run = read(evidence)
+    run = run.without_waivers() if no_waivers else run
     return publish(run, preflight.output_folder(output or evidence.parent, REPORT, JUNIT), console())

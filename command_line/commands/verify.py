@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import click
 
 import certificates
 from certificates import Verification
-from certificates.documents import FAILED, PASSED
+from certificates.documents import FAILED, PASSED, for_a_level
 from harness.evidence import Evidence, Verdict
 from harness.printable import plain
 
-PARTIAL, UNSUPPORTED = 3, 4
+PARTIAL, UNSUPPORTED, WAIVED = 3, 4, 5
 """Exit statuses with the meaning that they have for certify."""
 
 _PATH = click.Path(path_type=Path)
@@ -32,24 +32,31 @@ _NEVER_PROVEN = (
 @click.option("--key", type=_PATH, default=None, help="Public key of the signer whom you trust.")
 @click.option("--rerun", "count", type=click.IntRange(min=1), help="Also run this many random recorded cases again.")
 @click.option("--implementation", default=None, help="With --rerun: confirms the package that the certificate names.")
-def command(certificate: Path, key: Path | None, count: int | None, implementation: str | None) -> int:
+@click.option("--no-waivers", is_flag=True, help="Exit with 1 if a requirement failed, also if it is waived.")
+def command(
+    certificate: Path, key: Path | None, count: int | None, implementation: str | None, no_waivers: bool
+) -> int:
     """Check CERTIFICATE, a file of certify --sign or bundle, and print what it proves and what it does not.
 
     Needs neither torch nor Triton, and runs nothing of what the certificate holds. With --rerun, tests of the installed
     suite run recorded cases on this machine, which must have the device and the library.
 
     \b
-    Exit status: 0  genuine: signed with --key, nothing contradicts it, and the run was complete and passed
+    Exit status: 0  genuine: signed with --key, nothing contradicts it, and a complete run of its level passed
                  1  a check failed, all of which are printed; or it states that the run did not pass
                  2  the file or the key cannot be read
-                 3  no check failed, but the signature was not checked, or the run was partial
+                 3  no check failed, but the signature was not checked, the run was partial or is for no level, or the
+                    installed suite is another one, so that its groups were not compared
                  4  genuine, but the library does not support every requirement
+                 5  genuine, but requirements failed that are waived
     """
     trusted = certificates.load_public(key) if key is not None else None
     checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
     for line in _lines(checked):
-        click.echo(plain(line))
+        click.secho(plain(line), fg="red" if checked.problems else None)
     status = _status(checked)
+    if no_waivers and checked.evidence is not None and checked.evidence.without_waivers().verdict().red:
+        status = 1
     if count is None or checked.problems or checked.evidence is None:
         return status
     from command_line.suite import rerun  # needs the suite, torch and Triton
@@ -62,9 +69,12 @@ def _status(checked: Verification) -> int:
     result = checked.manifest.get("result")
     if checked.problems or checked.evidence is None or result == FAILED:
         return 1
-    if not checked.signed or not checked.evidence.complete:
+    complete = checked.evidence.complete and for_a_level(checked.evidence) and checked.suite_compared
+    if not checked.signed or not complete:
         return PARTIAL
-    return 0 if result == PASSED else UNSUPPORTED
+    if result == PASSED:
+        return 0
+    return WAIVED if checked.evidence.verdict() is Verdict.WAIVED else UNSUPPORTED
 
 
 def _lines(checked: Verification) -> Iterator[str]:
@@ -72,11 +82,14 @@ def _lines(checked: Verification) -> Iterator[str]:
     if evidence is not None and evidence.runs:
         yield from _subject(evidence)
     if checked.problems:
-        yield f"NOT GENUINE: {len(checked.problems)} checks failed"
+        yield f"REJECTED: {len(checked.problems)} checks failed"
         yield from (f"  - {problem}" for problem in checked.problems)
         return
     assert evidence is not None  # sanity check: without evidence there are problems
     yield f"No check failed. The run's result is {manifest['result']}."
+    if waived := evidence.waived():
+        yield f"Passed with {len(waived)} waivers:" if len(waived) > 1 else "Passed with 1 waiver:"
+        yield from (f"  - {name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in waived.items())
     yield "Proven:"
     yield from (f"  - {line}" for line in _proven(checked, evidence))
     yield "Not proven:"
@@ -90,7 +103,11 @@ def _subject(evidence: Evidence) -> Iterator[str]:
     commit = f", commit {under_test['commit']}" if under_test.get("commit") else ""
     ranks = ", ".join(map(str, run.ranks))
     yield f"{under_test['name']}{version}{commit}"
-    yield f"on {run.device} ({run.arch}) with {ranks} ranks, profile {run.profile}, {run.started}"
+    yield f"on {run.device} ({run.arch}) with {ranks} ranks, {run.started}"
+    if for_a_level(evidence):
+        yield f"level {run.level} on {run.profile}, API {evidence.api}"
+    else:
+        yield f"for no level: the run has the cases of level {run.level}, and no hardware profile"
 
 
 def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
@@ -100,18 +117,25 @@ def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     passed = sum(result.verdict is Verdict.PASS for result in results)
     yield f"{passed} of {len(results)} requirements passed, by the verdicts of {len(evidence.cases):,} recorded cases"
     yield f"the verdicts are those of all {len(evidence.plan):,} planned groups, and the plan has the whole table"
+    if for_a_level(evidence) and checked.suite_compared and evidence.complete:
+        run = evidence.runs[0]
+        yield f"the plan has every group that level {run.level} has on {run.profile} for the API {evidence.api}"
     yield f"the recorded figures of {len(evidence.kernels):,} kernels are those of their listings"
 
 
 def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     if not checked.suite_compared:
         yield (
-            "that the table of requirements is a published one: another version of the suite made the certificate than"
-            " the one installed here"
+            "that requirements and groups are those of a published suite: another version made the certificate"
+            f" ({checked.version}) than the one installed here"
         )
+    if not for_a_level(evidence):
+        yield "that the run has the groups of a level: it has no hardware profile, for which the suite would list them"
     missing = evidence.missing()
     if missing:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
+    if past := [name for name, each in evidence.waived().items() if each.expires < date.today().isoformat()]:
+        yield f"that waived requirements are still known to fail: waivers have expired since, of {', '.join(past)}"
     marks = [mark for record in evidence.telemetry for mark in record.marks]
     if marks:
         yield f"that the hardware was sound: telemetry has {len(marks)} marks, the first is {marks[0]}"

@@ -21,7 +21,7 @@ from mutants.matrix import Result, result_of
 from mutants.mutant import BINARY, Mutant
 
 CALLS, PLAN, RESULTS, LOG = "calls.jsonl", "plan.json", "results.jsonl", "binary.log"
-RANKS, PROFILE = 2, "gate"
+RANKS, LEVEL = 2, "gate"
 """Of the run whose calls are repeated: those that certify the library, on fewer ranks."""
 
 
@@ -47,7 +47,7 @@ def run_binary(
     folder = Path(tempfile.mkdtemp(prefix="iris-harness-binary-"))
     try:
         calls, plan, results = folder / CALLS, folder / PLAN, folder / RESULTS
-        options = ["--ranks", str(RANKS), "--profile", PROFILE, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
+        options = ["--ranks", str(RANKS), "--level", LEVEL, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
         options += ["-k", chosen] if chosen else []
         options += ["-p", recorder.__name__, "--record-calls", str(calls), "--evidence", str(folder / "evidence.jsonl")]
         status = _wait(pytest_command(targets, *options), output / "recording.log", stop, lambda: None)

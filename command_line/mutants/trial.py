@@ -129,7 +129,7 @@ class Trial:
 def suite_command(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:
     """Return the command that runs a stage on the copy of the library and writes its evidence to ``records``."""
     chosen = ["-k", stage.chosen] if stage.chosen else []
-    request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--profile", "ci", "--seed", "0"]
+    request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--level", "ci", "--seed", "0"]
     request += ["--deadline", f"{deadline:g}", "--evidence", str(records)]
     return pytest_command(stage.targets, *request, *chosen, "-q", *options)
 

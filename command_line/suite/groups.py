@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 
 from command_line.preflight import Request
-from fixtures.options import PROFILES
+from fixtures.levels import LEVELS
 from fixtures.rig import uses_gpus
 from harness.devices import inventory
 from harness.errors import UsageError
 
 CONTROLLER, RANK = 700 << 20, 250 << 20
-"""Bytes of memory, at most, of a group's controller and of each emulated rank, as measured with the profile gate; ranks
+"""Bytes of memory, at most, of a group's controller and of each emulated rank, as measured with the level gate; ranks
 share the pages of what they import."""
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -40,7 +40,7 @@ def number(request: Request, given: str | None) -> int:
 
     Raises UsageError for a wrong number, and for more groups than GPUs allow.
     """
-    sizes = request.ranks or PROFILES[request.profile].world_sizes
+    sizes = request.ranks or LEVELS[request.level].world_sizes
     if not uses_gpus(request.device):
         return _count(given) if given is not None else fitting(measured(), sizes)
     gpus = len(inventory.visible(request.device))

@@ -1,3 +1,3 @@
 """Requirements of measurements: do_bench and the bench module."""
 
-TOGETHER = "the library calls functions of the test"
+ONE_PROCESS = "the library calls functions of the test"

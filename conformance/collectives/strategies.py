@@ -85,7 +85,7 @@ Cases = st.SearchStrategy[CollectiveCase]
 
 
 def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
-    """Return a strategy for each build of one collective at the run's level.
+    """Return a strategy for each build of one collective for the run's API.
 
     ``dtype`` is the element type, or for an op that only moves data its width in bytes: then the builds go round all
     types of that width, which may share kernels.

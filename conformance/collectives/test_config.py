@@ -52,7 +52,7 @@ def run(env, case):
 @requirement(
     "CCL-CONFIG-001",
     cases=lambda ranks: [HostCase("config")],
-    together="it inspects a class of the library",
+    one_process="it inspects a class of the library",
 )
 def test_config(check, case):
     check(run, case)

@@ -58,7 +58,7 @@ def cases(ranks, op):
     ranks=2,
     op=COLLECTIVES,
     weak=False,
-    together="it counts the polls of kernels in the process that runs them",
+    one_process="it counts the polls of kernels in the process that runs them",
 )
 def test_held(check, case):
     for held in (0, check.ranks - 1):

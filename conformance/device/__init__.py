@@ -1,1 +1,1 @@
-TOGETHER = "it asks the device driver of its own process"
+ONE_PROCESS = "it calls the device driver of its own process"

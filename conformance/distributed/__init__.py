@@ -1,1 +1,1 @@
-TOGETHER = "it calls functions of the library with objects of its own process"
+ONE_PROCESS = "it calls functions of the library with objects of its own process"

@@ -1,1 +1,1 @@
-TOGETHER = "it compares objects and addresses within the process of the library"
+ONE_PROCESS = "it compares objects and addresses within the process of the library"

@@ -41,7 +41,7 @@ def cases(ranks):
     cases=cases,
     ranks=2,
     weak=False,
-    together="it calls the library with objects of its own process",
+    one_process="it calls the library with objects of its own process",
 )
 def test_contract(check, case):
     check(run, case)

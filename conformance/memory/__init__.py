@@ -1,1 +1,1 @@
-TOGETHER = "it compares addresses within the process of the library"
+ONE_PROCESS = "it compares addresses within the process of the library"

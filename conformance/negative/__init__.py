@@ -1,1 +1,1 @@
-TOGETHER = "it passes addresses of its own process to kernels"
+ONE_PROCESS = "it passes addresses of its own process to kernels"

@@ -12,7 +12,7 @@ from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
-PACKAGES = ("harness", "fixtures", "conformance", "command_line", "reports", "certificates", "mutants")
+PACKAGES = ("harness", "fixtures", "conformance", "reports", "certificates", "mutants")
 """Packages of the harness."""
 
 NAMES = re.compile(rf"iris[-_ ]harness|^({'|'.join(PACKAGES)})\.\w|^(harness|conformance)$", re.IGNORECASE)
@@ -61,7 +61,7 @@ def named(source):
 @requirement(
     "NEGATIVE-INDEPENDENT-001",
     cases=lambda ranks: [HostCase("sources")],
-    together="it reads sources, and calls nothing of the library",
+    one_process="it reads sources, and calls nothing of the library",
 )
 def test_independence(check, case):
     check(run, case)

@@ -79,7 +79,7 @@ def edges(op: str) -> list[FusedCase]:
 
 
 def fused(ranks: int, op: str, dtype: str) -> st.SearchStrategy[FusedCase]:
-    """Return the strategy for cases of one op with one element type, of the run's level."""
+    """Return the strategy for cases of one op with one element type, for the run's API."""
     cases = _fused(ranks, op, dtype)
     return cases if judged.extended() else cases.map(published)
 

@@ -12,13 +12,14 @@ from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
     APART,
+    APIS,
     EXTENDED,
     JUDGES,
-    LEVELS,
     MISSING,
+    NO_PROFILE,
+    ONE_PROCESS,
     PUBLISHED,
     SCHEMA,
-    TOGETHER,
     Case,
     Difference,
     End,
@@ -40,13 +41,14 @@ from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
     "APART",
+    "APIS",
     "EXTENDED",
     "JUDGES",
-    "LEVELS",
     "MISSING",
+    "NO_PROFILE",
+    "ONE_PROCESS",
     "PUBLISHED",
     "SCHEMA",
-    "TOGETHER",
     "Case",
     "Difference",
     "End",

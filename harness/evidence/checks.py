@@ -18,6 +18,10 @@ MAX_NAME = 1000
 """Characters of a group's name and of a node id: the suite's have about a hundred."""
 
 
+_OF_REQUIREMENTS = (Verdict.WAIVED, Verdict.UNSUPPORTED)
+"""Verdicts of requirements that no case and no group has."""
+
+
 class Checks:
     """Compares each record with those before it. Call ``problems`` before the record is added to ``evidence``."""
 
@@ -95,8 +99,8 @@ class Checks:
         self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
-        if case.verdict is Verdict.UNSUPPORTED:
-            yield f"states that case {case.id} ran and is unsupported"
+        if case.verdict in (*_OF_REQUIREMENTS, Verdict.FLAKY):
+            yield f"states that case {case.id} ran and is {case.verdict}"
         if case.id in self._cases[case.group]:
             yield f"records case {case.id} of {case.group} again"
         self._cases[case.group][case.id] = case.verdict
@@ -115,13 +119,19 @@ class Checks:
             yield f"states that case {case.id} passed, and also a failure of it"
 
     def _group(self, group: Group) -> Iterator[str]:
-        if group.verdict is Verdict.UNSUPPORTED:
-            yield f"states that {group.group} ran and is unsupported"
+        if group.verdict in _OF_REQUIREMENTS:
+            yield f"states that {group.group} ran and is {group.verdict}"
         planned = self._evidence.plan.get(group.group)
         if planned is not None and planned.requirement != group.requirement:
             yield f"ends {group.group} with another requirement than planned"
         if group.group in self._evidence.groups:
             yield f"ends {group.group}, which ended twice"
+        sometimes = group.repeats is not None and group.repeats["failed"] < group.repeats["runs"]
+        if (group.verdict is Verdict.FLAKY) != sometimes:
+            rate = "{failed} of {runs}".format(**group.repeats) if group.repeats else "none"
+            yield f"states that {group.group} is {group.verdict}, and its case failed in {rate} of its executions"
+        if group.verdict is Verdict.FLAKY and group.failing_case is None:
+            yield f"states that {group.group} is flaky, and names no failing case"
         if group.failing_case is not None:
             verdict = self._cases[group.group].get(group.failing_case)
             if verdict is None:
@@ -158,4 +168,4 @@ def _naming(group: PlannedGroup) -> str | None:
 def _content(plan: Plan) -> tuple[object, ...]:
     """Return the content of a plan for comparison, without the order of its entries."""
     reasons = (plan.not_applicable, plan.left_out, plan.unsupported, plan.capabilities)
-    return set(plan.groups), set(plan.requirements), plan.level, plan.declaration, *map(dict, reasons)
+    return set(plan.groups), set(plan.requirements), plan.api, plan.declaration, *map(dict, reasons)

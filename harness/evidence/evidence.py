@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.evidence.records import (
     EXTENDED,
@@ -18,9 +18,14 @@ from harness.evidence.records import (
     Telemetry,
 )
 from harness.evidence.verdict import Verdict, merge
+from harness.evidence.waivers import Waiver, of_run
 
 _GROUPS_NAMED = 3
 """Up to this many groups that did not run are named one by one; more are counted."""
+
+
+_WAIVABLE = frozenset((Verdict.FAIL, Verdict.PASS, Verdict.UNSUPPORTED))
+"""The verdicts of the groups of a requirement that can be waived."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Evidence:
     not_applicable: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
-    level: str = EXTENDED
+    api: str = EXTENDED
     capabilities: dict[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
 
@@ -104,13 +109,26 @@ class Evidence:
         for case in self.cases:
             cases[case.requirement].append(case)
         names = sorted({*groups, *cases, *(r.requirement for records in self.groups.values() for r in records)})
-        return {name: self._requirement(name, groups[name], cases[name]) for name in names}
+        waivers = self.waivers()
+        results = (self._requirement(name, groups[name], cases[name]) for name in names)
+        return {result.id: self._with_waiver(result, waivers.get(result.id)) for result in results}
+
+    def _with_waiver(self, result: RequirementResult, waiver: Waiver | None) -> RequirementResult:
+        """Return the result of a requirement that a waiver may name.
+
+        It waives failures only: no group that could not be checked, and no contradiction in the evidence.
+        """
+        failed = result.verdict is Verdict.FAIL and _WAIVABLE.issuperset(result.groups.values()) and not result.gaps
+        if not failed or waiver is None or waiver.expired(self.runs[0]) or waiver.mismatch(self.runs[0]):
+            return result
+        return replace(result, verdict=Verdict.WAIVED)
 
     def verdict(self) -> Verdict:
         """Return the verdict of the run: pass only if something was planned, all of it ran and passed, nothing is
-        unsupported, and the file is complete. A capability that the library declares and does not have is a failure."""
+        unsupported or waived, and the file is complete. A capability that the library declares and does not have is a
+        failure, and so is a wrong waiver."""
         results = [result.verdict for result in self.requirements().values()]
-        results += [Verdict.FAIL] if self.declaration else []
+        results += [Verdict.FAIL] if self.declaration or self.waiver_problems() else []
         return merge([*results, Verdict.UNKNOWN] if self.gaps() else results)
 
     def gaps(self) -> tuple[str, ...]:
@@ -129,9 +147,42 @@ class Evidence:
             gaps.append(f"{len(unknown)} kernels that ran have no kernel record")
         some_did_not_pass = any(r.verdict is not Verdict.PASS for g in self.groups.values() for r in g)
         for end in self.ends:
-            if end.exit_status != 0 and not (end.exit_status == 1 and (some_did_not_pass or self.declaration)):
+            if end.exit_status != 0 and not (
+                end.exit_status == 1 and (some_did_not_pass or self.declaration or self.waiver_problems())
+            ):
                 gaps.append(f"pytest ended with status {end.exit_status}")
         return tuple(gaps)
+
+    def waivers(self) -> dict[str, Waiver]:
+        """Return the waivers that the run recorded, by requirement."""
+        return {waiver.requirement: waiver for run in self.runs[:1] for waiver in of_run(run)}
+
+    def waived(self) -> dict[str, Waiver]:
+        """Return the waivers of the requirements that are waived, by requirement."""
+        waivers = self.waivers()
+        verdicts = {name: result.verdict for name, result in self.requirements().items()} if waivers else {}
+        return {name: each for name, each in waivers.items() if verdicts.get(name) is Verdict.WAIVED}
+
+    def waiver_problems(self) -> tuple[str, ...]:
+        """Return a sentence for each waiver that expired, matches nothing, or is not needed: the run is red for it."""
+        waivers = self.waivers()
+        results = self.requirements() if waivers else {}
+        problems = []
+        for name, waiver in waivers.items():
+            if waiver.expired(self.runs[0]):
+                problems.append(f"the waiver of {name} expired on {waiver.expires}: {waiver.issue}")
+            elif mismatch := waiver.mismatch(self.runs[0]):
+                problems.append(f"the waiver of {name} matches nothing: {mismatch}")
+            elif name not in results:
+                why = "is not in the plan" if name in self.statements else "is not a requirement of the run"
+                problems.append(f"the waiver of {name} matches nothing: {name} {why}")
+            elif results[name].verdict is Verdict.PASS:
+                problems.append(f"the waiver of {name} is not needed: the requirement passed; remove it")
+        return tuple(problems)
+
+    def without_waivers(self) -> Evidence:
+        """Return the same evidence with all waivers lifted."""
+        return replace(self, runs=[replace(run, waivers=None) for run in self.runs])
 
     def counts(self) -> dict[str, int]:
         """Return the number of requirements per verdict, for every verdict."""

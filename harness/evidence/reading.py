@@ -150,7 +150,7 @@ def _take(record: Record, evidence: Evidence) -> None:
         evidence.not_applicable.update(record.not_applicable)
         evidence.left_out.update(record.left_out)
         evidence.unsupported.update(record.unsupported)
-        evidence.level, evidence.declaration = record.level, record.declaration
+        evidence.api, evidence.declaration = record.api, record.declaration
         evidence.capabilities.update(record.capabilities)
     elif isinstance(record, Hardware):
         evidence.hardware.append(record)

@@ -15,11 +15,14 @@ from harness.evidence.verdict import Verdict
 SCHEMA = 2
 """Version of the record format; a reader refuses every other one."""
 
-PUBLISHED, EXTENDED = LEVELS = ("published", "extended")
-"""Levels of requirements: of what upstream Iris exposes, and of what libraries have beyond it. A run at one level
-includes the levels before it."""
+PUBLISHED, EXTENDED = APIS = ("published", "extended")
+"""The APIs that requirements are about: what upstream Iris exposes, and what libraries have beyond it. A run for
+``extended`` includes ``published``."""
 
-TOGETHER, APART = JUDGES = ("together", "apart")
+NO_PROFILE = "none"
+"""Profile of a run that is for no hardware profile, so that no list states which groups it must have."""
+
+ONE_PROCESS, APART = JUDGES = ("together", "apart")
 """Where a case was compared: in the process that runs the library, or in a process that the library never enters."""
 
 MISSING = "missing"
@@ -44,7 +47,7 @@ class Requirement:
 
     ``needs`` are the capabilities without which it is unsupported: public names, ``NAME(PARAMETER)`` for a parameter of
     a function, and capabilities of adapters; ``{...}`` stands for a parameter of the test, as in ``ccl.{op}``.
-    ``level`` is ``published`` or ``extended``.
+    ``api`` is ``published`` or ``extended``.
     """
 
     id: str
@@ -55,7 +58,7 @@ class Requirement:
     form: str | None = None
     table: str | None = None
     needs: tuple[str, ...] = ()
-    level: str = PUBLISHED
+    api: str = PUBLISHED
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -105,16 +108,18 @@ class Difference:
 class Run:
     """First line of a run: its options, implementation and environment.
 
-    ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit and the hash of its sources;
-    ``harness`` has its version and the same of its own packages; ``mode`` is the mode of the emulated device;
-    ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds what else could change
-    the run: environment variables, pytest plugins, and options that are not the harness's own.
+    ``level`` is the amount of testing and ``profile`` the hardware profile: a run with both is compared with the list
+    of groups that the suite has for them. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit
+    and the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the mode of
+    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds
+    what else could change the run: environment variables, pytest plugins, and options that are not the harness's own.
+    ``waivers`` is the content of a file of waivers, with its ``sha256``, see ``harness.evidence.waivers``.
     """
 
     record: ClassVar[str] = "run"
     id: str
     seed: int
-    profile: str
+    level: str
     device: str
     arch: str
     ranks: tuple[int, ...]
@@ -124,8 +129,10 @@ class Run:
     argv: tuple[str, ...] = ()
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    profile: str = NO_PROFILE
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
+    waivers: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class Plan:
     ``requirements`` is the suite's whole table. ``not_applicable`` maps each requirement that this device cannot run to
     the reason. ``left_out`` maps each requirement or group that this run could run and does not to the reason: a run
     that leaves anything out is partial. ``unsupported`` maps each requirement or group that needs a capability that the
-    library lacks to the reason. ``level``: the run's level; ``requirements`` has those of this level only.
+    library lacks to the reason. ``api``: the run's API; ``requirements`` has those of this API only.
     ``capabilities`` maps each capability that a requirement needs to a sentence about it; ``declaration`` lists what is
     wrong with the library's declaration of them.
     """
@@ -146,7 +153,7 @@ class Plan:
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
-    level: str = EXTENDED
+    api: str = EXTENDED
     capabilities: Mapping[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
 
@@ -204,7 +211,7 @@ class Case:
     timing: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
-    judge: str = TOGETHER
+    judge: str = ONE_PROCESS
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ class Group:
 
     ``stores`` are the instructions that wrote the case's first wrong element, in another execution of it: ``rank``,
     ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
-    lines that called it.
+    lines that called it. ``repeats``: how often the failing case ran, and how often it failed.
     """
 
     record: ClassVar[str] = "group"
@@ -261,6 +268,7 @@ class Group:
     message: str = ""
     seconds: float | None = None
     stores: tuple[Mapping[str, Any], ...] = ()
+    repeats: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -287,6 +295,8 @@ def from_json(line: Mapping[str, Any]) -> Record:
     """Return the record of a line that was checked against the schema. Keys unknown to this version are ignored."""
     cls = TYPES[line["record"]]
     values = {f.name: line[f.name] for f in fields(cls) if f.name in line}
+    if cls is Run and "level" not in values:  # version 0.2.0 called the level profile
+        values["level"] = values.pop("profile")
     if cls is Plan:
         values["groups"] = tuple(_known(PlannedGroup, group) for group in values["groups"])
         values["requirements"] = tuple(

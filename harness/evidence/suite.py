@@ -11,7 +11,7 @@ from harness.evidence.evidence import Evidence
 from harness.evidence.records import EXTENDED
 from harness.evidence.table import read_table
 
-SUITE, TABLE = "conformance", "requirements.toml"
+SUITE, TABLE, FOLDER = "conformance", "requirements.toml", "mustpass"
 _NAMED = 3
 
 
@@ -24,7 +24,7 @@ def differences(evidence: Evidence) -> Iterator[str]:
     recorded = {_recorded(run.harness) for run in evidence.runs}
     if not evidence.statements or recorded == {None} or recorded != {sources_of(SUITE)}:
         return
-    table = _installed(evidence.level)
+    table = _installed(evidence.api)
     planned = {name for name, requirement in evidence.statements.items() if requirement.table is None}
     if not planned:
         return  # only the user's own tests, which have their own table
@@ -42,6 +42,14 @@ def installed_table() -> Path:
     return folder / TABLE
 
 
+def installed_list(level: str) -> Path:
+    """Return the path of the installed suite's list of the groups of a level. UsageError if the suite is not installed,
+    or ``level`` cannot be the name of one."""
+    if not level.isidentifier():
+        raise UsageError(f"expected the name of a level, such as core, got {level!r:.60}")
+    return installed_table().parent / FOLDER / f"{level}.toml"
+
+
 def _recorded(harness: object) -> str | None:
     """Return the hash of the suite's sources in a run record, whose form the schema has checked."""
     packages = harness.get("packages", {}) if isinstance(harness, dict) else {}
@@ -49,10 +57,10 @@ def _recorded(harness: object) -> str | None:
     return digest
 
 
-def _installed(level: str) -> set[str]:
-    """Return the ids that the table of the installed suite has at a level."""
+def _installed(api: str) -> set[str]:
+    """Return the ids that the table of the installed suite has for an API."""
     table = read_table(installed_table())
-    return {name for name, requirement in table.items() if level == EXTENDED or requirement.level == level}
+    return {name for name, requirement in table.items() if api == EXTENDED or requirement.api == api}
 
 
 def _listed(names: list[str]) -> str:

@@ -6,7 +6,7 @@ statement = "put copies the caller's elements to the target rank's heap."
 source = "docs/spec/rma.md#put"         # where it is written; the suite's name a section of the specification
 covers = ["IrisDeviceCtx.put"]          # the public names that it is about
 needs = ["IrisDeviceCtx.put"]           # optional: without these capabilities of the library it is unsupported
-level = "extended"                      # optional: published or extended
+api = "extended"                      # optional: published or extended
 
 [[requirement.form]]                    # the same for another form of it: an id with its own verdict
 id = "RMA-PUT-002"
@@ -15,7 +15,7 @@ source = "docs/spec/rma.md#methods-of-devicecontext"
 covers = ["DeviceContext.put"]
 
 In a table that begins with ``extended = [...]``, the names beyond the published API, a requirement without these keys
-needs what it covers, and its level is extended if it needs one of these names. In other tables it needs nothing.
+needs what it covers, and its API is extended if it needs one of these names. In other tables it needs nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.evidence.records import EXTENDED, LEVELS, PUBLISHED, Requirement
+from harness.evidence.records import APIS, EXTENDED, PUBLISHED, Requirement
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_KEYS = ("id", "statement", "source", "covers", "needs", "level", "form")
+_KEYS = ("id", "statement", "source", "covers", "needs", "api", "form")
 _FORM_KEYS = ("id", "of", *_KEYS[2:-1])
 
 
@@ -119,11 +119,11 @@ def _checked(entry: Mapping[str, Any], text_key: str, path: Path, extended: froz
     needs = entry.get("needs", covers if extended is not None else [])
     if not isinstance(needs, list) or not all(isinstance(each, str) and each for each in needs):
         raise UsageError(f"{name}: its needs must be a list of names")
-    level = entry.get("level", EXTENDED if not (extended or frozenset()).isdisjoint(needs) else PUBLISHED)
-    if level not in LEVELS:
-        raise UsageError(f"{name}: its level must be {' or '.join(LEVELS)}, got {level!r:.60}")
+    api = entry.get("api", EXTENDED if not (extended or frozenset()).isdisjoint(needs) else PUBLISHED)
+    if api not in APIS:
+        raise UsageError(f"{name}: its api must be {' or '.join(APIS)}, got {api!r:.60}")
     return Requirement(
-        entry["id"], entry[text_key], entry["source"], tuple(covers), needs=tuple(dict.fromkeys(needs)), level=level
+        entry["id"], entry[text_key], entry["source"], tuple(covers), needs=tuple(dict.fromkeys(needs)), api=api
     )
 
 

@@ -1,4 +1,4 @@
-"""The five verdicts, and the merging of several into one."""
+"""The verdicts, and the merging of several into one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,39 @@ from collections.abc import Iterable
 
 
 class Verdict(str, enum.Enum):
-    """A verdict: ``pass``; ``fail``: shown to be wrong; ``unknown``: ran but could not be checked; ``not_run``;
-    ``unsupported``: the library does not have what the requirement needs."""
+    """A verdict: ``pass``; ``fail``: shown to be wrong; ``flaky``: shown to be wrong, and the same case passed when it
+    was executed again; ``unknown``: ran but could not be checked; ``not_run``; ``waived``: a requirement failed, and a
+    waiver names it; ``unsupported``: the library does not have what the requirement needs.
+
+    No case is flaky, and no case or group is waived or unsupported.
+    """
 
     PASS = "pass"
     FAIL = "fail"
+    FLAKY = "flaky"
     UNKNOWN = "unknown"
     NOT_RUN = "not_run"
+    WAIVED = "waived"
     UNSUPPORTED = "unsupported"
+
+    @property
+    def red(self) -> bool:
+        """Return whether a run with this verdict is rejected: something failed, is unknown, or did not run."""
+        return self not in (Verdict.PASS, Verdict.WAIVED, Verdict.UNSUPPORTED)
 
     def __str__(self) -> str:
         return self.value
 
 
-_WORST_FIRST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.NOT_RUN, Verdict.UNSUPPORTED, Verdict.PASS)
+_WORST_FIRST = (
+    Verdict.FAIL,
+    Verdict.FLAKY,
+    Verdict.UNKNOWN,
+    Verdict.NOT_RUN,
+    Verdict.WAIVED,
+    Verdict.UNSUPPORTED,
+    Verdict.PASS,
+)
 
 
 def merge(verdicts: Iterable[Verdict]) -> Verdict:

@@ -156,11 +156,11 @@ def start(rank: int, spec: Spec, serve: Callable[[socket.socket, int, Spec, int]
     return Companion(mine, pid, state)
 
 
-def _failure(what: str, plain: Any) -> Exception:
+def _failure(call: str, plain: Any) -> Exception:
     """Return the exception of a companion as an exception of its rank."""
     try:
         error = RankError.from_plain(-1, plain)
     except ValueError as wrong:
-        return HarnessError(f"{what} failed, and sent {wrong}")
+        return HarnessError(f"{call} failed, and sent {wrong}")
     kind = next((kind for kind in (UsageError, HarnessError) if error.is_a(kind)), CompanionFailed)
-    return kind(f"{what} raised {error.type}: {error.message}\n{error.traceback}")
+    return kind(f"{call} raised {error.type}: {error.message}\n{error.traceback}")

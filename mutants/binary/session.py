@@ -198,7 +198,7 @@ def _result(session: Session, mutant: Mutant) -> dict[str, Any]:
 @contextlib.contextmanager
 def _group(count: int) -> Iterator[RankGroup]:
     options = Options.checked(
-        device=None, arch=None, mode=None, ranks=str(count), profile="ci", implementation_name=BUNDLED, seed="0",
+        device=None, arch=None, mode=None, ranks=str(count), level="ci", implementation_name=BUNDLED, seed="0",
         evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     with rig(options, count, lambda message: None) as ranks:

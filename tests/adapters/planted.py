@@ -22,7 +22,7 @@ def run_suite(folder: Path, implementation: str, *arguments: str, **variables: s
     """Run the parts of the suite for adapters, or those that ``arguments`` name, with evidence in ``folder``."""
     (folder / "evidence.jsonl").unlink(missing_ok=True)
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "0", "--profile", "ci"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "0", "--level", "ci"]
     command += ["--implementation", implementation, "--evidence", str(folder / "evidence.jsonl"), "--deadline", "60"]
     return subprocess.run(
         [*command, *arguments], cwd=ROOT, env={**os.environ, "PYTHONPATH": path, **variables}, capture_output=True,

@@ -114,7 +114,7 @@ def test_a_requirement_about_another_kind_of_library_is_not_applicable() -> None
         return {name: why for name, each in table.items() if (why := applicability.reason_against(adapter, each))}
 
     torch_memory = reasons("torch:symmetric-memory")
-    assert torch_memory["RMA-PUT-001"] == "needs the Iris API, which torch does not offer (adapter symmetric-memory)"
+    assert torch_memory["RMA-PUT-001"] == "needs the Iris API, which the adapter symmetric-memory does not offer"
     assert not any(name.startswith(("PROVIDER-", "CALL-")) for name in torch_memory), "what it lacks is unsupported"
     heaps = reasons(f"{PROVIDER}:heap-provider")
     assert not any(name.startswith("PROVIDER-") for name in heaps) and "CALL-LOAD-001" in heaps

@@ -61,5 +61,5 @@ def test_a_wrong_request_is_one_line(
 
 
 def test_a_level_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["certify", "--level", "all"]) == 2
-    assert "--level: expected published or extended, got 'all'" in capsys.readouterr().err
+    assert run(["certify", "--api", "all"]) == 2
+    assert "--api: expected published or extended, got 'all'" in capsys.readouterr().err

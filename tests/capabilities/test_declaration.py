@@ -22,24 +22,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("format = 1", "it declares nothing: expected level, offers, or both"),
+        ("format = 1", "it declares nothing: expected api, offers, or both"),
         ("", "format: expected 1, got None"),
-        ("format = 2\nlevel = 'published'", "format: expected 1, got 2"),
-        ("format = true\nlevel = 'published'", "format: expected 1, got True"),
+        ("format = 2\napi = 'published'", "format: expected 1, got 2"),
+        ("format = true\napi = 'published'", "format: expected 1, got True"),
         ("format = '1'", "format: expected 1, got '1'"),
-        ("format = 1\nlevel = 'all'", "level: expected published or extended, got 'all'"),
-        ("format = 1\nlevel = ''", "level: expected published or extended, got ''"),
-        ("format = 1\nlevel = ['published']", "level: expected published or extended, got ['published']"),
-        ("format = 1\nhas = []", "unknown key 'has'; the keys are format, level, offers, lacks"),
+        ("format = 1\napi = 'all'", "api: expected published or extended, got 'all'"),
+        ("format = 1\napi = ''", "api: expected published or extended, got ''"),
+        ("format = 1\napi = ['published']", "api: expected published or extended, got ['published']"),
+        ("format = 1\nhas = []", "unknown key 'has'; the keys are format, api, offers, lacks"),
         ("format = 1\noffers = 'put'", "offers: expected a list of names, such as [\"ccl.broadcast\"], got 'put'"),
         ("format = 1\noffers = [1]", "offers: expected a list of names"),
         ("format = 1\noffers = ['ccl.brodcast']", "offers: 'ccl.brodcast' is not a capability; similar are ccl."),
         ("format = 1\noffers = ['xyz.*']", "offers: 'xyz.*' is not a capability"),
         ("format = 1\noffers = ['*']", "offers: '*' is not a capability; iris-harness capabilities lists the names"),
-        ("format = 1\nlevel = 'published'\nlacks = ['put']", "lacks: expected a table of names with reasons, got ['"),
-        ("format = 1\nlevel = 'published'\n[lacks]\nput = 3", "lacks: put: expected the reason as text, got 3"),
-        ("format = 1\nlevel = 'published'\n[lacks]\nput = ' '", "lacks: put: expected the reason as text, got ' '"),
-        ("format = 1\nlevel = 'published'\n[lacks]\nputs = 'no'", "lacks: 'puts' is not a capability; similar are put"),
+        ("format = 1\napi = 'published'\nlacks = ['put']", "lacks: expected a table of names with reasons, got ['"),
+        ("format = 1\napi = 'published'\n[lacks]\nput = 3", "lacks: put: expected the reason as text, got 3"),
+        ("format = 1\napi = 'published'\n[lacks]\nput = ' '", "lacks: put: expected the reason as text, got ' '"),
+        ("format = 1\napi = 'published'\n[lacks]\nputs = 'no'", "lacks: 'puts' is not a capability; similar are put"),
         ("format = 1\noffers = ['put']\n[lacks]\nput = 'no'", "lacks: put is in offers too; remove one of them"),
         ("format = ", "cannot be read: "),
         ("format = 1\nformat = 1", "cannot be read: "),
@@ -79,8 +79,8 @@ def test_what_is_not_declared_is_not_offered_and_the_table_says_so(folder: Path)
 
 
 def test_what_is_declared_and_absent_is_judged_and_a_failure(folder: Path) -> None:
-    """Planted: ``get`` is declared by its level, and ``ccl.broadcast`` by name; neither is there."""
-    answer = queried(write(folder, declared="format = 1\nlevel = 'published'\noffers = ['ccl.broadcast']\n"))
+    """Planted: ``get`` is declared by its API, and ``ccl.broadcast`` by name; neither is there."""
+    answer = queried(write(folder, declared="format = 1\napi = 'published'\noffers = ['ccl.broadcast']\n"))
     assert answer.problems == (
         "iris_capabilities.toml declares ccl.broadcast, which is not there",
         "iris_capabilities.toml declares get, which is not there",
@@ -90,7 +90,7 @@ def test_what_is_declared_and_absent_is_judged_and_a_failure(folder: Path) -> No
 
 
 def test_a_declaration_that_is_true_has_no_problem(folder: Path) -> None:
-    declared = "format = 1\nlevel = 'published'\n[lacks]\nget = 'no reads'\n"
+    declared = "format = 1\napi = 'published'\n[lacks]\nget = 'no reads'\n"
     answer = queried(write(folder, declared=declared))
     assert answer.problems == ()
     assert answer.lacking(["get"]) == "needs get: no reads"
@@ -98,7 +98,7 @@ def test_a_declaration_that_is_true_has_no_problem(folder: Path) -> None:
 
 def test_keys_without_quotes_name_the_same(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
-    path.write_text('format = 1\nlevel = "extended"\n[lacks]\nccl.broadcast = "no"\n"Iris.free" = "no"\n', "utf-8")
+    path.write_text('format = 1\napi = "extended"\n[lacks]\nccl.broadcast = "no"\n"Iris.free" = "no"\n', "utf-8")
     declared = declaration.read(path, NAMES)
     assert dict(declared.lacks) == {"ccl.broadcast": "no", "Iris.free": "no"}
     assert not declared.states("ccl.broadcast", NAMES) and declared.states("put", NAMES)

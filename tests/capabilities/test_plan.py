@@ -1,4 +1,4 @@
-"""The plan of a run: what is unsupported, and what is beyond its level."""
+"""The plan of a run: what is unsupported, and what is beyond its API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FREE = replace(SUM, requirement="FREE", parameters={})
 PUT = replace(SUM, requirement="PUT", parameters={})
 TABLE = {
     "SUM": Requirement("SUM", "It sums.", needs=("ccl.{op}",)),
-    "FREE": Requirement("FREE", "It frees.", needs=("Iris.free",), level=EXTENDED),
+    "FREE": Requirement("FREE", "It frees.", needs=("Iris.free",), api=EXTENDED),
     "PUT": Requirement("PUT", "It puts.", needs=("put",)),
 }
 
 
-def planned(states: dict[str, str], *, level: str = EXTENDED, without: tuple[str, ...] = ()) -> Plan:
+def planned(states: dict[str, str], *, api: str = EXTENDED, without: tuple[str, ...] = ()) -> Plan:
     """Return the plan of a run of all three tests on a library; ``without``: deselected requirements."""
-    options = replace(ONE_WORLD, level=level)
+    options = replace(ONE_WORLD, api=api)
     held = {each.requirement: each for each in (SUM, FREE, PUT)}
     run = Coverage(TABLE, options, held, capabilities=Capabilities(states), extended={"Iris.free", "ccl.gather"})
     groups, skipped = [], []
@@ -39,7 +39,7 @@ def planned(states: dict[str, str], *, level: str = EXTENDED, without: tuple[str
 
 
 def left(plan: Plan) -> dict[str, str]:
-    """Return what is left out, without the world sizes of the profile."""
+    """Return what is left out, without the world sizes of the level."""
     return {name: reason for name, reason in plan.left_out.items() if "ranks=2" in name or "[" not in name}
 
 
@@ -59,16 +59,16 @@ def test_what_was_not_chosen_is_left_out_and_not_unsupported() -> None:
 
 
 def test_a_published_run_has_only_what_is_published() -> None:
-    plan = planned({"ccl.gather": "missing", "Iris.free": "missing"}, level=PUBLISHED)
-    assert plan.level == PUBLISHED and plan.unsupported == {} and left(plan) == {}
+    plan = planned({"ccl.gather": "missing", "Iris.free": "missing"}, api=PUBLISHED)
+    assert plan.api == PUBLISHED and plan.unsupported == {} and left(plan) == {}
     assert [requirement.id for requirement in plan.requirements] == ["SUM", "PUT"]
     assert {group.group for group in plan.groups} == {"SUM[ranks=2,op=reduce]", "PUT[ranks=2]"}
 
 
 def test_a_published_op_that_is_missing_is_unsupported_at_both_levels() -> None:
     """Planted: the library has no put."""
-    for level in (PUBLISHED, EXTENDED):
-        assert planned({"put": "missing"}, level=level).unsupported == {"PUT": "needs put"}
+    for api in (PUBLISHED, EXTENDED):
+        assert planned({"put": "missing"}, api=api).unsupported == {"PUT": "needs put"}
 
 
 def test_what_is_unknown_is_planned() -> None:

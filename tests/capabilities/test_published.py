@@ -1,4 +1,4 @@
-"""A library with the published API only is green at its level, and unsupported beyond it.
+"""A library with the published API only is green at its API, and unsupported beyond it.
 
 Planted: an op that is missing, one that is wrong, and a declaration that is."""
 
@@ -37,7 +37,7 @@ def run(folder: Path, *arguments: str, implementation: str) -> subprocess.Comple
     return subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "--implementation",
-            implementation, "--ranks", "2", "--profile", "ci", "--evidence", str(folder / "evidence.jsonl"), *arguments,
+            implementation, "--ranks", "2", "--level", "ci", "--evidence", str(folder / "evidence.jsonl"), *arguments,
         ],
         cwd=ROOT,
         env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
@@ -81,13 +81,13 @@ def planted(folder: Path, text: str) -> str:
 @pytest.mark.nightly
 def test_a_published_library_is_green_at_its_level(tmp_path: Path) -> None:
     chosen = ("-k", "not dtype or int32")
-    status, output, evidence = judged(tmp_path, *SOME, "--level", "published", *chosen)
+    status, output, evidence = judged(tmp_path, *SOME, "--api", "published", *chosen)
     assert status == 0, output
     verdicts = {name: result.verdict for name, result in evidence.requirements().items()}
     assert set(verdicts.values()) == {Verdict.PASS} and len(verdicts) >= 12, verdicts
-    assert evidence.level == "published" and evidence.unsupported == {}
+    assert evidence.api == "published" and evidence.unsupported == {}
     assert {"CCL-ASYNC-001", "MEMORY-ERRORS-001"}.isdisjoint({*verdicts, *evidence.statements})
-    assert "of level published" in output
+    assert "of the API published" in output
 
 
 @pytest.mark.nightly
@@ -116,7 +116,7 @@ def test_a_missing_op_is_unsupported_and_a_wrong_one_is_red(tmp_path: Path) -> N
     name = planted(tmp_path, WITH_A_WRONG_OP)
     status, output, evidence = judged(
         tmp_path, "conformance/rma/test_put.py", "conformance/collectives/test_waits.py",
-        "conformance/device/test_signatures.py", "conformance/host/test_names.py", "--level", "published", "-k",
+        "conformance/device/test_signatures.py", "conformance/host/test_names.py", "--api", "published", "-k",
         "not dtype or int32 or fp16", implementation=name,
     )  # fmt: skip
     results = {name: result.verdict for name, result in evidence.requirements().items()}
@@ -134,7 +134,7 @@ def test_a_missing_op_is_unsupported_and_a_wrong_one_is_red(tmp_path: Path) -> N
 def test_a_declared_capability_that_is_absent_is_red(tmp_path: Path) -> None:
     """Planted: the declaration states the whole published API, and the function put is not there."""
     name = planted(tmp_path, WITHOUT_PUT)
-    (tmp_path / name / FILE).write_text('format = 1\nlevel = "published"\n', encoding="utf-8")
+    (tmp_path / name / FILE).write_text('format = 1\napi = "published"\n', encoding="utf-8")
     passing = "conformance/collectives/test_config.py"
     status, output, evidence = judged(tmp_path, passing, implementation=name)
     assert evidence.requirements()["CCL-CONFIG-001"].verdict is Verdict.PASS, output
@@ -142,7 +142,7 @@ def test_a_declared_capability_that_is_absent_is_red(tmp_path: Path) -> None:
     assert evidence.declaration == (f"{FILE} declares put, which is not there",)
     assert f"red: {FILE} declares put" in output
     (tmp_path / "evidence.jsonl").unlink()
-    (tmp_path / name / FILE).write_text('format = 1\nlevel = "publishd"\n', encoding="utf-8")
+    (tmp_path / name / FILE).write_text('format = 1\napi = "publishd"\n', encoding="utf-8")
     done = run(tmp_path, passing, implementation=name)
     assert done.returncode == 4, done.stdout
-    assert "planted_iris/iris_capabilities.toml: level: expected published or extended, got 'publishd'" in done.stderr
+    assert "planted_iris/iris_capabilities.toml: api: expected published or extended, got 'publishd'" in done.stderr

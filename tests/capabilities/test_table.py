@@ -1,4 +1,4 @@
-"""The suite's table: every requirement has a level and needs, and every need is a capability that some library has."""
+"""The suite's table: every requirement has an API and needs, and every need is a capability that some library has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fixtures.capabilities.declaration import Declaration
 from fixtures.implementation import BUNDLED
 from fixtures.tables import SUITE, vocabulary_of
 from harness.errors import UsageError
-from harness.evidence import EXTENDED, LEVELS, PUBLISHED, read_table
+from harness.evidence import APIS, EXTENDED, PUBLISHED, read_table
 
 TABLE = read_table(SUITE)
 KNOWN = vocabulary_of(SUITE)
@@ -28,7 +28,7 @@ BEYOND = "docs/spec/extensions.md"
 @pytest.mark.parametrize("identity", TABLE)
 def test_every_requirement_has_a_level_and_needs(identity: str) -> None:
     requirement = TABLE[identity]
-    assert requirement.level in LEVELS
+    assert requirement.api in APIS
     assert requirement.needs and requirement.capabilities, "a need with a parameter fits a name that it covers"
     kinds = {is_capability(need) for need in requirement.needs}
     assert len(kinds) == 1, "about the Iris API, or about what adapters offer"
@@ -37,8 +37,8 @@ def test_every_requirement_has_a_level_and_needs(identity: str) -> None:
 def test_what_the_specification_calls_beyond_the_published_api_is_extended() -> None:
     for identity, requirement in TABLE.items():
         if requirement.source.startswith(BEYOND) or set(requirement.needs) & KNOWN.extended:
-            assert requirement.level == EXTENDED, identity
-    assert {TABLE[name].level for name in ("RMA-PUT-001", "CCL-ALLGATHER-001", "HOST-LIFE-001")} == {PUBLISHED}
+            assert requirement.api == EXTENDED, identity
+    assert {TABLE[name].api for name in ("RMA-PUT-001", "CCL-ALLGATHER-001", "HOST-LIFE-001")} == {PUBLISHED}
 
 
 @pytest.mark.slow
@@ -56,13 +56,13 @@ def test_the_published_library_lacks_what_is_extended_and_nothing_else_that_is_n
     methods = {name for name in KNOWN.extended if name.startswith(("DeviceContext.", "IrisDeviceCtx."))}
     limits = {"bench.State.use_gluon"}
     assert KNOWN.extended - missing == methods | limits, "its device code is that of the bundled library"
-    needed = {name for each in TABLE.values() if each.level == PUBLISHED for name in each.capabilities}
+    needed = {name for each in TABLE.values() if each.api == PUBLISHED for name in each.capabilities}
     assert {name for name in needed & missing if name not in KNOWN.extended} == set()
 
 
 def test_a_declaration_cannot_hide_a_form_of_an_op_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that make cases look up forms that a library may lack. Each such form is needed by a requirement, which
-    is then unsupported; the level ``extended`` declares them all. Planted: a form that no requirement needs."""
+    is then unsupported; the API ``extended`` declares them all. Planted: a form that no requirement needs."""
     looked_up: set[str] = set()
     monkeypatch.setattr(judged, "offers", lambda *names: not looked_up.update(names))
     for op in COLLECTIVES.values():
@@ -91,7 +91,7 @@ def test_a_malformed_level_or_need_is_one_line(tmp_path: Path) -> None:
     entry = '[[requirement]]\nid = "A-1"\nstatement = "It does."\nsource = "x"\ncovers = ["f"]\n'
     path = tmp_path / "requirements.toml"
     for line, wanted in (
-        ('level = "all"', "its level must be published or extended, got 'all'"),
+        ('api = "all"', "its api must be published or extended, got 'all'"),
         ("needs = 3", "its needs must be a list of names"),
         ('needs = [""]', "its needs must be a list of names"),
     ):
@@ -102,7 +102,7 @@ def test_a_malformed_level_or_need_is_one_line(tmp_path: Path) -> None:
     path.write_text(entry, encoding="utf-8")
     assert read_table(path)["A-1"].needs == (), "a table of the user's own needs nothing that it does not state"
     path.write_text(f'extended = ["f"]\n{entry}', encoding="utf-8")
-    assert (read_table(path)["A-1"].needs, read_table(path)["A-1"].level) == (("f",), EXTENDED)
+    assert (read_table(path)["A-1"].needs, read_table(path)["A-1"].api) == (("f",), EXTENDED)
 
 
 def test_cases_of_the_published_level_have_nothing_that_only_the_extended_one_has(
@@ -112,7 +112,7 @@ def test_cases_of_the_published_level_have_nothing_that_only_the_extended_one_ha
 
     monkeypatch.setattr(judged, "vocabulary", KNOWN)
     monkeypatch.setattr(judged, "capabilities", ALL)
-    monkeypatch.setattr(judged, "level", PUBLISHED)
+    monkeypatch.setattr(judged, "api", PUBLISHED)
     from conformance.collectives import test_far, test_repeat, test_waits
     from conformance.ops.strategies import edges
 
@@ -128,7 +128,7 @@ def test_cases_of_the_published_level_have_nothing_that_only_the_extended_one_ha
     for op in PRODUCTS:
         assert all(case.calls == 1 and not case.async_op for case in edges(op))
     assert not any(case.biased for case in edges("matmul_all_reduce"))
-    monkeypatch.setattr(judged, "level", EXTENDED)
+    monkeypatch.setattr(judged, "api", EXTENDED)
     assert any(case.biased for case in edges("matmul_all_reduce")) and COLLECTIVES["all_gather"].fast(2)
 
 

@@ -24,6 +24,7 @@ from harness.evidence import (
     case_id,
     read_table,
 )
+from harness.evidence.mustpass import Hardware, MustPass, Part, to_text
 from harness.isa import Roots, fingerprint
 from tests.evidence import samples
 
@@ -119,6 +120,18 @@ GROUPS = (
 )
 
 
+PROFILE = "emulated-gfx942"
+MUSTPASS = to_text(
+    MustPass(
+        "0.2.0",
+        "gate",
+        20,
+        {PROFILE: Hardware("emulated", "gfx942", (2,))},
+        (Part((PROFILE,), ("published", "extended"), tuple(each.group for each in GROUPS), {}),),
+    )
+)
+
+
 def case(planned: PlannedGroup, number: int, hash_: str, **changes: Any) -> Case:
     drawn = {"type": "Copy", "fields": {"count": number}}
     width = 16 if hash_ == WIDE_HASH else 2
@@ -146,6 +159,7 @@ def records() -> list[Record]:
     packages = {name: {"commit": "1" * 40, "sha256": "2" * 64} for name in ("conformance", "harness")}
     run = samples.run(
         ranks=(2,),
+        profile=PROFILE,
         implementation={"name": "iris_under_test", "version": "0.2.0", "commit": "3" * 40, "sha256": "4" * 64},
         harness={"version": "0.2.0", "packages": packages},
     )
@@ -194,6 +208,7 @@ class Signer:
             (folder / "cache" / hash_).mkdir(parents=True)
             (folder / "cache" / hash_ / "kernel.amdgcn").write_text(text)
         (folder / "requirements.toml").write_text(TABLE)
+        (folder / "gate.toml").write_text(MUSTPASS)
         assert set(read_table(folder / "requirements.toml")) == {each.id for each in requirements()}
         return cls(folder, new_key(folder / "signer.key"))
 
@@ -205,7 +220,7 @@ class Signer:
         output = self.folder / name
         make(
             evidence, output, key or self.key, CREATED, lambda hash_: self.folder / "cache" / hash_,
-            table=self.folder / "requirements.toml",
+            table=self.folder / "requirements.toml", mustpass=self.folder / "gate.toml",
         )  # fmt: skip
         return output
 
@@ -246,3 +261,19 @@ def lab(folder: Path) -> Path:
     signed with it. Return the certificate."""
     certificate = Signer.at(folder / "signer").certificate(records(), key=new_key(folder / "lab.key"))
     return certificate.replace(folder / "certificate.zip")
+
+
+def renamed(listed: Sequence[Record], old: str, new: str) -> list[Record]:
+    """Return records in which the names of groups have ``new`` instead of ``old``, with the ids of cases made right."""
+    result: list[Record] = []
+    for each in listed:
+        if isinstance(each, Plan):
+            groups = tuple(replace(planned, group=planned.group.replace(old, new)) for planned in each.groups)
+            each = replace(each, groups=groups)
+        elif isinstance(each, Group):
+            each = replace(each, group=each.group.replace(old, new))
+        elif isinstance(each, Case):
+            group = each.group.replace(old, new)
+            each = replace(each, group=group, id=case_id(each.requirement, group, each.case))
+        result.append(each)
+    return result

@@ -179,7 +179,9 @@ FORGERIES = {
         Run, implementation={"name": "iris", "version": "0.2.0", "commit": "3" * 40, "sha256": "6" * 64}
     ),
     "the ranks are other ones": edited(Run, ranks=(8,)),
-    "the profile is another one": edited(Run, profile="nightly"),
+    "the level is another one": edited(Run, level="stress"),
+    "the profile is another one": edited(Run, profile="h200-8"),
+    "the profile is removed": edited(Run, profile="none"),
     "the seed is another one": edited(Run, seed=7),
     "the dates are later": lambda listed: [
         *edited(Run, started="2026-11-21T02:30:00Z")(listed)[:-1],
@@ -202,6 +204,12 @@ FORGERIES = {
     "it is another run": edited(Run, id="another"),
 }
 SHOWN = {
+    "a group is removed with its plan entry": f"has: {PUT_FP32}",
+    "a requirement is called not applicable": "the plan calls ATOMIC-ADD-001 not applicable (this device has no",
+    "the device is another one": "the run is recorded with device rocm, and level gate on emulated-gfx942 has emulated",
+    "the level is another one": "the list of level gate has no profile emulated-gfx942 of level stress",
+    "the profile is another one": "the list of level gate has no profile h200-8 of level gate",
+    "the seed is another one": "the run is recorded with seed 7, and level gate on emulated-gfx942 has 20",
     "a requirement is removed with its groups": "the plan lacks requirements of the certificate's table: ATOMIC",
     "a requirement is called unsupported": "the plan states requirements differently",
     "a requirement is stated differently": "the plan states requirements differently",
@@ -276,10 +284,9 @@ def test_a_file_of_another_run(signer, certificate, forger):
 def test_a_waiver_that_is_added_afterwards(signer, certificate):
     added = certificate.with_name("waived.zip")
     added.write_bytes(archive.pack({**members_of(certificate), "waivers.toml": b'[[waiver]]\nid = "RMA-PUT-001"\n'}))
-    assert (
-        "the archive has a member that certificates do not have: waivers.toml"
-        in check(added, signer.key.public).problems
-    )
+    problems = check(added, signer.key.public).problems
+    assert "the statement does not name waivers.toml" in problems
+    assert "waivers.toml was added: the run is recorded without waivers" in problems
 
 
 def test_a_signature_with_the_id_of_the_trusted_key(signer, certificate, tmp_path):

@@ -30,6 +30,7 @@ def test_the_options_of_a_command_exist(line):
     subcommand.make_context(name, words)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_new_key_checks_the_certificate_that_it_signed(monkeypatch, tmp_path, capsys):
     run.lab(tmp_path)
     monkeypatch.chdir(tmp_path)

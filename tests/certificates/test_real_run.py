@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     new_key(folder / "a.key")
     evidence = folder / "evidence.jsonl"
     selection = ["conformance/isa/test_remote_width.py", "-k", "test_width_by_function and put or gather"]
-    options = ["--ranks", "2", "--profile", "ci", "-p", "no:cacheprovider", "--evidence", evidence]
+    options = ["--ranks", "2", "--level", "ci", "-p", "no:cacheprovider", "--evidence", evidence]
     done = python(ROOT, "-m", "pytest", *selection, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     done = python(ROOT, "-m", "command_line", "bundle", evidence, "--sign", folder / "a.key")

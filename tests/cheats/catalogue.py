@@ -1,4 +1,4 @@
-"""The cheats. Each is code that a library could run at its import, with what a run that judges apart says about it."""
+"""The cheats: code that a library could run at its import, and the line by which a run that judges apart reports it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _time.monotonic = lambda: _monotonic() / 2
         defect="",
     ),
     Cheat(
-        "results of the reference's backend",
+        "results of torch.distributed",
         """
 import torch.distributed as _dist
 from .ccl.instance import InstanceCollectives as _Collectives

@@ -50,7 +50,7 @@ def harness(tmp_path, *arguments, setup=""):
         (["--ranks", "2,2"], "'2,2'", "1 to 32"),
         (["--ranks-per-gpu", "2"], "emulated has no GPUs that 2 ranks", "share"),
         (["--device", "cuda", "--ranks-per-gpu", "0"], "--ranks-per-gpu: expected a whole number", "1 to 32, got '0'"),
-        (["--profile", "weekly"], "'weekly'", "gate"),
+        (["--level", "weekly"], "'weekly'", "gate"),
         (["--implementation", "no_such_iris"], "'no_such_iris'", "--implementation"),
         (["--implementation", "os; print"], "'os; print'", "--implementation"),
         (["--output", "/proc/nowhere"], "/proc/nowhere", "--output"),
@@ -139,13 +139,13 @@ def test_no_command_lists_the_commands(tmp_path):
         ("ranks", "0"),
         ("ranks", "4,4"),
         ("ranks_per_gpu", "33"),
-        ("profile", "weekly"),
+        ("level", "weekly"),
         ("implementation", "no_such_iris"),
         ("seed", "-1"),
     ],
 )
 def test_a_wrong_value_has_the_message_of_the_plugin(option, value):
-    good = {"device": "emulated", "arch": None, "ranks": None, "profile": "gate", "implementation": "iris_under_test"}
+    good = {"device": "emulated", "arch": None, "ranks": None, "level": "gate", "implementation": "iris_under_test"}
     rest = {"seed": None, "mode": "fast", "evidence": None, "replay": None, "deadline": None}
     with pytest.raises(UsageError) as by_command:
         preflight.check_request(**{**good, option: value})

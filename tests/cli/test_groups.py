@@ -95,7 +95,7 @@ def test_two_groups_write_one_report(tmp_path: Path) -> None:
         "tests.adapters.heaps:Plain",
         "--ranks",
         "2",
-        "--profile",
+        "--level",
         "ci",
         "--groups",
         "2",

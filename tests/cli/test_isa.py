@@ -157,9 +157,7 @@ def test_a_planted_poll_from_a_cache_is_found_without_a_gpu(tmp_path: Path):
 @pytest.mark.parametrize("defect", [POLL, WAIT], ids=lambda defect: defect.name)
 def test_a_planted_fault_turns_the_requirement_red(tmp_path: Path, defect: Defect):
     plant(defect, tmp_path)
-    done = run_suite(
-        tmp_path, "conformance/isa/test_contract.py", "--ranks", "2", "--profile", "ci", "--deadline", "120"
-    )
+    done = run_suite(tmp_path, "conformance/isa/test_contract.py", "--ranks", "2", "--level", "ci", "--deadline", "120")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "ISA-CONTRACT-001[ranks=2]: fail" in done.stdout
     wanted = {"a poll from a cache": "missing sc0 sc1"}.get(defect.name, "missing s_waitcnt vmcnt(0)")

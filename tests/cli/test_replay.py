@@ -24,7 +24,7 @@ NODE = "conformance/rma/test_put.py::test_put[ranks=4-dtype=int8]"
 CASE = {"type": "HostCase", "fields": {"what": "barrier", "arguments": ["stride"], "late": 0, "late_ms": 1}}
 GROUP = "RMA-PUT-001[ranks=4,dtype=int8]"
 REQUEST = {
-    "device": "emulated", "arch": "gfx942", "mode": "weak:3", "ranks": [4, 2], "ranks_per_gpu": 1, "profile": "ci",
+    "device": "emulated", "arch": "gfx942", "mode": "weak:3", "ranks": [4, 2], "ranks_per_gpu": 1, "level": "ci",
     "implementation": "iris_under_test", "seed": 5, "deadline": 90.0,
 }  # fmt: skip
 RECORD = {

@@ -22,7 +22,7 @@ from tests.evidence import samples
 NODE = "conformance/rma/test_put.py::test_put[ranks=4-dtype=int8]"
 CASE = {"type": "HostCase", "fields": {"what": "barrier"}}
 REQUEST = {
-    "device": "emulated", "arch": "gfx942", "mode": "fast", "ranks": [4], "ranks_per_gpu": 1, "profile": "ci",
+    "device": "emulated", "arch": "gfx942", "mode": "fast", "ranks": [4], "ranks_per_gpu": 1, "level": "ci",
     "implementation": "planted", "seed": 5, "deadline": 90.0,
 }  # fmt: skip
 

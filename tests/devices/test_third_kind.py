@@ -228,7 +228,7 @@ def test_options_and_their_help():
     pytest_addoption(SimpleNamespace(getgroup=lambda name: Group(), addini=lambda *_, **__: None))
     assert "xpu" in texts["--device"] and "xe3" in texts["--arch"]
     nothing = dict.fromkeys(("arch", "mode", "ranks", "seed", "evidence", "replay", "deadline"))
-    options = Options.checked(device="xpu", profile="gate", implementation_name="iris_under_test", **nothing)
+    options = Options.checked(device="xpu", level="gate", implementation_name="iris_under_test", **nothing)
     assert (options.device, options.arch) == ("xpu", "xe3") and uses_gpus("xpu")
 
 

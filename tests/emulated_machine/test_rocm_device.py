@@ -48,11 +48,11 @@ def test_the_rocm_device_passes_a_group_of_put(tmp_path):
 def test_the_bundled_library_is_certified_on_four_gpus(tmp_path):
     """All of ``devices/rocm.py``, the library's ROCm platform, leases, graphs and telemetry at work.
 
-    Status 3: the run is partial, since ``--ranks`` leaves out the profile's other world sizes.
+    Status 3: the run is partial, since ``--ranks`` leaves out the level's other world sizes.
     """
     command = [sys.executable, "-m", "command_line", "certify", "--device", "rocm", "--ranks", "4"]
     done = subprocess.run(
-        [*command, "--profile", "ci", "--output", str(tmp_path / "certify")],
+        [*command, "--level", "ci", "--output", str(tmp_path / "certify")],
         cwd=ROOT,
         env=Settings(gpus=4).environment(os.environ),
         capture_output=True,

@@ -41,7 +41,7 @@ def run(**changes: Any) -> Run:
     values: dict[str, Any] = {
         "id": RUN,
         "seed": 20,
-        "profile": "gate",
+        "level": "gate",
         "device": "emulated",
         "arch": "gfx942",
         "ranks": (4,),

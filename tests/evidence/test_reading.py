@@ -26,7 +26,7 @@ def test_a_whole_run_is_green(tmp_path):
 def test_a_failure_is_red_and_names_its_case(tmp_path):
     evidence = evidence_of(tmp_path, samples.red())
     assert evidence.verdict() is Verdict.FAIL
-    assert evidence.counts() == {"pass": 1, "fail": 1, "unknown": 0, "not_run": 0, "unsupported": 0}
+    assert {name: count for name, count in evidence.counts().items() if count} == {"pass": 1, "fail": 1}
     [case] = evidence.requirements()[ADD].failing
     assert (case.differs.rank, case.differs.index, case.differs.got, case.differs.wanted) == (3, 17, 5, 4)
 

@@ -51,7 +51,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-OPTIONS = ("--implementation", "their_lib", "--ranks", "2", "--profile", "ci", "--evidence", "out/evidence.jsonl")
+OPTIONS = ("--implementation", "their_lib", "--ranks", "2", "--level", "ci", "--evidence", "out/evidence.jsonl")
 
 
 @pytest.mark.nightly
@@ -141,14 +141,14 @@ def lines_of_the_page() -> list[str]:
 def test_the_complete_example_runs_as_the_page_says(tmp_path: Path) -> None:
     folder = example(tmp_path)
     tests, report, on_the_machine = lines_of_the_page()
-    done = shell(folder, f"{tests} --profile ci")
+    done = shell(folder, f"{tests} --level ci")
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
     done = shell(folder, report)
     assert done.returncode == 3 and "All 2 requirements of this run passed" in " ".join(done.stdout.split()), (
         done.stdout
     )
     assert (folder / "out" / "report.html").exists()
-    done = shell(folder, f"{on_the_machine} --profile ci")
+    done = shell(folder, f"{on_the_machine} --level ci")
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -167,7 +167,7 @@ def test_the_complete_example_runs_as_the_page_says(tmp_path: Path) -> None:
 def test_the_bugs_of_the_page_are_found(tmp_path: Path, right: str, wrong: str, verdict: str) -> None:
     folder = example(tmp_path, right, wrong)
     table = (folder / "requirements.toml").rename(tmp_path / "elsewhere.toml")
-    done = shell(folder, f"{lines_of_the_page()[0]} --profile ci --requirements {table}")
+    done = shell(folder, f"{lines_of_the_page()[0]} --level ci --requirements {table}")
     assert done.returncode == 1 and re.search(verdict, done.stdout), done.stdout + done.stderr
     repeat = re.search(r"^repeat: (.*)$", done.stdout, re.MULTILINE)
     assert repeat is not None and f"--requirements {table}" in repeat[1]

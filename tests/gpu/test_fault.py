@@ -61,7 +61,7 @@ def test_in_the_suite_a_fault_costs_one_group(tmp_path) -> None:
     far = "(remote.to(gl.int64, bitcast=True) + 17592186044416).to(remote.dtype, bitcast=True)"
     plant(Defect("put far away", CONTEXT, near, near.replace("remote", far), "def put("), tmp_path)
     files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
-    done = run_suite(tmp_path, *files, *rig.chosen(), "--profile", "ci", "--deadline", "20", timeout=500)
+    done = run_suite(tmp_path, *files, *rig.chosen(), "--level", "ci", "--deadline", "20", timeout=500)
     printed = done.stdout + done.stderr
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, printed
     assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, printed

@@ -81,7 +81,7 @@ def test_in_the_suite_a_hang_costs_one_group(tmp_path) -> None:
     spin = "while gl.load(self.heap_bases, volatile=True) != 77:\n            pass\n        "
     plant(Defect("put spins", CONTEXT, stored, spin + stored, "def put("), tmp_path)
     files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
-    done = run_suite(tmp_path, *files, *rig.chosen(), "--profile", "ci", "--deadline", "8", timeout=500)
+    done = run_suite(tmp_path, *files, *rig.chosen(), "--level", "ci", "--deadline", "8", timeout=500)
     printed = done.stdout + done.stderr
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, printed
     assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, printed

@@ -49,7 +49,7 @@ from fixtures.options import Options
 from fixtures.rig import rig as leased
 from tests.gpu import rig
 device, arch = sys.argv[1:]
-options = Options.checked(device=device, arch=arch, mode=None, ranks="2", profile="gate",
+options = Options.checked(device=device, arch=arch, mode=None, ranks="2", level="gate",
     implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None)
 with leased(options, 2, print) as found:
     assert rig.passes(found.group)
@@ -111,7 +111,7 @@ def test_a_lease_stays_inside_the_callers_mask(by):
 def test_the_gpus_of_a_group_come_back_with_their_memory():
     gpus = inventory.visible(rig.device())
     options = Options.checked(
-        device=rig.device(), arch=gpus[0].arch, mode=None, ranks="2", profile="gate",
+        device=rig.device(), arch=gpus[0].arch, mode=None, ranks="2", level="gate",
         implementation_name="iris_under_test", seed=None, evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     reported: list[str] = []

@@ -25,7 +25,7 @@ def test_the_suite_on_one_gpu(tmp_path):
     file = tmp_path / "evidence.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "conformance", "--device", rig.device(), "-k",
-         chosen, "--ranks", "4", "--ranks-per-gpu", "4", "--profile", "ci", "--evidence", str(file)],
+         chosen, "--ranks", "4", "--ranks-per-gpu", "4", "--level", "ci", "--evidence", str(file)],
         cwd=ROOT, capture_output=True, text=True, timeout=LIMIT,
         check=False,
     )  # fmt: skip

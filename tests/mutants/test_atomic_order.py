@@ -40,7 +40,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def group() -> Iterator[RankGroup]:
     options = Options.checked(
-        device=None, arch=None, mode=None, ranks="2", profile="ci", implementation_name=BUNDLED, seed="0",
+        device=None, arch=None, mode=None, ranks="2", level="ci", implementation_name=BUNDLED, seed="0",
         evidence=None, replay=None, deadline=None,
     )  # fmt: skip
     with rig(options, 2, lambda message: None) as ranks:

@@ -100,7 +100,7 @@ def test_certify_judges_counts_and_repeats(tmp_path: Path) -> None:
     harness = (sys.executable, "-m", "command_line")
     done = run(
         *harness, "emulate", "--gpus", "2", "--", *harness, "certify", "--adapter", "outsider", "--implementation",
-        "tests.outsider.wrong_lib", "--device", "rocm", "--ranks", "2", "--profile", "ci", "--output", "out",
+        "tests.outsider.wrong_lib", "--device", "rocm", "--ranks", "2", "--level", "ci", "--output", "out",
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"\d+ failed,\s+\d+\s+are\s+unsupported", done.stdout), done.stdout

@@ -50,7 +50,7 @@ def unsupported(records: list[Record] | None = None, **changes: Any) -> list[Rec
     assert isinstance(planned, Plan)
     free = Requirement(FREE, "free releases memory", "iris_api.md, free", ("Iris.free",), needs=("Iris.free",))
     values: dict[str, Any] = {
-        "requirements": (*planned.requirements, dataclasses.replace(free, level="extended")),
+        "requirements": (*planned.requirements, dataclasses.replace(free, api="extended")),
         "unsupported": {FREE: "needs Iris.free: planned for release 2"},
         "capabilities": {"Iris.free": "missing: planned for release 2", "put": "present: (a, b)", "x": "unknown"},
     }

@@ -122,7 +122,7 @@ def test_every_text_is_escaped(tmp_path):
         repeat=HOSTILE,
     )
     records = [
-        samples.run(implementation={"name": HOSTILE}, argv=(HOSTILE,), profile=HOSTILE),
+        samples.run(implementation={"name": HOSTILE}, argv=(HOSTILE,), level=HOSTILE),
         samples.plan(),
         samples.kernel(),
         case,

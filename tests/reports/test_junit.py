@@ -91,7 +91,7 @@ def test_the_run_is_described(tmp_path):
         "arch": "gfx942",
         "ranks": "4",
         "seed": "20",
-        "profile": "gate",
+        "level": "gate",
         "implementation.name": "iris_under_test",
         "implementation.commit": "0" * 40,
         "environment.packages.triton": "3.9.0",

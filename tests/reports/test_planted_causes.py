@@ -17,7 +17,7 @@ OUTSIDE = "access outside every known allocation"
 
 def evidence_of(folder: Path, defects: list[Defect], *arguments: str) -> Evidence:
     plant(*defects[:1], folder, *defects[1:])
-    done = run_suite(folder, *arguments, "--ranks", "2", "--profile", "ci", timeout=500)
+    done = run_suite(folder, *arguments, "--ranks", "2", "--level", "ci", timeout=500)
     assert done.returncode == 1, done.stdout + done.stderr
     return read(folder / "evidence.jsonl")
 

@@ -21,7 +21,7 @@ def evidence_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "evidence.jsonl"
     command = [sys.executable, "-m", "pytest", "conformance/isa/test_remote_width.py", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--ranks", "2", "--profile", "ci", "--evidence", str(path)],
+        [*command, "--ranks", "2", "--level", "ci", "--evidence", str(path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

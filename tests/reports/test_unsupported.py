@@ -27,8 +27,8 @@ def test_the_headline_counts_what_is_supported(tmp_path):
     report = view_of(evidence_of(tmp_path, runs.unsupported()))
     assert report.verdict is Verdict.UNSUPPORTED
     assert report.headline == "All 2 requirements that the library supports passed; 1 is unsupported."
-    report = view_of(evidence_of(tmp_path / "published", runs.unsupported(level="published")))
-    assert report.headline.startswith("All 2 requirements of level published that the library supports passed")
+    report = view_of(evidence_of(tmp_path / "published", runs.unsupported(api="published")))
+    assert report.headline.startswith("All 2 requirements of the API published that the library supports passed")
     partial = runs.unsupported(left_out={f"{samples.PUT}[ranks=2]": "-k"})
     headline = view_of(evidence_of(tmp_path / "partial", partial)).headline
     assert headline.endswith("All 2 requirements of this run that the library supports passed; 1 is unsupported.")
@@ -57,7 +57,7 @@ def test_the_table_lists_it_with_the_reason_and_is_not_green(tmp_path):
 
 
 def test_the_page_has_both_tables(tmp_path):
-    page = render_html(evidence_of(tmp_path, runs.unsupported(level="published")))
+    page = render_html(evidence_of(tmp_path, runs.unsupported(api="published")))
     for piece in (FREE, "free releases memory", REASON):
         assert piece in section(page, "unsupported")
     assert "planned for release 2" in section(page, "capabilities") and "(a, b)" in section(page, "capabilities")
@@ -74,7 +74,7 @@ def test_junit_skips_it_and_states_the_reason(tmp_path):
     assert (skipped.get("type"), skipped.get("message"), suite.get("skipped")) == ("unsupported", REASON, "1")
     assert (root.get("failures"), root.get("errors")) == ("0", "0")
     held = {each.get("name"): each.get("value") for each in root.xpath("testsuite[@name='run']/properties/property")}
-    assert (held["level"], held["unsupported"], held["verdict"]) == ("extended", "1", "unsupported")
+    assert (held["api"], held["unsupported"], held["verdict"]) == ("extended", "1", "unsupported")
 
 
 def test_a_wrong_declaration_is_a_failure_in_each_view(tmp_path):

@@ -19,7 +19,7 @@ pytestmark = needs_compiler
 def run(folder, script, library, *options):
     """The put tests on two emulated ranks; evidence as read back."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.telemetry.pretend"]
-    command += ["conformance/rma/test_put.py", "--ranks", "2", "--profile", "gate", *options]
+    command += ["conformance/rma/test_put.py", "--ranks", "2", "--level", "gate", *options]
     done = subprocess.run(
         [*command, "--evidence", str(folder / "evidence.jsonl")],
         cwd=ROOT,

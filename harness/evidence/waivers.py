@@ -1,0 +1,141 @@
+"""Waivers: requirements that are known to fail in some runs, with an issue, a reason and a date of expiry.
+
+A file of waivers is TOML, for ``iris-harness certify --waivers FILE``:
+
+    [[waiver]]
+    requirement = "RMA-PUT-001"
+    implementation = "iris"           # the runs that it is for: the package under test,
+    version = "0.3.1"                 # and optionally its version,
+    device = "rocm"                   # the device
+    arch = "gfx950"                   # and the architecture
+    issue = "https://example.org/issues/12"
+    reason = "the compiler reorders the store, mended in its next release"
+    expires = 2027-01-31              # the last day on which it is valid
+
+The run records the content, so that each reader derives the same verdicts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from harness.errors import UsageError
+from harness.evidence.records import Run
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "waivers.toml"
+"""Name of the copy next to the evidence, and of a certificate's member."""
+
+_OPTIONAL = ("version", "device", "arch")
+_URL = re.compile(r"https?://\S+")
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """A waiver of one requirement. ``None``: it is for any version, device or architecture. ``expires``: ISO 8601."""
+
+    requirement: str
+    implementation: str
+    issue: str
+    reason: str
+    expires: str
+    version: str | None = None
+    device: str | None = None
+    arch: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the waiver as plain data, without what is None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def expired(self, run: Run) -> bool:
+        """Return whether it had expired on the day on which the run started."""
+        return self.expires < run.started[:10]
+
+    def mismatch(self, run: Run) -> str | None:
+        """Return a clause that states for which other runs it is; None if it is for this one."""
+        under_test = run.implementation
+        actual = {
+            "implementation": under_test["name"],
+            "version": under_test.get("version"),
+            "device": run.device,
+            "arch": run.arch,
+        }
+        for name, value in actual.items():
+            wanted = getattr(self, name)
+            if wanted is not None and wanted != value:
+                return f"it is for {name} {wanted:.60}, and the run has {value or 'none'!s:.60}"
+        return None
+
+
+def read_waivers(content: bytes, name: str) -> tuple[Waiver, ...]:
+    """Return the waivers in a file's ``content``; UsageError, which begins with ``name``, for the first mistake."""
+    try:
+        plain = tomllib.loads(content.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{name} is not TOML: {' '.join(str(error).split()):.200}") from error
+    entries = plain.get("waiver", [])
+    if set(plain) - {"waiver"} or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise UsageError(f"{name}: expected only entries [[waiver]], got {', '.join(plain):.100}")
+    waivers = tuple(_checked(each, f"{name}: waiver {number}") for number, each in enumerate(entries, 1))
+    names = [waiver.requirement for waiver in waivers]
+    for waiver in waivers:
+        if names.count(waiver.requirement) > 1:
+            raise UsageError(f"{name}: {waiver.requirement} has several waivers: write one")
+    return waivers
+
+
+def recorded(content: bytes, waivers: Sequence[Waiver]) -> dict[str, Any]:
+    """Return what a run records of a file of waivers."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "entries": [waiver.to_json() for waiver in waivers]}
+
+
+def of_run(run: Run) -> tuple[Waiver, ...]:
+    """Return the waivers that a run has recorded, in the form that the schema checks."""
+    return tuple(Waiver(**each) for each in (run.waivers or {}).get("entries", []))
+
+
+def problems_with(content: bytes | None, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a sentence for each difference between a file of waivers (None: there is none) and what runs recorded."""
+    for run in runs:
+        if content is None:
+            if run.waivers is not None:
+                yield f"the run is recorded with waivers, and {FILE} is missing"
+        elif run.waivers is None:
+            yield f"{FILE} was added: the run is recorded without waivers"
+        elif hashlib.sha256(content).hexdigest() != run.waivers.get("sha256"):
+            yield f"{FILE} is not the file that the run is recorded with: its digest differs"
+        else:
+            try:
+                entries = [waiver.to_json() for waiver in read_waivers(content, FILE)]
+            except UsageError as error:
+                yield str(error)
+                continue
+            if entries != list(run.waivers.get("entries", [])):
+                yield f"{FILE} has other waivers than the run is recorded with"
+
+
+def _checked(entry: Mapping[str, Any], where: str) -> Waiver:
+    known = [field.name for field in fields(Waiver)]
+    if unknown := sorted(set(entry) - set(known)):
+        raise UsageError(f"{where}: unknown key {unknown[0]!r:.60}; the keys are {', '.join(known)}")
+    if missing := [name for name in known if name not in entry and name not in _OPTIONAL]:
+        raise UsageError(f"{where} lacks {', '.join(missing)}")
+    for name, value in entry.items():
+        if name == "expires":
+            if type(value) is not datetime.date:
+                raise UsageError(f"{where}: expires: expected a date such as 2027-01-31, got {value!r:.60}")
+        elif not isinstance(value, str) or not value.strip():
+            raise UsageError(f"{where}: {name}: expected text, got {value!r:.60}")
+    if not _URL.fullmatch(entry["issue"]):
+        raise UsageError(f"{where}: issue: expected a link such as https://example.org/12, got {entry['issue']!r:.60}")
+    return Waiver(**{**entry, "expires": entry["expires"].isoformat()})
