@@ -15,7 +15,7 @@ from command_line.output import console, say
 from command_line.publishing import JUNIT, PARTIAL, REPORT, publish
 from command_line.suite import groups as suite_groups
 from command_line.suite.run import check_started, conclude, run_suite, set_aside
-from fixtures.hardware import PROFILES
+from fixtures.hardware import profiles
 from harness import runs
 from harness.errors import UsageError
 from harness.evidence.waivers import FILE
@@ -30,7 +30,7 @@ from harness.evidence.waivers import FILE
 @click.option(
     "--profile",
     metavar="NAME",
-    help=f"The machine: {', '.join(PROFILES)}; refused if this is another one.  [default: what it is]",
+    help=f"The machine: {', '.join(profiles())}; refused if this is another one.  [default: what it is]",
 )
 @click.option("--waivers", type=PATH, default=None, help="File of requirements that are known to fail; see the docs.")
 @click.option("--no-waivers", is_flag=True, help="Lift all waivers, also where --waivers names a file.")

@@ -40,7 +40,7 @@ def command() -> None:
 )
 @suite_options(level="ci", output=Path("out", "quarantine"))
 def verify(file: Path, count: int, output: Path, **options: Any) -> int:
-    """Run the groups in FILE many times, and print how often they failed beside the recorded rate.
+    """Run the groups in FILE many times, and print how often they failed next to the recorded rate.
 
     Exit status 0 if all are still flaky. It is 1 if a group never failed or failed each time, which is not flaky; if it
     is not a group of the level any more; if its entry expired; or if a run gave it no verdict.

@@ -4,8 +4,8 @@ A file is TOML, for ``pytest --quarantine FILE`` and ``iris-harness certify --qu
 
     [[group]]
     group = "ORDER-LITMUS-001[ranks=4,test=mp]"
-    failed = 3                        # of so many runs of the group, as iris-harness quarantine verify measures
-    runs = 200
+    failed = 3                        # how often it failed, as iris-harness quarantine verify measures
+    runs = 200                        # in how many runs of the group
     issue = "https://example.org/issues/31"
     expires = 2027-01-31              # the last day on which it is valid
 
