@@ -32,7 +32,7 @@ def result_of(evidence: Evidence) -> str:
     requirement; else FAILED.
     What is unknown or did not run has failed."""
     verdict = evidence.verdict()
-    if verdict.red or not evidence.groups:
+    if verdict.red or verdict is Verdict.QUARANTINED or not evidence.groups:
         return FAILED
     return PASSED if verdict is Verdict.PASS and evidence.complete and for_a_level(evidence) else WARNED
 
@@ -103,7 +103,9 @@ def statement_of(evidence: Evidence, members: Mapping[str, bytes]) -> dict[str, 
             "warnedTests": [
                 name for name, verdict in verdicts.items() if verdict in (Verdict.UNSUPPORTED, Verdict.WAIVED)
             ],
-            "failedTests": [name for name, verdict in verdicts.items() if verdict.red],
+            "failedTests": [
+                name for name, verdict in verdicts.items() if verdict.red or verdict is Verdict.QUARANTINED
+            ],
         },
     }
 

@@ -73,6 +73,8 @@ def make(
 def _check_finished(evidence: Evidence, file: Path) -> None:
     if evidence.problems:
         raise UsageError(f"{file} is damaged, so that no certificate can be made of it: {evidence.problems[0]}")
+    if any(run.quarantine is not None for run in evidence.runs):
+        raise UsageError(f"{file} is of a run with a quarantine, of which no certificate is made: run it without")
     if len(evidence.runs) != 1 or len(evidence.ends) != 1:
         raise UsageError(f"{file} is not the evidence of one finished run: run the suite again")
 

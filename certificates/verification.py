@@ -20,6 +20,7 @@ from harness.evidence.mustpass import parse_list
 from harness.evidence.suite import SUITE, installed_list, installed_table
 from harness.evidence.withdrawn import withdrawn
 
+QUARANTINE = "the run is recorded with a quarantine, which no run of a certificate may have"
 MAX_EVIDENCE = 1 << 30
 """Bytes of the longest evidence file."""
 
@@ -90,6 +91,7 @@ class _Checks:
             problems += self._requirements(evidence)
             problems += self._list(evidence)
             problems += _withdrawn(evidence, manifest)
+            problems += [QUARANTINE for run in evidence.runs if run.quarantine is not None]
             problems += waivers.problems_with(self.members.get(WAIVERS), evidence.runs)
             problems += listings.problems(evidence, self.members)
             problems += self._derived(evidence, manifest)

@@ -17,7 +17,7 @@ from harness.errors import UsageError
 
 COMMANDS = (
     "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "compare", "names", "capabilities",
-    "bench", "emulate", "cache", "isa", "mutants", "mustpass",
+    "bench", "emulate", "cache", "isa", "mutants", "mustpass", "quarantine",
 )  # fmt: skip
 WITHOUT_SUITE = ("emulate",)
 """Commands that need only the base dependencies. The others need the extra ``suite``, or a part of it: ``NEEDS``."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import conformance
 from fixtures.coverage import Coverage, possible_groups
-from fixtures.hardware import PROFILES, hardware_of
+from fixtures.hardware import hardware_of, profiles
 from fixtures.implementation import BUNDLED
 from fixtures.levels import LEVELS, Level
 from fixtures.options import Options
@@ -52,8 +52,8 @@ def list_of(level: Level, tests: Iterable[Property]) -> MustPass:
     run."""
     groups: _Runs = defaultdict(set)
     reasons: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-    profiles = {name: hardware_of(name, level) for name in PROFILES}
-    for name, hardware in profiles.items():
+    machines = {name: hardware_of(name, level) for name in profiles()}
+    for name, hardware in machines.items():
         for api in APIS:
             options = Options.checked(
                 device=hardware.device, arch=hardware.arch, mode=None, ranks=None, level=level.name,
@@ -71,7 +71,7 @@ def list_of(level: Level, tests: Iterable[Property]) -> MustPass:
                 for group in _groups(coverage, held):
                     groups[group].add((name, api))
     seed = None if level.random else 0
-    return MustPass(installed_version("iris-harness") or "", level.name, seed, profiles, _parts(groups, reasons))
+    return MustPass(installed_version("iris-harness") or "", level.name, seed, machines, _parts(groups, reasons))
 
 
 def _groups(coverage: Coverage, held: Property) -> Iterator[str]:
@@ -103,10 +103,10 @@ def _products(runs: set[tuple[str, str]]) -> Iterator[tuple[tuple[str, ...], tup
     """Yield profiles and APIs such that all pairs of them are ``runs``."""
     by_profiles: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for api in APIS:
-        if of_api := tuple(profile for profile in PROFILES if (profile, api) in runs):
+        if of_api := tuple(profile for profile in profiles() if (profile, api) in runs):
             by_profiles[of_api].append(api)
-    for profiles, apis in by_profiles.items():
-        yield profiles, tuple(apis)
+    for names, apis in by_profiles.items():
+        yield names, tuple(apis)
 
 
 def first_difference(path: Path, text: str) -> str:

@@ -30,9 +30,9 @@ class Request:
     ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
-    ``profile`` is the hardware profile whose list of groups the run must have, and ``waivers`` a
-    file of waivers. ``judge``: whether cases are compared in processes apart from the library's, see
-    ``fixtures.judge``.
+    ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a
+    file of waivers and ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes
+    apart from the library's, see ``fixtures.judge``.
     """
 
     device: str
@@ -48,6 +48,7 @@ class Request:
     profile: str = NO_PROFILE
     waivers: Path | None = None
     judge: str = ONE_PROCESS
+    quarantine: Path | None = None
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -58,6 +59,7 @@ class Request:
         options += ["--ranks-per-gpu", str(self.ranks_per_gpu)] if self.ranks_per_gpu != 1 else []
         options += ["--profile", self.profile] if self.profile != NO_PROFILE else []
         options += ["--waivers", str(self.waivers)] if self.waivers is not None else []
+        options += ["--quarantine", str(self.quarantine)] if self.quarantine is not None else []
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
@@ -142,6 +144,7 @@ def with_profile(request: Request, named: str | None) -> tuple[Request, str | No
             deadline=None,
             ranks_per_gpu=str(request.ranks_per_gpu),
             api=request.api,
+            quarantine=None if request.quarantine is None else str(request.quarantine),
             profile=named or (profile if profile != NO_PROFILE else None),
         )
         if named and named != profile:
@@ -153,6 +156,14 @@ def with_profile(request: Request, named: str | None) -> tuple[Request, str | No
     if chosen.profile == NO_PROFILE:
         return request, reason
     return replace(request, profile=chosen.profile, ranks=chosen.ranks), None
+
+
+def with_quarantine(request: Request, path: Path | None) -> Request:
+    """Return the request with a quarantine, after checking the file. UsageError if it has a mistake."""
+    if path is None:
+        return request
+    options.quarantine_in(path)
+    return replace(request, quarantine=path.absolute())
 
 
 def read_waivers(path: Path) -> bytes:

@@ -17,7 +17,7 @@ REPORT, JUNIT = "report.html", "junit.xml"
 PARTIAL = 3
 """Exit status of a partial run: everything that ran passed, but some requirements were left out."""
 WAIVED = 5
-"""Exit status of a complete run whose only failures are waived."""
+"""Exit status of a complete run whose only failures are waived or quarantined."""
 UNSUPPORTED = 4
 """Exit status of a complete run in which everything that ran passed, of a library that does not support every
 requirement."""
@@ -29,7 +29,7 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
     """Write the report files, print the table and the path of the report, and return the exit status.
 
     The status is 0 if every requirement passed; ``PARTIAL`` if everything that ran passed but requirements were left
-    out; ``WAIVED`` if requirements failed that are waived, and no others; ``UNSUPPORTED`` if everything that ran passed
+    out; ``WAIVED`` if what failed is waived or quarantined; ``UNSUPPORTED`` if everything that ran passed
     but the library does not support every requirement; else 1.
     """
     # Files first: printing may fail, and a reader may close the pipe.
@@ -47,7 +47,7 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
         return 1
     if missing:
         return PARTIAL
-    return {Verdict.PASS: 0, Verdict.WAIVED: WAIVED}.get(verdict, UNSUPPORTED)
+    return {Verdict.PASS: 0, Verdict.UNSUPPORTED: UNSUPPORTED}.get(verdict, WAIVED)
 
 
 def _written(write: Callable[[Evidence, Path], None], evidence: Evidence, path: Path) -> bool:

@@ -24,6 +24,7 @@ SYMBOLS = {
     Verdict.FLAKY: "\N{ALMOST EQUAL TO}",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_RUN: "\N{EN DASH}",
+    Verdict.QUARANTINED: "\N{TILDE}",
     Verdict.WAIVED: "\N{TILDE}",
     Verdict.UNSUPPORTED: "\N{EMPTY SET}",
 }

@@ -97,6 +97,12 @@ def _requirement(
         if verdict is Verdict.UNSUPPORTED:
             why = evidence.unsupported.get(group, "unsupported")
             ElementTree.SubElement(test, "skipped", type="unsupported", message=why)
+        elif verdict is Verdict.QUARANTINED:
+            entry = evidence.quarantined()[group]
+            text = (
+                f"quarantined until {entry.expires}: it failed in {entry.failed} of {entry.runs} runs ({entry.issue})"
+            )
+            ElementTree.SubElement(test, "skipped", type="quarantined", message=text).text = message
         elif result.verdict is Verdict.WAIVED and verdict is Verdict.FAIL:
             waiver = evidence.waivers()[result.id]
             text = f"waived until {waiver.expires}: {waiver.reason} ({waiver.issue})"

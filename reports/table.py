@@ -54,7 +54,7 @@ def print_table(report: Report, console: Console) -> None:
     console.print(table)
     _print_failing(report, console)
     if report.waivers:
-        console.print(Text("\nWaivers", style="bold"))
+        console.print(Text("\nWaivers and quarantine", style="bold"))
         _print_list([_text(line) for line in report.waivers], len(report.waivers), console)
     if report.gaps:
         console.print(Text(f"\n{plural(len(report.gaps), 'gap')} in the evidence", style="bold"))

@@ -21,6 +21,7 @@ LABELS = {
     Verdict.FLAKY: "flaky",
     Verdict.UNKNOWN: "unknown",
     Verdict.NOT_RUN: "not run",
+    Verdict.QUARANTINED: "quarantined",
     Verdict.WAIVED: "waived",
     Verdict.UNSUPPORTED: "unsupported",
 }
@@ -30,6 +31,7 @@ STYLES = {
     Verdict.FLAKY: "red",
     Verdict.UNKNOWN: "yellow",
     Verdict.NOT_RUN: "magenta",
+    Verdict.QUARANTINED: "bold yellow",
     Verdict.WAIVED: "bold yellow",
     Verdict.UNSUPPORTED: "cyan",
 }
@@ -114,7 +116,8 @@ class Report:
     """All data of a report.
 
     ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
-    None if its record was lost, ``measured`` if no GPU was watched. ``waivers``: a line for each.
+    None if its record was lost, ``measured`` if no GPU was watched. ``waivers``: a line for each waiver, and
+    each group of a quarantine that failed.
     """
 
     verdict: Verdict
@@ -211,6 +214,8 @@ def _headline(
     parts += [f"{counts['flaky']} {'is' if counts['flaky'] == 1 else 'are'} flaky"] if counts["flaky"] else []
     parts += [f"{counts['unknown']} could not be checked"] if counts["unknown"] else []
     parts += [f"{counts['not_run']} did not run"] if counts["not_run"] else []
+    if held := counts["quarantined"]:
+        parts.append(f"{held} {'is' if held == 1 else 'are'} quarantined")
     parts += [f"{counts['waived']} {'is' if counts['waived'] == 1 else 'are'} waived"] if counts["waived"] else []
     parts += [lacking] if unsupported else []
     if wrong := len(evidence.waiver_problems()):
@@ -223,9 +228,15 @@ def _headline(
 
 
 def _waivers(evidence: Evidence) -> tuple[str, ...]:
-    """Return a line for each waived requirement, and for each wrong waiver."""
+    """Return a line for each quarantined group that failed, each waived requirement and each wrong waiver."""
+    groups = {name: verdict for result in evidence.requirements().values() for name, verdict in result.groups.items()}
+    held = (
+        f"{name} is quarantined: failed in {each.failed} of {each.runs} runs ({each.issue}, until {each.expires})"
+        for name, each in evidence.quarantined().items()
+        if groups.get(name) is Verdict.QUARANTINED
+    )
     waived = (f"{name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in evidence.waived().items())
-    return (*waived, *evidence.waiver_problems())
+    return (*held, *waived, *evidence.waiver_problems())
 
 
 def _with_forms(results: Mapping[str, RequirementResult]) -> Iterator[tuple[RequirementResult, str]]:

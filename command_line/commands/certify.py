@@ -15,8 +15,9 @@ from command_line.output import console, say
 from command_line.publishing import JUNIT, PARTIAL, REPORT, publish
 from command_line.suite import groups as suite_groups
 from command_line.suite.run import check_started, conclude, run_suite, set_aside
-from fixtures.hardware import PROFILES
+from fixtures.hardware import profiles
 from harness import runs
+from harness.errors import UsageError
 from harness.evidence.waivers import FILE
 
 
@@ -29,10 +30,11 @@ from harness.evidence.waivers import FILE
 @click.option(
     "--profile",
     metavar="NAME",
-    help=f"The machine: {', '.join(PROFILES)}; refused if this is another one.  [default: what it is]",
+    help=f"The machine: {', '.join(profiles())}; refused if this is another one.  [default: what it is]",
 )
 @click.option("--waivers", type=PATH, default=None, help="File of requirements that are known to fail; see the docs.")
 @click.option("--no-waivers", is_flag=True, help="Lift all waivers, also where --waivers names a file.")
+@click.option("--quarantine", type=PATH, default=None, help="File of flaky groups; makes it a run for no level.")
 @click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )
@@ -43,6 +45,7 @@ def command(
     profile: str | None,
     waivers: Path | None,
     no_waivers: bool,
+    quarantine: Path | None,
     key: Path | None,
     **options: Any,
 ) -> int:
@@ -59,13 +62,18 @@ def command(
                  3  everything that ran passed, but the run is partial: it left out requirements and names them;
                     or the certificate is for no level
                  4  everything that ran passed, but the library does not support every requirement of the API
-                 5  requirements failed that are waived, and no others
+                 5  what failed is waived or quarantined
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
     signer = certificates.load_private(key) if key is not None else None
     request = preflight.check_request(**options)
     preflight.check_release()
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    if quarantine is not None and signer is not None:
+        raise UsageError(
+            "--quarantine: no certificate is made of a run with a quarantine: leave out --sign, or this option"
+        )
+    request = preflight.with_quarantine(request, quarantine)
     request, unlisted = preflight.with_profile(request, profile)
     waived = preflight.read_waivers(waivers) if waivers is not None and not no_waivers else None
     side_by_side = suite_groups.options(suite_groups.number(request, groups))

@@ -171,6 +171,12 @@ def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
     return {Verdict.PASS: 0, Verdict.UNSUPPORTED: UNSUPPORTED}.get(evidence.verdict(), 1)
 
 
+def files_of(identities: Iterable[str]) -> tuple[str, ...]:
+    """Return the test files of the suite that name these requirements; the whole suite if one is in no file."""
+    folder = conformance_folder()
+    return _files_of(identities, {path: _text_of(path) for path in sorted(folder.rglob("test_*.py"))}, folder)
+
+
 def _files_of(identities: Iterable[str], files: Mapping[Path, str], folder: Path) -> tuple[str, ...]:
     """Return the test files that name these requirements, so that pytest collects no others.
 

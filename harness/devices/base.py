@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.telemetry import Recorder
@@ -48,6 +48,10 @@ class Kind:
 
     modes: tuple[str, ...] = ()
     """As in ``--emulator-mode MODE``; empty for a kind without modes."""
+
+    profiles: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+    """Hardware profiles, for which the suite lists the groups of a complete run: the arch and, of a machine with eight
+    GPUs, parts of the names that its driver has for them. Empty if the suite has no lists for this kind."""
 
     telemetry: Library | None = None
     """The library with which the recorder process reads it; None for a kind that records its own telemetry."""

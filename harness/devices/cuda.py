@@ -30,6 +30,7 @@ class Cuda(GpuKind):
 
     name = "cuda"
     archs = ("sm_90",)
+    profiles = {"h200-8": ("sm_90", ("H200",))}
     lanes = 32
     vendor = "NVIDIA"
     build = "CUDA"

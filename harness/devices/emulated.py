@@ -20,6 +20,7 @@ class EmulatedKind(Kind):
 
     name = "emulated"
     archs = ("gfx942", "gfx950")
+    profiles = {f"emulated-{arch}": (arch, ()) for arch in archs}
     lanes = 64
     vendor = "AMD"
     triton_backend = "amd"

@@ -32,6 +32,11 @@ class Rocm(GpuKind):
 
     name = "rocm"
     archs = ("gfx942", "gfx950")
+    profiles = {
+        "mi300x-8": ("gfx942", ("MI300X",)),
+        "mi325x-8": ("gfx942", ("MI325X",)),
+        "mi350-8": ("gfx950", ("MI350X", "MI355X")),
+    }
     lanes = 64
     vendor = "AMD"
     build = "ROCm"

@@ -18,8 +18,8 @@ MAX_NAME = 1000
 """Characters of a group's name and of a node id: the suite's have about a hundred."""
 
 
-_OF_REQUIREMENTS = (Verdict.WAIVED, Verdict.UNSUPPORTED)
-"""Verdicts of requirements that no case and no group has."""
+_DERIVED = (Verdict.QUARANTINED, Verdict.WAIVED, Verdict.UNSUPPORTED)
+"""Verdicts that a reader derives, and that no record of a case or a group has."""
 
 
 class Checks:
@@ -99,7 +99,7 @@ class Checks:
         self._plan_before = plan
 
     def _case(self, case: Case) -> Iterator[str]:
-        if case.verdict in (*_OF_REQUIREMENTS, Verdict.FLAKY):
+        if case.verdict in (*_DERIVED, Verdict.FLAKY):
             yield f"states that case {case.id} ran and is {case.verdict}"
         if case.id in self._cases[case.group]:
             yield f"records case {case.id} of {case.group} again"
@@ -119,7 +119,7 @@ class Checks:
             yield f"states that case {case.id} passed, and also a failure of it"
 
     def _group(self, group: Group) -> Iterator[str]:
-        if group.verdict in _OF_REQUIREMENTS:
+        if group.verdict in _DERIVED:
             yield f"states that {group.group} ran and is {group.verdict}"
         planned = self._evidence.plan.get(group.group)
         if planned is not None and planned.requirement != group.requirement:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
+from harness.evidence import quarantine
 from harness.evidence.records import (
     EXTENDED,
     Case,
@@ -24,7 +25,7 @@ _GROUPS_NAMED = 3
 """Up to this many groups that did not run are named one by one; more are counted."""
 
 
-_WAIVABLE = frozenset((Verdict.FAIL, Verdict.PASS, Verdict.UNSUPPORTED))
+_WAIVABLE = frozenset((Verdict.FAIL, Verdict.QUARANTINED, Verdict.PASS, Verdict.UNSUPPORTED))
 """The verdicts of the groups of a requirement that can be waived."""
 
 
@@ -153,6 +154,10 @@ class Evidence:
                 gaps.append(f"pytest ended with status {end.exit_status}")
         return tuple(gaps)
 
+    def quarantined(self) -> dict[str, quarantine.Quarantined]:
+        """Return the quarantine that the run recorded, by group, without what has expired."""
+        return quarantine.of_run(self.runs[0]) if self.runs else {}
+
     def waivers(self) -> dict[str, Waiver]:
         """Return the waivers that the run recorded, by requirement."""
         return {waiver.requirement: waiver for run in self.runs[:1] for waiver in of_run(run)}
@@ -206,9 +211,11 @@ class Evidence:
             by_group.setdefault(case.group, []).append(case)
         verdicts: dict[str, Verdict] = {}
         gaps: list[str] = []
+        quarantined = self.quarantined()
         for group in sorted(groups | set(by_group)):
             verdict, gap = self._group(group, by_group.get(group, []))
-            verdicts[group] = verdict
+            excused = verdict in (Verdict.FAIL, Verdict.FLAKY) and group in quarantined and not gap
+            verdicts[group] = Verdict.QUARANTINED if excused else verdict
             gaps.extend(gap)
         unrun = [group for group in verdicts if group not in self.groups and group not in self.unsupported]
         if len(unrun) > _GROUPS_NAMED:

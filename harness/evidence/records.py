@@ -113,7 +113,8 @@ class Run:
     and the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the mode of
     the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds
     what else could change the run: environment variables, pytest plugins, and options that are not the harness's own.
-    ``waivers`` is the content of a file of waivers, with its ``sha256``, see ``harness.evidence.waivers``.
+    ``waivers`` is the content of a file of waivers, with its ``sha256``, see ``harness.evidence.waivers``,
+    and ``quarantine`` the same of a quarantine.
     """
 
     record: ClassVar[str] = "run"
@@ -133,6 +134,7 @@ class Run:
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     waivers: Mapping[str, Any] | None = None
+    quarantine: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 class Verdict(str, enum.Enum):
     """A verdict: ``pass``; ``fail``: shown to be wrong; ``flaky``: shown to be wrong, and the same case passed when it
-    was executed again; ``unknown``: ran but could not be checked; ``not_run``; ``waived``: a requirement failed, and a
-    waiver names it; ``unsupported``: the library does not have what the requirement needs.
+    was executed again; ``unknown``: ran but could not be checked; ``not_run``; ``quarantined``: failed or flaky, and
+    known to be; ``waived``: a requirement failed, and a waiver names it; ``unsupported``: the library does not have
+    what the requirement needs.
 
-    No case is flaky, and no case or group is waived or unsupported.
+    No record of a case is flaky, and none of a case or group is quarantined, waived or unsupported.
     """
 
     PASS = "pass"
@@ -19,13 +20,14 @@ class Verdict(str, enum.Enum):
     FLAKY = "flaky"
     UNKNOWN = "unknown"
     NOT_RUN = "not_run"
+    QUARANTINED = "quarantined"
     WAIVED = "waived"
     UNSUPPORTED = "unsupported"
 
     @property
     def red(self) -> bool:
         """Return whether a run with this verdict is rejected: something failed, is unknown, or did not run."""
-        return self not in (Verdict.PASS, Verdict.WAIVED, Verdict.UNSUPPORTED)
+        return self not in (Verdict.PASS, Verdict.QUARANTINED, Verdict.WAIVED, Verdict.UNSUPPORTED)
 
     def __str__(self) -> str:
         return self.value
@@ -36,6 +38,7 @@ _WORST_FIRST = (
     Verdict.FLAKY,
     Verdict.UNKNOWN,
     Verdict.NOT_RUN,
+    Verdict.QUARANTINED,
     Verdict.WAIVED,
     Verdict.UNSUPPORTED,
     Verdict.PASS,

@@ -17,27 +17,16 @@ The run records the content, so that each reader derives the same verdicts.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from harness.errors import UsageError
+from harness.evidence.entries import read_entries
 from harness.evidence.records import Run
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "waivers.toml"
 """Name of the copy next to the evidence, and of a certificate's member."""
-
-_OPTIONAL = ("version", "device", "arch")
-_URL = re.compile(r"https?://\S+")
 
 
 @dataclass(frozen=True)
@@ -79,24 +68,7 @@ class Waiver:
 
 def read_waivers(content: bytes, name: str) -> tuple[Waiver, ...]:
     """Return the waivers in a file's ``content``; UsageError, which begins with ``name``, for the first mistake."""
-    try:
-        plain = tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{name} is not TOML: {' '.join(str(error).split()):.200}") from error
-    entries = plain.get("waiver", [])
-    if set(plain) - {"waiver"} or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise UsageError(f"{name}: expected only entries [[waiver]], got {', '.join(plain):.100}")
-    waivers = tuple(_checked(each, f"{name}: waiver {number}") for number, each in enumerate(entries, 1))
-    names = [waiver.requirement for waiver in waivers]
-    for waiver in waivers:
-        if names.count(waiver.requirement) > 1:
-            raise UsageError(f"{name}: {waiver.requirement} has several waivers: write one")
-    return waivers
-
-
-def recorded(content: bytes, waivers: Sequence[Waiver]) -> dict[str, Any]:
-    """Return what a run records of a file of waivers."""
-    return {"sha256": hashlib.sha256(content).hexdigest(), "entries": [waiver.to_json() for waiver in waivers]}
+    return read_entries(content, name, "waiver", Waiver, "requirement")
 
 
 def of_run(run: Run) -> tuple[Waiver, ...]:
@@ -122,20 +94,3 @@ def problems_with(content: bytes | None, runs: Sequence[Run]) -> Iterator[str]:
                 continue
             if entries != list(run.waivers.get("entries", [])):
                 yield f"{FILE} has other waivers than the run is recorded with"
-
-
-def _checked(entry: Mapping[str, Any], where: str) -> Waiver:
-    known = [field.name for field in fields(Waiver)]
-    if unknown := sorted(set(entry) - set(known)):
-        raise UsageError(f"{where}: unknown key {unknown[0]!r:.60}; the keys are {', '.join(known)}")
-    if missing := [name for name in known if name not in entry and name not in _OPTIONAL]:
-        raise UsageError(f"{where} lacks {', '.join(missing)}")
-    for name, value in entry.items():
-        if name == "expires":
-            if type(value) is not datetime.date:
-                raise UsageError(f"{where}: expires: expected a date such as 2027-01-31, got {value!r:.60}")
-        elif not isinstance(value, str) or not value.strip():
-            raise UsageError(f"{where}: {name}: expected text, got {value!r:.60}")
-    if not _URL.fullmatch(entry["issue"]):
-        raise UsageError(f"{where}: issue: expected a link such as https://example.org/12, got {entry['issue']!r:.60}")
-    return Waiver(**{**entry, "expires": entry["expires"].isoformat()})

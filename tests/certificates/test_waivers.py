@@ -8,7 +8,8 @@ from certificates import archive
 from command_line.main import run as command
 from harness.errors import UsageError
 from harness.evidence import Run
-from harness.evidence.waivers import read_waivers, recorded
+from harness.evidence.entries import recorded
+from harness.evidence.waivers import read_waivers
 from tests.certificates.run import Signer, check, failing, members_of, rewritten
 
 FILE = b"""

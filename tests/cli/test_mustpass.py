@@ -2,24 +2,30 @@
 
 import json
 import os
+import re
 import secrets
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
 
+import click
 import pytest
 
 from command_line import mustpass, preflight
+from command_line.main import cli
 from command_line.main import run as command
 from command_line.preflight import check_request, with_profile
 from fixtures.coverage import Coverage
-from fixtures.hardware import PROFILES, hardware_of
+from fixtures.hardware import hardware_of, profiles
 from fixtures.levels import LEVELS
 from fixtures.mustpass import check_plan, installed
 from fixtures.options import Options
 from harness.errors import HarnessError, UsageError
 from harness.evidence import APIS, Plan, PlannedGroup, read
 from harness.evidence.mustpass import parse_list, to_text
+from harness.evidence.quarantine import read_quarantine
+from harness.evidence.waivers import read_waivers
 from tests.devices import fakes
 from tests.fixtures.test_options import GOOD
 from tests.fixtures.test_rig import ROOT, gpus_only
@@ -37,7 +43,7 @@ def test_each_listed_level_has_its_own_groups():
     assert LISTED == ["gate", "core", "full", "stress"]
     for name in LISTED:
         listed = installed(name)
-        for profile in PROFILES:
+        for profile in profiles():
             assert len(listed.groups(profile, "extended")) > 400
             assert listed.groups(profile, "published") < listed.groups(profile, "extended")
     sizes = [len(installed(name).groups("h200-8", "extended")) for name in LISTED]
@@ -186,7 +192,7 @@ def test_a_plan_that_differs_from_the_list_is_refused():
         ({"arch": "gfx950"}, "emulated-gfx942 is for --device emulated --arch gfx942"),
         ({"level": "dev"}, "level dev has no list of groups"),
         ({"profile": "ci"}, "got 'ci', which is a level: use --level ci"),
-        ({"profile": "mi300x"}, "expected one of mi300x-8, mi325x-8"),
+        ({"profile": "mi300x"}, "expected one of emulated-gfx942, emulated-gfx950, mi300x-8"),
     ],
 )
 def test_options_that_change_what_a_run_for_a_profile_executes(changes, problem):
@@ -262,7 +268,7 @@ def test_a_profile_that_is_not_this_machine(machine):
 
 
 def test_the_facts_of_every_profile():
-    for name in PROFILES:
+    for name in profiles():
         facts = hardware_of(name, LEVELS["full"])
         assert set(facts.ranks) == {8, 4, 2, 1} and (facts.gpus == 8) == name.endswith("-8")
 
@@ -270,3 +276,26 @@ def test_the_facts_of_every_profile():
 def test_coverage_is_not_queried_for_a_library():
     """The lists are those of any library: what one lacks is unsupported, and no list leaves it out."""
     assert Coverage({}, for_profile()).capabilities.states == {}
+
+
+PAGE = ROOT / "docs" / "levels.md"
+LINES = re.findall(r"^iris-harness .*$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_options_of_a_command_on_the_page_exist(line):
+    group, name, *words = shlex.split(line)[1:]
+    context = click.Context(cli)
+    cli.get_command(context, group).get_command(context, name).make_context(name, words)
+
+
+def test_the_entries_on_the_page_are_read():
+    waiver, quarantine = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(read_waivers(waiver.encode(), "w")) == len(read_quarantine(quarantine.encode(), "q")) == 1
+
+
+def test_the_page_has_every_level_and_profile():
+    text = PAGE.read_text("utf-8")
+    for level in LEVELS.values():
+        assert re.search(rf"^\| `{level.name}`.*\| {level.examples}\b", text, re.MULTILINE), level.name
+    assert all(f"`{name}`" in text for name in profiles())

@@ -7,7 +7,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.evidence import Case, Group, PlannedGroup, Verdict, case_id, read
-from harness.evidence.waivers import Waiver, problems_with, read_waivers, recorded
+from harness.evidence.entries import recorded
+from harness.evidence.waivers import Waiver, problems_with, read_waivers
 from tests.evidence import samples
 from tests.evidence.samples import ADD, ADD_GROUP, PUT
 
@@ -172,7 +173,7 @@ def test_a_file_of_waivers():
         (b"[[waiver]", "w is not TOML"),
         (b"waiver = 3", "w: expected only entries [[waiver]], got waiver"),
         (FILE + b"[other]\n", "w: expected only entries [[waiver]], got waiver, other"),
-        (FILE + FILE, "w: ATOMIC-ADD-001 has several waivers: write one"),
+        (FILE + FILE, "w: ATOMIC-ADD-001 has several entries: write one"),
         (with_(b"issue", b"isue"), "w: waiver 1: unknown key 'isue'; the keys are requirement, implementation, issue"),
         (with_(b'reason = "the compiler reorders the store"', b""), "w: waiver 1 lacks reason"),
         (with_(b"the compiler reorders the store", b" "), "w: waiver 1: reason: expected text, got ' '"),
