@@ -1,4 +1,4 @@
-"""A level of the suite, cold and warm, in the working tree and in another revision, and the ratios of the two.
+"""A run of a level of the suite, cold and warm, in the working tree and in another revision, and the ratios of the two.
 
     python -m benchmarks.conformance_gate [--base REV] [--level gate] [--ranks 4] [--groups 1] [--cores N] [--limit S]
                                           [-k EXPRESSION] [PATH ...]

@@ -148,6 +148,36 @@ def test_a_selection_makes_a_run_for_a_profile_partial(tmp_path):
     assert recorded is not None and not recorded.complete, output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_whose_suite_has_another_list_is_refused_in_one_line(tmp_path, workers):
+    """Planted: a list without a test that runs. Under pytest-xdist the workers find it before any of them runs one."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.fixtures.stale_list", "-q"]
+    options = ["--level", "gate", "--profile", "emulated-gfx942", "-n", str(workers)]
+    done = subprocess.run(
+        [*command, "conformance/host/test_names.py", "--evidence", str(tmp_path / "evidence.jsonl"), *options],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4 and "INTERNALERROR" not in done.stdout, done.stdout + done.stderr
+    [line] = {line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ERROR: ")}
+    assert "does not have: HOST-NAMES-001[ranks=4]: if the suite was changed, write its lists again" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_workers_of_a_random_level_have_one_seed(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "2", "--level", "stress"]
+    options = ["--profile", "emulated-gfx942", "--evidence", str(tmp_path / "evidence.jsonl")]
+    done = subprocess.run(
+        [*command, "conformance/host/test_names.py", *options],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    recorded = read(tmp_path / "evidence.jsonl")
+    assert recorded.problems == [] and len(recorded.groups) == 4
+    assert {case.seed for case in recorded.cases} == {recorded.runs[0].seed}
+
+
 def the_whole_plan(**changes):
     listed = installed("gate")
     groups = [
