@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from certificates.archive import ENVIRONMENT, EVIDENCE, MANIFEST, MUSTPASS, PLAN, REQUIREMENTS, STATEMENT, WAIVERS
-from harness.evidence import NO_PROFILE, Evidence, Verdict
+from harness.evidence import APART, NO_PROFILE, Evidence, Verdict
 from harness.evidence.records import to_json
 
 FORMAT = 1
@@ -65,6 +65,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "counts": {
             "groups": len(evidence.plan),
             "cases": len(evidence.cases),
+            "cases_judged_apart": sum(case.judge == APART for case in evidence.cases),
             "kernels": len(evidence.kernels),
             "marks": sum(len(record.marks) for record in evidence.telemetry),
         },

@@ -19,17 +19,16 @@ COMMANDS = (
     "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "compare", "names", "capabilities",
     "bench", "emulate", "cache", "isa", "mutants", "mustpass", "quarantine",
 )  # fmt: skip
-WITHOUT_SUITE = ("emulate",)
-"""Commands that need only the base dependencies. The others need the extra ``suite``, or a part of it: ``NEEDS``."""
+DEVICE_MODULES = ("numpy", "numba", "torch", "triton", "yaml")
+SUITE_MODULES = ("hypothesis", "pytest", "xdist", "rich", "jinja2", "packaging", "matplotlib", "msgpack")
+"""Modules that the extras ``device`` and ``suite`` bring. ``suite`` includes ``device``."""
 
-SUITE_MODULES = (
-    "hypothesis", "pytest", "xdist", "rich", "jinja2", "jsonschema", "packaging", "matplotlib", "msgpack",
-    "cryptography", "tomllib" if sys.version_info >= (3, 11) else "tomli",
-)  # fmt: skip
-"""Modules that the extra ``suite`` brings."""
-
-NEEDS = {"verify": ("jsonschema", "cryptography", SUITE_MODULES[-1]), "key": ("cryptography",)}
-"""Commands that need only these modules of the suite, and neither torch nor Triton."""
+NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "verify": ("", ()),
+    "key": ("", ()),
+    "emulate": ("device", DEVICE_MODULES),
+}
+"""The extra that a command needs, and its modules. Commands that are not named here need the extra ``suite``."""
 
 
 class _Commands(click.Group):
@@ -41,16 +40,16 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        needed = () if name in WITHOUT_SUITE else NEEDS.get(name, SUITE_MODULES)
+        extra, needed = NEEDS.get(name, ("suite", SUITE_MODULES))
         if missing := [module for module in needed if not importlib.util.find_spec(module)]:
-            return _unavailable(name, missing)
+            return _unavailable(name, extra, missing)
         command: click.Command = importlib.import_module(f"command_line.commands.{name}").command
         return command
 
 
-def _unavailable(name: str, missing: list[str]) -> click.Command:
-    """A command that stands for ``name`` where the packages of the suite are not installed."""
-    install = "pip install 'iris-harness[suite]'"
+def _unavailable(name: str, extra: str, missing: list[str]) -> click.Command:
+    """A command that stands for ``name`` where the packages of its extra are not installed."""
+    install = f"pip install 'iris-harness[{extra}]'"
 
     def refuse(**_: Any) -> int:
         raise UsageError(f"{name} needs packages that are not installed ({', '.join(missing)}): {install}")

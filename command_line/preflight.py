@@ -190,7 +190,7 @@ def check_software(device: str, arch: str, ranks: tuple[int, ...] = (), ranks_pe
     """
     for name in ("torch", "triton"):
         if not implementations.is_importable(name):
-            raise UsageError(f"{name} is not installed: pip install iris-harness brings it, or pip install {name}")
+            raise UsageError(f"{name} is not installed: pip install {name}, or 'iris-harness[suite]'")
     installed = installed_version("triton")
     try:
         version = Version(installed or "")

@@ -11,7 +11,7 @@ import click
 import certificates
 from certificates import Verification
 from certificates.documents import FAILED, PASSED, for_a_level
-from harness.evidence import Evidence, Verdict
+from harness.evidence import APART, Evidence, Verdict
 from harness.printable import plain
 
 PARTIAL, UNSUPPORTED, WAIVED = 3, 4, 5
@@ -120,6 +120,8 @@ def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     if for_a_level(evidence) and checked.suite_compared and evidence.complete:
         run = evidence.runs[0]
         yield f"the plan has every group that level {run.level} has on {run.profile} for the API {evidence.api}"
+    if apart := sum(case.judge == APART for case in evidence.cases):
+        yield f"by these records, {apart:,} cases were compared in processes that the library never entered"
     yield f"the recorded figures of {len(evidence.kernels):,} kernels are those of their listings"
 
 
@@ -136,6 +138,11 @@ def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
     if past := [name for name, each in evidence.waived().items() if each.expires < date.today().isoformat()]:
         yield f"that waived requirements are still known to fail: waivers have expired since, of {', '.join(past)}"
+    if own := sum(case.judge != APART for case in evidence.cases):
+        yield (
+            f"that the library did not change the results of {own:,} cases that were compared in its own process, or"
+            " what its process counts and lists for the judge"
+        )
     marks = [mark for record in evidence.telemetry for mark in record.marks]
     if marks:
         yield f"that the hardware was sound: telemetry has {len(marks)} marks, the first is {marks[0]}"

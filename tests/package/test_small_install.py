@@ -1,7 +1,8 @@
-"""The base dependencies suffice for the emulator, the bundled library and ``iris-harness emulate``.
+"""The base dependencies suffice to verify a certificate, and the extra ``device`` for the emulator, the bundled library
+and ``iris-harness emulate``.
 
-The environment is a real one, without pip: links to the installed packages that ``dependencies`` of pyproject.toml and
-their own requirements name, and to nothing else.
+The environments are real ones, without pip: links to the installed packages that pyproject.toml and their own
+requirements name, and to nothing else.
 """
 
 import importlib.metadata
@@ -15,11 +16,13 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from command_line.main import COMMANDS, SUITE_MODULES, WITHOUT_SUITE
+from command_line.main import COMMANDS, DEVICE_MODULES, NEEDS, SUITE_MODULES
+from tests.certificates.run import Signer, records
 from tests.package.test_pyproject import PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKED = {"hypothesis", "pytest", "xdist", "rich", "jsonschema", "matplotlib", "msgpack", "cryptography"}
+BLOCKED = {"hypothesis", "pytest", "xdist", "rich", "matplotlib", "msgpack"}
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 
 def closure(lines):
@@ -34,18 +37,28 @@ def closure(lines):
     return names.values()
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """The interpreter of an environment that has the base dependencies only."""
-    folder = tmp_path_factory.mktemp("small")
+def environment(folder, lines):
+    """Make an environment with these requirements only, and return its interpreter."""
     venv.create(folder, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
-    for distribution in closure(PROJECT["project"]["dependencies"]):
+    for distribution in closure(lines):
         for top in {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}:
             if not (site / top).exists():
                 (site / top).symlink_to(distribution.locate_file(top))
     (site / "iris.pth").write_text(f"{ROOT}\n")
     return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of an environment with the extra ``device`` only."""
+    return environment(tmp_path_factory.mktemp("small"), [*PROJECT["project"]["dependencies"], *EXTRAS["device"]])
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory):
+    """The interpreter of an environment with the base dependencies only."""
+    return environment(tmp_path_factory.mktemp("smallest"), PROJECT["project"]["dependencies"])
 
 
 def run(python, *arguments, cwd):
@@ -85,10 +98,25 @@ def test_help_lists_every_command(python, tmp_path):
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
-    assert done.stdout.count("iris-harness[suite]") == len(COMMANDS) - len(WITHOUT_SUITE)
+    assert done.stdout.count("iris-harness[suite]") == len(COMMANDS) - len(NEEDS)
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(WITHOUT_SUITE)))
+def test_a_certificate_is_verified_with_the_base_dependencies_only(verifier, tmp_path):
+    modules = sorted({*BLOCKED, *DEVICE_MODULES})
+    code = f"import importlib.util as u; print([m for m in {modules} if u.find_spec(m)])"
+    assert run(verifier, "-c", code, cwd=tmp_path).stdout == "[]\n"
+    signer = Signer.at(tmp_path / "signer")
+    signer.certificate(records(), "certificate.zip")
+    certificate, key = signer.folder / "certificate.zip", signer.folder / "signer.key.pub"
+    done = run(verifier, "-m", "command_line", "verify", certificate, "--key", key, cwd=tmp_path)
+    assert done.returncode == 3 and "No check failed" in done.stdout, done.stdout + done.stderr
+    made = run(verifier, "-m", "command_line", "key", "new", "--output", tmp_path / "new.key", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    refused = run(verifier, "-m", "command_line", "emulate", "--", "true", cwd=tmp_path)
+    assert refused.returncode == 2 and "pip install 'iris-harness[device]'" in refused.stderr
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(NEEDS)))
 def test_a_command_of_the_suite_names_the_extra_in_one_line(python, tmp_path, name):
     done = run(python, "-m", "command_line", name, "--ranks", "2", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -96,10 +124,11 @@ def test_a_command_of_the_suite_names_the_extra_in_one_line(python, tmp_path, na
     assert done.stderr.count("\n") == 1
 
 
-def test_the_commands_look_for_what_the_extra_brings():
-    modules = {"pytest-xdist": "xdist", "tomli": "tomllib" if sys.version_info >= (3, 11) else "tomli"}
-    names = {Requirement(line).name for line in PROJECT["project"]["optional-dependencies"]["suite"]}
-    assert set(SUITE_MODULES) == {modules.get(name, name) for name in names - {"py-spy"}}  # py-spy is a program
+def test_the_commands_look_for_what_the_extras_bring():
+    modules = {"pytest-xdist": "xdist", "pyyaml": "yaml"}
+    for extra, looked_for in (("device", DEVICE_MODULES), ("suite", SUITE_MODULES)):
+        names = {Requirement(line).name for line in EXTRAS[extra]} - {"py-spy", "iris-harness"}  # py-spy is a program
+        assert set(looked_for) == {modules.get(name, name) for name in names}
 
 
 @pytest.mark.nightly
