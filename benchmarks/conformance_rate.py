@@ -28,9 +28,11 @@ from hypothesis import strategies as st
 from benchmarks import rounds
 from conformance.rma import test_put
 from fixtures.check import Check
+from fixtures.execution import Execution
 from fixtures.ledger import Ledger
 from fixtures.options import Options
 from fixtures.requirement import ATTRIBUTE
+from fixtures.rig import Rig
 from harness import cases, devices, evidence
 from harness.ranks import RankGroup
 
@@ -93,9 +95,9 @@ def _two_passes(name: str, ranks: int, todo: list[Any], folder: Path) -> list[fl
         rounds.gpus(device, ranks, print) as held_back,
         RankGroup(ranks, setup="fixtures.worker:setup", options=options_of(device), **held_back) as group,
     ):
-        warm: set[int] = set()
+        warm: set[tuple[str, int]] = set()
         for _ in range(2):
-            check = Check(group, ranks, options, ledger, "benchmark", "put", warm)
+            check = Check(Execution(Rig(group, warm), ranks, options), options, ledger, "benchmark", "put")
             group.start()
             _gate.wait(300)
             started = time.monotonic()

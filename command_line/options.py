@@ -13,7 +13,7 @@ from fixtures import adapters
 from fixtures.implementation import BUNDLED
 from fixtures.levels import LEVELS
 from harness import devices
-from harness.evidence import APIS, EXTENDED
+from harness.evidence import APIS, EXTENDED, ONE_PROCESS
 
 PATH = click.Path(path_type=Path)
 _LEVELS = "the level's"
@@ -21,7 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def suite_options(
-    *, level: str, output: Path, ranks: str | None = None, seed: str | None = None
+    *, level: str, output: Path, ranks: str | None = None, seed: str | None = None, judge: str | None = ONE_PROCESS
 ) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options of a run to a command, with these defaults.
 
@@ -46,6 +46,12 @@ def suite_options(
         implementation_option(),
         library_options(),
         click.option("--api", default=EXTENDED, show_default=True, help=f"Requirements to judge: {_one_of(APIS)}"),
+        click.option(
+            "--judge",
+            default=judge,
+            help="Compare in the process that runs the library (together), or in one that the library never enters"
+            f" (apart).  [default: {judge or 'apart on the emulated device, else together'}]",
+        ),
         click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _LEVELS}]"),
     ]
     return _all_of(options)

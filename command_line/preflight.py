@@ -16,7 +16,7 @@ from fixtures import implementation as implementations
 from harness import devices, emulated_machine, machine
 from harness.devices import inventory
 from harness.errors import UsageError
-from harness.evidence import EXTENDED, NO_PROFILE
+from harness.evidence import APART, EXTENDED, NO_PROFILE, ONE_PROCESS
 from harness.evidence.environment import installed_version
 from harness.evidence.withdrawn import withdrawn
 
@@ -30,8 +30,9 @@ class Request:
     ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
-    ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a
-    file of waivers and ``quarantine`` one of quarantined groups.
+    ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a file of waivers and
+    ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes apart from the
+    library's, see ``fixtures.judge``.
     """
 
     device: str
@@ -47,6 +48,7 @@ class Request:
     profile: str = NO_PROFILE
     waivers: Path | None = None
     quarantine: Path | None = None
+    judge: str = ONE_PROCESS
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -59,6 +61,7 @@ class Request:
         options += ["--waivers", str(self.waivers)] if self.waivers is not None else []
         options += ["--quarantine", str(self.quarantine)] if self.quarantine is not None else []
         options += ["--api", self.api] if self.api != EXTENDED else []
+        options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
@@ -75,10 +78,12 @@ def check_request(
     adapter: str | None = None,
     provider: str | None = None,
     api: str = EXTENDED,
+    judge: str | None = ONE_PROCESS,
 ) -> Request:
     """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
 
-    ``implementation``, ``adapter`` and ``provider`` together name the library and its adapter.
+    ``implementation``, ``adapter`` and ``provider`` together name the library and its adapter. ``judge`` None: apart
+    where that is possible.
 
     It parses the options as the pytest plugin does. ``seed`` and ``ranks_per_gpu`` may be texts, as on the command
     line, or numbers, as in a case file.
@@ -88,6 +93,8 @@ def check_request(
     known_device = devices.known(device, arch, mode, shared)
     levels.level_named(level)
     options.check_api(api)
+    apart = not devices.kind(device).is_gpu and mode == "fast"
+    judge = options.check_judge(judge or (APART if apart else ONE_PROCESS), device)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
     chosen.check_device(device)
@@ -101,6 +108,7 @@ def check_request(
         mode=mode,
         ranks_per_gpu=shared,
         api=api,
+        judge=judge,
     )
 
 

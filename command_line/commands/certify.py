@@ -22,7 +22,7 @@ from harness.evidence.waivers import FILE
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
-@suite_options(level="gate", output=Path("out", "certify"))
+@suite_options(level="gate", output=Path("out", "certify"), judge=None)
 @click.option(
     "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
 )

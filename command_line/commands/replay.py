@@ -23,7 +23,7 @@ from command_line.suite.run import LOG, stop_signals
 from fixtures.implementation import BUNDLED
 from harness import casefile, runs
 from harness.errors import UsageError
-from harness.evidence import Case, Evidence, read
+from harness.evidence import JUDGES, ONE_PROCESS, Case, Evidence, read
 from harness.evidence.records import to_json
 from harness.files import write_whole
 from harness.printable import plain
@@ -245,7 +245,7 @@ def _recorded(case: Case, evidence: Evidence, place: Path, query: _Query) -> Rep
         request = _request_in(saved["request"], case.nodeid, file, query, own=runs.is_own(place))
         return Replay(case.nodeid, record, request, place)
     request = _request_of(evidence, case.nodeid, place, query, own=runs.is_own(place))
-    return Replay(case.nodeid, record, request, place)
+    return Replay(case.nodeid, record, replace(request, judge=case.judge), place)
 
 
 def _request_of(evidence: Evidence, nodeid: str, place: Path, query: _Query, *, own: bool = False) -> Request:
@@ -273,6 +273,8 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         value = saved.get(name)
         if not isinstance(value, types) or isinstance(value, bool):
             raise UsageError(f"{path}: {name!r} of its 'request' must be {types[0].__name__}, got {value!r:.100}")
+    if saved.get("judge", ONE_PROCESS) not in JUDGES:
+        raise UsageError(f"{path}: 'judge' of its 'request' must be {' or '.join(JUDGES)}, got {saved['judge']!r:.100}")
     ranks = saved.get("ranks")
     if not isinstance(ranks, list) or not all(type(size) is int for size in ranks):
         raise UsageError(f"{path}: 'ranks' of its 'request' must be a list of int, got {ranks!r:.100}")
@@ -293,6 +295,7 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         saved["seed"],
         saved["mode"],
         saved["ranks_per_gpu"],
+        judge=saved.get("judge", ONE_PROCESS),
     )
     return replace(request, deadline=float(saved["deadline"]))
 

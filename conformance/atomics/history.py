@@ -125,6 +125,12 @@ def drawn(ranks: int, dtype: str, op: str, form: str = "gluon") -> Any:
     return strategies.atomics(ranks, op, dtype, form)
 
 
+def moves(ranks: int, case: AtomicCase) -> bool:
+    """Return whether an active lane of the case operates on another rank's cells, whatever its mask selects."""
+    others = any(target != actor for actor, targets in enumerate(case.targets) for target in targets)
+    return others and case.n > 0 and case.mask in ("none", "range")
+
+
 def run(env: Env, case: AtomicCase) -> dict[str, Any] | None:
     """Run a case on this rank and return the first difference."""
     op = ATOMICS[case.op]

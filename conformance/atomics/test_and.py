@@ -10,7 +10,7 @@ Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 from functools import partial
 
-from conformance.atomics.history import drawn, run
+from conformance.atomics.history import drawn, moves, run
 from conformance.atomics.operations import ATOMICS
 from fixtures.requirement import requirement
 
@@ -18,16 +18,16 @@ OP = ATOMICS["and"]
 cases = partial(drawn, op="and")
 
 
-@requirement("ATOMIC-AND-001", cases=cases, weight=4.0, dtype=OP.dtypes)
+@requirement("ATOMIC-AND-001", moves=moves, cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_and(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
+@requirement("ATOMIC-AND-002", moves=moves, cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_and_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-AND-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
+@requirement("ATOMIC-AND-003", moves=moves, cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_and_by_function(check, case):
     check(run, case)

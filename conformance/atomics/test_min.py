@@ -11,7 +11,7 @@ Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 from functools import partial
 
-from conformance.atomics.history import drawn, run
+from conformance.atomics.history import drawn, moves, run
 from conformance.atomics.operations import ATOMICS
 from fixtures.requirement import requirement
 
@@ -19,16 +19,16 @@ OP = ATOMICS["min"]
 cases = partial(drawn, op="min")
 
 
-@requirement("ATOMIC-MIN-001", cases=cases, weight=4.0, dtype=OP.dtypes)
+@requirement("ATOMIC-MIN-001", moves=moves, cases=cases, weight=4.0, dtype=OP.dtypes)
 def test_min(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-002", cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
+@requirement("ATOMIC-MIN-002", moves=moves, cases=partial(cases, form="context"), weight=2.0, dtype=OP.some)
 def test_min_by_context(check, case):
     check(run, case)
 
 
-@requirement("ATOMIC-MIN-003", cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
+@requirement("ATOMIC-MIN-003", moves=moves, cases=partial(cases, form="function"), weight=3.0, dtype=OP.some)
 def test_min_by_function(check, case):
     check(run, case)

@@ -3,7 +3,6 @@
 A rank that is in no group of the case makes no call, and its heap must stay unchanged.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,6 +75,11 @@ def run(env: Env, case: CollectiveCase) -> Any:
         env.settle()
         mismatch = judge(env, case, calls, outputs) or mismatch
     return mismatch
+
+
+def moves(ranks: int, case: CollectiveCase) -> bool:
+    """Return whether elements of the case reach another rank."""
+    return case.m > 0 and case.n > 0 and max(map(len, chunks_of(case.group, ranks))) > 1
 
 
 def rounds_of(case: CollectiveCase, ranks: int) -> int:
@@ -180,7 +184,7 @@ def config(env: Env, case: CollectiveCase, members: int) -> Any:
     more: dict[str, Any] = {}
     if case.variant:
         more[f"{case.op}_variant"] = case.variant
-    if case.protocol and "protocol" in {field.name for field in dataclasses.fields(env.under_test.config)}:
+    if case.protocol and "protocol" in env.under_test.config_fields():
         more["protocol"] = case.protocol
     if described(case.op).has_distribution:
         more.update(all_reduce_distribution=case.distribution, all_reduce_num_rings=case.rings)

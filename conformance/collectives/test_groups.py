@@ -134,6 +134,6 @@ def again_cases(ranks):
     return [COLLECTIVES["all_reduce"].case(dtype="int32", m=5, n=70, group="uneven", calls=3)]
 
 
-@requirement("CCL-GROUP-003", cases=again_cases, ranks=3)
+@requirement("CCL-GROUP-003", cases=again_cases, ranks=3, one_process="it makes and destroys process groups")
 def test_groups_made_again(check, case):
     check(run_again, case)

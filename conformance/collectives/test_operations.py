@@ -7,7 +7,7 @@ values whose result is exact in any order. For ops that only move data, any elem
 size.
 """
 
-from conformance.collectives.calls import run
+from conformance.collectives.calls import moves, run
 from conformance.collectives.operations import COLLECTIVES
 from fixtures.requirement import requirement
 
@@ -24,7 +24,7 @@ def _test_of(op):
         check(run, case)
 
     test.__name__ = test.__qualname__ = f"test_{op.name}"
-    return requirement(op.requirement, cases=cases, weight=op.weight, **op.parameters)(test)
+    return requirement(op.requirement, cases=cases, moves=moves, weight=op.weight, **op.parameters)(test)
 
 
 globals().update({f"test_{op.name}": _test_of(op) for op in COLLECTIVES.values()})

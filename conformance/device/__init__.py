@@ -1,0 +1,1 @@
+ONE_PROCESS = "it calls the device driver of its own process"

@@ -1,0 +1,1 @@
+ONE_PROCESS = "it compares objects and addresses within the process of the library"

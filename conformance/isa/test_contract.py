@@ -36,6 +36,12 @@ def cases(ranks):
     return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
 
 
-@requirement("ISA-CONTRACT-001", cases=cases, ranks=2, weak=False)
+@requirement(
+    "ISA-CONTRACT-001",
+    cases=cases,
+    ranks=2,
+    weak=False,
+    one_process="it calls the library with objects of its own process",
+)
 def test_contract(check, case):
     check(run, case)

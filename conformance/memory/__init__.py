@@ -1,0 +1,1 @@
+ONE_PROCESS = "it compares addresses within the process of the library"

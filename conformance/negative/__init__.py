@@ -1,0 +1,1 @@
+ONE_PROCESS = "it passes addresses of its own process to kernels"

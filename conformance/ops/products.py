@@ -44,6 +44,11 @@ class Product:
     tensors: dict[str, torch.Tensor]
 
 
+def moves(ranks: int, case: FusedCase) -> bool:
+    """Return whether elements of the case reach another rank."""
+    return ranks > 1 and case.m > 0 and case.n > 0 and case.k > 0
+
+
 def run(env: Env, case: FusedCase) -> Any:
     """Run a case on this rank and return the first difference: the rank function of most fused-product tests."""
     product = prepare(env, case)

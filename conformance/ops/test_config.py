@@ -57,6 +57,10 @@ def run(env, case):
     return findings.first
 
 
-@requirement("FUSED-CONFIG-001", cases=lambda ranks: [HostCase("config")])
+@requirement(
+    "FUSED-CONFIG-001",
+    cases=lambda ranks: [HostCase("config")],
+    one_process="it inspects a class of the library",
+)
 def test_config(check, case):
     check(run, case)

@@ -65,7 +65,7 @@ def _wrong_settings(env, case):
     wrong = [("block_size_m", 24), ("block_size_n", 8), ("block_size_k", -16), ("block_size_m", 1 << 20)]
     wrong += [("num_sms", 0), ("chunk_size", 0), *PRODUCTS[case.op].wrong_settings]
     for field, value in wrong:
-        yield f"{field}={value!r}", ValueError, {}, replace(right, **{field: value})
+        yield f"{field}={value!r}", ValueError, {}, env.under_test.changed(right, **{field: value})
 
 
 def run_alone(env, case):
@@ -78,7 +78,7 @@ def run_alone(env, case):
         ValueError if last else RuntimeError,
         lambda: invoke(case, short if last else product, right, None, env.iris.ops),
     )
-    other = replace(right, block_size_k=32) if last else right
+    other = env.under_test.changed(right, block_size_k=32) if last else right
     findings.raises(
         "ranks that pass different blocks",
         ValueError,

@@ -11,23 +11,23 @@ on any rank.
 
 from functools import partial
 
-from conformance.rma.transfer import drawn, run
+from conformance.rma.transfer import drawn, moves, run
 from fixtures.requirement import requirement
 from harness.cases import ALL, SOME
 
 cases = partial(drawn, op="copy")
 
 
-@requirement("RMA-COPY-001", cases=cases, weight=4.0, dtype=ALL)
+@requirement("RMA-COPY-001", moves=moves, cases=cases, weight=4.0, dtype=ALL)
 def test_copy(check, case):
     check(run, case, op="copy")
 
 
-@requirement("RMA-COPY-002", cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
+@requirement("RMA-COPY-002", moves=moves, cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
 def test_copy_by_context(check, case):
     check(run, case, op="copy")
 
 
-@requirement("RMA-COPY-003", cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
+@requirement("RMA-COPY-003", moves=moves, cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
 def test_copy_by_function(check, case):
     check(run, case, op="copy")

@@ -11,23 +11,23 @@ Both pointers are into the caller's heap; only ``from_ptr`` is translated. The m
 
 from functools import partial
 
-from conformance.rma.transfer import drawn, run
+from conformance.rma.transfer import drawn, moves, run
 from fixtures.requirement import requirement
 from harness.cases import ALL, SOME
 
 cases = partial(drawn, op="get")
 
 
-@requirement("RMA-GET-001", cases=cases, weight=4.0, dtype=ALL)
+@requirement("RMA-GET-001", moves=moves, cases=cases, weight=4.0, dtype=ALL)
 def test_get(check, case):
     check(run, case, op="get")
 
 
-@requirement("RMA-GET-002", cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
+@requirement("RMA-GET-002", moves=moves, cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
 def test_get_by_context(check, case):
     check(run, case, op="get")
 
 
-@requirement("RMA-GET-003", cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
+@requirement("RMA-GET-003", moves=moves, cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
 def test_get_by_function(check, case):
     check(run, case, op="get")

@@ -10,23 +10,23 @@ the value ``other``; without ``other`` they are undefined, so that the kernel st
 
 from functools import partial
 
-from conformance.rma.transfer import drawn, run
+from conformance.rma.transfer import drawn, moves, run
 from fixtures.requirement import requirement
 from harness.cases import ALL, SOME
 
 cases = partial(drawn, op="load")
 
 
-@requirement("RMA-LOAD-001", cases=cases, weight=4.0, dtype=ALL)
+@requirement("RMA-LOAD-001", moves=moves, cases=cases, weight=4.0, dtype=ALL)
 def test_load(check, case):
     check(run, case, op="load")
 
 
-@requirement("RMA-LOAD-002", cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
+@requirement("RMA-LOAD-002", moves=moves, cases=partial(cases, form="context"), weight=2.0, dtype=SOME)
 def test_load_by_context(check, case):
     check(run, case, op="load")
 
 
-@requirement("RMA-LOAD-003", cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
+@requirement("RMA-LOAD-003", moves=moves, cases=partial(cases, form="function"), weight=3.0, dtype=SOME)
 def test_load_by_function(check, case):
     check(run, case, op="load")

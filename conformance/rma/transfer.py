@@ -39,6 +39,12 @@ def drawn(ranks: int, dtype: str, op: str, form: str = "gluon") -> Any:
     return strategies.transfers(ranks, op, dtype, form)
 
 
+def moves(ranks: int, case: TransferCase) -> bool:
+    """Return whether elements of the case reach another rank, whatever its mask selects."""
+    others = any(peer != actor for actor, peers in enumerate(case.targets) for peer in peers)
+    return others and case.n > 0 and case.mask in ("none", "range")
+
+
 def run_transfers(env: Env, op: Transfer, case: TransferCase, launch: Launch) -> dict[str, Any] | None:
     """Run all rounds of a case on this rank and return the first difference.
 

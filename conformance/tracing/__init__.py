@@ -1,0 +1,1 @@
+ONE_PROCESS = "it compares addresses and files within the process of the library"

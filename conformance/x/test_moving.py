@@ -11,7 +11,7 @@ gather(tile, src_view, source_rank, ctx) returns another rank's tile, 0 outside 
 
 from conformance.x.cases import TileCase
 from conformance.x.operations import has_methods, names
-from conformance.x.tiles import run
+from conformance.x.tiles import moves, run
 from fixtures.requirement import requirement
 
 
@@ -21,7 +21,7 @@ def cases(ranks, op):
     return tile_collectives(ranks, op)
 
 
-@requirement("X-MOVE-001", cases=cases, weight=2.0, op=names(lambda op: not op.sums))
+@requirement("X-MOVE-001", moves=moves, cases=cases, weight=2.0, op=names(lambda op: not op.sums))
 def test_moving_tiles(check, case, op):
     check(run, case)
 

@@ -5,8 +5,6 @@ The test covers TileView and Tile (.indices, .layout), make_tensor_view (.tile_p
 pointers and does not dereference them.
 """
 
-import importlib
-
 import torch
 import triton
 import triton.language as tl
@@ -70,7 +68,7 @@ TABLES = (
 
 def run(env, case):
     (m, n, stride_m, stride_n), (pid_m, pid_n), (offset_m, offset_n) = case.arguments
-    x, here = importlib.import_module(f"{env.under_test.name}.x"), env.device.torch_device
+    x, here = env.under_test.x, env.device.torch_device
     places, masks = torch.zeros(2, len(TABLES), BLOCK_M, BLOCK_N, dtype=torch.int64, device=here)
     lines = torch.zeros(BLOCK_M + BLOCK_N + 2, dtype=torch.int64, device=here)
     with env.acting():

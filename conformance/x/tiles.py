@@ -5,8 +5,6 @@ the collective reads it there, so that a collective that does not wait reads poi
 device_barrier between the new input and the call, and one after the call.
 """
 
-import importlib
-from functools import cache
 from types import SimpleNamespace
 
 import torch
@@ -58,11 +56,10 @@ def tile_kernel(
         call(function, METHODS, place, tile, source, staged, output, locks, n, root, ctx)
 
 
-@cache
-def names_of(package, op):
+def names_of(under_test, op):
     """Return the kernel's arguments from the library: its types, the function that sets a flag (if the library has
     one), the function of ``op``, and the function that calls it."""
-    x = importlib.import_module(f"{package}.x")
+    x = under_test.x
     ready, function = getattr(x, "set_ready", published_ready), getattr(x, TILES[op].function)
     return x.TileView, x.Tile, x.make_tensor_view, ready, function, TILES[op].call
 
@@ -90,11 +87,16 @@ def launch(env, case, iris, given, shared, target, locks):
     kernel, op = tile_kernel if case.aligned else anywhere, TILES[case.op]
     (_, given_columns), target_shape = op.shapes(case, env.world_size)
     kernel[(case.programs or max(1, case.tiles),)](
-        env.under_test.triton_context, *names_of(env.under_test.name, case.op), iris.get_device_context(),
+        env.under_test.triton_context, *names_of(env.under_test, case.op), iris.get_device_context(),
         given, shared, target, locks, case.m, case.n, given_columns, *target_shape, *given.stride(), *target.stride(),
         case.root, env.rank, env.world_size, case.methods, op.flags, case.block_m, case.block_n,
         num_warps=env.warps(case.warps),
     )  # fmt: skip
+
+
+def moves(ranks, case):
+    """Return whether elements of the case reach another rank."""
+    return ranks > 1 and case.m > 0 and case.n > 0
 
 
 def run(env, case):

@@ -11,10 +11,13 @@ from harness.evidence.evidence import Evidence, RequirementResult
 from harness.evidence.lines import parse
 from harness.evidence.reading import read
 from harness.evidence.records import (
+    APART,
     APIS,
     EXTENDED,
+    JUDGES,
     MISSING,
     NO_PROFILE,
+    ONE_PROCESS,
     PUBLISHED,
     SCHEMA,
     Case,
@@ -37,10 +40,13 @@ from harness.evidence.verdict import Verdict, merge
 from harness.evidence.words import in_words, origin_in_words
 
 __all__ = [
+    "APART",
     "APIS",
     "EXTENDED",
+    "JUDGES",
     "MISSING",
     "NO_PROFILE",
+    "ONE_PROCESS",
     "PUBLISHED",
     "SCHEMA",
     "Case",

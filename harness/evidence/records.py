@@ -22,6 +22,9 @@ PUBLISHED, EXTENDED = APIS = ("published", "extended")
 NO_PROFILE = "none"
 """Profile of a run that is for no hardware profile, so that no list states which groups it must have."""
 
+ONE_PROCESS, APART = JUDGES = ("together", "apart")
+"""Where a case was compared: in the process that runs the library, or in a process that the library never enters."""
+
 MISSING = "missing"
 """The first word of the sentence about a capability that the library lacks."""
 
@@ -184,6 +187,7 @@ class Case:
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
     could not be checked. ``defaults`` are the fields of a case that did not pass which have their default value.
+    ``judge`` is one of ``JUDGES``.
     """
 
     record: ClassVar[str] = "case"
@@ -209,6 +213,7 @@ class Case:
     timing: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
+    judge: str = ONE_PROCESS
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
         os.close(channel)
         channel = 0
     spec = replace(spec, channel=channel, store=store.path("ranks", spec.run_id))
+    if spec.companion:
+        spec = replace(spec, companions_store=store.path("companions", spec.run_id))
     # Python 3.12 warns of a fork in a process with threads. Ranks never use the agent's threads.
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
     # Imported by the keeper already; a module of the controller must not need torch.

@@ -94,6 +94,7 @@ class Generation:
         failure_grace: float,
         end_grace: float,
         hold: tuple[int, ...] = (),
+        companion: bool = False,
     ) -> None:
         self.ended = False
         self._orphaned = ""
@@ -119,6 +120,7 @@ class Generation:
             environment=dict(environment),
             start_timeout=start_timeout,
             held=len(hold),
+            companion=companion,
         )
         try:
             self._agent = keeper.start(spec, self._log, self._door.channel.fileno())
@@ -352,6 +354,8 @@ class Generation:
         return None if None in ticks else [tick for tick in ticks if tick is not None]
 
     def _take(self, descriptor: int, answers: _Round) -> None:
+        if descriptor not in self._sources:
+            return  # the event before it in this round ended its watch
         kind, rank = self._sources[descriptor]
         if kind == "agent":
             self._agent_word(answers)

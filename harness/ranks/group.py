@@ -58,6 +58,8 @@ class RankGroup:
     than this: in a private one they reach no host. A group spans one machine. Ranks on several machines would need
     addresses and a network that the caller declares trusted: neither gloo nor NCCL authenticates its peers.
 
+    ``companion``: each rank has a second process, which setup receives as ``info["companion"]``, see ``companion``.
+
     Shared memory whose name in /dev/shm contains ``info["run_id"]`` (``TORCHELASTIC_RUN_ID`` in the environment) is
     removed when the processes end, in whatever way.
 
@@ -78,6 +80,7 @@ class RankGroup:
         preload: Sequence[str] = (),
         hold: Sequence[int] = (),
         network: str | None = None,
+        companion: bool = False,
     ) -> None:
         if world_size < 1:
             raise UsageError(f"a rank group needs at least 1 rank, got {world_size}")
@@ -100,6 +103,7 @@ class RankGroup:
         self._end_grace = end_grace
         self._preloaded = tuple(preload)
         self._hold = tuple(hold)
+        self._companion = companion
         self._network = networks.chosen(network)
         self._uses_nccl = networks.uses_nccl(options)
         recorder = flight_recorder.ENVIRONMENT if self._uses_nccl else {}
@@ -213,6 +217,7 @@ class RankGroup:
             failure_grace=self._failure_grace,
             end_grace=self._end_grace,
             hold=self._hold,
+            companion=self._companion,
         )
         return self._running.generation
 

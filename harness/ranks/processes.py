@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import psutil
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -46,6 +47,14 @@ def leave_no_core() -> None:
     """Disable core files of this process and its children."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
+
+
+def refuse_tracing() -> None:
+    """Refuse other processes without privileges to read or write this process's memory, or to trace it.
+
+    Files of this process in /proc then belong to root.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def open_pidfd(pid: int) -> int:

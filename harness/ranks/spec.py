@@ -17,8 +17,9 @@ class Spec:
     """Start parameters of a generation of a group, as plain data.
 
     ``network``: the group's kind of network. ``held``: the number of descriptors that each rank receives only to hold
-    them open. The agent adds ``channel``, the descriptor over which ranks join (see ``joining``), and ``store``, the
-    path of the file of torch.distributed's store.
+    them open. ``companion``: each rank has a companion, see ``companion``. The agent adds ``channel``, the descriptor
+    over which ranks join (see ``joining``), and ``store``, the path of the file of torch.distributed's store;
+    ``companions_store`` is that of the companions.
     """
 
     world_size: int
@@ -29,8 +30,10 @@ class Spec:
     environment: Mapping[str, str]
     start_timeout: float
     held: int = 0
+    companion: bool = False
     channel: int = -1
     store: str = ""
+    companions_store: str = ""
 
 
 def plain(spec: Spec) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.text import clipped, repr_of
 
-_END_OF_STATE = "\n--end of state--\n"
+END_OF_STATE = "\n--end of state--\n"
 _DESCRIBE_LIMIT = 2.0
 _PY_SPY_LIMIT = 10.0
 _LOOP = re.compile(r"worker\.py\"?, line \d+ in _execute_calls|_execute_calls \(.*worker\.py")
@@ -64,7 +64,7 @@ def watch(connection: int, controller: int, wakeup: int, state: int) -> None:
             if descriptor != wakeup:
                 os._exit(1)
             if signal.SIGUSR1 in os.read(wakeup, 64):
-                os.write(state, (clipped(_describe()) + _END_OF_STATE).encode(errors="replace"))
+                os.write(state, (clipped(_describe()) + END_OF_STATE).encode(errors="replace"))
 
 
 def collect(ranks: Mapping[int, tuple[int, int, int, int]], patience: float = _DESCRIBE_LIMIT + 0.5) -> dict[int, str]:
@@ -168,8 +168,8 @@ def _await_states(
     while missing and time.monotonic() < end:
         for rank in sorted(missing):
             text = read_from(ranks[rank][3], starts[rank])
-            if text.endswith(_END_OF_STATE):
-                states[rank] = text.removesuffix(_END_OF_STATE)
+            if text.endswith(END_OF_STATE):
+                states[rank] = text.removesuffix(END_OF_STATE)
                 missing.discard(rank)
         if missing:
             time.sleep(0.005)

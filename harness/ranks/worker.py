@@ -23,7 +23,7 @@ from typing import Any
 
 from harness import compiling
 from harness.errors import KernelFault
-from harness.ranks import joining, network, processes, sealing, stacks, wire
+from harness.ranks import companion, joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
 from harness.ranks.spec import AGENT_VARIABLE, NO_TCP_STORE, SPEC_VARIABLE, Spec
 
@@ -44,8 +44,9 @@ def main(spec: Spec) -> None:
         faulthandler.enable(file=2, all_threads=True)
         stacks.register(dump)
         compiling.report_to(compiles)
+        helper = companion.start(rank, spec, _serve_rank) if spec.companion else None
         _watch(connection, spec.controller, state)
-        _serve(connection, rank, spec)
+        _serve(connection, rank, spec, helper)
     except KeyboardInterrupt:
         os._exit(_INTERRUPTED)  # the keeper sends SIGINT first
     except (wire.WireClosedError, ConnectionError):
@@ -81,14 +82,20 @@ def _watch(connection: socket.socket, controller: int, state: int) -> None:
     threading.Thread(target=stacks.watch, args=arguments, name="rank-watch", daemon=True).start()
 
 
-def _serve(connection: socket.socket, rank: int, spec: Spec) -> None:
+def _serve_rank(connection: socket.socket, rank: int, spec: Spec, state: int) -> None:
+    """Run a companion: execute the calls of its rank."""
+    _watch(connection, spec.controller, state)
+    _serve(connection, rank, spec, None)
+
+
+def _serve(connection: socket.socket, rank: int, spec: Spec, helper: companion.Companion | None) -> None:
     setup, options = wire.receive(connection)
     seal: AbstractContextManager[None] = nullcontext() if spec.network == network.PRIVATE else sealing.Seal()
     # NCCL connects through its listening sockets at any later collective, so they must stay usable.
     seal_of_calls = nullcontext() if network.uses_nccl(options) else seal
     try:
         with seal_of_calls:
-            environment = _set_up(rank, spec, setup, options, seal)
+            environment = _set_up(rank, spec, setup, options, seal, helper)
     except (KeyboardInterrupt, wire.WireClosedError):
         raise
     except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
@@ -142,7 +149,12 @@ def _poison(environment: Any, raised: BaseException | None) -> BaseException | N
 
 
 def _set_up(
-    rank: int, spec: Spec, setup: str | None, options: dict[str, Any], seal: AbstractContextManager[None]
+    rank: int,
+    spec: Spec,
+    setup: str | None,
+    options: dict[str, Any],
+    seal: AbstractContextManager[None],
+    helper: companion.Companion | None,
 ) -> Any:
     import torch
     import torch.distributed as dist
@@ -165,6 +177,8 @@ def _set_up(
         "local_rank": int(os.environ["LOCAL_RANK"]),
         "run_id": spec.run_id,
     }
+    if helper is not None:
+        info["companion"] = helper
     return info if setup is None else resolve(setup)(info, options)
 
 

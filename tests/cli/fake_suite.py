@@ -30,7 +30,7 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 def pytest_addoption(parser):
     for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "level", "profile", "implementation"):
         parser.addoption("--" + name)
-    for name in ("quarantine", "waivers", "evidence", "seed", "replay", "deadline", "api"):
+    for name in ("quarantine", "waivers", "evidence", "seed", "replay", "deadline", "api", "judge"):
         parser.addoption("--" + name)
 
 

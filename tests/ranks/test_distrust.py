@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from fixtures.check import CaseDidNotPass, Check
+from fixtures.execution import Execution
 from fixtures.ledger import Ledger
 from fixtures.levels import LEVELS
 from fixtures.options import Options
 from fixtures.outcome import of_failure
 from fixtures.requirement import Property
+from fixtures.rig import Rig
 from harness import evidence
 from harness.evidence import Verdict
 from harness.ranks import RankCutOff, RankFailure, RankGroup, wire
@@ -157,7 +159,7 @@ def executed(group: RankGroup, folder: Path, function: Callable[..., Any]) -> tu
     ledger = Ledger(folder / "evidence.jsonl", options)
     call, cases = lambda check, case: check(function, case), lambda ranks: [PlainCase("put")]
     held = Property("X-1", call, cases, {}, 1.0, 1, None, False, weak=False)
-    check = Check(group, 2, options, ledger, "node", "statement", set())
+    check = Check(Execution(Rig(group, set()), 2, options), options, ledger, "node", "statement")
     with pytest.raises(CaseDidNotPass):
         check.run(held, {})
     assert len(check.report()) < 100_000

@@ -1,0 +1,44 @@
+"""Libraries that cheat pass a run that judges in their own process, and fail one that judges apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import evidence
+from harness.evidence import Verdict
+from mutants.listed import DEFECTS
+from mutants.planting import original, run_suite, with_defect, write_copy
+from tests.cheats.catalogue import CHEATS, Cheat
+
+BY_NAME = {defect.name: defect for defect in DEFECTS}
+
+
+def run(cheat: Cheat, folder: Path, judge: str) -> tuple[int, str]:
+    """Run the cheat's tests on a library that cheats; return the exit status and the output."""
+    changed = {"__init__.py": original("__init__.py") + cheat.code}
+    if cheat.defect:
+        defect = BY_NAME[cheat.defect]
+        changed[defect.file] = with_defect(defect)
+    write_copy(folder, changed)
+    done = run_suite(folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--profile", "ci", "--judge", judge)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+def test_a_cheat_is_found_by_a_judge_apart(cheat: Cheat, tmp_path: Path) -> None:
+    status, output = run(cheat, tmp_path, evidence.APART)
+    assert status == 1, output
+    assert cheat.line in output, output
+    recorded = evidence.read(tmp_path / "evidence.jsonl")
+    verdicts = {group.verdict for groups in recorded.groups.values() for group in groups}
+    assert recorded.problems == [] and Verdict.FAIL in verdicts, output
+
+
+@pytest.mark.slow
+def test_the_same_cheat_passes_in_the_librarys_own_process(tmp_path: Path) -> None:
+    """This is why certificates are judged apart."""
+    status, output = run(CHEATS[0], tmp_path, evidence.ONE_PROCESS)
+    assert status == 0, output
