@@ -30,9 +30,9 @@ class Request:
     ``ranks`` are the world sizes, in order; empty means the level's. ``mode`` is the mode of the emulated device.
     ``ranks_per_gpu`` is the largest number of ranks that share a GPU. ``deadline`` is the number of seconds after which
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
-    ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a file of waivers and
-    ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes apart from the
-    library's, see ``fixtures.judge``.
+    ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a
+    file of waivers and ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes
+    apart from the library's, see ``fixtures.judge``.
     """
 
     device: str
@@ -47,8 +47,8 @@ class Request:
     api: str = EXTENDED
     profile: str = NO_PROFILE
     waivers: Path | None = None
-    quarantine: Path | None = None
     judge: str = ONE_PROCESS
+    quarantine: Path | None = None
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
