@@ -31,7 +31,7 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.evidence.evidence import Evidence
-from harness.evidence.records import APART, Run
+from harness.evidence.records import Run
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -100,7 +100,6 @@ class MustPass:
             "ranks_per_gpu": 1,
             "mode": "fast",
         }
-        expected |= {"judge": APART} if not hardware.gpus else {}  # on GPUs there is no judge apart yet
         expected |= {"seed": self.seed} if self.seed is not None else {}
         for name, value in expected.items():
             if getattr(run, name) != value:

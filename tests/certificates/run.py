@@ -13,7 +13,6 @@ from typing import Any
 from certificates import Verification, archive, documents, envelope, make, verify
 from certificates.keys import PrivateKey, PublicKey, new_key
 from harness.evidence import (
-    APART,
     Case,
     Group,
     Kernel,
@@ -161,7 +160,6 @@ def records() -> list[Record]:
     run = samples.run(
         ranks=(2,),
         profile=PROFILE,
-        judge=APART,
         implementation={"name": "iris_under_test", "version": "0.2.0", "commit": "3" * 40, "sha256": "4" * 64},
         harness={"version": "0.2.0", "packages": packages},
     )
