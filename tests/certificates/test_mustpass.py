@@ -9,6 +9,7 @@ import pytest
 
 from certificates import archive
 from command_line.main import run as command
+from harness.errors import UsageError
 from harness.evidence import Hardware, Run, read, withdrawn
 from harness.evidence.mustpass import parse_list
 from tests.certificates import run
@@ -167,8 +168,19 @@ def test_a_withdrawn_release(capsys, signer, certificate, monkeypatch, tmp_path)
     assert capsys.readouterr().err.strip() == f"iris-harness: {release}; install another release"
 
 
-def test_no_installed_release_is_withdrawn_by_mistake():
-    assert withdrawn.releases() == ()
+def test_the_list_of_withdrawn_releases_is_read():
+    for release in withdrawn.releases():
+        assert withdrawn.withdrawn(release.version) == release
+    assert withdrawn.withdrawn(None) is None
+
+
+@pytest.mark.parametrize(
+    "content", ["[[release]]\n", "[", '[[release]]\nversion = "1"\ndate = "soon"\nreason = "x"\n', "release = 3\n"]
+)
+def test_a_list_of_withdrawn_releases_with_a_mistake(tmp_path, content):
+    (tmp_path / "withdrawn.toml").write_text(content)
+    with pytest.raises(UsageError, match=r"^withdrawn\.toml"):
+        withdrawn.releases(tmp_path / "withdrawn.toml")
 
 
 def read_records():
