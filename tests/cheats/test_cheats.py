@@ -22,7 +22,7 @@ def run(cheat: Cheat, folder: Path, judge: str) -> tuple[int, str]:
         defect = BY_NAME[cheat.defect]
         changed[defect.file] = with_defect(defect)
     write_copy(folder, changed)
-    done = run_suite(folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--profile", "ci", "--judge", judge)
+    done = run_suite(folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--level", "ci", "--judge", judge)
     return done.returncode, done.stdout + done.stderr
 
 
