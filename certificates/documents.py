@@ -1,7 +1,7 @@
 """Documents of a certificate that follow from its evidence: manifest, plan, environment and the signed statement.
 
-A verifier makes them again from the evidence and compares. Only ``created`` and the version of the harness are read
-from the manifest.
+A verifier makes them again from the evidence and compares. Only ``created``, the version of the harness and, of another
+version, the sharpness are read from the manifest.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ def for_a_level(evidence: Evidence) -> bool:
     return bool(evidence.runs) and all(run.profile != NO_PROFILE for run in evidence.runs)
 
 
-def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[str, Any]]:
-    """Return manifest, plan and environment by the name of their member. The evidence has one run and its end."""
+def made_from(evidence: Evidence, created: str, version: str, sharpness: Any) -> dict[str, dict[str, Any]]:
+    """Return manifest, plan and environment by the name of their member. The evidence has one run and its end.
+
+    ``sharpness``: the figure of the suite of that version.
+    """
     [run], end = evidence.runs, evidence.ends[0]
     plain = to_json(run)
     results = evidence.requirements().values()
@@ -51,6 +54,7 @@ def made_from(evidence: Evidence, created: str, version: str) -> dict[str, dict[
         "format": FORMAT,
         "created": created,
         "harness": version,
+        "sharpness": sharpness,
         "run": {
             name: plain[name]
             for name in ("id", "device", "arch", "mode", "ranks", "ranks_per_gpu", "level", "profile", "seed")

@@ -13,6 +13,7 @@ from pathlib import Path
 from certificates import archive, documents, envelope
 from certificates.keys import PrivateKey
 from certificates.listings import MAX_LISTING
+from certificates.sharpness import SHARPNESS
 from harness import devices
 from harness.errors import UsageError
 from harness.evidence import Evidence, read, sources_of, waivers
@@ -62,7 +63,7 @@ def make(
         members[archive.LOG] = archive.compressed(_read(log))
     members |= _listings(evidence, folder_of_kernel)
     version = installed_version("iris-harness") or "unknown"
-    plain = documents.made_from(evidence, created.isoformat(timespec="seconds"), version)
+    plain = documents.made_from(evidence, created.isoformat(timespec="seconds"), version, dict(SHARPNESS))
     members |= {name: documents.to_bytes(document) for name, document in plain.items()}
     statement = documents.to_bytes(documents.statement_of(evidence, members))
     members[archive.STATEMENT] = envelope.pack(envelope.sealed(statement, key))

@@ -14,6 +14,7 @@ from certificates import archive, documents, integrity, listings, observations
 from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS, WAIVERS
 from certificates.integrity import Opened
 from certificates.keys import PublicKey
+from certificates.sharpness import SHARPNESS
 from harness.errors import UsageError
 from harness.evidence import Evidence, parse, read, read_table, sources_of, waivers
 from harness.evidence.mustpass import parse_list
@@ -180,7 +181,8 @@ class _Checks:
             yield f"{MANIFEST} has the format {manifest.get('format')!r:.20}, and this version reads {documents.FORMAT}"
             return
         created, version = str(manifest.get("created")), str(manifest.get("harness"))
-        for name, expected in documents.made_from(evidence, created, version).items():
+        figure = dict(SHARPNESS) if self.suite_compared else manifest.get("sharpness")
+        for name, expected in documents.made_from(evidence, created, version, figure).items():
             right = documents.to_bytes(expected)
             differences = list(_compared(name, self._document(name), json.loads(right)))
             if not differences and self.members.get(name, right) != right:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import certificates
-from certificates import Verification
+from certificates import Verification, sharpness
 from certificates.documents import FAILED, PASSED, for_a_level
 from harness.evidence import APART, Evidence, Verdict
 from harness.printable import plain
@@ -87,6 +87,8 @@ def _lines(checked: Verification) -> Iterator[str]:
         return
     assert evidence is not None  # sanity check: without evidence there are problems
     yield f"No check failed. The run's result is {manifest['result']}."
+    if figure := sharpness.in_words(manifest.get("sharpness")):
+        yield f"By the figure of the suite that made it, {figure}."
     if waived := evidence.waived():
         yield f"Passed with {len(waived)} waivers:" if len(waived) > 1 else "Passed with 1 waiver:"
         yield from (f"  - {name}: {each.reason} ({each.issue}, until {each.expires})" for name, each in waived.items())

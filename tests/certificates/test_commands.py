@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from certificates import archive, documents, envelope, new_key
+from certificates import archive, documents, envelope, new_key, sharpness
+from certificates.sharpness import SHARPNESS
 from command_line.main import run as command
 from tests.certificates.run import Signer, failing, members_of, records, rewritten
 from tests.cli import fake_suite
@@ -196,3 +197,16 @@ def test_certify_names_why_there_is_no_certificate(tmp_path):
 def test_bundle_refuses_an_unreadable_key_before_it_reads_the_run(capsys, tmp_path):
     assert command(["bundle", str(tmp_path / "evidence.jsonl"), "--sign", str(tmp_path / "missing.key")]) == 2
     assert "missing.key cannot be read" in capsys.readouterr().err
+
+
+def test_verify_names_the_sharpness_of_the_suite(capsys, certificate):
+    assert "the suite's own calls reject 234 of 258 changes of one instruction" in verify(capsys, certificate)[1]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [None, 7, {}, {**SHARPNESS, "rejected": 300}, {**SHARPNESS, "changes": "258"}, {**SHARPNESS, "more": 1}],
+    ids=repr,
+)
+def test_a_figure_of_another_form_is_not_printed(figure):
+    assert sharpness.in_words(figure) is None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates.sharpness import SHARPNESS
 from mutants import matrix
 from tests.certificates import run as signed
 from tests.cli import fake_suite
@@ -224,3 +225,4 @@ def test_the_readmes_share_of_rejected_changes_is_that_of_the_data():
     results = matrix.read(ROOT / "docs/results/data/mutants-machine-code.json").results
     killed = sum(result.verdict == "killed" for result in results)
     assert f"Of {len(results)} changes of the machine code" in README and f"reject {killed}." in README
+    assert (SHARPNESS["changes"], SHARPNESS["rejected"]) == (len(results), killed), "the figure of certificates"
