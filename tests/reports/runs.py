@@ -15,7 +15,7 @@ characters, and markup of HTML, JavaScript and Rich."""
 
 _STRUCTURE = {
     "id", "verdict", "device", "source", "hash", "phase", "listing_sha256", "fingerprint", "launches", "kernels",
-    "failing_case",
+    "failing_case", "judge",
 }  # fmt: skip
 
 
