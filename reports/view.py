@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.evidence import EXTENDED, Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from harness.evidence import EXTENDED, Case, Evidence, Kernel, Requirement, RequirementResult, Run, Verdict
 from reports.absent import Completeness, completeness_of
 from reports.capabilities import Offered, offered
 from reports.causes import Cause, causes_of
+from reports.facets import NONE, Facets, Matrix, anchor_of, facets_of, matrices_of, options_of
 from reports.gpus import Measured, marks_of, measured_of
 from reports.text import plural, replay_of
+from reports.timeline import Area, Timeline, areas_of, timeline_of
 
 KINDS = ("load", "store", "atomic")
-LABELS = {
-    Verdict.PASS: "pass",
-    Verdict.FAIL: "fail",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.NOT_RUN: "not run",
-    Verdict.UNSUPPORTED: "unsupported",
-}
-STYLES = {
-    Verdict.PASS: "green",
-    Verdict.FAIL: "bold red",
-    Verdict.UNKNOWN: "yellow",
-    Verdict.NOT_RUN: "magenta",
-    Verdict.UNSUPPORTED: "cyan",
-}
+LABELS = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
+_COLOURS = {"pass": "green", "fail": "bold red", "not_run": "magenta", "unsupported": "cyan"}
+STYLES = {verdict: _COLOURS.get(verdict.value, "yellow") for verdict in Verdict}
 """Styles for the terminal."""
 PARTIAL_STYLE = "bold yellow"
 
-_IDS_SHOWN = 20
+_IDS_SHOWN, _IDS_LEAST, _IDS_PAGE = 20, 3, 20_000
+"""Case ids of a group: at most, at least if the page would have more than the third number."""
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One case group. ``ids`` are those of its first cases, starting with the failing one; ``more`` counts the rest."""
+    """One case group. ``ids`` are those of its first cases, starting with the failing one; ``more`` counts the rest.
+    ``anchor`` is the id of its element."""
 
     name: str
+    anchor: str
+    facets: Facets
     verdict: Verdict
     cases: int
     seconds: float
@@ -52,14 +47,18 @@ class Row:
     """One requirement, or a further form of the requirement in the row above, which has the statement.
 
     ``form`` names the form, as ``As a function``. ``isa`` lists its kernels' remote accesses, as ``store 16 B``.
-    ``area`` is the first part of the id.
+    ``area`` is the first part of the id, ``facets`` are those of a group without parameters, and ``covers`` and
+    ``level`` those of the requirement.
     """
 
     result: RequirementResult
     area: str
+    facets: Facets
     isa: str
     groups: tuple[GroupRow, ...] = ()
     form: str = ""
+    level: str = ""
+    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,11 +108,13 @@ class KernelGroup:
 class Report:
     """All data of a report.
 
-    ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
+    ``glance`` is the result in a few words. ``headline`` starts with a sentence about a partial run, if it is one.
+    ``options`` are the values of each filter. ``seconds`` is the sum over cases. ``run`` is
     None if its record was lost, ``measured`` if no GPU was watched.
     """
 
     verdict: Verdict
+    glance: str
     headline: str
     completeness: Completeness
     capabilities: Offered
@@ -129,7 +130,11 @@ class Report:
     failures: tuple[Failure, ...]
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
+    options: Mapping[str, Sequence[str]]
+    matrices: tuple[Matrix, ...]
+    areas: tuple[Area, ...]
     measured: Measured | None = None
+    timeline: Timeline | None = None
 
 
 def view_of(evidence: Evidence) -> Report:
@@ -146,8 +151,12 @@ def view_of(evidence: Evidence) -> Report:
     gaps = (*evidence.gaps(), *by_requirement)
     result = _headline(verdict, counts, len(gaps), completeness, evidence)
     sentences = (completeness.sentence, result, _of_forms(results), _of_tables(evidence))
+    causes = causes_of(evidence)
+    rows = _rows(results, evidence, cases)
+    groups = [(group.facets, group.verdict, group.anchor) for row in rows for group in row.groups]
     return Report(
         verdict=verdict,
+        glance=_glance(verdict, groups, len(causes), completeness),
         headline=" ".join(filter(None, sentences)),
         completeness=completeness,
         capabilities=offered(evidence.capabilities, evidence.statements.values(), evidence.declaration),
@@ -158,11 +167,8 @@ def view_of(evidence: Evidence) -> Report:
         cases=len(evidence.cases),
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
-        rows=tuple(
-            Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases), form)
-            for r, form in _with_forms(results)
-        ),
-        causes=causes_of(evidence),
+        rows=rows,
+        causes=causes,
         failures=tuple(
             Failure(case, r.statement, r.source, replay_of(case, evidence), tuple(marks.get(case.id, ())))
             for r in results.values()
@@ -170,8 +176,57 @@ def view_of(evidence: Evidence) -> Report:
         ),
         gaps=gaps,
         kernels=_kernels(evidence),
+        options=options_of([*(group.facets for row in rows for group in row.groups), *(row.facets for row in rows)]),
+        matrices=matrices_of(groups),
+        areas=areas_of(evidence),
         measured=measured_of(evidence),
+        timeline=timeline_of(evidence),
     )
+
+
+def _glance(
+    verdict: Verdict, groups: Sequence[tuple[Facets, Verdict, str]], causes: int, completeness: Completeness
+) -> str:
+    """Return the result in a few words: ``2 causes in 5 of 190 groups; 3 requirements not applicable``."""
+    verdicts = Counter(each for _, each, _ in groups)
+    others = sum(verdicts.values()) - verdicts[Verdict.PASS] - verdicts[Verdict.UNSUPPORTED]
+    total = f"{plural(len(groups), 'case group')}"
+    if causes:
+        first = f"{plural(causes, 'cause')} in {others:,} of {total}"
+    elif others:
+        first = f"{others:,} of {total} without a pass"
+    else:
+        first = f"{verdicts[Verdict.PASS]:,} of {total} passed"
+    parts = [first]
+    if count := len(completeness.not_applicable):
+        parts.append(f"{plural(count, 'requirement')} not applicable")
+    if count := len(completeness.missing):
+        parts.append(f"{plural(count, 'item')} left out")
+    return "; ".join(parts)
+
+
+def _rows(
+    results: Mapping[str, RequirementResult], evidence: Evidence, cases: Mapping[str, list[Case]]
+) -> tuple[Row, ...]:
+    device = f"{evidence.runs[0].device} {evidence.runs[0].arch}" if evidence.runs else NONE
+    count = sum(len(result.groups) for result in results.values())
+    shown = max(_IDS_LEAST, min(_IDS_SHOWN, _IDS_PAGE // max(1, count)))
+    rows = []
+    for result, form in _with_forms(results):
+        known = evidence.statements.get(result.id)
+        rows.append(
+            Row(
+                result=result,
+                area=result.id.partition("-")[0],
+                facets=facets_of(result.id, "", known, device),
+                isa=_remote(result.kernels, evidence.kernels),
+                groups=_group_rows(result, cases, known, device, shown),
+                form=form,
+                level=known.level if known else "",
+                covers=known.covers if known else (),
+            )
+        )
+    return tuple(rows)
 
 
 def _headline(
@@ -246,7 +301,9 @@ def _of_tables(evidence: Evidence) -> str:
     return f"These are requirements of {named}, not of the suite: no requirement of the suite is certified."
 
 
-def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> tuple[GroupRow, ...]:
+def _group_rows(
+    result: RequirementResult, cases: Mapping[str, list[Case]], known: Requirement | None, device: str, shown: int
+) -> tuple[GroupRow, ...]:
     failing = {case.group: case.id for case in result.failing}
     rows = []
     for name, verdict in result.groups.items():
@@ -254,7 +311,10 @@ def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> t
         first = [failing[name]] if name in failing else []
         ids = tuple(dict.fromkeys([*first, *(case.id for case in own)]))
         seconds = sum(case.timing.get("seconds", 0.0) for case in own)
-        rows.append(GroupRow(name, verdict, len(own), seconds, ids[:_IDS_SHOWN], len(ids[_IDS_SHOWN:])))
+        facets = facets_of(result.id, name, known, device)
+        rows.append(
+            GroupRow(name, anchor_of(name), facets, verdict, len(own), seconds, ids[:shown], len(ids[shown:]))
+        )
     return tuple(rows)
 
 
