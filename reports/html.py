@@ -16,7 +16,9 @@ from markupsafe import Markup, escape
 from harness.evidence import Evidence, Verdict
 from harness.files import write_whole
 from reports import gpus, text
+from reports.absent import by_reason
 from reports.facets import anchor_of
+from reports.listings import marked
 from reports.names import names_of
 from reports.picture import picture_of
 from reports.spec_links import published_documentation, section_link
@@ -37,15 +39,16 @@ _CAUSES, _FAILURES, _STACKS, _ENTRIES = 50, 100, 32, 1000
 """Limits of a page: causes, failing cases, stacks per case, entries per list. The evidence has the rest."""
 
 
-def render_html(evidence: Evidence) -> str:
-    """Return the page as text."""
+def render_html(evidence: Evidence, listings: Mapping[str, str] | None = None) -> str:
+    """Return the page as text. ``listings`` maps the hash of a kernel to its listing, for those that the page shows."""
     report = view_of(evidence)
     script = _script()
     return page_of(
         "report.html.j2",
         report=report,
         cards={failure.case.id for failure in report.failures[:_FAILURES]},
-        script=Markup(script),  # noqa: S704 - a file of this package
+        listings=listings or {},
+        script=Markup(script),
         script_hash=hash_of(script),
         site=published_documentation(),
         names=names_of([evidence]),
@@ -70,9 +73,9 @@ def page_of(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def write_html(evidence: Evidence, path: Path) -> None:
+def write_html(evidence: Evidence, path: Path, listings: Mapping[str, str] | None = None) -> None:
     """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
-    write_whole(path, render_html(evidence))
+    write_whole(path, render_html(evidence, listings))
 
 
 @functools.cache
@@ -108,6 +111,8 @@ def _environment() -> jinja2.Environment:
         stacks_of=text.stacks_of,
         fields_of=text.fields_of,
         anchor_of=anchor_of,
+        marked=marked,
+        by_reason=by_reason,
     )
     return environment
 

@@ -15,6 +15,7 @@ from reports.facets import NONE, Facets, Matrix, anchor_of, facets_of, matrices_
 from reports.gpus import Measured, marks_of, measured_of
 from reports.text import plural, replay_of
 from reports.timeline import Area, Timeline, areas_of, timeline_of
+from reports.topology import Topology, topology_of
 
 KINDS = ("load", "store", "atomic")
 LABELS = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
@@ -135,6 +136,7 @@ class Report:
     areas: tuple[Area, ...]
     measured: Measured | None = None
     timeline: Timeline | None = None
+    topology: Topology | None = None
 
 
 def view_of(evidence: Evidence) -> Report:
@@ -181,6 +183,7 @@ def view_of(evidence: Evidence) -> Report:
         areas=areas_of(evidence),
         measured=measured_of(evidence),
         timeline=timeline_of(evidence),
+        topology=topology_of(evidence),
     )
 
 
@@ -200,8 +203,6 @@ def _glance(
     parts = [first]
     if count := len(completeness.not_applicable):
         parts.append(f"{plural(count, 'requirement')} not applicable")
-    if count := len(completeness.missing):
-        parts.append(f"{plural(count, 'item')} left out")
     return "; ".join(parts)
 
 
@@ -312,9 +313,7 @@ def _group_rows(
         ids = tuple(dict.fromkeys([*first, *(case.id for case in own)]))
         seconds = sum(case.timing.get("seconds", 0.0) for case in own)
         facets = facets_of(result.id, name, known, device)
-        rows.append(
-            GroupRow(name, anchor_of(name), facets, verdict, len(own), seconds, ids[:shown], len(ids[shown:]))
-        )
+        rows.append(GroupRow(name, anchor_of(name), facets, verdict, len(own), seconds, ids[:shown], len(ids[shown:])))
     return tuple(rows)
 
 

@@ -8,7 +8,7 @@
   const output = bar.querySelector("output");
   const rows = [...table.querySelectorAll("tr[data-verdict]")].map((element) => ({
     element,
-    text: element.id.toLowerCase() + " " + element.querySelector(".text").firstChild.textContent.toLowerCase(),
+    text: element.id.toLowerCase() + " " + element.querySelector(".statement").textContent.toLowerCase(),
     details: element.querySelector("details"),
     groups: [...element.querySelectorAll(".group")].map((group) => ({ element: group, text: null })),
   }));
