@@ -103,7 +103,9 @@
 
   bar.hidden = false;
   let timer = 0;
-  bar.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { apply(); save(); }, 80); });
+  for (const name of ["input", "change"]) {
+    bar.addEventListener(name, () => { clearTimeout(timer); timer = setTimeout(() => { apply(); save(); }, 80); });
+  }
   bar.querySelector("button").addEventListener("click", () => { set({}); save(); controls[0].focus(); });
   document.addEventListener("click", (event) => {
     const cell = event.target.closest?.("a.cell");

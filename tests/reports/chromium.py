@@ -24,7 +24,8 @@ _OPTIONS = (
 
 @contextlib.contextmanager
 def started(profile: Path, *, script: bool = True) -> Iterator[webdriver.Chrome]:
-    """Yield a Chromium whose data is in ``profile``, an empty folder. Without it, skip the test, or fail if required."""
+    """Yield a Chromium whose data is in ``profile``, an empty folder. Skip the test without Chromium, or fail if it is
+    required."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
         if os.environ.get(REQUIRED) == "required":

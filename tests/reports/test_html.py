@@ -115,9 +115,7 @@ def test_nothing_comes_from_outside_and_only_the_inline_script_runs(tmp_path):
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|Function\(|fetch|XMLHttp", script
-    )
+    assert not re.search(r"(inner|outer|Adjacent)HTML|document\.write|eval|Function\(|fetch|XMLHttp", script)
     assert {tag for tag, _ in outline.tags}.isdisjoint({"link", "img", "iframe", "object", "embed", "form"})
     assert all(link.startswith("#") for link in outline.links)
     assert not re.search(r"url\(|@import|https?:", page)
