@@ -53,6 +53,7 @@ def render_html(evidence: Evidence, listings: Mapping[str, str] | None = None) -
         site=published_documentation(),
         names=names_of([evidence]),
         verdicts=list(Verdict),
+        severity=sorted(Verdict, key=lambda verdict: verdict is Verdict.PASS),
         labels=LABELS,
         symbols=SYMBOLS,
         kinds=KINDS,

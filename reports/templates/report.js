@@ -37,7 +37,7 @@
       const rest = query.filter((word) => !row.text.includes(word));
       let matches = 0;
       for (const group of row.groups) {
-        if (rest.length) group.text ??= group.element.textContent.toLowerCase();
+        if (rest.length) group.text ??= (group.element.querySelector("a").textContent + " " + group.element.querySelector(".ids").textContent).toLowerCase();
         const left = rest.filter((word) => !group.text.includes(word));
         const fit = fits(row, group.element, chosen, left);
         if (group.element.hidden === fit) group.element.hidden = !fit;

@@ -243,8 +243,8 @@ def test_without_script_everything_is_readable(small, tmp_path):
 
 def test_paper_has_the_summary_the_causes_and_the_requirements(browser, small):
     show(browser, small)
-    pages = max(map(int, re.findall(rb"/Count (\d+)", pdf(browser))))
     chromium.emulate(browser, media="print")
+    pages = max(map(int, re.findall(rb"/Count (\d+)", pdf(browser))))
     printed = ("causes", "requirements", "environment")
     assert all(browser.find_element(By.ID, name).is_displayed() for name in printed)
     assert not any(browser.find_element(By.ID, name).is_displayed() for name in ("filter", "matrix", "kernels"))
