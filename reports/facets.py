@@ -1,4 +1,4 @@
-"""What a reader filters case groups by, and the matrix of operation, form and type of element."""
+"""Filters of a report's case groups, and the matrix of operation, form and type of element."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def options_of(every: Iterable[Facets]) -> dict[str, list[str]]:
     for facets in every:
         for name in FACETS:
             values[name].add(getattr(facets, name))
-    return {name: sorted(found, key=_order) for name, found in values.items() if len(found) > 1}
+    return {name: sorted(listed, key=_order) for name, listed in values.items() if len(listed) > 1}
 
 
 def matrices_of(groups: Sequence[tuple[Facets, Verdict, str]]) -> tuple[Matrix, ...]:
@@ -98,13 +98,13 @@ def matrices_of(groups: Sequence[tuple[Facets, Verdict, str]]) -> tuple[Matrix, 
     return tuple(_matrix(area, cells) for area, cells in sorted(areas.items()))
 
 
-def _matrix(area: str, found: dict[tuple[str, str, str], list[tuple[Facets, Verdict, str]]]) -> Matrix:
-    dtypes = tuple(sorted({dtype for _, _, dtype in found}, key=_order))
-    keys = sorted({(op, form) for op, form, _ in found})
+def _matrix(area: str, listed: dict[tuple[str, str, str], list[tuple[Facets, Verdict, str]]]) -> Matrix:
+    dtypes = tuple(sorted({dtype for _, _, dtype in listed}, key=_order))
+    keys = sorted({(op, form) for op, form, _ in listed})
     rows = tuple(
-        MatrixRow(op, form, tuple(_cell(found.get((op, form, dtype), [])) for dtype in dtypes)) for op, form in keys
+        MatrixRow(op, form, tuple(_cell(listed.get((op, form, dtype), [])) for dtype in dtypes)) for op, form in keys
     )
-    verdicts = Counter(verdict for groups in found.values() for _, verdict, _ in groups)
+    verdicts = Counter(verdict for groups in listed.values() for _, verdict, _ in groups)
     return Matrix(area, merge(verdicts), verdicts.total(), verdicts[Verdict.PASS], dtypes, rows)
 
 

@@ -25,8 +25,8 @@ def marked(listing: str, accesses: Sequence[Mapping[str, Any]]) -> Markup:
     names = {mnemonic for mnemonic, _, _ in known}
     position, lines = None, []
     for line in plain(cut(listing, _CHARACTERS), lines=True).split("\n"):
-        if found := _POSITION.match(line):
-            position = found.groups()
+        if match := _POSITION.match(line):
+            position = match.groups()
         code = line.partition(";")[0].partition("//")[0].replace(",", " ").split()
         name = next((word for word in code if word.rstrip(":") in names), None)
         remote = name is not None and any(
@@ -38,5 +38,5 @@ def marked(listing: str, accesses: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _position(source: str) -> tuple[str, ...] | None:
-    found = _SOURCE.search(source)
-    return found.groups() if found else None
+    match = _SOURCE.search(source)
+    return match.groups() if match else None

@@ -61,9 +61,9 @@ def areas_of(evidence: Evidence) -> tuple[Area, ...]:
         area = case.requirement.partition("-")[0]
         counts[area] += 1
         seconds[area] += case.timing.get("seconds", 0.0)
-    most, longest = max(counts.values(), default=1), max(seconds.values(), default=0.0) or 1.0
+    largest, longest = max(counts.values(), default=1), max(seconds.values(), default=0.0) or 1.0
     return tuple(
-        Area(area, counts[area], seconds[area], 100 * counts[area] / most, 100 * seconds[area] / longest)
+        Area(area, counts[area], seconds[area], 100 * counts[area] / largest, 100 * seconds[area] / longest)
         for area in sorted(counts, key=lambda area: -seconds[area])
     )
 

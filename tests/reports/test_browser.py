@@ -109,10 +109,10 @@ def test_groups_without_a_chosen_type_are_hidden(page):
 def test_text_is_searched_in_ids_statements_groups_and_cases(page):
     search = page.find_element(By.CSS_SELECTOR, "#filter [name=q]")
     case = page.find_element(By.CSS_SELECTOR, f'[id="{BAD}"] code.id').get_attribute("textContent")
-    for text, found in (("rma-put-00", 5), ("of order reduce", 5), (case, 1), ("dtype=int8 cas", 50), ("absent", 0)):
+    for text, count in (("rma-put-00", 5), ("of order reduce", 5), (case, 1), ("dtype=int8 cas", 50), ("absent", 0)):
         search.clear()
         search.send_keys(text)
-        wait_for(page, lambda expected=found: len(visible_rows(page)) == expected)
+        wait_for(page, lambda expected=count: len(visible_rows(page)) == expected)
 
 
 def test_rows_are_sorted_and_put_back(page):
@@ -226,9 +226,9 @@ def test_the_page_is_accessible(browser, tmp_path, scheme, width):
         axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
         browser.execute_script(axe)
         rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
-        found = browser.execute_async_script("axe.run(document, arguments[0]).then(arguments[1])", rules)
-        assert len(found["passes"]) > 10
-        assert [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found["violations"]] == []
+        result = browser.execute_async_script("axe.run(document, arguments[0]).then(arguments[1])", rules)
+        assert len(result["passes"]) > 10
+        assert [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in result["violations"]] == []
 
 
 def test_without_script_everything_is_readable(small, tmp_path):

@@ -1,4 +1,4 @@
-"""What groups are filtered by, the matrix, and their anchors."""
+"""Filters of case groups, the matrix, and anchors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.reports import huge
 
 def test_the_values_come_from_the_id_the_form_and_the_parameters():
     known = Requirement("RMA-PUT-002", "put copies", covers=("DeviceContext.put",), form="a method of DeviceContext")
-    found = facets_of("RMA-PUT-002", "RMA-PUT-002[ranks=4,dtype=fp16]", known, "cuda sm_90")
+    facets = facets_of("RMA-PUT-002", "RMA-PUT-002[ranks=4,dtype=fp16]", known, "cuda sm_90")
     expected = ("RMA", "put", "a method of DeviceContext", "fp16", "4", "cuda sm_90")
-    assert dataclasses.astuple(found) == expected
+    assert dataclasses.astuple(facets) == expected
     bare = facets_of("HOST-RAW-POINTER-002", "", None, "")
     assert (bare.op, bare.form, bare.dtype) == ("raw-pointer", NONE, NONE)
     assert facets_of("CCL-SUM-001", "CCL-SUM-001[op=all_reduce]", None, "").op == "all_reduce"

@@ -7,6 +7,7 @@ import pytest
 from junitparser import JUnitXml
 from lxml import etree
 
+import reports
 from harness.errors import UsageError
 from harness.evidence import Difference, Group, Verdict, read
 from reports import render_junit, write_html, write_junit
