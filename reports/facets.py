@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from reports.spread import parameters_of
 FACETS = ("area", "op", "form", "dtype", "ranks", "device")
 """Names of the filters besides the verdict and the text, in the order of the page."""
 NONE = "\N{EN DASH}"
+_ONE = re.compile(r"^an? (\w+)")
+"""A form in the singular: ``a function``, which is the same filter as ``functions``."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def _form(known: Requirement | None) -> str:
     if known is None:
         return NONE
     if known.form:
-        return known.form
+        return _ONE.sub(r"\1s", known.form)
     owner, dot, _ = known.covers[0].partition(".") if known.covers else ("", "", "")
     return owner if dot else NONE
 

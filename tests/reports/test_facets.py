@@ -14,7 +14,7 @@ from tests.reports import huge
 def test_the_values_come_from_the_id_the_form_and_the_parameters():
     known = Requirement("RMA-PUT-002", "put copies", covers=("DeviceContext.put",), form="a method of DeviceContext")
     facets = facets_of("RMA-PUT-002", "RMA-PUT-002[ranks=4,dtype=fp16]", known, "cuda sm_90")
-    expected = ("RMA", "put", "a method of DeviceContext", "fp16", "4", "cuda sm_90")
+    expected = ("RMA", "put", "methods of DeviceContext", "fp16", "4", "cuda sm_90")
     assert dataclasses.astuple(facets) == expected
     bare = facets_of("HOST-RAW-POINTER-002", "", None, "")
     assert (bare.op, bare.form, bare.dtype) == ("raw-pointer", NONE, NONE)
