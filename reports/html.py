@@ -18,11 +18,12 @@ from harness.files import write_whole
 from reports import gpus, text
 from reports.absent import by_reason
 from reports.facets import anchor_of
+from reports.kernels import KINDS, registers_of, spills_of
 from reports.listings import marked
 from reports.names import names_of
 from reports.picture import picture_of
 from reports.spec_links import published_documentation, section_link
-from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
+from reports.view import LABELS, view_of
 
 _SHAPES = {
     "pass": "\N{CHECK MARK}",

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from harness.evidence import EXTENDED, Case, Evidence, Kernel, Requirement, RequirementResult, Run, Verdict
+from harness.evidence import EXTENDED, Case, Evidence, Requirement, RequirementResult, Run, Verdict
 from reports.absent import Completeness, completeness_of
 from reports.capabilities import Offered, offered
 from reports.causes import Cause, causes_of
 from reports.facets import NONE, Facets, Matrix, anchor_of, facets_of, matrices_of, options_of
 from reports.gpus import Measured, marks_of, measured_of
+from reports.kernels import KernelGroup, kernels_of, remote_of
 from reports.text import plural, replay_of
 from reports.timeline import Area, Timeline, areas_of, timeline_of
 from reports.topology import Topology, topology_of
 
-KINDS = ("load", "store", "atomic")
 LABELS = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
 _COLOURS = {"pass": "green", "fail": "bold red", "not_run": "magenta", "unsupported": "cyan"}
 STYLES = {verdict: _COLOURS.get(verdict.value, "yellow") for verdict in Verdict}
@@ -74,35 +73,6 @@ class Failure:
     source: str
     replay: str
     marks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """One compiled kernel. Width tables map a kind to ``width -> count``; ``launches`` is over all cases and ranks."""
-
-    kernel: Kernel
-    launches: int
-    local: Mapping[str, Mapping[str, int]]
-    remote: Mapping[str, Mapping[str, int]]
-    executed_local: Mapping[str, Mapping[str, int]]
-    executed_remote: Mapping[str, Mapping[str, int]]
-    unattributed: int
-
-
-@dataclass(frozen=True)
-class KernelGroup:
-    """All variants of one kernel name.
-
-    ``registers`` and ``spills`` are the maximum over the variants: registers are per lane (VGPRs on AMD GPUs; None if
-    the code does not state them). ``remote`` lists the widths of the remote accesses.
-    """
-
-    name: str
-    rows: tuple[KernelRow, ...]
-    launches: int
-    remote: str
-    registers: int | None
-    spills: int
 
 
 @dataclass(frozen=True)
@@ -177,7 +147,7 @@ def view_of(evidence: Evidence) -> Report:
             for case in r.failing
         ),
         gaps=gaps,
-        kernels=_kernels(evidence),
+        kernels=kernels_of(evidence),
         options=options_of([*(group.facets for row in rows for group in row.groups), *(row.facets for row in rows)]),
         matrices=matrices_of(groups),
         areas=areas_of(evidence),
@@ -220,7 +190,7 @@ def _rows(
                 result=result,
                 area=result.id.partition("-")[0],
                 facets=facets_of(result.id, "", known, device),
-                isa=_remote(result.kernels, evidence.kernels),
+                isa=remote_of(result.kernels, evidence.kernels),
                 groups=_group_rows(result, cases, known, device, shown),
                 form=form,
                 level=known.level if known else "",
@@ -315,79 +285,3 @@ def _group_rows(
         facets = facets_of(result.id, name, known, device)
         rows.append(GroupRow(name, anchor_of(name), facets, verdict, len(own), seconds, ids[:shown], len(ids[shown:])))
     return tuple(rows)
-
-
-def _remote(hashes: Iterable[str], kernels: Mapping[str, Kernel]) -> str:
-    widths: dict[str, set[int]] = defaultdict(set)
-    for hash_ in hashes:
-        if hash_ in kernels:
-            for kind, table in kernels[hash_].fingerprint["widths"].get("remote", {}).items():
-                widths[kind].update(int(width) for width in table)
-    return ", ".join(
-        f"{kind}\N{NO-BREAK SPACE}{'/'.join(map(str, sorted(widths[kind])))}\N{NO-BREAK SPACE}B"
-        for kind in KINDS
-        if widths[kind]
-    )
-
-
-def _kernels(evidence: Evidence) -> tuple[KernelGroup, ...]:
-    executed: dict[str, dict[str, Any]] = {}
-    launches: dict[str, int] = defaultdict(int)
-    for case in evidence.cases:
-        for hash_, entry in case.launches.items():
-            launches[hash_] += entry["launches"]
-            _count(executed.setdefault(hash_, {}), entry["accesses"])
-    by_name: dict[str, list[KernelRow]] = defaultdict(list)
-    for kernel in evidence.kernels.values():
-        widths = kernel.fingerprint["widths"]
-        ran = executed.get(kernel.hash, {})
-        by_name[kernel.name].append(
-            KernelRow(
-                kernel=kernel,
-                launches=launches[kernel.hash],
-                local=widths.get("local", {}),
-                remote=widths.get("remote", {}),
-                executed_local=ran.get("local", {}),
-                executed_remote=ran.get("remote", {}),
-                unattributed=sum(sum(table.values()) for table in widths.get("unattributed", {}).values()),
-            )
-        )
-    return tuple(_group(name, rows, evidence.kernels) for name, rows in sorted(by_name.items()))
-
-
-def _count(table: dict[str, Any], accesses: Iterable[Mapping[str, Any]]) -> None:
-    for access in accesses:
-        widths = table.setdefault(access["where"], {}).setdefault(access["kind"], {})
-        width = str(int(access["width"]))  # JSON may hold a whole number as 16.0
-        widths[width] = widths.get(width, 0) + access["executions"]
-
-
-def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> KernelGroup:
-    prints = [row.kernel.fingerprint for row in rows]
-    return KernelGroup(
-        name=name,
-        rows=tuple(sorted(rows, key=lambda row: (-row.launches, row.kernel.hash))),
-        launches=sum(row.launches for row in rows),
-        remote=_remote((row.kernel.hash for row in rows), kernels),
-        registers=max((count for print_ in prints if (count := registers_of(print_)) is not None), default=None),
-        spills=max(spills_of(print_) or 0 for print_ in prints),
-    )
-
-
-def registers_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Return the registers per lane: VGPRs on AMD GPUs, ptxas's count on NVIDIA GPUs, None if the code does not state
-    them."""
-    count: int | None = fingerprint["vgprs"] if fingerprint["vgprs"] is not None else fingerprint.get("registers")
-    return count
-
-
-def spills_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Return the number of spilled registers, or None if the code does not state it.
-
-    On NVIDIA GPUs it is the number of 4-byte words of a lane's local memory.
-    """
-    spilled: int | None = fingerprint["vgpr_spills"]
-    if spilled is not None:
-        return spilled + int(fingerprint.get("sgpr_spills") or 0)
-    scratch: int | None = fingerprint.get("scratch")
-    return None if scratch is None else scratch // 4
