@@ -15,7 +15,7 @@ from certificates.keys import (
     new_key,
     public_part,
 )
-from certificates.making import make
+from certificates.making import listing_of, make
 from certificates.verification import Verification, verify
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "PrivateKey",
     "PublicKey",
     "Verification",
+    "listing_of",
     "load_private",
     "load_public",
     "make",

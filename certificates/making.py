@@ -16,7 +16,7 @@ from certificates.listings import MAX_LISTING
 from certificates.sharpness import SHARPNESS
 from harness import devices
 from harness.errors import UsageError
-from harness.evidence import Evidence, read, sources_of, waivers
+from harness.evidence import Evidence, Kernel, read, sources_of, waivers
 from harness.evidence.environment import installed_version
 from harness.evidence.lines import open_regular
 from harness.evidence.suite import SUITE, installed_list, installed_table
@@ -102,12 +102,11 @@ def _waivers(evidence: Evidence, file: Path) -> bytes:
 def _listings(evidence: Evidence, folder_of_kernel: Callable[[str], Path]) -> dict[str, bytes]:
     members, missing = {}, []
     for kernel in evidence.kernels.values():
-        for content in _candidates(kernel.hash, folder_of_kernel):
-            if hashlib.sha256(content).hexdigest() == kernel.listing_sha256:
-                members[archive.listing_name(kernel.listing_sha256)] = archive.compressed(content)
-                break
-        else:
+        content = listing_of(kernel, folder_of_kernel)
+        if content is None:
             missing.append(f"{kernel.name} ({kernel.hash[:16]})")
+        else:
+            members[archive.listing_name(kernel.listing_sha256)] = archive.compressed(content)
     if missing:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise UsageError(
@@ -115,6 +114,15 @@ def _listings(evidence: Evidence, folder_of_kernel: Callable[[str], Path]) -> di
             " the certificate on the machine of the run, before its cache changes (TRITON_CACHE_DIR)"
         )
     return members
+
+
+def listing_of(kernel: Kernel, folder_of_kernel: Callable[[str], Path]) -> bytes | None:
+    """Return the listing of a kernel from Triton's cache, or None if the cache does not have it. Raises UsageError if
+    it cannot be read."""
+    for content in _candidates(kernel.hash, folder_of_kernel):
+        if hashlib.sha256(content).hexdigest() == kernel.listing_sha256:
+            return content
+    return None
 
 
 def _candidates(kernel_hash: str, folder_of_kernel: Callable[[str], Path]) -> Iterator[bytes]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 import reports
+from command_line.kernel_listings import listings_of
 from command_line.output import say
 from harness.errors import UsageError
 from harness.evidence import Evidence, Verdict
@@ -33,7 +35,8 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
     but the library does not support every requirement; else 1.
     """
     # Files first: printing may fail, and a reader may close the pipe.
-    written = _written(reports.write_html, evidence, output / REPORT)
+    listings = listings_of(evidence)
+    written = _written(partial(reports.write_html, listings=listings), evidence, output / REPORT)
     written = _written(reports.write_junit, evidence, output / JUNIT) and written
     reports.print_table(reports.view_of(evidence), console)
     if written:

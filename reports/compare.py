@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from harness.evidence import Evidence, Kernel, Verdict
 from reports.causes import causes_of
+from reports.kernels import KINDS, registers_of, spills_of
 from reports.text import duration, moment, plural
 from reports.text import widths as widths_of
-from reports.view import KINDS, LABELS, registers_of, spills_of
+from reports.view import LABELS
 
 SLOWER, LEAST_SECONDS = 1.5, 1.0
 """A group's time has changed if it is longer or shorter by this factor, and by at least this number of seconds."""

@@ -1,9 +1,12 @@
-"""The report as one HTML file: no script, no external asset; all text is escaped, bounded and printable."""
+"""The report as one HTML file: one inline script, no external asset; all text is escaped, bounded and printable."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +16,46 @@ from markupsafe import Markup, escape
 from harness.evidence import Evidence, Verdict
 from harness.files import write_whole
 from reports import gpus, text
+from reports.absent import by_reason
+from reports.facets import anchor_of
+from reports.kernels import KINDS, registers_of, spills_of
+from reports.listings import marked
 from reports.names import names_of
 from reports.picture import picture_of
 from reports.spec_links import published_documentation, section_link
-from reports.view import KINDS, LABELS, registers_of, spills_of, view_of
+from reports.view import LABELS, view_of
 
-SYMBOLS = {
-    Verdict.PASS: "\N{CHECK MARK}",
-    Verdict.FAIL: "\N{MULTIPLICATION X}",
-    Verdict.FLAKY: "\N{ALMOST EQUAL TO}",
-    Verdict.UNKNOWN: "?",
-    Verdict.NOT_RUN: "\N{EN DASH}",
-    Verdict.QUARANTINED: "\N{TILDE}",
-    Verdict.WAIVED: "\N{TILDE}",
-    Verdict.UNSUPPORTED: "\N{EMPTY SET}",
+_SHAPES = {
+    "pass": "\N{CHECK MARK}",
+    "fail": "\N{MULTIPLICATION X}",
+    "flaky": "\N{ALMOST EQUAL TO}",
+    "unknown": "?",
+    "not_run": "\N{EN DASH}",
+    "quarantined": "\N{TILDE}",
+    "waived": "\N{WHITE FLAG}",
+    "unsupported": "\N{EMPTY SET}",
 }
+SYMBOLS = {verdict: _SHAPES.get(verdict.value, "\N{BULLET}") for verdict in Verdict}
 _CHARACTERS = 20_000
 _CAUSES, _FAILURES, _STACKS, _ENTRIES = 50, 100, 32, 1000
 """Limits of a page: causes, failing cases, stacks per case, entries per list. The evidence has the rest."""
 
 
-def render_html(evidence: Evidence) -> str:
-    """Return the page as text."""
+def render_html(evidence: Evidence, listings: Mapping[str, str] | None = None) -> str:
+    """Return the page as text. ``listings`` maps the hash of a kernel to its listing, for those that the page shows."""
+    report = view_of(evidence)
+    script = _script()
     return page_of(
         "report.html.j2",
-        report=view_of(evidence),
+        report=report,
+        cards={failure.case.id for failure in report.failures[:_FAILURES]},
+        listings=listings or {},
+        script=Markup(script),
+        script_hash=hash_of(script),
         site=published_documentation(),
         names=names_of([evidence]),
         verdicts=list(Verdict),
+        severity=sorted(Verdict, key=lambda verdict: verdict is Verdict.PASS),
         labels=LABELS,
         symbols=SYMBOLS,
         kinds=KINDS,
@@ -51,14 +66,24 @@ def render_html(evidence: Evidence) -> str:
     )
 
 
+def hash_of(script: str) -> str:
+    """Return the source by which a content security policy permits an inline script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
 def page_of(template: str, **values: Any) -> str:
     """Return the page that a template of this package makes of ``values``."""
     return _environment().get_template(template).render(**values)
 
 
-def write_html(evidence: Evidence, path: Path) -> None:
+def write_html(evidence: Evidence, path: Path, listings: Mapping[str, str] | None = None) -> None:
     """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
-    write_whole(path, render_html(evidence))
+    write_whole(path, render_html(evidence, listings))
+
+
+@functools.cache
+def _script() -> str:
+    return (resources.files("reports") / "templates" / "report.js").read_text("utf-8")
 
 
 @functools.cache
@@ -88,6 +113,9 @@ def _environment() -> jinja2.Environment:
         picture=picture_of,
         stacks_of=text.stacks_of,
         fields_of=text.fields_of,
+        anchor_of=anchor_of,
+        marked=marked,
+        by_reason=by_reason,
     )
     return environment
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from harness.evidence import EXTENDED, Case, Evidence, Kernel, RequirementResult, Run, Verdict
+from harness.evidence import EXTENDED, Case, Evidence, Requirement, RequirementResult, Run, Verdict
 from reports.absent import Completeness, completeness_of
 from reports.capabilities import Offered, offered
 from reports.causes import Cause, causes_of
+from reports.facets import NONE, Facets, Matrix, anchor_of, facets_of, matrices_of, options_of
 from reports.gpus import Measured, marks_of, measured_of
+from reports.kernels import KernelGroup, kernels_of, remote_of
 from reports.text import plural, replay_of
+from reports.timeline import Area, Timeline, areas_of, timeline_of
+from reports.topology import Topology, topology_of
 
-KINDS = ("load", "store", "atomic")
-LABELS = {
-    Verdict.PASS: "pass",
-    Verdict.FAIL: "fail",
-    Verdict.FLAKY: "flaky",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.NOT_RUN: "not run",
-    Verdict.QUARANTINED: "quarantined",
-    Verdict.WAIVED: "waived",
-    Verdict.UNSUPPORTED: "unsupported",
-}
+LABELS = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
 STYLES = {
     Verdict.PASS: "green",
     Verdict.FAIL: "bold red",
@@ -38,14 +31,18 @@ STYLES = {
 """Styles for the terminal."""
 PARTIAL_STYLE = "bold yellow"
 
-_IDS_SHOWN = 20
+_IDS_SHOWN, _IDS_LEAST, _IDS_PAGE = 20, 3, 20_000
+"""Case ids of a group: at most, at least if the page would have more than the third number."""
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One case group. ``ids`` are those of its first cases, starting with the failing one; ``more`` counts the rest."""
+    """One case group. ``ids`` are those of its first cases, starting with the failing one; ``more`` counts the rest.
+    ``anchor`` is the id of its element."""
 
     name: str
+    anchor: str
+    facets: Facets
     verdict: Verdict
     cases: int
     seconds: float
@@ -58,14 +55,18 @@ class Row:
     """One requirement, or a further form of the requirement in the row above, which has the statement.
 
     ``form`` names the form, as ``As a function``. ``isa`` lists its kernels' remote accesses, as ``store 16 B``.
-    ``area`` is the first part of the id.
+    ``area`` is the first part of the id, ``facets`` are those of a group without parameters, and ``covers`` and
+    ``api`` those of the requirement.
     """
 
     result: RequirementResult
     area: str
+    facets: Facets
     isa: str
     groups: tuple[GroupRow, ...] = ()
     form: str = ""
+    api: str = ""
+    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,44 +84,17 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class KernelRow:
-    """One compiled kernel. Width tables map a kind to ``width -> count``; ``launches`` is over all cases and ranks."""
-
-    kernel: Kernel
-    launches: int
-    local: Mapping[str, Mapping[str, int]]
-    remote: Mapping[str, Mapping[str, int]]
-    executed_local: Mapping[str, Mapping[str, int]]
-    executed_remote: Mapping[str, Mapping[str, int]]
-    unattributed: int
-
-
-@dataclass(frozen=True)
-class KernelGroup:
-    """All variants of one kernel name.
-
-    ``registers`` and ``spills`` are the maximum over the variants: registers are per lane (VGPRs on AMD GPUs; None if
-    the code does not state them). ``remote`` lists the widths of the remote accesses.
-    """
-
-    name: str
-    rows: tuple[KernelRow, ...]
-    launches: int
-    remote: str
-    registers: int | None
-    spills: int
-
-
-@dataclass(frozen=True)
 class Report:
     """All data of a report.
 
-    ``headline`` starts with a sentence about a partial run, if it is one. ``seconds`` is the sum over cases. ``run`` is
-    None if its record was lost, ``measured`` if no GPU was watched. ``waivers``: a line for each waiver, and
-    each group of a quarantine that failed.
+    ``glance`` is the result in a few words. ``headline`` starts with a sentence about a partial run, if it is one.
+    ``options`` are the values of each filter. ``seconds`` is the sum over cases. ``run`` is None if its record was
+    lost, ``measured`` if no GPU was watched. ``waivers``: a line for each waiver, and each group of a quarantine that
+    failed.
     """
 
     verdict: Verdict
+    glance: str
     headline: str
     completeness: Completeness
     capabilities: Offered
@@ -136,8 +110,13 @@ class Report:
     failures: tuple[Failure, ...]
     gaps: tuple[str, ...]
     kernels: tuple[KernelGroup, ...]
+    options: Mapping[str, Sequence[str]]
+    matrices: tuple[Matrix, ...]
+    areas: tuple[Area, ...]
     measured: Measured | None = None
     waivers: tuple[str, ...] = ()
+    timeline: Timeline | None = None
+    topology: Topology | None = None
 
 
 def view_of(evidence: Evidence) -> Report:
@@ -154,8 +133,12 @@ def view_of(evidence: Evidence) -> Report:
     gaps = (*evidence.gaps(), *by_requirement)
     result = _headline(verdict, counts, len(gaps), completeness, evidence)
     sentences = (completeness.sentence, result, _of_forms(results), _of_tables(evidence))
+    causes = causes_of(evidence)
+    rows = _rows(results, evidence, cases)
+    groups = [(group.facets, group.verdict, group.anchor) for row in rows for group in row.groups]
     return Report(
         verdict=verdict,
+        glance=_glance(verdict, groups, len(causes), completeness),
         headline=" ".join(filter(None, sentences)),
         completeness=completeness,
         capabilities=offered(evidence.capabilities, evidence.statements.values(), evidence.declaration),
@@ -166,21 +149,66 @@ def view_of(evidence: Evidence) -> Report:
         cases=len(evidence.cases),
         seconds=sum(result.seconds for result in results.values()),
         groups=sum(len(result.groups) for result in results.values()),
-        rows=tuple(
-            Row(r, r.id.partition("-")[0], _remote(r.kernels, evidence.kernels), _group_rows(r, cases), form)
-            for r, form in _with_forms(results)
-        ),
-        causes=causes_of(evidence),
+        rows=rows,
+        causes=causes,
         failures=tuple(
             Failure(case, r.statement, r.source, replay_of(case, evidence), tuple(marks.get(case.id, ())))
             for r in results.values()
             for case in r.failing
         ),
         gaps=gaps,
-        kernels=_kernels(evidence),
+        kernels=kernels_of(evidence),
+        options=options_of([*(group.facets for row in rows for group in row.groups), *(row.facets for row in rows)]),
+        matrices=matrices_of(groups),
+        areas=areas_of(evidence),
         measured=measured_of(evidence),
         waivers=_waivers(evidence),
+        timeline=timeline_of(evidence),
+        topology=topology_of(evidence),
     )
+
+
+def _glance(
+    verdict: Verdict, groups: Sequence[tuple[Facets, Verdict, str]], causes: int, completeness: Completeness
+) -> str:
+    """Return the result in a few words: ``2 causes in 5 of 190 groups; 3 requirements not applicable``."""
+    verdicts = Counter(each for _, each, _ in groups)
+    others = sum(count for each, count in verdicts.items() if each.red)
+    total = f"{plural(len(groups), 'case group')}"
+    if causes:
+        first = f"{plural(causes, 'cause')} in {others:,} of {total}"
+    elif others:
+        first = f"{others:,} of {total} without a pass"
+    else:
+        first = f"{verdicts[Verdict.PASS]:,} of {total} passed"
+    parts = [first, *(f"{verdicts[each]:,} {each}" for each in (Verdict.WAIVED, Verdict.QUARANTINED) if verdicts[each])]
+    if count := len(completeness.not_applicable):
+        parts.append(f"{plural(count, 'requirement')} not applicable")
+    return "; ".join(parts)
+
+
+def _rows(
+    results: Mapping[str, RequirementResult], evidence: Evidence, cases: Mapping[str, list[Case]]
+) -> tuple[Row, ...]:
+    device = f"{evidence.runs[0].device} {evidence.runs[0].arch}" if evidence.runs else NONE
+    count = sum(len(result.groups) for result in results.values())
+    shown = max(_IDS_LEAST, min(_IDS_SHOWN, _IDS_PAGE // max(1, count)))
+    rows = []
+    for result, form in _with_forms(results):
+        known = evidence.statements.get(result.id)
+        rows.append(
+            Row(
+                result=result,
+                area=result.id.partition("-")[0],
+                facets=facets_of(result.id, "", known, device),
+                isa=remote_of(result.kernels, evidence.kernels),
+                groups=_group_rows(result, cases, known, device, shown),
+                form=form,
+                api=known.api if known else "",
+                covers=known.covers if known else (),
+            )
+        )
+    return tuple(rows)
 
 
 def _headline(
@@ -277,7 +305,9 @@ def _of_tables(evidence: Evidence) -> str:
     return f"These are requirements of {named}, not of the suite: no requirement of the suite is certified."
 
 
-def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> tuple[GroupRow, ...]:
+def _group_rows(
+    result: RequirementResult, cases: Mapping[str, list[Case]], known: Requirement | None, device: str, shown: int
+) -> tuple[GroupRow, ...]:
     failing = {case.group: case.id for case in result.failing}
     rows = []
     for name, verdict in result.groups.items():
@@ -285,81 +315,6 @@ def _group_rows(result: RequirementResult, cases: Mapping[str, list[Case]]) -> t
         first = [failing[name]] if name in failing else []
         ids = tuple(dict.fromkeys([*first, *(case.id for case in own)]))
         seconds = sum(case.timing.get("seconds", 0.0) for case in own)
-        rows.append(GroupRow(name, verdict, len(own), seconds, ids[:_IDS_SHOWN], len(ids[_IDS_SHOWN:])))
+        facets = facets_of(result.id, name, known, device)
+        rows.append(GroupRow(name, anchor_of(name), facets, verdict, len(own), seconds, ids[:shown], len(ids[shown:])))
     return tuple(rows)
-
-
-def _remote(hashes: Iterable[str], kernels: Mapping[str, Kernel]) -> str:
-    widths: dict[str, set[int]] = defaultdict(set)
-    for hash_ in hashes:
-        if hash_ in kernels:
-            for kind, table in kernels[hash_].fingerprint["widths"].get("remote", {}).items():
-                widths[kind].update(int(width) for width in table)
-    return ", ".join(
-        f"{kind}\N{NO-BREAK SPACE}{'/'.join(map(str, sorted(widths[kind])))}\N{NO-BREAK SPACE}B"
-        for kind in KINDS
-        if widths[kind]
-    )
-
-
-def _kernels(evidence: Evidence) -> tuple[KernelGroup, ...]:
-    executed: dict[str, dict[str, Any]] = {}
-    launches: dict[str, int] = defaultdict(int)
-    for case in evidence.cases:
-        for hash_, entry in case.launches.items():
-            launches[hash_] += entry["launches"]
-            _count(executed.setdefault(hash_, {}), entry["accesses"])
-    by_name: dict[str, list[KernelRow]] = defaultdict(list)
-    for kernel in evidence.kernels.values():
-        widths = kernel.fingerprint["widths"]
-        ran = executed.get(kernel.hash, {})
-        by_name[kernel.name].append(
-            KernelRow(
-                kernel=kernel,
-                launches=launches[kernel.hash],
-                local=widths.get("local", {}),
-                remote=widths.get("remote", {}),
-                executed_local=ran.get("local", {}),
-                executed_remote=ran.get("remote", {}),
-                unattributed=sum(sum(table.values()) for table in widths.get("unattributed", {}).values()),
-            )
-        )
-    return tuple(_group(name, rows, evidence.kernels) for name, rows in sorted(by_name.items()))
-
-
-def _count(table: dict[str, Any], accesses: Iterable[Mapping[str, Any]]) -> None:
-    for access in accesses:
-        widths = table.setdefault(access["where"], {}).setdefault(access["kind"], {})
-        width = str(int(access["width"]))  # JSON may hold a whole number as 16.0
-        widths[width] = widths.get(width, 0) + access["executions"]
-
-
-def _group(name: str, rows: list[KernelRow], kernels: Mapping[str, Kernel]) -> KernelGroup:
-    prints = [row.kernel.fingerprint for row in rows]
-    return KernelGroup(
-        name=name,
-        rows=tuple(sorted(rows, key=lambda row: (-row.launches, row.kernel.hash))),
-        launches=sum(row.launches for row in rows),
-        remote=_remote((row.kernel.hash for row in rows), kernels),
-        registers=max((count for print_ in prints if (count := registers_of(print_)) is not None), default=None),
-        spills=max(spills_of(print_) or 0 for print_ in prints),
-    )
-
-
-def registers_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Return the registers per lane: VGPRs on AMD GPUs, ptxas's count on NVIDIA GPUs, None if the code does not state
-    them."""
-    count: int | None = fingerprint["vgprs"] if fingerprint["vgprs"] is not None else fingerprint.get("registers")
-    return count
-
-
-def spills_of(fingerprint: Mapping[str, Any]) -> int | None:
-    """Return the number of spilled registers, or None if the code does not state it.
-
-    On NVIDIA GPUs it is the number of 4-byte words of a lane's local memory.
-    """
-    spilled: int | None = fingerprint["vgpr_spills"]
-    if spilled is not None:
-        return spilled + int(fingerprint.get("sgpr_spills") or 0)
-    scratch: int | None = fingerprint.get("scratch")
-    return None if scratch is None else scratch // 4

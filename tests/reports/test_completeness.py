@@ -1,5 +1,6 @@
 """A run is complete or partial, and each view shows which, in words and in colour."""
 
+import dataclasses
 import io
 import re
 
@@ -140,7 +141,18 @@ def test_case_ids_and_the_replay_command_are_in_each_view(tmp_path):
     for piece in (f'<code class="id">{bad}</code>', f'<code class="command">iris-harness replay {bad}</code>'):
         assert piece in section(page, "failures")
     for identity in (bad, good, samples.case(2).id):
-        assert f'<code class="id">{identity}</code>' in section(page, "requirements")
+        assert f">{identity}</" in section(page, "requirements")
     text = uncoloured(in_colour(evidence))
     assert re.search(rf"case id +{bad}\s", text)
     assert f"  replay  iris-harness replay {bad}\n" in text
+
+
+def test_many_entries_that_did_not_run_are_grouped_by_reason(tmp_path):
+    first, planned, *rest = runs.partial()
+    left_out = {f"{GET}[number={number}]": "no GPU <b>" if number < 30 else "deselected" for number in range(40)}
+    records = [first, dataclasses.replace(planned, left_out=left_out), *rest]
+    part = section(render_html(evidence_of(tmp_path, records)), "missing")
+    assert "<li><b>30</b> no GPU &lt;b&gt;</li>" in part and "<li><b>10</b> deselected</li>" in part
+    assert "<details><summary>41 entries</summary>" in part
+    few = section(render_html(evidence_of(tmp_path, runs.partial())), "missing")
+    assert "<details open><summary>2 entries</summary>" in few

@@ -7,6 +7,7 @@ import pytest
 from junitparser import JUnitXml
 from lxml import etree
 
+import reports
 from harness.errors import UsageError
 from harness.evidence import Difference, Group, Verdict, read
 from reports import render_junit, write_html, write_junit
@@ -15,7 +16,7 @@ from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
 from tests.reports import runs
 from tests.reports.runs import FUSED, GET
 
-SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).with_name("junit-10.xsd"))))
+SCHEMA = etree.XMLSchema(etree.parse(str(Path(reports.__file__).with_name("junit-10.xsd"))))
 
 
 def of_verdict(verdict):

@@ -7,7 +7,7 @@ import pytest
 from harness import isa
 from harness.evidence import Case, Kernel, read
 from reports import render_html
-from reports.view import registers_of, spills_of
+from reports.kernels import registers_of, spills_of
 from tests.evidence import samples
 
 PTX = """
