@@ -67,7 +67,8 @@ def facets_of(requirement: str, group: str, known: Requirement | None, device: s
     """Return the values of a group, from the id of its requirement, its form, and the parameters in its name."""
     area, _, rest = requirement.partition("-")
     parameters = parameters_of(group)
-    op = parameters.get("op") or rest.rpartition("-")[0].lower() or rest.lower() or requirement.lower()
+    word = rest.rpartition("-")[0].lower() or rest.lower() or requirement.lower()
+    op = parameters.get("op") or _covered(word, known) or word
     return Facets(
         area=area,
         op=op,
@@ -76,6 +77,12 @@ def facets_of(requirement: str, group: str, known: Requirement | None, device: s
         ranks=parameters.get("ranks", NONE),
         device=device,
     )
+
+
+def _covered(word: str, known: Requirement | None) -> str | None:
+    """Return the covered name that ``word`` of an id stands for: ``all_reduce`` for ``allreduce``."""
+    names = (name.rpartition(".")[2] for name in (known.covers if known else ()))
+    return next((name for name in names if name.replace("_", "") == word.replace("-", "")), None)
 
 
 def anchor_of(group: str) -> str:

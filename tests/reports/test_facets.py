@@ -22,6 +22,8 @@ def test_the_values_come_from_the_id_the_form_and_the_parameters():
     assert facets_of("RMA-PUT-001", "", Requirement("RMA-PUT-001", "", covers=("IrisDeviceCtx.put",)), "").form == (
         "IrisDeviceCtx"
     )
+    covering = Requirement("CCL-ALLREDUCE-001", "", covers=("ccl.Config", "ccl.all_reduce"))
+    assert facets_of("CCL-ALLREDUCE-001", "CCL-ALLREDUCE-001[dtype=fp16]", covering, "").op == "all_reduce"
     assert facets_of("strange", "strange", None, "").op == "strange"
 
 
