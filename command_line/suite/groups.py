@@ -15,12 +15,16 @@ import psutil
 from command_line.preflight import Request
 from fixtures.levels import LEVELS
 from fixtures.rig import uses_gpus
+from harness import evidence
 from harness.devices import inventory
 from harness.errors import UsageError
 
 CONTROLLER, RANK = 700 << 20, 250 << 20
 """Bytes of memory, at most, of a group's controller and of each emulated rank, as measured with the level gate; ranks
 share the pages of what they import."""
+
+APART = 250 << 20
+"""The same of a rank's judge and the library's process that it has besides, where a run judges apart."""
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -42,7 +46,7 @@ def number(request: Request, given: str | None) -> int:
     """
     sizes = request.ranks or LEVELS[request.level].world_sizes
     if not uses_gpus(request.device):
-        return _count(given) if given is not None else fitting(measured(), sizes)
+        return _count(given) if given is not None else fitting(measured(), sizes, apart=request.judge == evidence.APART)
     gpus = len(inventory.visible(request.device))
     fit = [size for size in sizes if size <= gpus * request.ranks_per_gpu]
     limit = gpus // inventory.gpus_for(max(fit, default=gpus * request.ranks_per_gpu), request.ranks_per_gpu)
@@ -53,12 +57,14 @@ def number(request: Request, given: str | None) -> int:
     return _count(given)
 
 
-def fitting(machine: Machine, world_sizes: Iterable[int]) -> int:
+def fitting(machine: Machine, world_sizes: Iterable[int], *, apart: bool = False) -> int:
     """Return how many groups on the emulated device fit: one for each core, within the memory that is free.
 
-    Example: 16 cores and 8 GiB free hold 4 groups of 4 ranks, of 1.7 GiB each.
+    ``apart``: the run judges apart. Example: 16 cores and 8 GiB free hold 4 groups of 4 ranks, of 1.7 GiB each, or 3
+    that judge apart, of 2.6 GiB each.
     """
-    return max(1, min(machine.cores, machine.memory // (CONTROLLER + RANK * max(world_sizes))))
+    rank = RANK + (APART if apart else 0)
+    return max(1, min(machine.cores, machine.memory // (CONTROLLER + rank * max(world_sizes))))
 
 
 def measured(cgroup: Path = CGROUP) -> Machine:

@@ -37,6 +37,10 @@ def test_cores_and_memory_limit_the_groups(cores: int, memory: int, sizes: tuple
     assert fitting(Machine(cores, memory * GIB), sizes) == wanted
 
 
+def test_ranks_that_judge_apart_need_more_memory() -> None:
+    assert fitting(Machine(16, 8 * GIB), (4,), apart=True) == 3
+
+
 def test_the_limits_of_a_container_count(tmp_path: Path) -> None:
     whole = measured(tmp_path / "none")
     assert whole.cores == len(os.sched_getaffinity(0)) and whole.memory > 0
