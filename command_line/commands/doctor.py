@@ -188,7 +188,8 @@ def show(findings: Findings, console: Console) -> None:
 
 def _packages() -> Iterable[Package]:
     for requirement in _requirements():
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": "suite"}):
+        marker = requirement.marker
+        if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in ("device", "suite")):
             continue
         version = installed_version(requirement.name)
         ok = version is not None and requirement.specifier.contains(version, prereleases=True)
@@ -204,10 +205,11 @@ def _requirements() -> list[Requirement]:
         else:
             import tomli as tomllib
         project = tomllib.loads(pyproject.read_text("utf-8"))["project"]
-        declared = project["dependencies"] + project["optional-dependencies"]["suite"]
+        extras = project["optional-dependencies"]
+        declared = [*project["dependencies"], *extras["device"], *extras["suite"]]
     else:
         declared = importlib.metadata.requires("iris-harness") or []
-    return [Requirement(line) for line in declared]
+    return [each for each in map(Requirement, declared) if each.name != "iris-harness"]  # an extra names another one
 
 
 def _probe() -> dict[str, Any]:
