@@ -58,7 +58,7 @@ class Companion:
     def call(self, target: str, payload: Any) -> Any:
         """Return the result of ``target`` ("module:function"), called as ``function(environment, payload)``.
 
-        Both are plain data, see ``wire``. Raises HarnessError if the function raised or the answer is no answer.
+        Both are plain data, see ``wire``. Raises HarnessError if the function raised or the reply is invalid.
         """
         self._send(["call", target, payload])
         kind, value = self._receive()
