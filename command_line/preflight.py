@@ -32,7 +32,7 @@ class Request:
     a case counts as hung; None means the suite's default. ``api`` is that of the requirements.
     ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a
     file of waivers and ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes
-    apart from the library's, see ``fixtures.judge``.
+    apart from the library's, see ``fixtures.judge``. ``budget``: seconds after which no further group starts.
     """
 
     device: str
@@ -49,6 +49,7 @@ class Request:
     waivers: Path | None = None
     judge: str = ONE_PROCESS
     quarantine: Path | None = None
+    budget: float | None = None
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -63,6 +64,7 @@ class Request:
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
+        options += ["--budget", f"{self.budget:g}"] if self.budget is not None else []
         return options + (["--seed", str(self.seed)] if self.seed is not None else [])
 
 
