@@ -20,13 +20,12 @@ from fixtures.requirement import requirement
 from harness.cases import members_of
 
 MARK = 800 * 1024
-PATIENCE = 10.0
-"""Seconds that a rank outside the group waits for the members; a later return is a failure."""
 
 
 def run_alone(env, case):
-    """Make the group's calls. Each member sets a mark when its call has returned; the other ranks poll the
-    marks, which the race detector cannot see."""
+    """Make the group's calls. Each member sets a mark when its calls have returned; the other ranks poll the marks,
+    which the race detector cannot see. A member that waits for another rank's call keeps both waiting until the case's
+    deadline, which excludes compilation: the case hangs."""
     findings = Findings(env.rank)
     calls = prepare(env, case)
     mark = env.image.claim("mark", MARK, 1, torch.int32)
@@ -43,12 +42,8 @@ def run_alone(env, case):
         if not calls:
             members = members_of(case.group, 0, env.world_size)
             env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
-            limit = time.monotonic() + PATIENCE
-            while (seen := [read_word(env, rank, MARK) for rank in members]) != [1] * len(members):
-                if time.monotonic() > limit:
-                    break
+            while any(read_word(env, rank, MARK) != 1 for rank in members):
                 time.sleep(0.002)
-            findings.equal("calls of the members that returned without this rank", seen, [1] * len(members))
     env.settle()
     return judge(env, case, calls, outputs, findings)
 

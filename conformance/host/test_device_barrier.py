@@ -32,7 +32,7 @@ def run(env, case):
     if wraps:
         iris.device_barrier(handle)  # allocates the flags
         env.settle()
-        preset_barrier(iris, members, handle, 2**31 - 1 - WRAPS)  # so that every count wraps in turn WRAPS
+        preset_barrier(iris, handle, 2**31 - 1 - WRAPS)  # so that every count wraps in turn WRAPS
     env.image.reset()
     cells = env.image.claim("cells", CELLS, env.world_size * TURNS, torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))

@@ -226,7 +226,7 @@ class Wrap(Rule):
     def act(self, world: Any, instance: int, **arguments: Any) -> None:
         members, handle = world.group(arguments["group"])
         if members:
-            preset_barrier(world.opened[instance].iris, members, handle, 2**31 - 2)
+            preset_barrier(world.opened[instance].iris, handle, 2**31 - 2)
 
 
 class Open(Rule):

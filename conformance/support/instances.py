@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch.distributed as dist
+
 from fixtures.worker import Env
 from harness.oracles import HeapImage
 
@@ -46,9 +48,13 @@ def allocator_of(env: Env, iris: Any) -> str:
     return kind
 
 
-def preset_barrier(iris: Any, members: tuple[int, ...], handle: Any, count: int) -> None:
+def preset_barrier(iris: Any, handle: Any, count: int) -> None:
     """Set every count of a group's device_barrier on this rank; the group must have used it. ``handle``: None for the
-    world. A group's key is its members or its handle."""
+    world. A group's key is its members, in the order of the process group, or its handle."""
     state = iris._device_barrier_state
-    key = None if handle is None else members if members in state else handle
+    if handle is None:
+        key = None
+    else:
+        members = tuple(dist.get_process_group_ranks(handle))  # older releases of torch sort them
+        key = members if members in state else handle
     state[key].fill_(count)
