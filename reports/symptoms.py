@@ -23,7 +23,9 @@ _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])[-+]?\d[\d.,e+-]*|'[^']*'|\
 _RUNNING = re.compile(r"running wavefront \d+ at '[^']*' \(([^()]{1,4000})\)")
 _POLLING = re.compile(
     r"polling (0x[0-9a-f]+) \((?:inside )?([^,()\[]{1,200})[^\n]{0,400}?\), which holds (0x[0-9a-f]+)"
+    r"(?:, by '[^'\n]{0,200}', compared with (0x[0-9a-f]+))?"
 )
+_IDLE = "no kernel is running on the emulated device"
 _SIZE = re.compile(r"^\d+-byte ")
 VAGUE = "other"
 _CLAUSE, _FRAMES = 160, 3
@@ -171,11 +173,7 @@ def _of_hang(case: Case, subject: str) -> Symptom:
     that waits: the last but one of the chain of calls.
     """
     texts = {rank: text[:_SEARCHED] for rank, text in (case.stacks or {}).items()}
-    waits = tuple(
-        f"rank {rank} polls {polled[1]} in {polled[2].strip()}, which holds {polled[3]}"
-        for rank, text in texts.items()
-        if (polled := _POLLING.search(text))
-    )
+    waits = tuple(wait for rank, text in texts.items() if (wait := _wait_of(rank, text)))
     stacks = "\n".join(texts.values())
     if running := _RUNNING.search(stacks):
         chain = [part.strip() for part in running[1].split(" @ ")]
@@ -186,6 +184,14 @@ def _of_hang(case: Case, subject: str) -> Symptom:
         lines = [frame for frame in frames if not any(part in frame for part in _FOREIGN)]
     source = lines[0] if lines else ""
     return Symptom(("hang", _stem(source) or subject), f"{subject} did not end: its ranks wait", source, waits=waits)
+
+
+def _wait_of(rank: str, text: str) -> str:
+    """Return what a rank of a hang waits for, or that it runs no kernel: another rank may wait for its stores."""
+    if polled := _POLLING.search(text):
+        wanted = f" and is compared with {polled[4]}" if polled[4] else ""
+        return f"rank {rank} polls {polled[1]} in {polled[2].strip()}, which holds {polled[3]}{wanted}"
+    return f"rank {rank} runs no kernel" if _IDLE in text else ""
 
 
 def _stem(source: str) -> str:

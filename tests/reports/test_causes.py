@@ -178,15 +178,18 @@ def test_a_hang_of_a_kernel_names_the_waiting_statement_and_the_polled_words(tmp
     state = (
         "running wavefront 0 at 's_sleep 1' (amd.py:{0}:5 @ device/signals.py:75:5 @ kernels/move.py:143:5"
         " @ kernels/move.py:201:5), 9 turns used, polling 0x10{0} (inside symmetric heap of rank 0, [0x10, 0x90),"
-        " 5 bytes before its end), which holds 0x2, by 'global_load_dword'"
+        " 5 bytes before its end), which holds 0x2, by 'global_load_dword v2, v[0:1], off sc0 sc1',"
+        " compared with 0x3 by 'v_cmp_ne_u32_e32 vcc, s4, v2' [0]"
     )
+    idle = "no kernel is running on the emulated device"
     wrong = {
-        group: dataclasses.replace(bad, stacks={"0": state.format(number)})
+        group: dataclasses.replace(bad, stacks={"0": state.format(number), "1": idle})
         for number, (group, bad) in enumerate(failing(STORE, DTYPES, message="the case did not end").items())
     }
     [cause] = causes_of(evidence_of(tmp_path, wrong))
     assert cause.symptom.source == "kernels/move.py:143:5"
-    assert "in symmetric heap of rank 0, which holds 0x2" in cause.symptom.waits[0]
+    assert "in symmetric heap of rank 0, which holds 0x2 and is compared with 0x3" in cause.symptom.waits[0]
+    assert cause.symptom.waits[1] == "rank 1 runs no kernel"
 
 
 def test_groups_that_could_not_be_checked_come_after_failures(tmp_path):

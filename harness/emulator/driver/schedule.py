@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from harness.emulator.driver.awaited import awaited
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
@@ -385,16 +386,12 @@ def _where(wavefronts: Wavefronts) -> str:
     spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
     waves = wavefronts.wave
     which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
-    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(launch, waves.tolist())}"
+    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(wavefronts)}"
 
 
-def _polls(launch: Launch, waves: list[int]) -> str:
+def _polls(wavefronts: Wavefronts) -> str:
     """List the addresses that the wavefronts poll; wavefronts that poll the same one share an entry."""
-    polling: dict[str, list[int]] = {}
-    for wave in waves:
-        if wave in launch.polls:
-            polling.setdefault(launch.polled(wave), []).append(wave)
-    return "".join(f", polling {target} [{', '.join(map(str, those))}]" for target, those in polling.items())
+    return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts).items())
 
 
 def _instruction_of(wf: Wavefronts, step: object) -> str:

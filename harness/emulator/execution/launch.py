@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -196,8 +195,6 @@ class Launch:
         # For a deferred launch: the objects that its arguments point to, and the callback that records it.
         self.keep_alive: object = None
         self.record_it: Callable[[], None] = lambda: None
-        # Wavefront -> the last address that it read in a loop, and the reading instruction; filled by watched modes.
-        self.polls: dict[int, tuple[int, Instruction]] = {}
         # Counted by watched modes: cycles lost to bank conflicts, waits with something outstanding by kind and source,
         # instructions by source.
         self.lds_conflicts = 0
@@ -222,12 +219,6 @@ class Launch:
         self.live_chunks -= 1
         if not self.live_chunks and not self.unstarted:
             self.then()
-
-    def polled(self, wave: int) -> str:
-        """Describe what a wavefront polls: the address, where it lies, its current dword, and the instruction."""
-        address, instruction = self.polls[wave]
-        value = ctypes.c_uint32.from_address(address & ~3).value
-        return f"{address:#x} ({self.table.nearest(address)}), which holds {value:#x}, by {instruction.text!r}"
 
     def unowned_text(self) -> str:
         """Describe the address arguments that are in no allocation, and state how to register their memory."""

@@ -185,7 +185,6 @@ class Race(Watch):
                 plain(wf)
                 self._state.access(*self._thread(wf), ())
                 return
-            launch.polls[int(wf.wave[0])] = int(chosen[0]), access.instruction
             # Another process must not come between a scoped access and its place in the recorded order.
             with self.recording.turn() if self.recording is not None and shared else nullcontext():
                 effects = []

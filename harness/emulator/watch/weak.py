@@ -248,7 +248,6 @@ class Weak(Watch):
             chosen = addresses[0, lanes]
             peers = int(wf.chunk.table[2][np.searchsorted(wf.chunk.table[0], starts)].sum())
             chunk.launch.access_lanes[access.site] += (len(lanes) - peers, peers)
-            chunk.launch.polls[int(wf.wave[0])] = int(chosen[0]), access.instruction
             operation = self._operation(wf, access.instruction, access.kind, access.scope)
             operation.access, operation.lanes = access, lanes
             operation.data, operation.compared = registers.gather(wf, access, lanes)

@@ -260,7 +260,9 @@ def test_waiting_for_memory_that_nobody_changes():
             kernels.wait_for[(2,)](flag, out, num_warps=1)
         message = str(caught.value)
         assert f"{flag.data_ptr():#x} (inside argument flag" in message
-        assert re.search(r"which holds 0x0, by 'global_[^']*' \[0, 1\]", message), "each wavefront is named"
+        assert re.search(r"which holds 0x0, by 'global_[^']*', compared with 0x1 by '[^']*' \[0, 1\]", message), (
+            "each wavefront is named"
+        )
         flag.fill_(1)
         kernels.wait_for[(2,)](flag, out, num_warps=1)
         assert out.item() == 7

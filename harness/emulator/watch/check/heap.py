@@ -40,10 +40,9 @@ class Region:
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts about a program: the indices of instructions in its polling loops, and whether it swaps 32-bit words."""
+    """Facts about a program: whether it swaps 32-bit words."""
 
     program: Program
-    polling: frozenset[int]
     swaps_dwords: bool
 
 
@@ -71,10 +70,10 @@ class Heap:
         self._forgotten.append(Region(address, np.ones(size, np.uint8), memory, pattern))
 
     def start(self, launch: Launch) -> None:
-        """Find the instructions of the launch's polling loops, and drop forgotten regions that are fully written."""
+        """Note whether the launch's kernel swaps dwords, and drop forgotten regions that are fully written."""
         program = launch.program
         if id(program) not in self._programs:
-            self._programs[id(program)] = _Facts(program, frozenset(_polling(program)), _swaps_dwords(program))
+            self._programs[id(program)] = _Facts(program, _swaps_dwords(program))
         if self._forgotten:
             self._forgotten = [region for region in self._forgotten if region.state.any()]
 
@@ -102,8 +101,6 @@ class Heap:
                 _check_alignment(wf, instruction, addresses, lanes, size)
             chunk = wf.chunk
             facts = self._programs[id(chunk.launch.program)]
-            if access.kind != STORE and instruction.index in facts.polling:
-                _remember_poll(wf, instruction, addresses, lanes)
             table = chunk.table
             if access.kind == STORE or (access.kind == LOAD and not facts.swaps_dwords):
                 chunk.table = chunk.launch.table.exact
@@ -285,22 +282,6 @@ def _unwritten(wf: Wavefronts, instruction: Instruction, lane: int, addresses: n
     near = wf.chunk.launch.table.nearest(address)
     message = f"memory that was never written is used at {address:#x} ({near})"
     report.undefined(wf, instruction, lane, message, address=address, nearest=near)
-
-
-def _remember_poll(wf: Wavefronts, instruction: Instruction, addresses: np.ndarray, lanes: np.ndarray) -> None:
-    first = lanes.argmax(axis=1)
-    for row, wave in enumerate(wf.wave.tolist()):
-        if lanes[row, first[row]]:
-            wf.chunk.launch.polls[wave] = int(addresses[row, first[row]]), instruction
-
-
-def _polling(program: Program) -> set[int]:
-    """Return the indices of the instructions in loops that poll memory that other wavefronts may write."""
-    indices: set[int] = set()
-    for block in program.blocks:
-        if block.polls and block.terminator is not None:
-            indices.update(range(program.blocks[block.target].first, block.terminator.index))
-    return indices
 
 
 def _swaps_dwords(program: Program) -> bool:
