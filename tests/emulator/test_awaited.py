@@ -1,4 +1,4 @@
-"""What a report of a hang states about a polling loop: the word, its value, and the value with which it is compared."""
+"""Reports of a hang: the word that a loop polls, its value, and the value with which it is compared."""
 
 from __future__ import annotations
 
