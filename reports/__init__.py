@@ -2,7 +2,7 @@
 comparison of two runs. They show the verdicts that the evidence holds and derive none of their own."""
 
 from reports.capabilities import Offered, offered, print_capabilities
-from reports.causes import Cause, causes_of
+from reports.causes import Cause, causes_of, fences_of
 from reports.compare import Comparison, compare
 from reports.compare_views import comparison_html, comparison_markdown, print_comparison
 from reports.html import render_html, write_html
@@ -21,6 +21,7 @@ __all__ = [
     "compare",
     "comparison_html",
     "comparison_markdown",
+    "fences_of",
     "markdown",
     "names_of",
     "offered",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.evidence import Case, Evidence, Verdict, in_words
+from harness.evidence import Case, Evidence, Group, Verdict, fence_in_words, in_words
 from reports.spread import spread_of
 from reports.symptoms import VAGUE, Symptom, symptom_of
 from reports.text import replay_of
@@ -19,7 +19,7 @@ _Member = tuple[Symptom, Case]
 class Cause:
     """One cause. ``case`` is the smallest reduced case of its ``groups``; ``spread`` are phrases that state where it
     occurs; ``wrong`` is the first wrong element in words, or "" if the failure is another one; ``stores`` are the
-    instructions that wrote it, the first one first."""
+    instructions that wrote it, the first one first; ``fences`` are those that the kernels lack."""
 
     symptom: Symptom
     verdict: Verdict
@@ -29,6 +29,7 @@ class Cause:
     wrong: str
     replay: str
     stores: tuple[str, ...] = ()
+    fences: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -40,9 +41,7 @@ def causes_of(evidence: Evidence) -> tuple[Cause, ...]:
     """Return the causes of all failing groups: failures before what could not be checked, then the most groups
     first."""
     members = [
-        (symptom_of(case, evidence.statements.get(case.requirement), stores_of(evidence, case)), case)
-        for result in evidence.requirements().values()
-        for case in result.failing
+        (_symptom(evidence, case), case) for result in evidence.requirements().values() for case in result.failing
     ]
     causes = [_cause(evidence, alike) for alike in _alike(members)]
     return tuple(sorted(causes, key=lambda cause: (cause.verdict is not Verdict.FAIL, -len(cause.groups))))
@@ -75,8 +74,21 @@ def _alike(members: Sequence[_Member]) -> Iterable[Sequence[_Member]]:
 
 def stores_of(evidence: Evidence, case: Case) -> Sequence[Mapping[str, Any]]:
     """Return the recorded stores that wrote the first wrong element of a group's failing case."""
-    records = (record for record in evidence.groups.get(case.group, []) if record.failing_case == case.id)
-    return next((record.stores for record in records), ())
+    return next((record.stores for record in _records(evidence, case)), ())
+
+
+def fences_of(evidence: Evidence, case: Case) -> Sequence[Mapping[str, Any]]:
+    """Return the recorded fences that the kernels of a group's failing case lack."""
+    return next((record.fences for record in _records(evidence, case)), ())
+
+
+def _records(evidence: Evidence, case: Case) -> Iterable[Group]:
+    return (record for record in evidence.groups.get(case.group, []) if record.failing_case == case.id)
+
+
+def _symptom(evidence: Evidence, case: Case) -> Symptom:
+    statement = evidence.statements.get(case.requirement)
+    return symptom_of(case, statement, stores_of(evidence, case), fences_of(evidence, case))
 
 
 def _cause(evidence: Evidence, members: Sequence[_Member]) -> Cause:
@@ -94,6 +106,7 @@ def _cause(evidence: Evidence, members: Sequence[_Member]) -> Cause:
             f"{store['instruction']} of rank {store['rank']}, at {store['source'].partition(' @ ')[0]}"
             for store in stores_of(evidence, case)
         ),
+        fences=tuple(fence_in_words(each) for each in fences_of(evidence, case)),
     )
 
 

@@ -50,9 +50,14 @@ class Symptom:
     fact: str = ""
 
 
-def symptom_of(case: Case, requirement: Requirement | None, stores: Sequence[Mapping[str, Any]] = ()) -> Symptom:
-    """Return the symptom of a case that did not pass. ``stores``: those that wrote the wrong element; see
-    ``harness.evidence.Group``."""
+def symptom_of(
+    case: Case,
+    requirement: Requirement | None,
+    stores: Sequence[Mapping[str, Any]] = (),
+    fences: Sequence[Mapping[str, Any]] = (),
+) -> Symptom:
+    """Return the symptom of a case that did not pass. ``stores``: those that wrote the wrong element; ``fences``: those
+    that its kernels lack; see ``harness.evidence.Group``."""
     subject = _subject(case, requirement)
     if case.verdict is not Verdict.FAIL:
         return Symptom(("unknown", _constant(case.message)), f"{subject} could not be checked: {_clause(case.message)}")
@@ -60,6 +65,8 @@ def symptom_of(case: Case, requirement: Requirement | None, stores: Sequence[Map
         return _of_fault(case, subject)
     if raised := _RAISED.match(case.message):
         return _of_exception(case, subject, raised[1], raised[2])
+    if fences and case.differs is not None:
+        return _of_fence(fences[0], case.differs, subject)
     if case.differs is not None:
         return _of_difference(case.differs, subject, stores)
     if case.stacks:
@@ -92,6 +99,18 @@ def _of_difference(difference: Difference, subject: str, stores: Sequence[Mappin
         str(last.get("kernel", "")),
         str(last.get("instruction", "")),
         fact=kind if difference.detail is not None else "",
+    )
+
+
+def _of_fence(lack: Mapping[str, Any], difference: Difference, subject: str) -> Symptom:
+    """Return the symptom of a case that failed in weak memory, and whose kernel lacks a fence."""
+    _, words = _fact(difference)
+    return Symptom(
+        ("fence", lack["missing"], _stem(lack["source"]) or subject),
+        f"{subject} {words} in weak memory: {lack['kernel']} lacks {lack['missing']}",
+        lack["source"],
+        kernel=lack["kernel"],
+        instruction=lack["instruction"],
     )
 
 

@@ -172,6 +172,8 @@ def _cause(cause: Cause) -> Group:
         grid.add_row("where", _text(drawn, lines=True))
     if len(cause.stores) > 1:
         grid.add_row("written by", _text("; ".join(cause.stores)))
+    if cause.fences:
+        grid.add_row("fences", _text("\n".join(cause.fences), lines=True))
     if symptom.waits:
         grid.add_row("waits", _text("\n".join(symptom.waits), lines=True))
     if symptom.kernel:

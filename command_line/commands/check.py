@@ -23,8 +23,9 @@ from command_line.suite.process import conformance_folder
 from command_line.suite.progress import Growing
 from harness import runs
 from harness.errors import UsageError
-from harness.evidence import Evidence, Verdict, read_table
+from harness.evidence import Evidence, Verdict, fence_in_words, read_table
 from harness.evidence.schema import problem_with
+from reports import fences_of
 
 _TEST = re.compile(r"^def (test_\w+)", re.MULTILINE)
 #: The id of a requirement, or its beginning.
@@ -143,7 +144,9 @@ def conclude(evidence: Evidence, selection: Selection, console: Console) -> int:
     for result in results.values():
         for case in result.failing:
             console.print()
-            for line in (f"{case.group}: {case.verdict}", f"  {case.message}", f"  repeat  {case.repeat}"):
+            lacks = [f"  {fence_in_words(lack)}" for lack in fences_of(evidence, case)]
+            verdict = result.groups.get(case.group, case.verdict)
+            for line in (f"{case.group}: {verdict}", f"  {case.message}", *lacks, f"  repeat  {case.repeat}"):
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
         for gap in result.gaps:
             console.print(printable(gap), markup=False, soft_wrap=True)

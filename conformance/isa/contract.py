@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from conformance.isa.targets import BACKS_OFF, MISSING, SPILLS, needed, order_faults
+from conformance.isa.targets import BACKS_OFF, SPILLS, needed, order_faults
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
@@ -219,7 +219,7 @@ def _of_flags(
 
 
 def _missing(code: Code, contract: Contract, lack: Overtaken, between: str) -> str:
-    missing = MISSING[code.fingerprint.language][lack.lack].get(contract.scope, lack.lack)
+    missing = protocol.MISSING[code.fingerprint.language][lack.lack].get(contract.scope, lack.lack)
     return f"{code.label}: missing {missing} between {between}"
 
 

@@ -35,22 +35,6 @@ _AMD_CACHES = {"sys": ["sc0 sc1"], "gpu": ["sc1"], "cta": []}
 _MEMBAR = {"sys": ["MEMBAR.ALL.SYS"], "gpu": ["MEMBAR.ALL.GPU"], "cta": ["MEMBAR.ALL.CTA"]}
 _INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
 
-MISSING: dict[str, dict[str, dict[str, str]]] = {
-    "amdgcn": {
-        "write-back": {scope: f"buffer_wbl2 {bits[0]}" for scope, bits in _AMD_CACHES.items() if bits},
-        "wait": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0)"),
-        "wait for the write-back": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0) after the buffer_wbl2"),
-        "invalidation": {scope: f"buffer_inv {bits[0]}" for scope, bits in _AMD_CACHES.items() if bits},
-        "other wavefronts": dict.fromkeys(_AMD_CACHES, "s_waitcnt vmcnt(0) in every wavefront and s_barrier"),
-    },
-    "ptx": {
-        "write-back": {scope: f"fence.acq_rel.{scope}" for scope in _SCOPES},
-        "invalidation": {scope: f"fence.acq_rel.{scope} or ld.acquire.{scope}" for scope in _SCOPES},
-        "other wavefronts": dict.fromkeys(_SCOPES, "bar.sync before the fence"),
-    },
-}
-"""Language -> what ``harness.isa.protocol`` misses -> scope -> instruction."""
-
 BACKS_OFF = {"amdgcn": "s_sleep", "ptx": ""}
 """What a spin loop must have between two polls; "": nothing, since the hardware's own scheduling is fair there."""
 
@@ -139,7 +123,7 @@ def _subject(code: isa.Fingerprint, part: str) -> str:
 
 def _words(lack: Unordered, scope: str) -> str:
     side = {"wait": "between its invalidation and", "invalidation": "after"}.get(lack.lack, "before")
-    return f"missing {MISSING['amdgcn'][lack.lack][scope]} {side} {lack.atomic}"
+    return f"missing {protocol.MISSING['amdgcn'][lack.lack][scope]} {side} {lack.atomic}"
 
 
 def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:

@@ -37,7 +37,7 @@ from harness.evidence.records import (
 from harness.evidence.store import Store, check_unused, worker_path
 from harness.evidence.table import extended_names, read_table
 from harness.evidence.verdict import Verdict, merge
-from harness.evidence.words import in_words, origin_in_words
+from harness.evidence.words import fence_in_words, in_words, origin_in_words
 
 __all__ = [
     "APART",
@@ -70,6 +70,7 @@ __all__ = [
     "check_unused",
     "commit_of",
     "extended_names",
+    "fence_in_words",
     "harness_state",
     "in_words",
     "merge",

@@ -258,7 +258,10 @@ class Group:
 
     ``stores`` are the instructions that wrote the case's first wrong element, in another execution of it: ``rank``,
     ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
-    lines that called it. ``repeats``: how often the failing case ran, and how often it failed.
+    lines that called it. ``fences``: of a case that failed in weak memory, what its kernels lack: ``kernel``, the
+    ``missing`` instruction, the ``instruction`` that writes or polls a flag and its ``source``, and the ``other``
+    access, from which the missing one would separate it. ``repeats``: how often the failing case ran, and how often it
+    failed.
     """
 
     record: ClassVar[str] = "group"
@@ -271,6 +274,7 @@ class Group:
     seconds: float | None = None
     stores: tuple[Mapping[str, Any], ...] = ()
     repeats: Mapping[str, int] | None = None
+    fences: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -309,7 +313,18 @@ def from_json(line: Mapping[str, Any]) -> Record:
         values["differs"] = _known(Difference, values["differs"])
     if "verdict" in values:
         values["verdict"] = Verdict(values["verdict"])
-    for name in ("ranks", "argv", "kernels", "fields", "marks", "declaration", "remarks", "defaults", "stores"):
+    for name in (
+        "ranks",
+        "argv",
+        "kernels",
+        "fields",
+        "marks",
+        "declaration",
+        "remarks",
+        "defaults",
+        "stores",
+        "fences",
+    ):
         if name in values:
             values[name] = tuple(values[name])
     if cls is Telemetry:

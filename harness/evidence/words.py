@@ -1,4 +1,4 @@
-"""A wrong element in words, for every place that shows one."""
+"""A wrong element, and a missing fence, in words: for every place that shows one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def in_words(difference: Difference) -> str:
     if detail["wanted"]["kind"] == "unwritten":
         expected = "memory that stays as it was"
     return f"{place}: got {got}, expected {expected}; {_count(difference)}"
+
+
+def fence_in_words(lack: Mapping[str, Any]) -> str:
+    """Return a sentence about a fence that a kernel lacks; see ``Group.fences``."""
+    return (
+        f"{lack['kernel']} lacks {lack['missing']} between {lack['other']!r} at {lack['other_source']}"
+        f" and {lack['instruction']!r} at {lack['source']}"
+    )
 
 
 def origin_in_words(origin: Mapping[str, Any], value: object) -> str:

@@ -43,8 +43,9 @@ def case(group, requirement, differs=None, verdict=Verdict.FAIL, **changes):
     )  # fmt: skip
 
 
-def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=()):
-    """Read a file in which each requirement has a group for each dtype; ``failing`` maps a group to a failing case."""
+def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=(), fences=()):
+    """Read a file in which each requirement has a group for each dtype; ``failing`` maps a group to a failing case,
+    and each failing group has ``fences``."""
     groups = [f"{each.id}[ranks=2,dtype={dtype}]" for each in requirements for dtype in DTYPES]
     planned = tuple(PlannedGroup(group, group.partition("[")[0], "t.py::t") for group in groups)
     records = [samples.run(), dataclasses.replace(samples.plan(), groups=planned, requirements=requirements)]
@@ -53,6 +54,7 @@ def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=()
         bad = failing.get(group)
         cases = [each for each in passing if each.group == group] + [bad or case(group, owner, verdict=Verdict.PASS)]
         end = Group(group, owner, bad.verdict if bad else Verdict.PASS, len(cases), bad.id if bad else None)
+        end = dataclasses.replace(end, fences=fences if bad else ())
         records += [*cases, end]
     evidence = read(samples.write(tmp_path / "evidence.jsonl", [*records, samples.end(1)]))
     assert evidence.problems == []
@@ -190,6 +192,31 @@ def test_a_hang_of_a_kernel_names_the_waiting_statement_and_the_polled_words(tmp
     assert cause.symptom.source == "kernels/move.py:143:5"
     assert "in symmetric heap of rank 0, which holds 0x2 and is compared with 0x3" in cause.symptom.waits[0]
     assert cause.symptom.waits[1] == "rank 1 runs no kernel"
+
+
+LACK = {
+    "kernel": "ring_triton",
+    "missing": "buffer_wbl2 sc0 sc1",
+    "instruction": "global_atomic_swap v0, v0, s[60:61] sc1",
+    "source": "kernels/all_reduce.py:100 (in kernels/all_reduce.py:200)",
+    "other": "global_store_dword v0, v1, s[0:1]",
+    "other_source": "kernels/all_reduce.py:123",
+}
+
+
+def test_a_missing_fence_is_a_cause_with_its_instruction_and_line(tmp_path):
+    differs = Difference("slot", 1, 3, 9, 5, detail(got={"kind": "zero"}))
+    evidence = evidence_of(tmp_path, failing(STORE, DTYPES, differs), fences=(LACK,))
+    [cause] = causes_of(evidence)
+    assert cause.title == "store delivered zeros in weak memory: ring_triton lacks buffer_wbl2 sc0 sc1"
+    assert cause.symptom.source == LACK["source"]
+    assert cause.symptom.instruction == LACK["instruction"]
+    [fence] = cause.fences
+    assert fence == (
+        "ring_triton lacks buffer_wbl2 sc0 sc1 between 'global_store_dword v0, v1, s[0:1]' at kernels/all_reduce.py:123"
+        f" and 'global_atomic_swap v0, v0, s[60:61] sc1' at {LACK['source']}"
+    )
+    assert "lacks buffer_wbl2 sc0 sc1 between" in render_html(evidence)
 
 
 def test_groups_that_could_not_be_checked_come_after_failures(tmp_path):

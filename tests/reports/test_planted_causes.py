@@ -70,6 +70,19 @@ def test_a_bug_of_the_host_side_is_one_cause_with_its_line(tmp_path: Path) -> No
     assert cause.case.traceback
 
 
+@pytest.mark.slow
+def test_a_missing_write_back_is_named_with_its_line(tmp_path: Path) -> None:
+    bug = Defect("no write-back", "device/targets/amd.py", '"buffer_wbl2 sc0 sc1\\ns_waitcnt', '"s_waitcnt',
+                 "def publish(")  # fmt: skip
+    evidence = evidence_of(tmp_path, [bug], "conformance/collectives/test_all_reduce.py", "-k", "accumulating and ring")
+    causes = causes_of(evidence)
+    assert causes
+    for cause in causes:
+        assert "in weak memory: ring_" in cause.title and "lacks buffer_wbl2 sc0 sc1" in cause.title
+        assert "kernels/all_reduce.py" in cause.symptom.source
+        assert "global_atomic_swap" in cause.symptom.instruction
+
+
 @pytest.mark.nightly
 def test_a_hang_is_one_cause(tmp_path: Path) -> None:
     bug = Defect("waits for a turn that no rank takes", "kernels/move.py", "group.wait(pid, turn + 1)",
