@@ -91,6 +91,15 @@ def find_case(name: str, evidence: Path | None, implementation: str | None = Non
     return _in_runs(name, [evidence] if evidence is not None else runs.recent(), query)
 
 
+def recorded_cases(place: Path, identities: Sequence[str], implementation: str | None) -> list[Replay]:
+    """Return the cases of one evidence file with these ids, in their order; as ``find_case`` does for one."""
+    evidence = read(place)
+    by_id = {case.id: case for case in evidence.cases}
+    return [
+        _recorded(by_id[name], evidence, place, _Query(name, place, implementation)) for name in identities
+    ]  # fmt: skip
+
+
 def run_again(replay: Replay, output: Path | None = None) -> int:
     """Run only that case and copy pytest's output to stdout. Return 0 if it passed, 128 + N if signal N stopped the
     run, else 1.
@@ -100,22 +109,8 @@ def run_again(replay: Replay, output: Path | None = None) -> int:
     """
     folder = _folder(replay, output)
     with runs.claimed(folder):
-        record, evidence = folder / "case.json", folder / runs.EVIDENCE
-        try:
-            evidence.unlink(missing_ok=True)
-            write_whole(record, json.dumps(replay.record))
-        except OSError as error:
-            raise UsageError(
-                f"cannot write into {folder} ({error.strerror}): name another --output directory"
-            ) from error
-        options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
-        shown = _Shown(replay)
-        environment = child_environment(replay.request.implementation)
-        with (
-            stop_signals() as stop,
-            Suite(pytest_command([replay.nodeid], *options), folder / LOG, environment) as suite,
-            (folder / LOG).open("rb") as log,
-        ):
+        shown, evidence = _Shown(replay), folder / runs.EVIDENCE
+        with stop_signals() as stop, start(replay, folder) as suite, (folder / LOG).open("rb") as log:
             while (status := suite.poll()) is None and stop.signal is None:
                 if evidence.exists() and evidence.stat().st_size:  # collection is over: no option was refused
                     shown.show(log)
@@ -129,6 +124,19 @@ def run_again(replay: Replay, output: Path | None = None) -> int:
     if stop.signal is not None:
         return 128 + stop.signal
     return 0 if status == 0 else 1
+
+
+def start(replay: Replay, folder: Path) -> Suite:
+    """Start the run of only that case, with its record, evidence and log in ``folder``."""
+    record, evidence = folder / "case.json", folder / runs.EVIDENCE
+    try:
+        evidence.unlink(missing_ok=True)
+        write_whole(record, json.dumps(replay.record))
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder} ({error.strerror}): name another --output directory") from error
+    options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
+    environment = child_environment(replay.request.implementation)
+    return Suite(pytest_command([replay.nodeid], *options), folder / LOG, environment)
 
 
 class _Shown:

@@ -1,31 +1,44 @@
-"""Random cases of a certificate, run again on this machine."""
+"""Random cases of a certificate, run again on this machine, several at the same time."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
+import time
+from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from certificates import Verification
 from harness.errors import UsageError
-from harness.evidence import Verdict
+from harness.evidence import APART, Verdict
 from harness.printable import plain
 
+if TYPE_CHECKING:
+    from command_line.commands.replay import Replay
+    from command_line.suite.process import Suite
+
 _RUN = (Verdict.PASS, Verdict.FAIL)
+_REFUSED = 4
+"""pytest's exit status for wrong options."""
 
 
 def cases(certificate: Verification, count: int, implementation: str | None) -> int:
-    """Run ``count`` random cases of a certificate, all if it has fewer; print how many gave the recorded verdict.
+    """Run ``count`` random cases of a certificate, all if it has fewer; print whether each gave the recorded verdict.
 
-    Returns 0 if all did, 1 if one did not, 128 + N if signal N stopped a case. Cases that were neither a pass nor a
+    As many cases run at the same time as emulated ranks fit this machine; cases of GPUs run one after the other.
+
+    Returns 0 if all did, 1 if one did not, 128 + N if signal N stopped the run. Cases that were neither a pass nor a
     failure are not run. Raises UsageError if this installation or machine cannot run them, or if ``implementation``
     does not confirm the certificate's implementation.
     """
     try:
-        from command_line.commands.replay import find_case, run_again
+        from command_line.commands.replay import recorded_cases
         from command_line.preflight import check_software
+        from command_line.suite.run import stop_signals
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--rerun needs packages that are not installed ({error.name}): pip install 'iris-harness[suite]'"
@@ -33,19 +46,62 @@ def cases(certificate: Verification, count: int, implementation: str | None) -> 
     listed = certificate.evidence.cases if certificate.evidence is not None else []
     recorded = {case.id: case.verdict for case in listed if case.verdict in _RUN}
     chosen = random.SystemRandom().sample(sorted(recorded), min(count, len(recorded)))
-    different = []
     with tempfile.TemporaryDirectory(prefix="iris-rerun-") as folder:
-        file = certificate.write_evidence(Path(folder))
-        for identity in chosen:
-            replay = find_case(identity, file, implementation)
-            request = replay.request
+        replays = recorded_cases(certificate.write_evidence(Path(folder)), chosen, implementation)
+        for request in dict.fromkeys(replay.request for replay in replays):
             check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
-            status = run_again(replay)
-            if status > 1:
-                return status
-            if (status == 0) != (recorded[identity] is Verdict.PASS):
-                different.append(f"{identity} ({recorded[identity]} in the certificate)")
+        different = []
+        with stop_signals() as stop, contextlib.ExitStack() as running:
+            waiting, active = deque(replays), dict[str, "tuple[Replay, Suite]"]()
+            done, limit = 0, _at_once(replays)
+            while (waiting or active) and stop.signal is None:
+                while waiting and len(active) < limit:
+                    replay = waiting.popleft()
+                    identity = str(replay.record["id"])
+                    active[identity] = replay, running.enter_context(_started(replay, Path(folder, identity)))
+                time.sleep(0.05)
+                ended = {name: status for name, (_, suite) in active.items() if (status := suite.poll()) is not None}
+                for identity, status in ended.items():
+                    replay, suite = active.pop(identity)
+                    done += 1
+                    if line := _difference(replay, suite, status, recorded[identity]):
+                        different.append(line)
+                    click.echo(plain(f"{done} of {len(replays)}: {line or f'case {identity} gave the same verdict'}"))
+            for _, suite in active.values():
+                suite.stop(hurry=stop.again)
+    if stop.signal is not None:
+        return 128 + stop.signal
     click.echo(f"Rerun: {len(chosen) - len(different)} of {len(chosen)} cases gave the recorded verdict")
-    if different:
-        click.echo(plain(f"Other verdicts: {', '.join(different)}"))
     return 1 if different else 0
+
+
+def _started(replay: Replay, folder: Path) -> Suite:
+    from command_line.commands.replay import start
+
+    folder.mkdir()
+    return start(replay, folder)
+
+
+def _difference(replay: Replay, suite: Suite, status: int, recorded: Verdict) -> str:
+    """Return in one line how a case ended otherwise than recorded, "" if it did not; UsageError if it was refused."""
+    from command_line.suite.process import refusal
+
+    suite.join()
+    if status == _REFUSED:
+        raise UsageError(f"case {replay.record['id']} of the certificate: {refusal(suite.tail)}")
+    if (status == 0) == (recorded is Verdict.PASS):
+        return ""
+    now = "passed" if status == 0 else "did not pass"
+    return f"case {replay.record['id']} of {replay.record['group']} {now}, and the certificate records {recorded}"
+
+
+def _at_once(replays: list[Replay]) -> int:
+    """Return how many of the cases run at the same time."""
+    from command_line.suite import groups
+    from fixtures.rig import uses_gpus
+
+    requests = [replay.request for replay in replays]
+    if any(uses_gpus(request.device) for request in requests):
+        return 1
+    sizes = [size for request in requests for size in request.ranks]
+    return groups.fitting(groups.measured(), sizes or [1], apart=any(request.judge == APART for request in requests))

@@ -1,6 +1,8 @@
 """The commands key, bundle and verify: what they print, their exit statuses, and what they import."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from certificates import archive, documents, envelope, new_key, sharpness
 from certificates.sharpness import SHARPNESS
 from command_line.main import run as command
+from command_line.preflight import Request
 from tests.certificates.run import Signer, failing, members_of, records, rewritten
 from tests.cli import fake_suite
 
@@ -157,21 +160,60 @@ def test_bundle(capsys, monkeypatch, tmp_path, sign):
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("statuses", [(0, 0), (0, 1), (0, 130)])
+@pytest.mark.parametrize("statuses", [(0, 0), (0, 1)])
 def test_rerun_compares_verdicts(capsys, monkeypatch, signer, certificate, statuses):
     results = iter(statuses)
-    monkeypatch.setattr("command_line.commands.replay.run_again", lambda replay: next(results))
-    monkeypatch.setattr("command_line.commands.replay.find_case", lambda *arguments: Replayed())
+    monkeypatch.setattr("command_line.suite.rerun._started", lambda replay, folder: Ended(next(results)))
+    monkeypatch.setattr("command_line.commands.replay.recorded_cases", lambda place, names, _: [*map(Replayed, names)])
     monkeypatch.setattr("command_line.preflight.check_software", lambda *arguments: None)
     status, out, _ = verify(capsys, certificate, "--key", signer.folder / "signer.key.pub", "--rerun", 2)
     assert status == statuses[1]
-    expected = {0: "Rerun: 2 of 2 cases", 1: "Rerun: 1 of 2 cases", 130: "No check failed"}
-    assert expected[statuses[1]] in out
-    assert ("Other verdicts: " in out) == (status == 1)
+    assert f"Rerun: {2 - statuses[1]} of 2 cases" in out
+    assert ("did not pass, and the certificate records pass" in out) == (status == 1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_signal_stops_a_rerun(capsys, monkeypatch, signer, certificate):
+    endless = Interrupted(None)
+    monkeypatch.setattr("command_line.suite.rerun._started", lambda replay, folder: endless)
+    monkeypatch.setattr("command_line.commands.replay.recorded_cases", lambda place, names, _: [*map(Replayed, names)])
+    monkeypatch.setattr("command_line.preflight.check_software", lambda *arguments: None)
+    status, out, _ = verify(capsys, certificate, "--key", signer.folder / "signer.key.pub", "--rerun", 1)
+    assert status == 128 + signal.SIGINT
+    assert "Rerun: " not in out
+    assert endless.stopped
 
 
 class Replayed:
-    request = type("Request", (), {"device": "emulated", "arch": "gfx942", "ranks": (2,), "ranks_per_gpu": 1})
+    """A case that ``Ended`` stands for, instead of a run of the suite."""
+
+    def __init__(self, name):
+        self.record = {"id": name, "group": "RMA-PUT-001[ranks=2]"}
+        self.request = Request("emulated", "gfx942", (2,), "gate", "iris_under_test")
+
+
+class Ended(contextlib.nullcontext):
+    def __init__(self, status):
+        super().__init__(self)
+        self.status, self.tail = status, ()
+
+    def poll(self):
+        return self.status
+
+    def join(self):
+        pass
+
+
+class Interrupted(Ended):
+    """A run during which the user presses Ctrl-C."""
+
+    stopped = False
+
+    def poll(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def stop(self, hurry):
+        self.stopped = True
 
 
 def test_certify_needs_the_key_before_it_runs(capsys, tmp_path):
