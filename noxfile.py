@@ -24,6 +24,7 @@ PACKAGES = (
     "mutants",
     "reports",
     "certificates",
+    "history",
 )
 
 nox.options.error_on_missing_interpreters = False

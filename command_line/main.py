@@ -18,9 +18,12 @@ from harness.errors import UsageError
 COMMANDS = (
     "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "compare", "names", "capabilities",
     "bench", "emulate", "cache", "isa", "mutants", "mustpass", "quarantine",
+    "nightly", "history", "dashboard", "bisect",
 )  # fmt: skip
 DEVICE_MODULES = ("numpy", "numba", "torch", "triton", "yaml")
-SUITE_MODULES = ("hypothesis", "pytest", "xdist", "rich", "jinja2", "packaging", "matplotlib", "msgpack")
+SUITE_MODULES = (
+    "hypothesis", "pytest", "xdist", "rich", "jinja2", "packaging", "matplotlib", "msgpack", "ruptures", "scipy",
+)  # fmt: skip
 """Modules that the extras ``device`` and ``suite`` bring. ``suite`` includes ``device``."""
 
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 PLUGIN = """
-import dataclasses, json, os, pathlib, shutil, signal, subprocess, sys, time
+import dataclasses, importlib, json, os, pathlib, shutil, signal, subprocess, sys, time
 import pytest
 from fixtures.options import make_latest, quarantine_in, waivers_in
 from harness.evidence import Case, Difference, End, Group, Store, Verdict, read
@@ -30,15 +30,19 @@ LEFT_OUT = {f"CCL-{number}": "needs 8 ranks, this run has 4" for number in range
 def pytest_addoption(parser):
     for name in ("device", "arch", "emulator-mode", "ranks", "ranks-per-gpu", "level", "profile", "implementation"):
         parser.addoption("--" + name)
-    for name in ("quarantine", "waivers", "evidence", "seed", "replay", "deadline", "api", "judge"):
+    for name in ("quarantine", "waivers", "evidence", "seed", "replay", "deadline", "api", "judge", "budget"):
         parser.addoption("--" + name)
 
 
 def pytest_configure(config):
+    global FAKE
+    if FAKE == "library":  # what the package under test is decides
+        FAKE = "fail" if importlib.import_module(config.getoption("--implementation")).BROKEN else "pass"
     config.option.dist = "no"  # its evidence is that of one process, also where certify lets several groups work
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
-    config.store = Store(config.getoption("--evidence"), samples.RUN)
+    config.run_id = samples.RUN + os.environ.get("FAKE_RUN", "")
+    config.store = Store(config.getoption("--evidence"), config.run_id)
     if not config.getoption("--replay"):
         make_latest(pathlib.Path(config.getoption("--evidence")))
     pathlib.Path("arguments").write_text(" ".join(sys.argv))
@@ -57,11 +61,14 @@ def pytest_collection_finish(session):
     if FAKE == "no-plan" or not session.items:
         return
     plan = samples.plan()
+    if without := getattr(session.config, "without", None):
+        plan = dataclasses.replace(plan, groups=tuple(group for group in plan.groups if group.group not in without))
     if getattr(session.config.option, "requirement", None):
         named = session.config.option.requirement
         plan = dataclasses.replace(plan, groups=tuple(group for group in plan.groups if group.requirement in named))
     session.config.store.append(
         samples.run(
+            id=session.config.run_id,
             device=option("--device"),
             arch=option("--arch"),
             level=option("--level"),
@@ -134,12 +141,18 @@ def pytest_sessionfinish(session, exitstatus):
 """
 
 SELECTION = """
+import json, pathlib
 from tests.evidence import samples
 
 def pytest_addoption(parser):
     parser.addoption("--requirement", action="append")
+    parser.addoption("--order")
 
 def pytest_collection_modifyitems(config, items):
+    if config.getoption("--order"):
+        config.without = set(json.loads(pathlib.Path(config.getoption("--order")).read_text())["without"])
+        groups = {"put": samples.PUT_GROUP, "add": samples.ADD_GROUP}
+        items[:] = [item for item in items if groups[item.name[5:8]] not in config.without]
     chosen = config.getoption("--requirement") or [samples.PUT, samples.ADD]
     items[:] = [item for item in items if (samples.PUT if "put" in item.name else samples.ADD) in chosen]
 """

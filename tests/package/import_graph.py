@@ -24,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 
 PACKAGES = (
-    "command_line", "mutants", "conformance", "fixtures", "reports", "certificates", "harness", "iris_under_test",
-    "tests", "benchmarks", "examples",
+    "command_line", "mutants", "conformance", "fixtures", "reports", "certificates", "history", "harness",
+    "iris_under_test", "tests", "benchmarks", "examples",
 )  # fmt: skip
 DISTINCT = ("command_line", "conformance", "fixtures", "harness", "iris_under_test")
 """Packages whose name is not an ordinary word: a string with only this name means the package."""

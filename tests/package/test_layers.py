@@ -17,10 +17,11 @@ MAY_IMPORT = {
     "iris_under_test": (),
     "reports": ("harness",),
     "certificates": ("harness",),
+    "history": ("reports", "harness"),
     "fixtures": ("harness",),
     "conformance": ("fixtures", "harness"),
     "mutants": ("conformance", "fixtures", "harness"),
-    "command_line": ("mutants", "conformance", "fixtures", "reports", "certificates", "harness"),
+    "command_line": ("mutants", "conformance", "fixtures", "history", "reports", "certificates", "harness"),
     "examples": ("fixtures", "harness", "iris_under_test"),
     "benchmarks": ("command_line", "mutants", "conformance", "examples", "fixtures", "harness", "iris_under_test"),
     "tests": PACKAGES,
@@ -228,7 +229,9 @@ def run_python(code, *arguments, cwd):
 
 @pytest.mark.slow
 def test_importing_everything_changes_nothing(tmp_path):
-    packages = ("harness", "iris_under_test", "fixtures", "reports", "certificates", "command_line", "mutants")
+    packages = (
+        "harness", "iris_under_test", "fixtures", "reports", "certificates", "history", "command_line", "mutants",
+    )  # fmt: skip
     names = [name for name in modules(ROOT, packages) if not name.endswith("__main__")]
     assert len(names) > 40
     assert json.loads(run_python(IMPORT_ALL, json.dumps(names), cwd=tmp_path).splitlines()[-1]) == {}
