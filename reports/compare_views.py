@@ -8,7 +8,7 @@ from rich.text import Text
 
 from reports.compare import Comparison
 from reports.html import page_of
-from reports.text import cut, plain
+from reports.text import cut, markdown_row, plain
 
 _ROWS, _CHARACTERS = 200, 400
 """Limits of the terminal table and of Markdown: rows of a section, characters of a cell."""
@@ -34,8 +34,14 @@ def comparison_markdown(comparison: Comparison) -> str:
     """Return the headline and a table for each section."""
     lines = [f"**{comparison.headline}**"]
     for section in comparison.sections:
-        lines += ["", f"### {section.title}", "", _line(section.columns), _line(["---"] * len(section.columns))]
-        lines += [_line([_cell(value) for value in row]) for row in section.rows[:_ROWS]]
+        lines += [
+            "",
+            f"### {section.title}",
+            "",
+            markdown_row(section.columns),
+            markdown_row(["---"] * len(section.columns)),
+        ]
+        lines += [markdown_row([_cell(value) for value in row]) for row in section.rows[:_ROWS]]
         lines += ["", rest] if (rest := _rest(len(section.rows))) else []
     return "\n".join([*lines, ""])
 
@@ -51,14 +57,3 @@ def _cell(value: str) -> str:
 
 def _rest(rows: int) -> str:
     return f"... and {rows - _ROWS:,} more" if rows > _ROWS else ""
-
-
-def _line(cells: list[str] | tuple[str, ...]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
-
-
-def _escaped(cell: str) -> str:
-    """Return the text of a cell without the characters that Markdown and HTML interpret."""
-    for sign in ("\\", "|", "*", "_", "`", "[", "]", "<"):
-        cell = cell.replace(sign, "\\" + sign)
-    return cell

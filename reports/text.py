@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.evidence import Case, Evidence
 from harness.printable import plain
 
-__all__ = ["cut", "duration", "fields_of", "moment", "plain", "plural", "replay_of", "shown", "stacks_of", "widths"]
+__all__ = [
+    "cut",
+    "duration",
+    "fields_of",
+    "markdown_row",
+    "moment",
+    "plain",
+    "plural",
+    "replay_of",
+    "shown",
+    "stacks_of",
+    "widths",
+]
 
 _FIELDS_SHOWN = 100
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -85,3 +97,14 @@ def cut(text: str, limit: int) -> str:
     end = limit // 4
     note = f" [... {len(text) - limit:,} characters are not shown: evidence.jsonl has them ...] "
     return text[: limit - end] + note + text[-end:]
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table, with the characters escaped that Markdown and HTML interpret."""
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    for sign in ("\\", "|", "*", "_", "`", "[", "]", "<"):
+        cell = cell.replace(sign, "\\" + sign)
+    return cell

@@ -139,6 +139,12 @@ class RankGroup:
         """Start the processes now instead of at the first call."""
         self._started()
 
+    def renew(self, setup: str | None = None) -> None:
+        """End the processes: the next call runs on fresh ones. ``setup`` replaces that of the constructor."""
+        self._setup = setup or self._setup
+        if (current := self._running.generation) is not None and not current.ended:
+            current.quit()
+
     @property
     def compile_seconds(self) -> float:
         """Seconds of the last call in which at least one rank compiled: they did not count against its deadline."""

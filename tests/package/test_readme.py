@@ -6,6 +6,7 @@ certify`` is run by ``test_make`` with installation and suite replaced by the on
 executed.
 """
 
+import itertools
 import os
 import re
 import shlex
@@ -151,17 +152,22 @@ def own_test_line(line, suite, folder):
 
 
 def options_line(line, suite, folder):
-    """The command and its options exist. tests/cli/test_isa.py and tests/mutants run them."""
+    """The command and its options exist. tests/cli/test_isa.py, tests/mutants and tests/gate run them."""
     words = shlex.split(line, comments=True)[1:]
     command = [sys.executable, "-m", "command_line", *words, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Usage: iris-harness " + " ".join(words[:2])), done.stdout
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), words[:2]))
+    assert done.stdout.startswith("Usage: iris-harness " + " ".join(names)), done.stdout
+    for option in [word for word in words if word.startswith("--")]:
+        assert option in done.stdout, option
 
 
 CHECKS = {
     "iris-harness emulate": emulate_line,
+    "iris-harness gate": options_line,
     "iris-harness isa": options_line,
+    "iris-harness reach": options_line,
     "iris-harness mutants": options_line,
     "python -m pytest -p fixtures.plugin": own_test_line,
     "python -m harness.emulator": module_line,
@@ -207,7 +213,7 @@ def test_python_examples_run(tmp_path):
         assert done.returncode == 0, f"{page.name}: {done.stderr}"
         assert done.stdout
         ran += 1
-    assert ran == 6
+    assert ran == 7
 
 
 def test_links_lead_somewhere():

@@ -1,0 +1,110 @@
+"""``iris-harness reach``: record what each requirement reaches in the library, for ``iris-harness gate``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+import fixtures
+from command_line import preflight
+from command_line.gate import reach
+from command_line.gate.changes import folder_of
+from command_line.options import PATH, suite_options
+from command_line.output import console, say
+from command_line.suite.process import Suite, child_environment, conformance_folder, pytest_command
+from command_line.suite.run import stop_signals
+from conformance.isa.catalogue import CALLS
+from fixtures.adapters import package_of
+from harness import devices
+from harness.errors import HarnessError, UsageError
+from harness.evidence import sources_of
+from harness.ranks import CaseFailed, RankGroup
+
+RAW, LOG = "reach.jsonl", "reach.log"
+RANKS, SECONDS = 2, 60.0
+"""Ranks that make the calls of the catalogue, and the seconds that each may take."""
+
+
+@click.command("reach", short_help="Record what each requirement reaches in the library.")
+@suite_options(level="gate", output=Path("out", "reach"))
+@click.option("--to", type=PATH, default=None, help="File of the map.  [default: reach.json in the output]")
+def command(output: Path, to: Path | None, **options: Any) -> int:
+    """Execute the cases of a level without launching kernels, and write which functions of the library each requirement
+    reaches.
+
+    The map is what iris-harness gate selects by. Record it again where what tests call has changed, such as after each
+    merge or in each night; an older map is safe and selects more.
+
+    Exit status 0 if the map was written, 1 if the recording did not come to its end, 2 if the request was wrong, 130 if
+    interrupted.
+    """
+    request = preflight.check_request(**options)
+    if devices.kind(request.device).is_gpu:
+        raise UsageError(f"--device: a map is recorded without kernels, on the emulated device, got {request.device!r}")
+    preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    folder = preflight.output_folder(output, reach.BUNDLED.name)
+    target = (to or folder / reach.BUNDLED.name).absolute()
+    library = folder_of(request.implementation)
+    with tempfile.TemporaryDirectory(prefix="iris-harness-reach-") as name:
+        raw = Path(name) / RAW
+        extra = [
+            "-p",
+            fixtures.REACH,
+            "--reach",
+            str(raw),
+            "--ahead",
+            "0",
+            "--evidence",
+            str(Path(name) / "evidence.jsonl"),
+        ]
+        recording = pytest_command(("",), *request.options(), *extra)
+        status: int | None
+        with stop_signals() as stop, Suite(recording, folder / LOG, child_environment(request.implementation)) as suite:
+            with console().status("recording"):
+                while (status := suite.poll()) is None and stop.signal is None:
+                    time.sleep(0.2)
+            if stop.signal is not None:
+                suite.stop(hurry=stop.again)
+                return 128 + stop.signal
+        records = [json.loads(line) for line in raw.read_text("utf-8").splitlines()] if raw.is_file() else []
+        if not records or records[-1] != {"end": True}:
+            say(f"the recording ended with status {status} before its end: see {folder / LOG}")
+            return 1
+    calls = calls_of(request.implementation)
+    run = {
+        "level": request.level,
+        "arch": request.arch,
+        "triton": version("triton"),
+        "harness": sources_of("harness") or "",
+    }
+    made = reach.made(records, calls, request.implementation, library, conformance_folder(), run)
+    reach.write(made, target)
+    unknown = sum(bool(one.problem) for one in made.requirements.values())
+    click.echo(f"{target}: {len(made.requirements)} requirements, {unknown} of them not fully known")
+    return 0
+
+
+def calls_of(implementation: str) -> dict[str, tuple[set[str], str]]:
+    """Return the places that each call of the catalogue reaches, and why they may be incomplete, or ""."""
+    kind = devices.kind("emulated")
+    device = devices.known(kind.name, kind.archs[0])
+    setup = {"backend": device.backend, "device": kind.name, "arch": kind.archs[0], "implementation": implementation}
+    preload = (*device.modules, package_of(implementation), "conformance.isa.reaching")
+    reached = {}
+    with RankGroup(RANKS, setup="fixtures.reach_rank:setup", options=setup, preload=preload) as group:
+        for call in CALLS:
+            group.renew()
+            try:
+                answers: list[Any] = group.call("conformance.isa.reaching:reach_call", {"call": call}, SECONDS)
+            except (CaseFailed, HarnessError) as error:
+                reached[call] = (set[str](), " ".join(f"{type(error).__name__}: {error}".split())[:200])
+                continue
+            places = {place for answer in answers for place in answer["places"]}
+            reached[call] = (places, next((answer["problem"] for answer in answers if answer["problem"]), ""))
+    return reached

@@ -1,0 +1,183 @@
+"""The choice for planted changes: units, references, the map, and the choice. Each test plants a change."""
+
+import json
+
+import pytest
+
+from command_line.gate import reach
+from command_line.gate.choose import choose
+from command_line.gate.reach import suite_digests
+from command_line.gate.units import Sources
+from harness.errors import HarnessError, UsageError
+from tests.gate import library
+
+BOTH = ("PUT", "GET")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return library.write(tmp_path)
+
+
+def chosen(folder, known, files=(), names=BOTH, environment=None):
+    units = Sources(folder / "lib").digests()
+    return choose(names, known, units, suite_digests(folder / "suite"), files, "lib", "suite", environment)
+
+
+def test_without_a_change_nothing_is_chosen(folder):
+    choice = chosen(folder, library.map_of(folder))
+    assert (dict(choice.reasons), choice.rest) == ({}, BOTH)
+
+
+HOST, HELPERS, KERNELS, VENDOR = (f"lib/core/{name}.py" for name in ("host", "helpers", "kernels", "vendor"))
+BODY, OTHER = "def {}(pointer):\n    pass", "def {}(pointer):\n    return"
+
+CHANGES = {
+    "a method that only PUT calls": (HOST, "return checked(n)", "return checked(n + 1)", ["PUT"]),
+    "a method that only GET calls": (HOST, "        return n\n", "        return n + 1\n", ["GET"]),
+    "a helper behind PUT": (HELPERS, "n < 10", "n < 11", ["PUT"]),
+    "a function that nothing calls": (HELPERS, "def unused(n):\n    return n", "def unused(n):\n    return 1", []),
+    "the class of both": (HOST, 'kind = "plain"', 'kind = "other"', ["GET", "PUT"]),
+    "a new method of the class of both": (
+        HOST, "    def get", "    def __len__(self):\n        return 1\n\n    def get", ["GET", "PUT"],
+    ),
+    "a constant that nothing names": (HOST, "LIMIT = 4", "LIMIT = 5", []),
+    "a kernel's method, through its context": (KERNELS, "        publish_all(pointer)\n", "        pass\n", ["PUT"]),
+    "a kernel's other method": (KERNELS, "tl.load(pointer)", "pass", []),
+    "a function of a module that is a value": (VENDOR, BODY.format("publish"), OTHER.format("publish"), ["PUT"]),
+    "another function of that module": (VENDOR, BODY.format("observe"), OTHER.format("observe"), []),
+    "a name that Triton has too": (KERNELS, BODY.format("load"), OTHER.format("load"), []),
+    "an import": (HOST, "from .helpers import checked", "from .helpers import unused as checked", ["PUT"]),
+    "code at the top of a module": (HELPERS, "def unused", "print()\n\n\ndef unused", None),
+    "a new name in the package itself": ("lib/__init__.py", '"""A library."""\n', "x = 1\n", []),
+    "what one test imports": ("suite/support.py", "WORDS = 1", "WORDS = 2", ["PUT"]),
+    "a test": ("suite/test_get.py", "", "x = 1\n", ["GET"]),
+    "a comment": (HELPERS, "def checked(n):\n", "# Why.\n\n\ndef checked(n):\n    # Because.\n", []),
+    "a docstring": (HOST, '"""Put."""', '"""Put it."""', []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_chooses_what_reaches_it(folder, name):
+    file, old, new, expected = CHANGES[name]
+    known = library.map_of(folder)
+    if old:
+        library.edit(folder, file, old, new)
+    else:
+        (folder / file).write_text(new)
+    choice = chosen(folder, known)
+    assert sorted(choice.reasons) == (sorted(BOTH) if expected is None else expected)
+
+
+def test_a_reason_names_the_unit(folder):
+    known = library.map_of(folder)
+    library.edit(folder, "lib/core/helpers.py", "n < 10", "n < 11")
+    assert chosen(folder, known).reasons["PUT"] == ("it reaches lib/core/helpers.py:checked, which changed",)
+
+
+def test_a_change_of_the_package_itself_that_is_not_new_affects_all(tmp_path):
+    folder = library.write(tmp_path, lib____init__="from .core.host import Instance\n")
+    known = library.map_of(folder)
+    (folder / "lib/__init__.py").write_text("from .core.helpers import checked as Instance\n")
+    assert set(chosen(folder, known).reasons) == set(BOTH)
+
+
+def test_what_is_not_in_the_map_runs(folder):
+    choice = chosen(folder, library.map_of(folder), names=(*BOTH, "NEW"))
+    assert choice.reasons["NEW"] == ("what it reaches is unknown: the map does not have it",)
+
+
+def test_what_could_not_be_recorded_runs(folder):
+    lines = library.records(folder)
+    lines[0]["problem"] = "ValueError: no"
+    run = {"level": "gate", "arch": "gfx942", "triton": "1", "harness": "0"}
+    known = reach.made(lines, {}, "lib", folder / "lib", folder / "suite", run)
+    assert list(chosen(folder, known).reasons) == ["PUT"]
+
+
+def test_without_a_map_everything_runs(folder):
+    assert set(chosen(folder, None).reasons) == set(BOTH)
+
+
+def test_another_triton_affects_everything(folder):
+    known = library.map_of(folder)
+    choice = chosen(folder, known, environment={"triton": "2"})
+    assert choice.reasons["GET"] == ("triton is 2, and the map was recorded with 1",)
+
+
+@pytest.mark.parametrize(
+    ("file", "everything"),
+    [
+        ("pyproject.toml", True), ("fixtures/rig.py", True), ("harness/cases/x.py", True), ("new/thing", True),
+        ("docs/gate.md", False), ("tests/gate/x.py", False), ("lib/core/host.py", False), ("suite/x.py", False),
+        ("command_line/suite/run.py", True), ("command_line/bench/run.py", False), ("docsx/y.md", True),
+    ],
+)  # fmt: skip
+def test_other_files_affect_everything_unless_no_run_depends_on_them(folder, file, everything):
+    assert bool(chosen(folder, library.map_of(folder), [file]).reasons) is everything
+
+
+def test_data_of_the_suite_affects_everything(folder):
+    known = library.map_of(folder)
+    (folder / "suite/requirements.toml").write_text("[[requirement]]")
+    assert set(chosen(folder, known).reasons) == set(BOTH)
+
+
+def test_data_of_the_library_affects_everything(folder):
+    known = library.map_of(folder)
+    (folder / "lib/table.json").write_text("{}")
+    assert set(chosen(folder, known).reasons) == set(BOTH)
+
+
+def test_what_touches_more_of_the_change_comes_first(folder):
+    known = library.map_of(folder)
+    library.edit(folder, "lib/core/host.py", 'kind = "plain"', 'kind = "other"')
+    library.edit(folder, "lib/core/helpers.py", "n < 10", "n < 11")
+    choice = chosen(folder, known, names=("GET", "PUT"))
+    assert choice.order == ("PUT", "GET")
+
+
+def test_a_map_is_read_as_it_was_written(folder, tmp_path):
+    known = library.map_of(folder)
+    reach.write(known, tmp_path / "map.json")
+    assert reach.read(tmp_path / "map.json") == known
+
+
+def test_a_recording_without_its_end_is_no_map(folder):
+    run = {"level": "gate", "arch": "gfx942", "triton": "1", "harness": "0"}
+    with pytest.raises(HarnessError, match="did not come to its end"):
+        reach.made(library.records(folder)[:-1], {}, "lib", folder / "lib", folder / "suite", run)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda plain: plain.update(schema=2), "1 was expected"),
+        (lambda plain: plain["requirements"]["PUT"].update(units=[100000]), "does not have"),
+        (lambda plain: plain["units"].update({"lib/core/host.py:LIMIT": "x"}), "does not match"),
+        (lambda plain: plain.pop("suite"), "required property"),
+    ],
+)
+def test_a_damaged_map_is_refused(folder, tmp_path, change, problem):
+    path = tmp_path / "map.json"
+    reach.write(library.map_of(folder), path)
+    plain = json.loads(path.read_text())
+    change(plain)
+    path.write_text(json.dumps(plain))
+    with pytest.raises(UsageError, match=problem):
+        reach.read(path)
+
+
+def test_source_that_is_not_python_is_named(folder):
+    (folder / "lib/core/host.py").write_text("def f(:\n")
+    with pytest.raises(UsageError, match=r"lib/core/host\.py:1 is not Python source"):
+        Sources(folder / "lib")
+
+
+def test_on_another_device_a_unit_that_no_requirement_reaches_may_be_reached_by_all(folder):
+    known = library.map_of(folder)
+    library.edit(folder, HELPERS, "def unused(n):\n    return n", "def unused(n):\n    return 1")
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    choice = choose(BOTH, known, units, suite, elsewhere="the map is of device emulated")
+    assert set(choice.reasons) == set(BOTH)
+    assert choice.reasons["PUT"] == (f"{HELPERS}:unused changed, and the map is of device emulated",)

@@ -1,0 +1,85 @@
+"""The judgement of a gate: every word is planted, and its exit status."""
+
+import pytest
+
+from command_line.gate.choose import Choice
+from command_line.gate.judge import Word, judged
+from harness.evidence import Group, Verdict, read
+from tests.evidence import samples
+from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
+
+NOT_RUN = "the time budget of 300 s was spent"
+ALL = Choice({PUT: ("changed",), ADD: ("changed",)}, ())
+ONLY_PUT = Choice({PUT: ("changed",)}, (ADD,))
+
+
+def idle(group, requirement):
+    return Group(group, requirement, Verdict.NOT_RUN, 0, message=NOT_RUN)
+
+
+def without(*groups):
+    """The green run, in which these groups did not start for lack of time."""
+    records = samples.green()
+    kept = [one for one in records if getattr(one, "group", None) not in groups]
+    names = {PUT_GROUP: PUT, ADD_GROUP: ADD}
+    return [*kept[:-1], *(idle(group, names[group]) for group in groups), kept[-1]]
+
+
+def unknown():
+    bad = samples.case(7, requirement=ADD, verdict=Verdict.UNKNOWN, message="the disk is full")
+    return [*samples.green()[:6], bad, Group(ADD_GROUP, ADD, Verdict.UNKNOWN, 1, message="x"), samples.end(1)]
+
+
+CASES = {
+    "everything ran": (samples.green, ALL, Word.PASSED, 0),
+    "a chosen group failed": (samples.red, ALL, Word.RED, 1),
+    "a group of the rest failed": (samples.red, ONLY_PUT, Word.RED, 1),
+    "the rest did not run": (lambda: without(ADD_GROUP), ONLY_PUT, Word.SHORT, 6),
+    "a chosen group did not run": (lambda: without(PUT_GROUP), ONLY_PUT, Word.UNCLEAR, 3),
+    "nothing ran": (lambda: without(PUT_GROUP, ADD_GROUP), ONLY_PUT, Word.UNCLEAR, 3),
+    "a group could not be checked": (unknown, ALL, Word.UNCLEAR, 3),
+    "the run did not end": (lambda: samples.green()[:-1], ALL, Word.UNCLEAR, 3),
+    "a group left no record": (lambda: [*samples.green()[:6], samples.end(0)], ALL, Word.UNCLEAR, 3),
+    "a group passed without a case": (
+        lambda: [*samples.green()[:6], Group(ADD_GROUP, ADD, Verdict.PASS, 0), samples.end(0)],
+        ONLY_PUT, Word.UNCLEAR, 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_word_has_its_status(tmp_path, name):
+    records, choice, word, status = CASES[name]
+    judgement = judged(read(samples.write(tmp_path / "e.jsonl", records())), choice)
+    assert (judgement.word, judgement.word.status) == (word, status)
+
+
+def test_a_failure_is_red_although_other_groups_did_not_run(tmp_path):
+    records = [one for one in samples.red() if getattr(one, "group", None) != PUT_GROUP]
+    evidence = read(samples.write(tmp_path / "e.jsonl", [*records[:-1], idle(PUT_GROUP, PUT), records[-1]]))
+    assert judged(evidence, ALL).word is Word.RED
+
+
+def test_a_red_figure_is_red_although_all_groups_passed(tmp_path):
+    evidence = read(samples.write(tmp_path / "e.jsonl", samples.green()))
+    assert judged(evidence, ALL, ["spills 0 -> 4"]).word is Word.RED
+
+
+def test_what_another_check_could_not_tell_is_not_passed(tmp_path):
+    evidence = read(samples.write(tmp_path / "e.jsonl", samples.green()))
+    assert judged(evidence, ALL, unclear=["noise"]).word is Word.UNCLEAR
+
+
+def test_the_headline_counts(tmp_path):
+    evidence = read(samples.write(tmp_path / "e.jsonl", without(ADD_GROUP)))
+    headline = judged(evidence, ONLY_PUT).headline
+    assert headline == "passed, the rest of the level did not run: 1 of 2 groups ran, 1 did not run"
+
+
+def test_failures_of_chosen_requirements_come_first(tmp_path):
+    bad = samples.case(8, verdict=Verdict.FAIL)
+    records = samples.red()
+    records[3:6] = [bad, Group(PUT_GROUP, PUT, Verdict.FAIL, 1, failing_case=bad.id, message="x")]
+    evidence = read(samples.write(tmp_path / "e.jsonl", records))
+    assert [one.id for one in judged(evidence, ONLY_PUT).failures] == [PUT, ADD]
+    assert [one.id for one in judged(evidence, Choice({ADD: ("changed",)}, (PUT,))).failures] == [ADD, PUT]
