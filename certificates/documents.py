@@ -38,8 +38,10 @@ def result_of(evidence: Evidence) -> str:
 
 
 def for_a_level(evidence: Evidence) -> bool:
-    """Return whether the run is for a level and a hardware profile, so that a list states which groups it must have."""
-    return bool(evidence.runs) and all(run.profile != NO_PROFILE for run in evidence.runs)
+    """Return whether the run is for a level and a hardware profile, so that a list states which groups it must have.
+
+    A run of some of the shards is not."""
+    return evidence.whole and bool(evidence.runs) and all(run.profile != NO_PROFILE for run in evidence.runs)
 
 
 def made_from(evidence: Evidence, created: str, version: str, sharpness: Any) -> dict[str, dict[str, Any]]:

@@ -33,6 +33,7 @@ class Request:
     ``profile`` is the hardware profile whose list of groups the run must have, ``waivers`` a
     file of waivers and ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes
     apart from the library's, see ``fixtures.judge``. ``budget``: seconds after which no further group starts.
+    ``shard`` is such as "3/8"; ``shard_plan``, ``weights`` and ``node`` are for shards, see ``fixtures.shards``.
     """
 
     device: str
@@ -49,6 +50,10 @@ class Request:
     waivers: Path | None = None
     judge: str = ONE_PROCESS
     quarantine: Path | None = None
+    shard: str | None = None
+    shard_plan: Path | None = None
+    weights: Path | None = None
+    node: str | None = None
     budget: float | None = None
 
     def options(self) -> list[str]:
@@ -61,6 +66,10 @@ class Request:
         options += ["--profile", self.profile] if self.profile != NO_PROFILE else []
         options += ["--waivers", str(self.waivers)] if self.waivers is not None else []
         options += ["--quarantine", str(self.quarantine)] if self.quarantine is not None else []
+        options += ["--shard", self.shard] if self.shard is not None else []
+        options += ["--shard-plan", str(self.shard_plan)] if self.shard_plan is not None else []
+        options += ["--weights", str(self.weights)] if self.weights is not None else []
+        options += ["--node", self.node] if self.node is not None else []
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
@@ -166,6 +175,27 @@ def with_quarantine(request: Request, path: Path | None) -> Request:
         return request
     options.quarantine_in(path)
     return replace(request, quarantine=path.absolute())
+
+
+def with_shard(
+    request: Request, shard: str | None, plan: Path | None = None, weights: Path | None = None, node: str | None = None
+) -> Request:
+    """Return the request of one shard. UsageError for a wrong value, or a level whose shards would have different
+    seeds."""
+    seedless = levels.level_named(request.level).random and request.seed is None
+    parsed = options.check_shard(shard, plan, weights, seedless)
+    if node is not None:
+        options.check_node(node)
+    for option, path in (("--shard-plan", plan), ("--weights", weights)):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{option}: there is no file {path}")
+    return replace(
+        request,
+        shard=None if parsed is None else str(parsed),
+        shard_plan=None if plan is None else plan.absolute(),
+        weights=None if weights is None else weights.absolute(),
+        node=node,
+    )
 
 
 def read_waivers(path: Path) -> bytes:

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 import certificates
+import fixtures
 from command_line import preflight
 from command_line.commands import bundle
+from command_line.commands.check import files_of
 from command_line.options import PATH, suite_options
 from command_line.output import console, say
 from command_line.publishing import JUNIT, PARTIAL, REPORT, publish
@@ -18,6 +20,8 @@ from command_line.suite.run import check_started, conclude, run_suite, set_aside
 from fixtures.hardware import profiles
 from harness import runs
 from harness.errors import UsageError
+from harness.evidence import read_table
+from harness.evidence.suite import installed_table
 from harness.evidence.waivers import FILE
 
 
@@ -35,6 +39,11 @@ from harness.evidence.waivers import FILE
 @click.option("--waivers", type=PATH, default=None, help="File of requirements that are known to fail; see the docs.")
 @click.option("--no-waivers", is_flag=True, help="Lift all waivers, also where --waivers names a file.")
 @click.option("--quarantine", type=PATH, default=None, help="File of flaky groups; makes it a run for no level.")
+@click.option("--shard", metavar="I/N", help="Run the groups of shard I of N; iris-harness merge joins the shards.")
+@click.option("--shard-plan", type=PATH, help="The division into shards, shards.jsonl.  [default: made from the tests]")
+@click.option("--weights", type=PATH, help="Earlier evidence: the seconds of its groups divide the work evenly.")
+@click.option("--node", metavar="NAME", help="Name of this machine in the evidence of a shard.")
+@click.option("--requirement", "only", metavar="ID", multiple=True, help="Run only this one of a shard; repeatable.")
 @click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )
@@ -46,6 +55,11 @@ def command(
     waivers: Path | None,
     no_waivers: bool,
     quarantine: Path | None,
+    shard: str | None,
+    shard_plan: Path | None,
+    weights: Path | None,
+    node: str | None,
+    only: tuple[str, ...],
     key: Path | None,
     **options: Any,
 ) -> int:
@@ -54,6 +68,9 @@ def command(
     It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it. With --sign it also
     writes a certificate, which iris-harness verify checks. It is for the level, the API and the hardware profile of
     this machine; options that change what a run executes, and a machine without a profile, make it one for no level.
+
+    With --shard it runs a part of the suite, and every shard of a run needs the same options. iris-harness merge makes
+    one run of them; a shard alone is partial.
 
     \b
     Exit status: 0  every requirement of the API that this device can run was run and passed
@@ -74,6 +91,8 @@ def command(
             "--quarantine: no certificate is made of a run with a quarantine: leave out --sign, or this option"
         )
     request = preflight.with_quarantine(request, quarantine)
+    request = preflight.with_shard(request, shard, shard_plan, weights, node)
+    selected = _selected(only, request)
     request, unlisted = preflight.with_profile(request, profile)
     waived = preflight.read_waivers(waivers) if waivers is not None and not no_waivers else None
     side_by_side = suite_groups.options(suite_groups.number(request, groups))
@@ -86,10 +105,26 @@ def command(
     with runs.claimed(folder):
         earlier = set_aside(folder / runs.EVIDENCE)
         request = preflight.with_waivers(request, waived, folder / FILE)
-        outcome = run_suite(request, folder, screen, *side_by_side, *(["-x"] if fail_fast else []))
+        outcome = run_suite(
+            request, folder, screen, *side_by_side, *selected, *(["-x"] if fail_fast else []),
+            targets=files_of(only) if only else ("",),
+        )  # fmt: skip
         check_started(outcome, earlier)
         status = conclude(outcome, folder, screen, lambda evidence: publish(evidence, folder, screen))
         if signer is None:
             return status
         unwritten = bundle.of_run(outcome.evidence, folder / bundle.CERTIFICATE, signer)
         return status or unwritten or (PARTIAL if unlisted else 0)
+
+
+def _selected(only: tuple[str, ...], request: preflight.Request) -> list[str]:
+    """Return pytest's options for a shard of some requirements."""
+    if not only:
+        return []
+    if request.shard is None:
+        raise UsageError("--requirement: only a shard has it: add --shard I/N, or use iris-harness check")
+    table = read_table(installed_table())
+    for identity in only:
+        if identity not in table:
+            raise UsageError(f"--requirement: the suite has no requirement {identity!r:.60}")
+    return ["-p", fixtures.SELECTION, *(word for identity in only for word in ("--requirement", identity))]

@@ -44,7 +44,7 @@ class Unit:
     @cached_property
     def digest(self) -> str:
         """Sixteen hex digits; equal for the same code, whatever its lines, comments and docstrings."""
-        text = "\n".join(ast.dump(_bare(node)) for node in self.nodes)
+        text = "\n".join(_written(_bare(node)) for node in self.nodes)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -111,6 +111,18 @@ def parsed(path: Path) -> ast.Module:
         line = getattr(error, "lineno", None)
         place = f"{path}:{line}" if line else str(path)
         raise UsageError(f"{place} is not Python source: {getattr(error, 'msg', None) or error}") from None
+
+
+def _written(node: ast.AST) -> str:
+    """Return a text that is equal for equal trees, in every release of Python. ``ast.dump`` differs: releases add
+    fields, which are empty for code that an older release can read."""
+    fields = []
+    for name, value in ast.iter_fields(node):
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        texts = [_written(one) if isinstance(one, ast.AST) else repr(one) for one in values]
+        if texts:
+            fields.append(f"{name}=[{','.join(texts)}]")
+    return f"{type(node).__name__}({','.join(fields)})"
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import fnmatch
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 from harness.evidence.evidence import Evidence
 from harness.evidence.records import MISSING, Case, End, Group, Plan, PlannedGroup, Record, Run, Telemetry, case_id
@@ -55,7 +56,9 @@ class Checks:
             yield from self._end(record)
 
     def _plan(self, plan: Plan) -> Iterator[str]:
-        known = {requirement.id for requirement in plan.requirements} or {group.requirement for group in plan.groups}
+        further = self._is_further_shard(plan)
+        known = {requirement.id for requirement in plan.requirements}
+        known = known or {group.requirement for group in plan.groups if not further}
         known |= set(self._evidence.statements)
         groups = {group.group for group in plan.groups} | set(self._evidence.plan)
         self._planned |= {group.requirement for group in plan.groups}
@@ -94,9 +97,29 @@ class Checks:
             patterns = [re.sub(r"{\w+}", "*", need) for need in needs.get(identity.partition("[")[0], ())]
             if not any(fnmatch.fnmatchcase(name, pattern) for name in missing for pattern in patterns):
                 yield f"calls {identity} unsupported, and lists no capability that it needs as missing"
-        if self._plan_before is not None and _content(plan) != _content(self._plan_before):
+        if further:
+            yield from self._further_shard(plan)
+        elif self._plan_before is not None and _content(plan) != _content(self._plan_before):
             yield "differs from the plan before it, but all processes of a run have the same plan"
         self._plan_before = plan
+
+    def _is_further_shard(self, plan: Plan) -> bool:
+        """Return whether this is the plan of another shard than that of the plan before it."""
+        before = None if self._plan_before is None else self._plan_before.shard
+        return before is not None and plan.shard is not None and dict(before) != dict(plan.shard)
+
+    def _further_shard(self, plan: Plan) -> Iterator[str]:
+        """Yield what is wrong with a plan after the first one of merged evidence: it has groups of its own only."""
+        assert plan.shard is not None  # sanity check: the caller has checked it
+        index, of, digest = (plan.shard[name] for name in ("index", "of", "plan"))
+        if index in self._evidence.shards:
+            yield f"is of shard {index}, which has a plan already"
+        if index > of or any((of, digest) != (each["of"], each["plan"]) for each in self._evidence.shards.values()):
+            yield f"is of shard {index} of another division into shards than the plan before it"
+        if again := [group.group for group in plan.groups if group.group in self._evidence.plan]:
+            yield f"plans {again[0]}, which another shard has run"
+        if any(_shared(plan)) or (plan.api, plan.declaration) != (self._evidence.api, self._evidence.declaration):
+            yield "states more than the groups of its shard, and the first plan has what all shards share"
 
     def _case(self, case: Case) -> Iterator[str]:
         if case.verdict in (*_DERIVED, Verdict.FLAKY):
@@ -167,5 +190,11 @@ def _naming(group: PlannedGroup) -> str | None:
 
 def _content(plan: Plan) -> tuple[object, ...]:
     """Return the content of a plan for comparison, without the order of its entries."""
-    reasons = (plan.not_applicable, plan.left_out, plan.unsupported, plan.capabilities)
-    return set(plan.groups), set(plan.requirements), plan.api, plan.declaration, *map(dict, reasons)
+    requirements, *reasons = _shared(plan)
+    shard = None if plan.shard is None else dict(plan.shard)
+    return set(plan.groups), set(requirements), plan.api, plan.declaration, shard, *map(dict, reasons)
+
+
+def _shared(plan: Plan) -> tuple[Any, ...]:
+    """Return what the plans of all shards of a run share, and only the first plan of merged evidence has."""
+    return plan.requirements, plan.not_applicable, plan.left_out, plan.unsupported, plan.capabilities

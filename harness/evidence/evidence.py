@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from harness.evidence import quarantine
 from harness.evidence.records import (
@@ -56,8 +58,9 @@ class RequirementResult:
 class Evidence:
     """The content of one evidence file. ``plan`` and ``groups`` are keyed by group, ``kernels`` by hash.
 
-    ``problems`` lists what is damaged or contradictory. ``groups`` holds lists because a group that ended twice is
-    reported as a problem, not resolved by taking the better result.
+    ``shards`` has the ``Plan.shard`` of each shard whose plan the file has, by index, and ``nodes`` the name of the
+    machine of each group whose shard has one. ``problems`` lists what is damaged or contradictory. ``groups`` holds
+    lists because a group that ended twice is reported as a problem, not resolved by taking the better result.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -76,6 +79,13 @@ class Evidence:
     api: str = EXTENDED
     capabilities: dict[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
+    shards: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """True unless the file has some of the shards of a run and lacks the plans of others."""
+        return all(len(self.shards) == shard["of"] for shard in self.shards.values())
 
     @property
     def complete(self) -> bool:
@@ -95,6 +105,11 @@ class Evidence:
         unexplained = sorted(
             set(self.statements) - planned - set(self.not_applicable) - set(self.left_out) - unsupported
         )
+        if not self.whole:
+            of = next(iter(self.shards.values()))["of"]
+            listed = ", ".join(map(str, sorted(self.shards)[:_GROUPS_NAMED]))
+            more = "" if len(self.shards) <= _GROUPS_NAMED else " and others"
+            return (f"all groups but those of shard {listed}{more} of {of}: iris-harness merge joins shards", *named)
         return (*named, *(f"{name}: not planned" for name in unexplained))
 
     def requirements(self) -> dict[str, RequirementResult]:
@@ -178,6 +193,8 @@ class Evidence:
                 problems.append(f"the waiver of {name} expired on {waiver.expires}: {waiver.issue}")
             elif mismatch := waiver.mismatch(self.runs[0]):
                 problems.append(f"the waiver of {name} matches nothing: {mismatch}")
+            elif not self.whole:
+                continue  # another shard may have the groups that it is for
             elif name not in results:
                 why = "is not in the plan" if name in self.statements else "is not a requirement of the run"
                 problems.append(f"the waiver of {name} matches nothing: {name} {why}")

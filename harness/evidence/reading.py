@@ -150,7 +150,11 @@ def _take(record: Record, evidence: Evidence) -> None:
         evidence.not_applicable.update(record.not_applicable)
         evidence.left_out.update(record.left_out)
         evidence.unsupported.update(record.unsupported)
-        evidence.api, evidence.declaration = record.api, record.declaration
+        if record.shard is not None:
+            evidence.shards.setdefault(record.shard["index"], record.shard)
+            if node := record.shard.get("node"):
+                evidence.nodes.update((planned.group, node) for planned in record.groups)
+        evidence.api, evidence.declaration = record.api, record.declaration or evidence.declaration
         evidence.capabilities.update(record.capabilities)
     elif isinstance(record, Hardware):
         evidence.hardware.append(record)

@@ -147,6 +147,11 @@ class Plan:
     library lacks to the reason. ``api``: the run's API; ``requirements`` has those of this API only.
     ``capabilities`` maps each capability that a requirement needs to a sentence about it; ``declaration`` lists what is
     wrong with the library's declaration of them.
+
+    ``shard`` is None unless the groups are those of one shard of a run. It has ``index`` (from 1), ``of`` (the number
+    of shards), ``plan`` (the digest of the division, see ``harness.evidence.shards``), ``node`` (the name that the
+    caller gave the machine), and in merged evidence ``run``, the id of the shard's own run, without which the shard is
+    missing. Merged evidence has one plan for each shard, of which the first has what all of them share.
     """
 
     record: ClassVar[str] = "plan"
@@ -158,6 +163,7 @@ class Plan:
     api: str = EXTENDED
     capabilities: Mapping[str, str] = field(default_factory=dict)
     declaration: tuple[str, ...] = ()
+    shard: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Their commands need more than a fake suite: test_guide.py of tests/emulator and tests/bench, tests/examples, and
 # test_allocators.py, test_bench.py, test_ops.py and test_x.py of tests/iris; tests/adapters; test_page.py of
-# tests/certificates; test_mustpass.py of tests/cli.
+# tests/certificates; test_mustpass.py of tests/cli; test_page.py of tests/fleet.
 ELSEWHERE = {
     "emulator.md", "bench.md", "api-comparison.md", "context-tensor.md", "memory-model.md", "names.md", "tracing.md",
     "memory.md", "measuring.md", "collectives.md", "fused.md", "tile-collectives.md", "own-op.md", "adapters.md",
-    "certificates.md", "levels.md",
+    "certificates.md", "levels.md", "fleets.md",
 }  # fmt: skip
 STARTS = sorted((ROOT / "docs/start").glob("*.md"))
 PAGES = [

@@ -1,0 +1,1 @@
+"""Tests of shards, their merge, and fleets."""
