@@ -50,11 +50,9 @@ def allocator_of(env: Env, iris: Any) -> str:
 
 def preset_barrier(iris: Any, handle: Any, count: int) -> None:
     """Set every count of a group's device_barrier on this rank; the group must have used it. ``handle``: None for the
-    world. A group's key is its members, in the order of the process group, or its handle."""
+    world. A group's key is its members, in the order of the process group, or its handle; None if the group is the
+    world, which a reversed group is for older releases of torch: they sort the ranks."""
     state = iris._device_barrier_state
-    if handle is None:
-        key = None
-    else:
-        members = tuple(dist.get_process_group_ranks(handle))  # older releases of torch sort them
-        key = members if members in state else handle
+    members = None if handle is None else tuple(dist.get_process_group_ranks(handle))
+    key = next(key for key in (members, handle, None) if key in state)
     state[key].fill_(count)
