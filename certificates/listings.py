@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from certificates.archive import expanded, listing_hash, listing_name
@@ -16,6 +20,9 @@ from harness.isa.sources import Where
 
 MAX_LISTING = 64 << 20
 """Bytes of the longest listing."""
+
+_MANY, _MOST_PROCESSES = 200, 16
+"""Listings from which on several processes read them, and the largest number of processes."""
 
 _WIDTH = 16
 _WIDE: Mapping[str, tuple[Kind, ...]] = {"ISA-WIDTH-001": ("load", "store"), "ISA-WIDTH-002": ("store",)}
@@ -31,19 +38,12 @@ def problems(evidence: Evidence, members: Mapping[str, bytes]) -> Iterator[str]:
     the code; and the code of cases that passed a requirement on the width of remote accesses must have that width.
     """
     codes: dict[str, Fingerprint] = {}
-    for kernel in evidence.kernels.values():
+    kernels = tuple(evidence.kernels.values())
+    tasks = [(members.get(listing_name(each.listing_sha256)), each.listing_sha256, each.roots) for each in kernels]
+    for kernel, code in zip(kernels, _read_all(tasks), strict=True):
         name = f"kernel {kernel.name} ({kernel.hash[:16]})"
-        content = members.get(listing_name(kernel.listing_sha256))
-        if content is None:
-            yield f"{name} has no listing in the certificate"
-            continue
-        try:
-            text = expanded(content, MAX_LISTING)
-            if hashlib.sha256(text).hexdigest() != kernel.listing_sha256:
-                raise ValueError("is not the recorded one: its hash differs")
-            code = fingerprint(text.decode("utf-8"), roots=Roots.from_json(kernel.roots))
-        except _DAMAGED as error:
-            yield f"{name}: its listing {error}"
+        if isinstance(code, str):
+            yield f"{name}{code}"
             continue
         codes[kernel.hash] = code
         yield from (f"{name}: {problem}" for problem in _recorded(kernel, code))
@@ -54,6 +54,38 @@ def problems(evidence: Evidence, members: Mapping[str, bytes]) -> Iterator[str]:
     for case in evidence.cases:
         yield from _executed(case, codes)
         yield from _width(case, evidence, codes)
+
+
+_Task = tuple[bytes | None, str, Mapping[str, Any]]
+"""The member with a listing, its recorded hash, and the roots of the kernel's addresses."""
+
+
+def _read_all(tasks: Sequence[_Task]) -> Iterator[Fingerprint | str]:
+    """Yield for each task the code of the listing, or what is wrong with it. Many are read by all cores."""
+    cores = min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
+    if len(tasks) < _MANY or cores < 2:
+        yield from map(_read, tasks)
+        return
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield from pool.map(_read, tasks, chunksize=16)
+        except BrokenProcessPool as error:
+            raise HarnessError(
+                f"a process that read listings died, perhaps for lack of memory: {error}"
+            ) from None
+
+
+def _read(task: _Task) -> Fingerprint | str:
+    content, sha256, roots = task
+    if content is None:
+        return " has no listing in the certificate"
+    try:
+        text = expanded(content, MAX_LISTING)
+        if hashlib.sha256(text).hexdigest() != sha256:
+            raise ValueError("is not the recorded one: its hash differs")
+        return fingerprint(text.decode("utf-8"), roots=Roots.from_json(roots))
+    except _DAMAGED as error:
+        return f": its listing {error}"
 
 
 def _recorded(kernel: Kernel, code: Fingerprint) -> Iterator[str]:

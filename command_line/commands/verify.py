@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -51,6 +52,8 @@ def command(
                  5  genuine, but requirements failed that are waived
     """
     trusted = certificates.load_public(key) if key is not None else None
+    if sys.stderr.isatty():
+        click.echo("Checking; a certificate of a whole level takes some seconds.", err=True)
     checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
     for line in _lines(checked):
         click.secho(plain(line), fg="red" if checked.problems else None)

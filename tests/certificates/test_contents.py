@@ -76,6 +76,21 @@ def test_a_listing_that_is_not_one(text):
     assert problem.startswith(f"kernel put_wide ({'a' * 16}): its listing ")
 
 
+def test_many_listings_are_read_by_several_processes_with_the_same_result(monkeypatch):
+    kernels = [replace(run.kernel(WIDE_HASH), hash=f"{number:016x}" * 4) for number in range(9)]
+    kernels[3] = replace(kernels[3], fingerprint={**kernels[3].fingerprint, "instructions": 1})
+    kernels[7] = replace(kernels[7], listing_sha256="b" * 64)
+    text = run.LISTINGS[WIDE_HASH]
+    members = {archive.listing_name(kernels[0].listing_sha256): archive.compressed(text.encode())}
+    evidence = Evidence(kernels={kernel.hash: kernel for kernel in kernels})
+    alone = list(listings.problems(evidence, members))
+    assert [problem.partition(":")[0] for problem in alone] == [
+        f"kernel put_wide ({3:016x})", f"kernel put_wide ({7:016x}) has no listing in the certificate",
+    ]  # fmt: skip
+    monkeypatch.setattr(listings, "_MANY", 1)
+    assert list(listings.problems(evidence, members)) == alone
+
+
 def test_a_listing_that_no_kernel_has():
     members = {archive.listing_name("e" * 64): archive.compressed(b"")}
     [problem] = listings.problems(Evidence(), members)
