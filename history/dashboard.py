@@ -92,6 +92,7 @@ def render(history: History, title: str = "Nights", limit: int = NIGHTS) -> str:
         height=HEIGHT,
         max_rows=_ROWS,
         bad=_is_bad(changed),
+        idle=bool(changed.not_run) or not changed.passed,
     )
 
 

@@ -85,7 +85,8 @@ class History:
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         """Return all rows of a query."""
-        return self._connection.execute(query, values).fetchall()
+        with self._readable():
+            return self._connection.execute(query, values).fetchall()
 
     def insert(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows, which all have the same columns, into one of ``TABLES``."""
@@ -94,11 +95,12 @@ class History:
         assert table in TABLES  # sanity check: it becomes part of a statement
         columns = list(rows[0])
         statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
-        self._connection.executemany(statement, rows)
+        with self._readable():
+            self._connection.executemany(statement, rows)
 
     def delete_run(self, identity: str) -> None:
         """Remove a run with everything that belongs to it."""
-        self._connection.execute("DELETE FROM run WHERE id = ?", (identity,))
+        self.execute("DELETE FROM run WHERE id = ?", identity)
 
     @contextlib.contextmanager
     def attached(self, other: Path) -> Iterator[None]:
@@ -113,14 +115,26 @@ class History:
 
     def execute(self, statement: str, *values: Any) -> int:
         """Execute a statement, and return the number of rows that it changed."""
-        return self._connection.execute(statement, values).rowcount
+        with self._readable():
+            return self._connection.execute(statement, values).rowcount
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn an error of SQLite into a UsageError."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise UsageError(
+                f"{self.path}: {error}: wait until no other program uses the history; if it is damaged, restore a copy"
+            ) from None
 
     def __enter__(self) -> History:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._connection.commit()
+            with self._readable():
+                self._connection.commit()
         else:
             self._connection.rollback()
         self._connection.close()

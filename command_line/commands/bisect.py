@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import click
 from rich.console import Console
@@ -69,7 +73,7 @@ def command(
     screen = console()
     folder = Path(tempfile.mkdtemp(prefix="iris-bisect-"))
     try:
-        with worktree(root, folder / "tree") as tree:
+        with _terminable(), worktree(root, folder / "tree") as tree:
             first, last = tree.commit(good), tree.commit(bad)
             tree.check_order(first, last)
             search = _Search(replay, library, tree, folder, repeat, screen)
@@ -84,7 +88,22 @@ def command(
     words += ["--build", build] if build else []
     words += ["--repeat", str(repeat)] if repeat > 1 else []
     words += ["--implementation", implementation] if implementation else []
+    words += ["--evidence", str(evidence)] if evidence is not None else []
     return _report(answer, words, screen)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into ``Stopped`` in the body, so that the worktree is removed. The trials have their own handler."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise Stopped(number)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class _Search:

@@ -17,7 +17,7 @@ from rich.console import Console
 import fixtures
 from command_line import preflight
 from command_line.gate import changes, figures, publish, reach
-from command_line.gate.changes import Base
+from command_line.gate.changes import Base, units_since
 from command_line.gate.choose import Choice, choose, groups_of_reasons
 from command_line.gate.judge import Judgement, judged
 from command_line.gate.statistics import FASTER, SLOWER, UNCLEAR, Comparison
@@ -143,6 +143,7 @@ def command(
                 if stop.signal is not None:
                     return 128 + stop.signal
                 rows, broken, notes = list(compared.rows), list(compared.broken), list(compared.notes)
+                not_compared = list(compared.unclear)
             if seconds is not None:
                 left = max(1.0, seconds - (time.monotonic() - started))
                 request = replace(request, budget=left)
@@ -158,7 +159,8 @@ def command(
                     rows.extend(figures.executed_rows(before, evidence, limits["executed"]))
                 rows.extend(_row(cell, one) for cell, one in timed if one is not None)
                 red = [*broken, *(row.sentence for row in rows if row.change == figures.RED)]
-                doubts = [f"{cell}: {_time_words(one)}" for cell, one in timed if one is None or one.answer == UNCLEAR]
+                open_times = [(cell, one) for cell, one in timed if one is None or one.answer == UNCLEAR]
+                doubts = [*not_compared, *(f"{cell}: {_time_words(one)}" for cell, one in open_times)]
                 judgements.append(judged(evidence, choice, red, doubts))
                 prefix = base.library.parent.as_posix()
                 written = publish.Gate(
@@ -220,7 +222,7 @@ def _choice(request: preflight.Request, base: Base, known: reach.Map | None, sou
     elsewhere = "" if known is None else _elsewhere(request, known)
     return choose(
         names, known, sources.digests(), reach.suite_digests(suite), base.files, base.library.as_posix(), inside,
-        {"triton": version("triton")}, elsewhere,
+        {"triton": version("triton")}, elsewhere, units_since(base, sources.digests()),
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def command(output: Path, shard: tuple[Path, ...], plan: Path | None, no_report:
     its groups not run, which is red. The groups that every shard runs are in the result once, with their worst verdict.
 
     \b
-    Exit status: that of certify; 2 if shards do not belong together. Nothing is written then.
+    Exit status: that of certify; 2 if shards do not belong together. Nothing is written then. With --no-report 0 if
+    every planned group passed, is quarantined or unsupported, else 1.
     """
     files = [path / runs.EVIDENCE if path.is_dir() else path for path in shard]
     division = plan or next((file for path in files if (file := path.parent / shards.FILE).is_file()), None)
@@ -50,7 +51,7 @@ def command(output: Path, shard: tuple[Path, ...], plan: Path | None, no_report:
         if merged.missing:
             listed = ", ".join(map(str, merged.missing[:10])) + (" and more" if len(merged.missing) > 10 else "")
             say(f"missing shards, whose groups are not run: {listed}")
-        for line in (*merged.disagreements, *merged.remarks):
+        for line in (*merged.stopped, *merged.disagreements, *merged.remarks):
             say(line)
         if no_report:
             return 0 if merged.green else 1

@@ -80,11 +80,12 @@ def start(submission: Submission, evidence: Evidence) -> None:
         write_json(submission.path(ATTRIBUTION, f"{number}.json"), {"node": node, "groups": groups})
         try:
             other = _submit(submission, number, "other", f"--exclude={node}")
+            submission = submission.with_jobs(**{f"again-{number}-other": other})
             same = _submit(submission, number, "same", f"--nodelist={node}", f"--dependency=afterany:{other}")
         except UsageError as error:  # there is no other machine: the report has the answer "unknown"
             print(f"{len(groups)} failed groups of {node} do not run again: {error}", flush=True)
             continue
-        submission = submission.with_jobs(**{f"again-{number}-other": other, f"again-{number}-same": same})
+        submission = submission.with_jobs(**{f"again-{number}-same": same})
         last.append(same)
         print(f"{len(groups)} failed groups of {node} run again: jobs {other}, {same}", flush=True)
     if last:

@@ -73,11 +73,14 @@ def tasks(*jobs: str) -> list[Task]:
 
 
 def cancel(*jobs: str) -> None:
-    """Cancel jobs; those that have ended are ignored."""
+    """Cancel jobs; those that have ended are ignored. UsageError after all of them, if one could not be cancelled."""
+    failures = []
     for job in jobs:
         done = _run("scancel", job)
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise UsageError(f"scancel failed: {_reason(done)}")
+            failures.append(f"job {job}: {_reason(done)}")
+    if failures:
+        raise UsageError(f"scancel failed: {'; '.join(failures)}")
 
 
 def release(task: Task, exclude: str | None) -> str | None:

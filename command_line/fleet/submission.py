@@ -1,6 +1,6 @@
 """The folder of a submission, which all machines of a fleet share, and its jobs.
 
-plan.toml  shards.jsonl  state.json      the plan, its division, and the ids of the jobs
+plan.toml  shards.jsonl  state.json      the plan, its division, and the ids of the jobs; a copy of the waivers
 task.sh  merge.sh  again.sh  attribute.sh    what the jobs run
 logs/                                    their output, one file for each task
 work/3.0/                                shard 3, attempt 0, while it runs; kept if it does not count
@@ -16,14 +16,15 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from command_line import preflight
 from command_line.fleet import slurm
 from command_line.fleet.plan import Plan, read_plan
 from harness.errors import UsageError
-from harness.evidence import shards
+from harness.evidence import shards, waivers
 from harness.files import write_whole
 
 PLAN, STATE = "plan.toml", "state.json"
@@ -79,6 +80,7 @@ class Submission:
 def create(plan_file: Path, nodes: int, folder: Path) -> Submission:
     """Write the folder of a submission: plan and division. UsageError if it exists, or the plan is wrong."""
     plan = read_plan(plan_file)
+    listed = preflight.read_waivers(Path(plan.run.waivers)) if plan.run.waivers else None
     count = plan.fleet.shards or nodes
     division, text = plan.division(count)
     folder = folder.absolute()
@@ -95,7 +97,14 @@ def create(plan_file: Path, nodes: int, folder: Path) -> Submission:
         (folder / name).mkdir()
     (folder / PLAN).write_bytes(plan_file.read_bytes())
     write_whole(folder / shards.FILE, text)
-    return Submission(folder, plan, State(count, division.digest, nodes))
+    if listed is not None:
+        (folder / waivers.FILE).write_bytes(listed)
+    return Submission(folder, _with_copies(plan, folder), State(count, division.digest, nodes))
+
+
+def _with_copies(plan: Plan, folder: Path) -> Plan:
+    """Return the plan with the folder's copy of the waivers: paths in a plan are relative to where it was submitted."""
+    return replace(plan, run=replace(plan.run, waivers=str(folder / waivers.FILE))) if plan.run.waivers else plan
 
 
 def start(submission: Submission) -> Submission:
@@ -125,7 +134,7 @@ def load(folder: Path) -> Submission:
     plain = read_json(folder / STATE)
     if plain is None or set(plain) != {"of", "plan", "nodes", "jobs"} or not isinstance(plain["jobs"], dict):
         raise UsageError(f"{folder} is not the folder of a submission: name one that iris-harness submit wrote")
-    return Submission(folder, read_plan(folder / PLAN), State(**plain))
+    return Submission(folder, _with_copies(read_plan(folder / PLAN), folder), State(**plain))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

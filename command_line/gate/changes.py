@@ -14,11 +14,11 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
-from command_line.gate.units import Sources
+from command_line.gate.units import Sources, changed, digests_of
 from fixtures.adapters import package_of
 from harness.errors import UsageError
 
@@ -69,6 +69,30 @@ def base_of(revision: str, library: Path) -> Base:
     files = sorted({file for file in (named + unknown).split("\0") if file})
     lines = _lines(_git(root, "diff", "--unified=0", "--no-renames", "--no-color", "--no-ext-diff", commit))
     return Base(revision, commit, root, inside, tuple(files), lines)
+
+
+def units_since(base: Base, units: Mapping[str, str]) -> dict[str, str]:
+    """Return the units of the library that differ from the base, each with "changed", "removed" or "new".
+
+    ``units``: the digests of the head's units. A file of the base that is not Python source counts as without units.
+    """
+    since: dict[str, str] = {}
+    parent = base.library.parent
+    for path in base.files:
+        if PurePosixPath(base.library) not in PurePosixPath(path).parents or not path.endswith(".py"):
+            continue
+        name = PurePosixPath(path).relative_to(parent).as_posix()
+        try:
+            text = _git_bytes(base.root, "cat-file", "blob", f"{base.commit}:{path}").decode("utf-8", "replace")
+        except UsageError:  # the base does not have the file
+            text = ""
+        try:
+            before = digests_of(name, text)
+        except SyntaxError:
+            before = {}
+        after = {unit: digest for unit, digest in units.items() if unit.startswith(f"{name}:")}
+        since |= changed(before, after)
+    return since
 
 
 def folder_of(implementation: str) -> Path:

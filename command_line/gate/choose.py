@@ -54,6 +54,7 @@ def choose(
     suite_folder: str | None = "conformance",
     environment: Mapping[str, str] | None = None,
     elsewhere: str = "",
+    since_base: Mapping[str, str] | None = None,
 ) -> Choice:
     """Return the choice among ``requirements``.
 
@@ -61,12 +62,13 @@ def choose(
     repository that has the library in its folder ``library``, and the suite in ``suite_folder``, None if that is
     elsewhere. ``environment``: facts that must be those of the recording, such as the release of Triton.
     ``elsewhere``: how the run differs from the recording, such as its device, "" if it does not. Then a unit that no
-    requirement is known to reach may be reached by all.
+    requirement is known to reach may be reached by all. ``since_base``: the units of the library that differ from the
+    base, each with "changed", "removed" or "new"; a map that was recorded with the change does not show them.
     """
     if reach is None:
         reason = "there is no map of what requirements reach: iris-harness reach records one"
         return Choice(dict.fromkeys(requirements, (reason,)), (), (reason,))
-    differing = changed(reach.units, units)
+    differing = {**(since_base or {}), **changed(reach.units, units)}
     everything = [*_environment(reach, environment or {}), *_everywhere(files, library, suite_folder)]
     if suite.get(DATA) != reach.suite.get(DATA):
         everything.append("data of the suite, such as its requirements, differ from those of the map")
@@ -75,7 +77,8 @@ def choose(
     if elsewhere:
         unknown = [name for name, word in differing.items() if word != "new" and name not in known]
         everything += [f"{name} {_word(differing[name])}, and {elsewhere}" for name in unknown]
-    suite_changes = changed(reach.suite, suite)
+    in_suite = {file: "changed" for file in files if suite_folder is not None and _is_below(file, suite_folder)}
+    suite_changes = {**_as_named(in_suite, suite_folder), **changed(reach.suite, suite)}
     reasons: dict[str, tuple[str, ...]] = {}
     strength: dict[str, tuple[int, int]] = {}
     empty = Reached(frozenset(), frozenset())
@@ -156,6 +159,12 @@ def _everywhere(files: Collection[str], library: str, suite_folder: str | None) 
         if not any(_is_below(file, folder) for folder in no_part):
             reasons.append(f"{file} changed, which every requirement may depend on")
     return reasons
+
+
+def _as_named(files: Mapping[str, str], suite_folder: str | None) -> dict[str, str]:
+    """Return the files of the suite with the names that a map has for them: relative to the suite's parent."""
+    parent = PurePosixPath(suite_folder or "").parent
+    return {PurePosixPath(file).relative_to(parent).as_posix(): word for file, word in files.items()}
 
 
 def _is_below(file: str, folder: str) -> bool:

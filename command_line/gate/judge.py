@@ -34,7 +34,8 @@ class Word(Enum):
 @dataclass(frozen=True)
 class Judgement:
     """``failures``: requirements that are red, the chosen ones first. ``unclear``: sentences about what is
-    undecided. ``idle_chosen`` and ``idle_rest``: groups that did not run, of chosen requirements and of others."""
+    undecided. ``idle_chosen`` and ``idle_rest``: groups that did not start in time, of chosen requirements and of
+    others. A group that was lost in another way is in ``unclear``."""
 
     word: Word
     failures: tuple[RequirementResult, ...]
@@ -67,14 +68,17 @@ def judged(
     failures = tuple(
         one for one in ordered if one.verdict in _BAD or (one.verdict is not Verdict.WAIVED and _failed(one))
     )
-    idle = {one.id: [name for name, verdict in one.groups.items() if verdict is Verdict.NOT_RUN] for one in ordered}
+    idle = {
+        one.id: [name for name, verdict in one.groups.items() if verdict is Verdict.NOT_RUN and name in evidence.groups]
+        for one in ordered
+    }
     rest = frozenset(choice.rest)
     idle_chosen = tuple(group for name, groups in idle.items() if name not in rest for group in groups)
     idle_rest = tuple(group for name, groups in idle.items() if name in rest for group in groups)
     doubts = [*unclear, *evidence.gaps()]
     for one in ordered:
         doubts += [f"{name} could not be checked" for name, verdict in one.groups.items() if verdict is Verdict.UNKNOWN]
-        doubts += [gap for gap in one.gaps if not _is_of_idle(gap, one, len(idle[one.id]))]
+        doubts += [gap for gap in one.gaps if not gap.startswith(tuple(f"{name}:" for name in idle[one.id]))]
     if idle_chosen:
         more = f" and {len(idle_chosen) - 1} more" if len(idle_chosen) > 1 else ""
         doubts.append(f"the time was too short for {idle_chosen[0]}{more}, which the change can affect")
@@ -84,7 +88,7 @@ def judged(
         word = Word.RED
     elif doubts or not planned:
         word = Word.UNCLEAR
-    elif idle_rest:
+    elif idle_rest or evidence.left_out:
         word = Word.SHORT
     elif verdicts & {Verdict.WAIVED, Verdict.QUARANTINED}:
         word = Word.WAIVED
@@ -98,11 +102,3 @@ def judged(
 
 def _failed(result: RequirementResult) -> bool:
     return any(verdict in _BAD for verdict in result.groups.values())
-
-
-def _is_of_idle(gap: str, result: RequirementResult, idle: int) -> bool:
-    """Return whether a gap only states that groups did not run, which is judged apart."""
-    if idle == 0:
-        return False
-    not_run = [name for name, verdict in result.groups.items() if verdict is Verdict.NOT_RUN]
-    return any(gap.startswith((f"{name}:", f"{name} did not run")) for name in not_run) or " groups did not run" in gap

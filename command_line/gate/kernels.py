@@ -21,11 +21,13 @@ _LINE = re.compile(r"(\.py):\d+(?::\d+)?")
 
 @dataclass(frozen=True)
 class Compared:
-    """``rows`` of figures, sentences about contracts that only the head breaks (``broken``), and ``notes``."""
+    """``rows`` of figures, sentences about contracts that only the head breaks (``broken``), ``notes``, and sentences
+    about calls that could not be compared (``unclear``)."""
 
     rows: Sequence[Row]
     broken: Sequence[str]
     notes: Sequence[str]
+    unclear: Sequence[str] = ()
 
 
 def calls_of(known: Map | None, differing: Collection[str]) -> list[str]:
@@ -76,8 +78,10 @@ def compared(
             (), (), (f"figures of kernels were not compared: {seconds:.0f} s were too short to compile them",)
         )
     rows: list[Row] = []
+    compared = 0
     for arch in archs:
         both = [call for call in new.figures.get(arch, {}) if call in old.figures.get(arch, {})]
+        compared += len(both)
         rows += compiled_rows(
             {call: old.figures[arch][call] for call in both},
             {call: new.figures[arch][call] for call in both},
@@ -85,15 +89,24 @@ def compared(
             limits,
         )
     broken, notes = list(_broken(old, new)), list(_notes(old, new))
-    if not rows:
-        notes.append(f"the kernels of {len(calls)} calls are the same for {' and '.join(archs)}")
-    return Compared(rows, broken, notes)
+    if not rows and compared:
+        notes.append(f"the kernels of {compared} pairs of a call and a target are the same")
+    return Compared(rows, broken, notes, tuple(_unclear(old, new)))
+
+
+def _unclear(old: Compiled, new: Compiled) -> Iterator[str]:
+    for arch, errors in new.errors.items():
+        if both := [call for call in errors if call in old.errors.get(arch, {})]:
+            first = f"such as {both[0]}: {errors[both[0]]}"
+            yield f"{len(both)} calls compile for {arch} neither with the base nor with the head, {first}"
 
 
 def _broken(old: Compiled, new: Compiled) -> Iterator[str]:
     """Yield what only the head breaks: contracts, and calls that no longer compile."""
     for arch, calls in new.broken.items():
         for call, sentences in calls.items():
+            if call in old.errors.get(arch, {}):
+                continue  # the base's contracts are not known
             known = {_LINE.sub(r"\1", each) for each in old.broken.get(arch, {}).get(call, ())}
             yield from (f"{call}: {each}" for each in sentences if _LINE.sub(r"\1", each) not in known)
     for arch, errors in new.errors.items():

@@ -128,7 +128,12 @@ def result_of(leg: Leg, attempts: Attempts, problems: Sequence[str] = ()) -> Leg
         troubles.append("no group was planned: pytest.log of its last attempt has the reason")
     elif attempts.each and not (attempts.ended or attempts.complete or attempts.deadly()) and not problems:
         troubles += [] if attempts.used() >= leg.budget else ["the run died, and did so again when it was continued"]
-    verdicts: dict[str, Verdict] = {}
+    if attempts.each:  # an attempt that died has no end, which is judged above
+        troubles += [*union.declaration, *union.waiver_problems()]
+        troubles += [gap for gap in union.gaps() if not gap.startswith("the run did not end")]
+    planned = {group.requirement for group in union.plan.values()}
+    named = {name: reason for name, reason in union.left_out.items() if name in leg.requirements}
+    verdicts = dict.fromkeys((name for name in named if name not in planned), Verdict.NOT_RUN)
     for requirement in union.requirements().values():
         verdicts |= requirement.groups
         idle = tuple(f"{group}: " for group, verdict in requirement.groups.items() if verdict is Verdict.NOT_RUN)

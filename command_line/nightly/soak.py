@@ -158,7 +158,10 @@ def _drift(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _attempt(soak: Soak, folder: Path, seed: int, screen: Console, budget: float, plant: str) -> list[str]:
     request = soak.request
-    check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    try:
+        check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
+    except UsageError as error:  # the night has other results
+        return [str(error)]
     number = max((int(path.name) for path in numbered(folder)), default=0) + 1
     place = (folder / str(number)).absolute()
     place.mkdir(parents=True)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.evidence import Evidence, Group, Verdict, read
+from harness.evidence import Evidence, Group, Run, Verdict, read
 from harness.runs import EVIDENCE
 
 ORDER = "order.json"
 NORMAL = (0, 1)
 """Exit statuses of pytest after a run that reached its end."""
+
+_SAME = ("implementation", "harness", "packages", "device", "arch", "mode", "level", "seed")
+"""What all attempts of a leg share: fields of the run record, and the versions of packages."""
 
 _CUT = ("was cut off: its writer was killed", "has no line end: it was cut off")
 _ENDED_SO_FAR = 2
@@ -92,6 +95,12 @@ def union(each: Sequence[Evidence], where: Path) -> Evidence:
             raise UsageError(
                 f"{where}: attempt {number} planned {min(foreign)}, which attempt 1 did not: begin a new night"
             )
+        for name in _SAME if number > 1 and evidence.runs and first.runs else ():
+            if (now := _fact(evidence.runs[0], name)) != (then := _fact(first.runs[0], name)):
+                raise UsageError(
+                    f"{where}: attempt {number} ran with another {name} than attempt 1 ({now!s:.80} instead of"
+                    f" {then!s:.80}): begin a new night"
+                )
         for group, records in evidence.groups.items():
             if not (_has_verdict(records) or (evidence is last and _reached_end(evidence))):
                 continue  # the budget of an attempt that died later
@@ -119,6 +128,10 @@ def _read(path: Path) -> Evidence | None:
         if b"\n" in path.read_bytes():
             raise
         return None
+
+
+def _fact(run: Run, name: str) -> object:
+    return run.environment.get("packages") if name == "packages" else getattr(run, name)
 
 
 def _has_verdict(records: Sequence[Group]) -> bool:

@@ -37,18 +37,21 @@ _TAIL = len(b',"chain":"') + 64 + len(b'"}')
 @dataclass
 class Merged:
     """Result of a merge: the number of shards ``of`` the run, those that are ``missing``, the number of groups by
-    verdict, and a sentence for each mandatory group whose runs disagree."""
+    verdict, a sentence for each mandatory group whose runs disagree, and the shards that were ``stopped``."""
 
     of: int
     missing: tuple[int, ...]
     counts: Counter[str] = field(default_factory=Counter)
     disagreements: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     @property
     def green(self) -> bool:
-        """True if no shard is missing and every group passed, is quarantined or unsupported."""
-        return not self.missing and not any(count and Verdict(name).red for name, count in self.counts.items())
+        """True if no shard is missing, the run of each shard ended by itself, and every planned group has a record and
+        passed, is quarantined or unsupported."""
+        red = any(count and Verdict(name).red for name, count in self.counts.items())
+        return not (self.missing or self.stopped or red)
 
 
 def merge_shards(output: Path, files: Sequence[Path], division: Path, arguments: Sequence[str] = ()) -> Merged:
@@ -204,13 +207,21 @@ def _copy(
     elsewhere = {name for name, owner in owners.items() if owner != shard.index}
     dropped: set[str] = set()
     planned, chain = False, ""
+    open_groups: set[str] = set()
+    failed = False
     for _, line, plain in objects(shard.path):
         kind, chain = plain.get("record"), str(plain.get("chain"))
+        if kind == "end":
+            status = plain.get("exit_status")
+            failed = failed or bool(open_groups or plain.get("declaration"))
+            if status not in (0, 1) or (status == 1 and not failed):
+                merged.stopped.append(f"{shard.name} ended with pytest's status {status}")
         if kind in ("run", "end"):
             continue
         if kind == "plan":
             if not planned:
                 groups = [group for group in plain["groups"] if group["group"] not in elsewhere]
+                open_groups = {str(group["group"]) for group in groups}
                 record = {**shard.shard, "run": shard.run["id"]}
                 writer.record("plan", {**shared, "groups": groups, "shard": record})
             planned = True
@@ -220,6 +231,9 @@ def _copy(
                 merged.remarks.append(f"{shard.name} compiled {name:.60} to other code than an earlier shard")
         elif kind in ("case", "group") and plain.get("group") in elsewhere:
             dropped.add(str(plain.get("id")))
+            if kind == "group":
+                open_groups.discard(str(plain.get("group")))
+                failed = failed or plain["verdict"] != Verdict.PASS.value
         elif kind == "telemetry" and dropped.intersection(plain.get("cases", ())):
             plain["cases"] = {name: span for name, span in plain["cases"].items() if name not in dropped}
             writer.record("telemetry", {name: value for name, value in plain.items() if name not in _ENVELOPE})
@@ -228,7 +242,11 @@ def _copy(
                 kernels[str(plain.get("hash"))] = str(plain.get("listing_sha256"))
             elif kind == "group":
                 merged.counts[plain["verdict"]] += 1
+                open_groups.discard(str(plain.get("group")))
+                failed = failed or plain["verdict"] != Verdict.PASS.value
             writer.line(line, plain)
+    if open_groups:
+        merged.counts[Verdict.NOT_RUN.value] += len(open_groups)
     if chain != shard.chain:
         raise UsageError(f"{shard.path} changed while it was merged: wait until its run has ended")
 

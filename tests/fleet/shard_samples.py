@@ -32,9 +32,11 @@ def write(
     names: tuple[str, ...] = NAMES,
     drop: tuple[str, ...] = (),
     end: bool = True,
+    status: int | None = None,
     hardware: dict[str, Any] | None = None,
 ) -> Path:
-    """Write one shard. ``verdicts``: of groups that did not pass; ``drop``: groups that have no record."""
+    """Write one shard. ``verdicts``: of groups that did not pass; ``drop``: groups that have no record;
+    ``status``: pytest's, if it is another one than follows from the verdicts."""
     folder.mkdir(parents=True, exist_ok=True)
     division, text = shards.to_text(names, of, {"level": "gate"})
     (folder / shards.FILE).write_text(text)
@@ -60,7 +62,9 @@ def write(
     if hardware is not None:
         records.append(dataclasses.replace(samples.hardware(), **hardware))
         records.append(samples.telemetry(*(each for each in records if isinstance(each, Case))))
-    if end:
+    if status is not None:
+        records.append(End(status, "2026-11-21T02:01:00Z", {"skipped": 4}))
+    elif end:
         bad = any(verdict is not Verdict.PASS for verdict in ended)
         records.append(End(int(bad), "2026-11-21T02:01:00Z", {"skipped": 4}))
     path = folder / "evidence.jsonl"

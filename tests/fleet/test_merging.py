@@ -256,3 +256,26 @@ def test_the_command_certifies_a_merged_run_as_it_does_any_other(tmp_path):
     assert made[documents.MANIFEST]["counts"]["groups"] == len(NAMES) and made[documents.MANIFEST]["missing"] == []
     shard = read(tmp_path / "shard-1" / "evidence.jsonl")
     assert not documents.for_a_level(shard) and documents.result_of(shard) == documents.WARNED
+
+
+@pytest.mark.parametrize("status", [2, 1, 0])
+def test_groups_without_a_record_make_a_merge_without_reports_red(tmp_path, status):
+    """A shard that was interrupted has an end, too."""
+    files = write_all(tmp_path)
+    own = sorted(set(shards.divided(NAMES, OF)[1]) - {MANDATORY})
+    files[1] = write(tmp_path / "stopped", 2, drop=(own[0],), status=status)
+    evidence, result = merged(tmp_path, files)
+    assert evidence.verdict().red
+    assert not result.green
+    assert result.counts["not_run"] == 1
+    assert bool(result.stopped) == (status == 2)
+
+
+def test_a_shard_whose_pytest_failed_without_a_failed_group_is_red(tmp_path):
+    files = write_all(tmp_path)
+    files[2] = write(tmp_path / "teardown", 3, status=1)
+    evidence, result = merged(tmp_path, files)
+    assert evidence.verdict().red
+    assert not result.green
+    [line] = result.stopped
+    assert line.endswith("ended with pytest's status 1")

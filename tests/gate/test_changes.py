@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line.gate import changes
+from command_line.gate.units import Sources
 from harness.errors import UsageError
 from tests.gate import library
 
@@ -114,3 +115,17 @@ def test_what_a_killed_run_left_behind_is_removed(folder):
     stale.mkdir()
     with changes.checked_out(changes.base_of("HEAD", folder / "lib")):
         assert not stale.exists()
+
+
+def test_units_that_differ_from_the_base(folder):
+    library.edit(folder, "lib/core/helpers.py", "n < 10", "n < 11")
+    (folder / "lib/core/more.py").write_text("def more():\n    return 1\n")
+    (folder / "lib/core/host.py").unlink()
+    (folder / "suite/test_get.py").unlink()
+    base = changes.base_of("HEAD", folder / "lib")
+    since = changes.units_since(base, Sources(folder / "lib").digests())
+    assert {name: word for name, word in since.items() if not name.endswith(":<module>")} == {
+        "lib/core/helpers.py:checked": "changed",
+        "lib/core/more.py:more": "new",
+        "lib/core/host.py:y": "removed",
+    }

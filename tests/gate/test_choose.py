@@ -181,3 +181,16 @@ def test_on_another_device_a_unit_that_no_requirement_reaches_may_be_reached_by_
     choice = choose(BOTH, known, units, suite, elsewhere="the map is of device emulated")
     assert set(choice.reasons) == set(BOTH)
     assert choice.reasons["PUT"] == (f"{HELPERS}:unused changed, and the map is of device emulated",)
+
+
+def test_a_map_that_was_recorded_with_the_change_hides_nothing(folder):
+    library.edit(folder, "lib/core/host.py", "return checked(n)", "return checked(n + 1)")
+    (folder / "suite/test_get.py").write_text((folder / "suite/test_get.py").read_text() + "x = 1\n")
+    known = library.map_of(folder)
+    units, files = Sources(folder / "lib").digests(), ("lib/core/host.py", "suite/test_get.py")
+    since = {"lib/core/host.py:Instance.put": "changed"}
+    suite = suite_digests(folder / "suite")
+    choice = choose(BOTH, known, units, suite, files, "lib", "suite", since_base=since)
+    assert sorted(choice.reasons) == ["GET", "PUT"]
+    assert choice.reasons["PUT"] == ("it reaches lib/core/host.py:Instance.put, which changed",)
+    assert choice.reasons["GET"] == ("its test imports suite/test_get.py, which changed",)

@@ -1,5 +1,7 @@
 """The judgement of a gate: every word is planted, and its exit status."""
 
+import dataclasses
+
 import pytest
 
 from command_line.gate.choose import Choice
@@ -30,6 +32,23 @@ def unknown():
     return [*samples.green()[:6], bad, Group(ADD_GROUP, ADD, Verdict.UNKNOWN, 1, message="x"), samples.end(1)]
 
 
+def lost_beside_idle():
+    """One group of the rest did not start for lack of time, and another one has no record: its worker died."""
+    records = without(ADD_GROUP)
+    plan = samples.plan()
+    further = dataclasses.replace(plan.groups[-1], group=ADD_GROUP.replace("]", ",n=2]"))
+    wider = dataclasses.replace(plan, groups=(*plan.groups, further))
+    return [wider if type(one) is type(plan) else one for one in records[:-1]] + [samples.end(1)]
+
+
+def left_out():
+    records = [one for one in samples.green() if getattr(one, "requirement", None) != ADD]
+    plan = samples.plan()
+    kept = tuple(each for each in plan.groups if each.requirement == PUT)
+    smaller = dataclasses.replace(plan, groups=kept, left_out={ADD: "needs more GPUs than this machine has"})
+    return [smaller if type(one) is type(plan) else one for one in records]
+
+
 CASES = {
     "everything ran": (samples.green, ALL, Word.PASSED, 0),
     "a chosen group failed": (samples.red, ALL, Word.RED, 1),
@@ -40,6 +59,9 @@ CASES = {
     "a group could not be checked": (unknown, ALL, Word.UNCLEAR, 3),
     "the run did not end": (lambda: samples.green()[:-1], ALL, Word.UNCLEAR, 3),
     "a group left no record": (lambda: [*samples.green()[:6], samples.end(0)], ALL, Word.UNCLEAR, 3),
+    "a group of the rest left no record": (lambda: [*samples.green()[:6], samples.end(1)], ONLY_PUT, Word.UNCLEAR, 3),
+    "a group of the rest was lost beside one that did not start": (lost_beside_idle, ONLY_PUT, Word.UNCLEAR, 3),
+    "a requirement was left out": (left_out, ONLY_PUT, Word.SHORT, 6),
     "a group passed without a case": (
         lambda: [*samples.green()[:6], Group(ADD_GROUP, ADD, Verdict.PASS, 0), samples.end(0)],
         ONLY_PUT, Word.UNCLEAR, 3,

@@ -255,3 +255,15 @@ def test_names_of_nodes_legs_and_nights_are_checked(name):
 def test_every_query_runs(file, words, capsys):
     assert command(["history", *words, "--file", str(file)]) in (0, 1)
     assert capsys.readouterr().out
+
+
+def test_a_history_that_another_program_writes_is_refused_in_one_line(tmp_path, monkeypatch):
+    path = planted.plant(tmp_path / "history.sqlite", nights=2)
+    monkeypatch.setattr("history.database.WAIT", 0.1)
+    with History(path) as opened:
+        other = sqlite3.connect(path)
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UsageError, match=r"history\.sqlite: database is locked: wait until"):
+            opened.delete_run("x")
+        other.rollback()
+        other.close()

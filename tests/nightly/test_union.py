@@ -1,9 +1,11 @@
 """The evidence of all attempts of a leg: no group is lost, and none counts twice."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
+from command_line.nightly.leg import result_of
 from command_line.nightly.union import attempts_of
 from harness.errors import UsageError
 from harness.evidence import End, Group, Verdict
@@ -94,3 +96,48 @@ def test_an_interrupted_run_did_not_reach_its_end_whatever_its_status(tmp_path, 
     assert not attempts_of(tmp_path).ended and attempts_of(tmp_path).left == [ADD_GROUP]
     attempt(tmp_path, 2, *PASSED_ADD, samples.end(), plan=left(ADD_GROUP))
     assert attempts_of(tmp_path).union.verdict() is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"implementation": {"name": "iris_under_test", "version": "2", "commit": "b" * 40}}, "implementation"),
+        ({"seed": 8}, "seed"),
+        ({"environment": {"packages": {"triton": "3.8.0"}}}, "packages"),
+    ],
+)
+def test_an_attempt_of_another_library_is_refused(tmp_path, changes, name):
+    attempt(tmp_path, 1, *PASSED_PUT)
+    place = attempt(tmp_path, 2, plan=left(ADD_GROUP)).parent
+    run = samples.run(id="a2")
+    changed = {
+        key: {**getattr(run, key), **value} if isinstance(value, dict) else value for key, value in changes.items()
+    }
+    records = [dataclasses.replace(run, **changed), left(ADD_GROUP), samples.kernel(), *PASSED_ADD, samples.end()]
+    (place / "evidence.jsonl").unlink()
+    samples.write(place / "evidence.jsonl", records)
+    with pytest.raises(UsageError, match=f"attempt 2 ran with another {name} than attempt 1.*begin a new night"):
+        attempts_of(tmp_path)
+
+
+LEG = SimpleNamespace(name="puts", budget=300.0, requirements=())
+
+
+def test_a_leg_is_red_for_what_no_group_shows(tmp_path):
+    attempt(tmp_path, 1, *PASSED_PUT, *PASSED_ADD, samples.end())
+    assert result_of(LEG, attempts_of(tmp_path)).verdict is Verdict.PASS
+    attempt(tmp_path / "teardown", 1, *PASSED_PUT, *PASSED_ADD, samples.end(1))
+    assert result_of(LEG, attempts_of(tmp_path / "teardown")).problems == ("pytest ended with status 1",)
+    wrong = dataclasses.replace(samples.plan(), declaration=("the library declares put and does not have it",))
+    attempt(tmp_path / "declared", 1, *PASSED_PUT, *PASSED_ADD, samples.end(1), plan=wrong)
+    assert result_of(LEG, attempts_of(tmp_path / "declared")).verdict.red
+
+
+def test_a_requirement_that_a_leg_names_and_leaves_out_did_not_run(tmp_path):
+    plan = dataclasses.replace(left(PUT_GROUP), left_out={ADD: "needs 3 ranks, this run has 2"})
+    attempt(tmp_path, 1, *PASSED_PUT, samples.end(), plan=plan)
+    attempts = attempts_of(tmp_path)
+    assert result_of(LEG, attempts).verdict is Verdict.PASS, "the leg names no requirement"
+    named = SimpleNamespace(name="puts", budget=300.0, requirements=(PUT, ADD))
+    assert result_of(named, attempts).verdict is Verdict.NOT_RUN
+    assert result_of(named, attempts).groups[ADD] is Verdict.NOT_RUN
