@@ -130,7 +130,7 @@ def command(
     with changes.checked_out(base) as copy:
         folder = preflight.output_folder(output, REPORT, JUNIT, *publish.FILES)
         with runs.claimed(folder):
-            rows, broken, notes = [], list[str](), list[str]()
+            rows, broken, notes, not_compared = [], list[str](), list[str](), list[str]()
             if wanted and choice.changed:
                 from command_line.gate import kernels  # the suite's table of calls, with torch and Triton
 

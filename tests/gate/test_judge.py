@@ -32,7 +32,7 @@ def unknown():
     return [*samples.green()[:6], bad, Group(ADD_GROUP, ADD, Verdict.UNKNOWN, 1, message="x"), samples.end(1)]
 
 
-def lost_beside_idle():
+def lost_and_idle():
     """One group of the rest did not start for lack of time, and another one has no record: its worker died."""
     records = without(ADD_GROUP)
     plan = samples.plan()
@@ -60,7 +60,7 @@ CASES = {
     "the run did not end": (lambda: samples.green()[:-1], ALL, Word.UNCLEAR, 3),
     "a group left no record": (lambda: [*samples.green()[:6], samples.end(0)], ALL, Word.UNCLEAR, 3),
     "a group of the rest left no record": (lambda: [*samples.green()[:6], samples.end(1)], ONLY_PUT, Word.UNCLEAR, 3),
-    "a group of the rest was lost beside one that did not start": (lost_beside_idle, ONLY_PUT, Word.UNCLEAR, 3),
+    "a group of the rest was lost and another one did not start": (lost_and_idle, ONLY_PUT, Word.UNCLEAR, 3),
     "a requirement was left out": (left_out, ONLY_PUT, Word.SHORT, 6),
     "a group passed without a case": (
         lambda: [*samples.green()[:6], Group(ADD_GROUP, ADD, Verdict.PASS, 0), samples.end(0)],
