@@ -33,6 +33,8 @@ CROSS_LANE = {
     "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_swap_b32", "v_pk_mov_b32",
 }  # fmt: skip
 NAMED_ELSEWHERE = {
+    # follows the value that a loop polls to its comparison
+    "driver/awaited.py": {"v_cmp", "s_cmp", "s_waitcnt", "buffer_inv", "s_nop"},
     "program/decode.py": ABOUT_ORDER | {"v_cmpx"},  # steps that order memory end a block; EXEC must be read again
     "program/build.py": {"v_fma_mixhi"},  # writes the upper half of its destination
     "program/compiled/runs.py": CROSS_LANE,  # compiled by hand: their steps are not pure functions
