@@ -152,12 +152,13 @@ def own_test_line(line, suite, folder):
 
 
 def options_line(line, suite, folder):
-    """The command and its options exist. tests/cli/test_isa.py, tests/mutants and tests/gate run them."""
+    """The command and its options exist. tests/cli/test_isa.py and the folders of mutants, gate, nightly and
+    history run them."""
     words = shlex.split(line, comments=True)[1:]
     command = [sys.executable, "-m", "command_line", *words, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    names = list(itertools.takewhile(lambda word: not word.startswith("-"), words[:2]))
+    names = list(itertools.takewhile(lambda word: not word.startswith("-") and "." not in word, words[:2]))
     assert done.stdout.startswith("Usage: iris-harness " + " ".join(names)), done.stdout
     for option in [word for word in words if word.startswith("--")]:
         assert option in done.stdout, option
@@ -165,7 +166,10 @@ def options_line(line, suite, folder):
 
 CHECKS = {
     "iris-harness emulate": emulate_line,
+    "iris-harness dashboard": options_line,
     "iris-harness gate": options_line,
+    "iris-harness history": options_line,
+    "iris-harness nightly": options_line,
     "iris-harness isa": options_line,
     "iris-harness reach": options_line,
     "iris-harness mutants": options_line,
