@@ -70,9 +70,7 @@ def _read_all(tasks: Sequence[_Task]) -> Iterator[Fingerprint | str]:
         try:
             yield from pool.map(_read, tasks, chunksize=16)
         except BrokenProcessPool as error:
-            raise HarnessError(
-                f"a process that read listings died, perhaps for lack of memory: {error}"
-            ) from None
+            raise HarnessError(f"a process that read listings died, perhaps for lack of memory: {error}") from None
 
 
 def _read(task: _Task) -> Fingerprint | str:
