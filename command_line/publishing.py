@@ -34,29 +34,39 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
     out; ``WAIVED`` if what failed is waived or quarantined; ``UNSUPPORTED`` if everything that ran passed
     but the library does not support every requirement; else 1.
     """
-    # Files first: printing may fail, and a reader may close the pipe.
-    listings = listings_of(evidence)
-    written = _written(partial(reports.write_html, listings=listings), evidence, output / REPORT)
-    written = _written(reports.write_junit, evidence, output / JUNIT) and written
-    reports.print_table(reports.view_of(evidence), console)
-    if written:
-        console.print(f"\nReport: {plain(str((output / REPORT).absolute()))}", markup=False, soft_wrap=True)
+    complete = write_reports(evidence, output, console)
     missing = evidence.missing()
     if missing:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         say(f"partial: left out are {'; '.join(missing[:_NAMED])}{more}")
     verdict = evidence.verdict()
-    if not written or verdict.red or not evidence.groups:
+    if not complete or verdict.red or not evidence.groups:
         return 1
     if missing:
         return PARTIAL
     return {Verdict.PASS: 0, Verdict.UNSUPPORTED: UNSUPPORTED}.get(verdict, WAIVED)
 
 
-def _written(write: Callable[[Evidence, Path], None], evidence: Evidence, path: Path) -> bool:
-    """Return True if the report was written; otherwise print the reason and leave an earlier report in place."""
+def write_reports(evidence: Evidence, output: Path, console: Console) -> bool:
+    """Write the report files, print the table and the path of the report. Returns False, after the reason is printed,
+    if a file could not be written."""
+    # Files first: printing may fail, and a reader may close the pipe.
+    listings = listings_of(evidence)
+    files = {
+        REPORT: partial(reports.write_html, evidence, listings=listings),
+        JUNIT: partial(reports.write_junit, evidence),
+    }
+    complete = all([written(output / name, write) for name, write in files.items()])  # noqa: C419 - each is tried
+    reports.print_table(reports.view_of(evidence), console)
+    if complete:
+        console.print(f"\nReport: {plain(str((output / REPORT).absolute()))}", markup=False, soft_wrap=True)
+    return complete
+
+
+def written(path: Path, write: Callable[[Path], None]) -> bool:
+    """Return True if ``write`` wrote the file; otherwise print the reason and leave an earlier file in place."""
     try:
-        write(evidence, path)
+        write(path)
     except UsageError as error:
         say(str(error))
     except OSError as error:

@@ -19,14 +19,13 @@ from command_line import preflight
 from command_line.gate import changes, figures, publish, reach
 from command_line.gate.changes import Base, units_since
 from command_line.gate.choose import Choice, choose, groups_of_reasons
-from command_line.gate.judge import Judgement, judged
+from command_line.gate.judge import Word, judged
 from command_line.gate.statistics import FASTER, SLOWER, UNCLEAR, Comparison
 from command_line.gate.times import compared as compare_times
 from command_line.gate.units import Sources
 from command_line.options import PATH, suite_options
 from command_line.output import console, printable, say
-from command_line.publishing import JUNIT, REPORT
-from command_line.publishing import publish as publish_reports
+from command_line.publishing import JUNIT, REPORT, write_reports
 from command_line.suite import groups as suite_groups
 from command_line.suite.process import conformance_folder
 from command_line.suite.run import check_started, conclude, run_suite, set_aside, stop_signals
@@ -130,7 +129,7 @@ def command(
     with changes.checked_out(base) as copy:
         folder = preflight.output_folder(output, REPORT, JUNIT, *publish.FILES)
         with runs.claimed(folder):
-            rows, broken, notes, not_compared = [], list[str](), list[str](), list[str]()
+            compared = figures.Compared()
             if wanted and choice.changed:
                 from command_line.gate import kernels  # the suite's table of calls, with torch and Triton
 
@@ -142,8 +141,6 @@ def command(
                     )  # fmt: skip
                 if stop.signal is not None:
                     return 128 + stop.signal
-                rows, broken, notes = list(compared.rows), list(compared.broken), list(compared.notes)
-                not_compared = list(compared.unclear)
             if seconds is not None:
                 left = max(1.0, seconds - (time.monotonic() - started))
                 request = replace(request, budget=left)
@@ -151,37 +148,36 @@ def command(
             order = [option for name in choice.order for option in ("--requirement", name)]
             outcome = run_suite(request, folder, screen, *side_by_side, "-p", fixtures.SELECTION, *order)
             check_started(outcome, earlier)
-            judgements: list[Judgement] = []
+
+            words: list[Word] = []
 
             def conclusion(evidence: Evidence) -> int:
-                status = publish_reports(evidence, folder, screen)
-                if before is not None:
-                    rows.extend(figures.executed_rows(before, evidence, limits["executed"]))
-                rows.extend(_row(cell, one) for cell, one in timed if one is not None)
-                red = [*broken, *(row.sentence for row in rows if row.change == figures.RED)]
+                written = write_reports(evidence, folder, screen)
+                executed = [] if before is None else figures.executed_rows(before, evidence, limits["executed"])
+                rows = [*compared.rows, *executed, *(_row(cell, one) for cell, one in timed if one is not None)]
+                red = [*compared.broken, *(row.sentence for row in rows if row.change == figures.RED)]
                 open_times = [(cell, one) for cell, one in timed if one is None or one.answer == UNCLEAR]
-                doubts = [*not_compared, *(f"{cell}: {_time_words(one)}" for cell, one in open_times)]
-                judgements.append(judged(evidence, choice, red, doubts))
-                prefix = base.library.parent.as_posix()
-                written = publish.Gate(
-                    evidence,
-                    judgements[0],
-                    choice,
-                    base,
-                    rows,
-                    broken,
-                    notes,
-                    sources.units,
-                    "" if prefix == "." else prefix,
-                )
-                publish.write(written, folder)
-                _announce(written, folder, annotations, screen)
-                return status
+                doubts = [*compared.unclear, *(f"{cell}: {_time_words(one)}" for cell, one in open_times)]
+                judgement = judged(evidence, choice, red, doubts)
+                words.append(judgement.word)
+                gate = publish.Gate(
+                    evidence, judgement, choice, base, rows, compared.broken, compared.notes, sources.units,
+                    _prefix(base),
+                )  # fmt: skip
+                written = publish.write(gate, folder) and written
+                written = _announce(gate, folder, annotations, screen) and written
+                return judgement.word.status if written else 1
 
             status = conclude(outcome, folder, screen, conclusion)
-            if outcome.stopped is not None or outcome.ending is not None or not judgements:
-                return status
-            return judgements[0].word.status
+            # pytest counts a group that could not be checked among the failures.
+            normal = outcome.stopped is None and outcome.ending is None
+            return Word.UNCLEAR.status if normal and words == [Word.UNCLEAR] else status
+
+
+def _prefix(base: Base) -> str:
+    """Return the folder of the library's parent, relative to the repository, "" if it is the root."""
+    folder = base.library.parent.as_posix()
+    return "" if folder == "." else folder
 
 
 def _row(cell: str, comparison: Comparison) -> figures.Row:
@@ -248,8 +244,10 @@ def _print_choice(choice: Choice, base: Base, screen: Console) -> None:
         screen.print(f"  and {len(reasons) - _SHOWN} further reasons", markup=False)
 
 
-def _announce(gate: publish.Gate, folder: Path, annotations: str, screen: Console) -> None:
-    """Print the judgement and, in GitHub Actions, the annotations; add to the job summary there."""
+def _announce(gate: publish.Gate, folder: Path, annotations: str, screen: Console) -> bool:
+    """Print the judgement and, in GitHub Actions, the annotations; add to the job summary there. Returns False, after
+    the reason is printed, if the job summary could not be written."""
+    written = True
     if annotations == GITHUB or (annotations == AUTO and os.environ.get("GITHUB_ACTIONS") == "true"):
         for one in publish.remarks(gate):
             click.echo(publish.github(one))
@@ -258,12 +256,14 @@ def _announce(gate: publish.Gate, folder: Path, annotations: str, screen: Consol
             with open(target, "a", encoding="utf-8") as file:
                 file.write(publish.summary(gate))
         except OSError as error:
-            say(f"the job summary could not be written: {error.strerror}")
+            say(f"the job summary {target} could not be written: {error.strerror}")
+            written = False
     _print_sentences(gate.judgement.unclear, screen)
     _print_sentences([row.sentence for row in gate.rows if row.change == figures.RED], screen)
     _print_sentences(gate.broken, screen)
     screen.print(f"\n{printable(gate.judgement.headline)}", markup=False, soft_wrap=True)
     screen.print(f"Summary: {printable(str(folder / publish.SUMMARY))}", markup=False, soft_wrap=True)
+    return written
 
 
 def _print_sentences(sentences: Sequence[str], screen: Console) -> None:

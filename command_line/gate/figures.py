@@ -78,6 +78,17 @@ class Row:
         return f"{self.subject} ({self.target}): {self.figure} {self.before} -> {self.after}"
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Compiled kernels of base and head: ``rows`` of figures, sentences about contracts that only the head breaks
+    (``broken``), ``notes``, and sentences about calls that could not be compared (``unclear``)."""
+
+    rows: Sequence[Row] = ()
+    broken: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    unclear: Sequence[str] = ()
+
+
 def thresholds_in(path: Path) -> Thresholds:
     """Return the thresholds in a TOML file. UsageError if it cannot be read, or has a mistake."""
     try:

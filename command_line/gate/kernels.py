@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from command_line.gate.compiling import Compiled, compiled
-from command_line.gate.figures import Row, compiled_rows
+from command_line.gate.figures import Compared, Row, compiled_rows
 from command_line.gate.reach import Map
 from conformance.isa.catalogue import CALLS
 from harness import devices
 
 _LINE = re.compile(r"(\.py):\d+(?::\d+)?")
-
-
-@dataclass(frozen=True)
-class Compared:
-    """``rows`` of figures, sentences about contracts that only the head breaks (``broken``), ``notes``, and sentences
-    about calls that could not be compared (``unclear``)."""
-
-    rows: Sequence[Row]
-    broken: Sequence[str]
-    notes: Sequence[str]
-    unclear: Sequence[str] = ()
 
 
 def calls_of(known: Map | None, differing: Collection[str]) -> list[str]:
@@ -71,7 +59,7 @@ def compared(
         if stop.signal is None
     ]
     if len(sides) < 2:
-        return Compared((), (), ())
+        return Compared()
     old, new = sides
     if old.late or new.late:
         return Compared(

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from command_line.gate.choose import Choice, groups_of_reasons
 from command_line.gate.figures import RED, Row
 from command_line.gate.judge import Judgement
 from command_line.gate.units import Unit
+from command_line.publishing import written
 from harness.evidence import Case, Evidence, Verdict
 from harness.files import write_whole
 from harness.printable import plain
@@ -60,14 +62,18 @@ class Gate:
     """The folder of the package's parent, relative to the repository, "" if it is the root."""
 
 
-def write(gate: Gate, folder: Path) -> None:
-    """Write all files into ``folder``."""
+def write(gate: Gate, folder: Path) -> bool:
+    """Write all files into ``folder``. Returns False, after the reason is printed, if one could not be written."""
     noted = list(remarks(gate))
-    write_whole(folder / SUMMARY, summary(gate))
-    write_whole(folder / COMMENT, comment(gate))
-    write_whole(folder / ANNOTATIONS, "".join(f"{github(one)}\n" for one in noted))
-    write_whole(folder / QUALITY, json.dumps([quality(one) for one in noted], indent=1) + "\n")
-    write_whole(folder / RESULT, json.dumps(_plain(gate), indent=1) + "\n")
+    files = {
+        SUMMARY: summary(gate),
+        COMMENT: comment(gate),
+        ANNOTATIONS: "".join(f"{github(one)}\n" for one in noted),
+        QUALITY: json.dumps([quality(one) for one in noted], indent=1) + "\n",
+        RESULT: json.dumps(_plain(gate), indent=1) + "\n",
+    }
+    writers = {name: partial(write_whole, text=text) for name, text in files.items()}
+    return all([written(folder / name, write) for name, write in writers.items()])  # noqa: C419 - each is tried
 
 
 def summary(gate: Gate) -> str:

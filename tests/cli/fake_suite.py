@@ -141,6 +141,8 @@ def pytest_sessionfinish(session, exitstatus):
         raise RuntimeError("planted internal error")
     session.config.store.append(samples.end(status))
     session.config.store.close()
+    if blocked := os.environ.get("FAKE_BLOCKS"):  # no file can be written there
+        (pathlib.Path(blocked) / "inner").mkdir(parents=True)
     if FAKE == "deleted":
         shutil.rmtree(session.config.store.path.parent)
 """

@@ -131,6 +131,21 @@ def test_annotations_and_the_job_summary_in_github_actions(suite, folder):
     assert "::error" not in gate(suite, folder, fake="fail", GITHUB_ACTIONS="").stdout
 
 
+@pytest.mark.parametrize("name", [publish.COMMENT, "report.html"])
+def test_a_report_that_cannot_be_written_is_red(suite, folder, name):
+    """While the suite runs, a folder takes the place of the file."""
+    done = gate(suite, folder, FAKE_BLOCKS=str(folder / "out" / name))
+    assert done.returncode == 1, done.stdout
+    assert f"{name} is not a regular file" in done.stderr
+    assert result(folder)["judgement"] == "passed"
+
+
+def test_a_job_summary_that_cannot_be_written_is_red(suite, folder):
+    done = gate(suite, folder, GITHUB_STEP_SUMMARY=str(folder / "none" / "summary.md"))
+    assert done.returncode == 1, done.stdout
+    assert "summary.md could not be written: No such file or directory" in done.stderr
+
+
 def test_a_dry_run_writes_nothing(suite, folder):
     change(folder)
     done = gate(suite, folder, "--dry-run")
