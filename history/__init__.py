@@ -6,7 +6,7 @@ series.py    one number over the nights            trends.py   change points and
 dashboard.py the static site
 """
 
-from history.adding import Origin, add
+from history.adding import Origin, Soak, add, add_soak
 from history.database import VERSION, History
 from history.merging import export_csv, export_json, merge
 from history.nights import Changes, FirstBad, Flaky, changes, first_bad, flaky, last_ran, names, nights, nodes
@@ -22,8 +22,10 @@ __all__ = [
     "Origin",
     "Point",
     "Series",
+    "Soak",
     "Trend",
     "add",
+    "add_soak",
     "changes",
     "export_csv",
     "export_json",

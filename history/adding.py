@@ -21,6 +21,7 @@ _NAME = re.compile(r"[\w.:@+-]{1,80}", re.ASCII)
 _BENCH_SCHEMA = 1
 _BENCH_LIMIT = 256 << 20
 _VALUES = {"median_us": "us", "busbw_gbs": "GB/s", "algbw_gbs": "GB/s", "ratio_to_nccl": ""}
+SOAK = "soak"
 _OWNED = ("verdict", "kernel", "measure", "mark")
 
 
@@ -41,17 +42,60 @@ class Origin:
                 )
 
 
-def add(history: History, path: Path, origin: Origin | None = None) -> bool:
+def add(history: History, path: Path, origin: Origin | None = None, *, case: str = "") -> bool:
     """Add a file of evidence, or the ``bench.json`` of a benchmark. Return False if the history has it already.
 
-    Of a run that had not ended when it was added, the longer file replaces the shorter one. Raises UsageError for a
-    file that is neither, for damaged evidence, and for two different files of one run.
+    ``case``: the id of the one case that the run repeated. Its verdict is then that of ``GROUP case ID``, since it is
+    not the verdict of the whole group. Of a run that had not ended when it was added, the longer file replaces the
+    shorter one. Raises UsageError for a file that is neither, for damaged evidence, and for two different files of one
+    run.
     """
-    origin = origin or Origin()
     digest, bench = _digest(path)
     run, owned = _of_bench(path, digest) if bench else _of_evidence(path)
-    run |= {"digest": digest, "node": origin.node, "leg": origin.leg, "night": origin.night or run["started"][:10]}
-    return insert(history, run, owned, path)
+    if case:
+        ran = [row for row in owned["verdict"] if row["verdict"] != Verdict.NOT_RUN.value]
+        owned = {**owned, "verdict": [{**row, "name": f"{row['name']} case {case}"} for row in ran], "kernel": []}
+    return insert(history, _placed(run, digest, origin), owned, path)
+
+
+@dataclass(frozen=True)
+class Soak:
+    """Result of a soak for the history. ``growth``: of each kind of use, such as ``memory`` in bytes; ``seconds``: of a
+    round of each area, the median. ``message``: the first problem, or ""."""
+
+    verdict: Verdict
+    rounds: int
+    cases: int
+    elapsed: float
+    growth: Mapping[str, float]
+    seconds: Mapping[str, float]
+    message: str = ""
+
+
+def add_soak(history: History, path: Path, soak: Soak, origin: Origin | None = None) -> bool:
+    """Add a soak, whose run the evidence at ``path`` describes: its verdict as that of the group ``soak``, and its
+    measures ``soak.*``. Returns and raises as ``add`` does."""
+    digest, _ = _digest(path)
+    run, _ = _of_evidence(path)
+    run |= {"kind": "soak", "level": "soak"}
+    verdict = {
+        "name": SOAK, "requirement": SOAK, "verdict": soak.verdict.value, "cases": soak.cases, "seconds": soak.elapsed,
+        "failing_case": None, "message": soak.message[:500], "repeats": None, "failed": None,
+    }  # fmt: skip
+    values = {"rounds": (float(soak.rounds), ""), "cases": (float(soak.cases), "")}
+    values |= {f"growth.{kind}": (value, "") for kind, value in soak.growth.items()}
+    values |= {f"seconds.{area}": (value, "s") for area, value in soak.seconds.items()}
+    empty = {"gpu": "", "low": None, "high": None, "samples": None}
+    measures = [
+        {**empty, "metric": f"{SOAK}.{name}", "value": value, "unit": unit} for name, (value, unit) in values.items()
+    ]
+    return insert(history, _placed(run, digest, origin), {"verdict": [verdict], "measure": measures}, path)
+
+
+def _placed(run: dict[str, Any], digest: str, origin: Origin | None) -> dict[str, Any]:
+    origin = origin or Origin()
+    place = {"node": origin.node, "leg": origin.leg, "night": origin.night or run["started"][:10]}
+    return {**run, "digest": digest, **place}
 
 
 def insert(history: History, run: dict[str, Any], owned: Mapping[str, list[dict[str, Any]]], path: Path) -> bool:

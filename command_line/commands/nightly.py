@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -76,9 +77,11 @@ def command(plan: Path, output: Path | None, fresh: bool, seed: str | None, node
 
 
 def _run(plan: Plan, night: Night, index: corpus.Index, origin: history.Origin, screen: Console) -> Summary:
-    replayed = corpus.replay(plan, index, night.folder / "corpus", night.name, screen)
     legs: list[LegResult] = []
     problems: list[str] = []
+    replayed = corpus.replay(plan, index, night.folder / "corpus", night.name, screen)
+    for case in replayed:
+        problems += _add(plan, case.attempts, history.Origin(origin.node, "corpus", night.name), case=case.id)
     for leg in plan.legs:
         place = night.folder / "legs" / leg.name
         screen.print(
@@ -88,11 +91,12 @@ def _run(plan: Plan, night: Night, index: corpus.Index, origin: history.Origin, 
         result = run_leg(leg, place, night.seed_of(leg.name), screen, first=index.groups(), ran=ran)
         problems += _reports(result, place)
         legs.append(result)
-        problems += _add(plan, result, history.Origin(origin.node, leg.name, night.name))
+        problems += _add(plan, result.attempts.files, history.Origin(origin.node, leg.name, night.name))
         corpus.collect(index, [result], plan.corpus, night.name)
     soak: SoakResult | None = None
     if plan.soak is not None:
         soak = run_soak(plan.soak, night.folder / "soak", night.seed_of("soak"), screen)
+        problems += _add_soak(plan, soak, history.Origin(origin.node, "soak", night.name))
     changes = None
     if plan.history.exists():
         with history.History(plan.history) as opened:
@@ -121,13 +125,29 @@ def _last_ran(plan: Plan, leg: str) -> dict[str, float]:
         return history.last_ran(opened, leg)
 
 
-def _add(plan: Plan, result: LegResult, origin: history.Origin) -> list[str]:
-    """Add all attempts of a leg to the history; return what could not be added, and why."""
+def _add(plan: Plan, files: Iterable[Path], origin: history.Origin, *, case: str = "") -> list[str]:
+    """Add the attempts of a leg or a case to the history; return what could not be added, and why."""
     problems = []
     with history.History(plan.history, create=True) as opened:
-        for file in result.attempts.files:
+        for file in files:
             try:
-                history.add(opened, file, origin)
+                history.add(opened, file, origin, case=case)
             except UsageError as error:
                 problems.append(str(error))
     return problems
+
+
+def _add_soak(plan: Plan, result: SoakResult, origin: history.Origin) -> list[str]:
+    """Add a soak to the history; return what could not be added, and why."""
+    if result.evidence is None:
+        return []
+    soak = history.Soak(
+        result.verdict, result.rounds, result.cases, result.seconds, result.growth, result.areas,
+        "; ".join(result.problems),
+    )  # fmt: skip
+    try:
+        with history.History(plan.history, create=True) as opened:
+            history.add_soak(opened, result.evidence, soak, origin)
+    except UsageError as error:
+        return [str(error)]
+    return []

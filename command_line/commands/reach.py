@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from command_line.gate import reach
 from command_line.gate.changes import folder_of
 from command_line.options import PATH, suite_options
 from command_line.output import console, say
+from command_line.suite import groups as suite_groups
 from command_line.suite.process import Suite, child_environment, conformance_folder, pytest_command
 from command_line.suite.run import stop_signals
 from conformance.isa.catalogue import CALLS
@@ -25,8 +28,10 @@ from harness import devices
 from harness.errors import HarnessError, UsageError
 from harness.evidence import sources_of
 from harness.ranks import CaseFailed, RankGroup
+from reports.text import plural
 
-RAW, LOG = "reach.jsonl", "reach.log"
+END = {"end": True}
+"""The last line of a recording."""
 RANKS, SECONDS = 2, 60.0
 """Ranks that make the calls of the catalogue, and the seconds that each may take."""
 
@@ -34,7 +39,10 @@ RANKS, SECONDS = 2, 60.0
 @click.command("reach", short_help="Record what each requirement reaches in the library.")
 @suite_options(level="gate", output=Path("out", "reach"))
 @click.option("--to", type=PATH, default=None, help="File of the map.  [default: reach.json in the output]")
-def command(output: Path, to: Path | None, **options: Any) -> int:
+@click.option(
+    "--groups", metavar="N", help="Processes that record at the same time.  [default: what the machine holds]"
+)
+def command(output: Path, to: Path | None, groups: str | None, **options: Any) -> int:
     """Execute the cases of a level without launching kernels, and write which functions of the library each requirement
     reaches.
 
@@ -51,31 +59,22 @@ def command(output: Path, to: Path | None, **options: Any) -> int:
     folder = preflight.output_folder(output, reach.BUNDLED.name)
     target = (to or folder / reach.BUNDLED.name).absolute()
     library = folder_of(request.implementation)
+    count = suite_groups.number(request, groups)
     with tempfile.TemporaryDirectory(prefix="iris-harness-reach-") as name:
-        raw = Path(name) / RAW
-        extra = [
-            "-p",
-            fixtures.REACH,
-            "--reach",
-            str(raw),
-            "--ahead",
-            "0",
-            "--evidence",
-            str(Path(name) / "evidence.jsonl"),
-        ]
-        recording = pytest_command(("",), *request.options(), *extra)
-        status: int | None
-        with stop_signals() as stop, Suite(recording, folder / LOG, child_environment(request.implementation)) as suite:
-            with console().status("recording"):
-                while (status := suite.poll()) is None and stop.signal is None:
+        with stop_signals() as stop, contextlib.ExitStack() as stack:
+            parts = [_start(request, Path(name), folder, part, count, stack) for part in range(1, count + 1)]
+            with console().status(f"recording {plural(count, 'part')}"):
+                while any(part.suite.poll() is None for part in parts) and stop.signal is None:
                     time.sleep(0.2)
             if stop.signal is not None:
-                suite.stop(hurry=stop.again)
+                for part in parts:
+                    part.suite.stop(hurry=stop.again)
                 return 128 + stop.signal
-        records = [json.loads(line) for line in raw.read_text("utf-8").splitlines()] if raw.is_file() else []
-        if not records or records[-1] != {"end": True}:
-            say(f"the recording ended with status {status} before its end: see {folder / LOG}")
-            return 1
+        records = [record for part in parts for record in part.records()]
+        for part in parts:
+            if not part.ended:
+                say(f"the recording ended with status {part.suite.poll()} before its end: see {part.log}")
+                return 1
     calls = calls_of(request.implementation)
     run = {
         "level": request.level,
@@ -88,6 +87,31 @@ def command(output: Path, to: Path | None, **options: Any) -> int:
     unknown = sum(bool(one.problem) for one in made.requirements.values())
     click.echo(f"{target}: {len(made.requirements)} requirements, {unknown} of them not fully known")
     return 0
+
+
+@dataclass
+class _Part:
+    """A process that records a part of the requirements into the file ``raw``. ``ended``: the last line was read."""
+
+    suite: Suite
+    raw: Path
+    log: Path
+    ended: bool = False
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = self.raw.read_text("utf-8").splitlines() if self.raw.is_file() else []
+        self.ended = bool(lines) and json.loads(lines[-1]) == END
+        return [json.loads(line) for line in lines[: None if self.ended else -1]]
+
+
+def _start(
+    request: preflight.Request, scratch: Path, output: Path, part: int, count: int, stack: contextlib.ExitStack
+) -> _Part:
+    raw, log = scratch / f"reach-{part}.jsonl", output / f"reach-{part}.log"
+    extra = ["-p", fixtures.REACH, "--reach", str(raw), "--reach-part", f"{part}/{count}", "--ahead", "0"]
+    extra += ["--evidence", str(scratch / f"evidence-{part}.jsonl")]
+    recording = pytest_command(("",), *request.options(), *extra)
+    return _Part(stack.enter_context(Suite(recording, log, child_environment(request.implementation))), raw, log)
 
 
 def calls_of(implementation: str) -> dict[str, tuple[set[str], str]]:

@@ -37,7 +37,7 @@ _KEPT = 60
 @dataclass(frozen=True)
 class Replayed:
     """Verdict of a case of the corpus in this night. ``passes``: nights in a row that it passed, this one included.
-    ``reason`` is set if it has no verdict."""
+    ``reason`` is set if it has no verdict. ``attempts``: the evidence of each run of it."""
 
     id: str
     group: str
@@ -46,6 +46,7 @@ class Replayed:
     mended: bool
     file: Path
     reason: str = ""
+    attempts: tuple[Path, ...] = ()
 
 
 class Index:
@@ -159,7 +160,9 @@ def _replayed(
     except UsageError as error:
         verdict, reason = Verdict.UNKNOWN, str(error)
     index.note(path.stem, group, night, verdict)
-    return Replayed(path.stem, group, verdict, index.passes(path.stem), index.mended(path.stem), path, reason)
+    passes, mended = index.passes(path.stem), index.mended(path.stem)
+    attempts = tuple(place / EVIDENCE for place in numbered(folder) if (place / EVIDENCE).is_file())
+    return Replayed(path.stem, group, verdict, passes, mended, path, reason, attempts)
 
 
 def _case(path: Path, plan: Plan) -> Replay:

@@ -159,6 +159,8 @@ def _legs(entries: list[Any], path: Path) -> Iterator[Leg]:
         _check_table(entry, _LEG, _REQUIRED["leg"], where, listed=(*_AXES, "requirements"))
         if not _NAME.fullmatch(entry["name"]):
             raise UsageError(f"{where}: name: expected lower-case letters, digits and -, got {entry['name']!r:.60}")
+        if entry["name"] in _TABLES:
+            raise UsageError(f"{where}: name: {entry['name']!r} names another part of a night: choose another one")
         budget = duration(entry["budget"], f"{where}: budget")
         requirements = _requirements(entry.get("requirements", ()), where)
         axes = {key: entry[key] if isinstance(entry.get(key), list) else [entry.get(key)] for key in _AXES}

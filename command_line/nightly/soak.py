@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from command_line.suite.run import run_suite
 from harness.errors import UsageError
 from harness.evidence import Verdict
 from harness.files import write_whole
+from harness.runs import EVIDENCE
 
 ROUNDS, REQUEST = "rounds.jsonl", "request.json"
 WARM = 0.25
@@ -39,7 +40,8 @@ _LEAST_SECONDS = 1.0
 @dataclass(frozen=True)
 class SoakResult:
     """Result of a soak. ``problems`` are sentences about failures, leaks and drift; ``growth`` maps a kind of use to
-    the greatest growth of a process after the first rounds."""
+    the greatest growth of a process after the first rounds, ``areas`` an area to the median seconds of its rounds;
+    ``evidence`` is that of the last attempt, which describes the run."""
 
     rounds: int
     cases: int
@@ -47,6 +49,8 @@ class SoakResult:
     ended: bool
     problems: tuple[str, ...]
     growth: Mapping[str, float]
+    areas: Mapping[str, float] = field(default_factory=dict)
+    evidence: Path | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -92,7 +96,15 @@ def run_soak(soak: Soak, folder: Path, seed: int, screen: Console, *, plant: str
             growth[kind] = max(value, growth.get(kind, value))
     seconds = sum(_seconds(path) for path in numbered(folder))
     whole = any(_ended(path) for path in numbered(folder)) or seconds >= soak.budget - 1.0
-    return SoakResult(len(ended), sum(line["cases"] for line in ended), seconds, whole, tuple(problems), growth)
+    times: dict[str, list[float]] = defaultdict(list)
+    for line in ended:
+        for area, spent in line["seconds"].items():
+            times[area].append(spent)
+    areas = {area: statistics.median(values) for area, values in times.items()}
+    files = [path / EVIDENCE for path in numbered(folder) if (path / EVIDENCE).is_file()]
+    cases = sum(line["cases"] for line in ended)
+    last = files[-1] if files else None
+    return SoakResult(len(ended), cases, seconds, whole, tuple(problems), growth, areas, last)
 
 
 def judge(lines: Sequence[Mapping[str, Any]], soak: Soak) -> list[str]:

@@ -216,7 +216,10 @@ class Signer:
         self, listed: Sequence[Record], name: str = "certificate.zip", *, key: PrivateKey | None = None
     ) -> Path:
         """Return the certificate of a run with these records."""
-        evidence = samples.write(self.folder / "evidence.jsonl", list(listed))
+        return self.made(samples.write(self.folder / "evidence.jsonl", list(listed)), name, key=key)
+
+    def made(self, evidence: Path, name: str = "certificate.zip", *, key: PrivateKey | None = None) -> Path:
+        """Return the certificate of the evidence in a file."""
         output = self.folder / name
         make(
             evidence, output, key or self.key, CREATED, lambda hash_: self.folder / "cache" / hash_,

@@ -41,7 +41,7 @@ def pytest_configure(config):
     config.option.dist = "no"  # its evidence is that of one process, also where certify lets several groups work
     if FAKE == "usage":
         raise pytest.UsageError("the plugin does not like this")
-    config.run_id = samples.RUN + os.environ.get("FAKE_RUN", "")
+    config.run_id = samples.RUN + os.environ.get("FAKE_RUN", "") + ("r" if config.getoption("--replay") else "")
     config.store = Store(config.getoption("--evidence"), config.run_id)
     if not config.getoption("--replay"):
         make_latest(pathlib.Path(config.getoption("--evidence")))

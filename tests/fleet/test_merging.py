@@ -1,5 +1,6 @@
 """The merge of shards: what it keeps, what it refuses, and that nothing is counted twice or lost."""
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -9,9 +10,10 @@ import pytest
 import certificates
 from command_line.main import run as command_line
 from harness.errors import UsageError
-from harness.evidence import Verdict, read, shards
+from harness.evidence import Case, Group, Plan, Run, Verdict, read, shards
 from harness.evidence.chain import Chain
 from harness.evidence.merging import merge_shards
+from tests.certificates import run as certified
 from tests.evidence import samples
 from tests.fleet import shard_samples
 from tests.fleet.shard_samples import MANDATORY, NAMES, OF, write, write_all
@@ -279,3 +281,40 @@ def test_a_shard_whose_pytest_failed_without_a_failed_group_is_red(tmp_path):
     assert not result.green
     [line] = result.stopped
     assert line.endswith("ended with pytest's status 1")
+
+
+def sharded(folder, of=2):
+    """Write the run of ``tests.certificates.run`` as shards; return their files."""
+    names = [planned.group for planned in certified.GROUPS]
+    division, text = shards.to_text(names, of, {"level": "gate"})
+    files = []
+    for index, part in enumerate(shards.divided(names, of), 1):
+        own = {*part, *division.mandatory}
+        recorded = {"index": index, "of": of, "plan": division.digest, "node": f"n{index}"}
+        records = []
+        for each in certified.records():
+            if isinstance(each, Run):
+                each = dataclasses.replace(each, id=f"run{index}", level="gate")
+            elif isinstance(each, Plan):
+                groups = tuple(planned for planned in each.groups if planned.group in own)
+                each = dataclasses.replace(each, groups=groups, shard=recorded)
+            elif isinstance(each, (Case, Group)) and each.group not in own:
+                continue
+            records.append(each)
+        records[-1] = samples.end(**{verdict.value: len(own) * (verdict is Verdict.PASS) for verdict in Verdict})
+        files.append(samples.write(folder / f"shard-{index}" / "evidence.jsonl", records))
+        files[-1].with_name(shards.FILE).write_text(text)
+    return files
+
+
+@pytest.mark.parametrize("lost", [None, 0])
+def test_the_certificate_of_a_merged_run_is_verified_as_that_of_any_other(tmp_path, lost):
+    signer = certified.Signer.at(tmp_path / "signer")
+    files = [file for place, file in enumerate(sharded(tmp_path)) if place != lost]
+    output = signer.folder / "evidence.jsonl"
+    merge_shards(output, files, files[0].with_name(shards.FILE))
+    certificate = signer.made(output)
+    result = certified.check(certificate, signer.key.public)
+    assert result.evidence is not None
+    assert result.evidence.verdict() is (Verdict.PASS if lost is None else Verdict.NOT_RUN)
+    assert result.problems == (), "an incomplete run is not a forgery"

@@ -83,13 +83,15 @@ def test_the_map_of_the_bundled_library_separates_operations(requirement, reache
 
 @pytest.mark.slow
 def test_a_recording_on_ranks(tmp_path):
-    """Record two requirements with fresh ranks each; no kernel is compiled."""
+    """Record the second of two requirements; no kernel is compiled."""
     raw = tmp_path / "reach.jsonl"
     options = ["-p", "fixtures.reach", "-p", "fixtures.selection", "--requirement", "RMA-PUT-001", "--requirement"]
     options += [
         "HOST-BARRIER-001",
         "--reach",
         str(raw),
+        "--reach-part",
+        "2/2",
         "--ranks",
         "2",
         "--level",
@@ -108,6 +110,7 @@ def test_a_recording_on_ranks(tmp_path):
     run = {"level": "ci", "arch": "gfx942", "triton": "1", "harness": "0"}
     suite = conformance_folder()
     known = reach.made(lines, {}, "iris_under_test", ROOT / "iris_under_test", suite, run)
+    assert list(known.requirements) == ["RMA-PUT-001"]  # the other part has the barrier
     put = known.requirements["RMA-PUT-001"]
     assert put.problem == ""
     assert f"{CONTEXT}:IrisDeviceCtx.put" in put.units

@@ -1,6 +1,7 @@
 """A history: runs in, once each; merged, exported, migrated; and what it answers."""
 
 import csv
+import dataclasses
 import io
 import json
 import sqlite3
@@ -10,7 +11,7 @@ import pytest
 import history
 from command_line.main import run as command
 from harness.errors import UsageError
-from harness.evidence import Verdict
+from harness.evidence import Run, Verdict
 from history import History, Origin, database
 from tests.evidence import samples
 from tests.evidence.samples import ADD_GROUP, PUT_GROUP
@@ -65,6 +66,35 @@ def test_evidence_is_added_once_with_what_it_was_made_with(tmp_path):
         assert {row["kernel"] for row in opened.rows("SELECT kernel, registers FROM kernel")} == {"put_kernel"}
         names = history.metrics(opened, "telemetry.*")
         assert f"telemetry.power {samples.GPUS[0]}" in names and f"telemetry.energy {samples.GPUS[0]}" in names
+
+
+def test_a_repeated_case_is_not_the_verdict_of_its_group(tmp_path):
+    """A case of the corpus that fails, and its group that passes: the group is neither bad nor flaky."""
+    first, *rest = samples.red()
+    assert isinstance(first, Run)
+    with History(tmp_path / "h.sqlite", create=True) as opened:
+        assert history.add(opened, samples.write(tmp_path / "a.jsonl", samples.green()), Origin("node-a", "gate"))
+        again = samples.write(tmp_path / "b.jsonl", [dataclasses.replace(first, id="again"), *rest])
+        assert history.add(opened, again, Origin("node-a", "corpus"), case="0123456789abcdef")
+        rows = opened.rows("SELECT name, verdict FROM verdict ORDER BY name, run")
+        bad = [row["name"] for row in rows if row["verdict"] == "fail"]
+        assert bad == [f"{samples.ADD_GROUP} case 0123456789abcdef"]
+        assert history.flaky(opened) == []
+
+
+def test_a_soak_has_a_verdict_and_measures(tmp_path):
+    evidence = samples.write(tmp_path / "evidence.jsonl", samples.green())
+    result = history.Soak(
+        Verdict.FAIL, 30, 90, 60.0, {"memory": 5e6, "files": 12.0}, {"RMA": 1.5}, "python 7 grew by 12 files"
+    )
+    with History(tmp_path / "h.sqlite", create=True) as opened:
+        assert history.add_soak(opened, evidence, result, Origin("node-a", "soak", "one"))
+        assert not history.add_soak(opened, evidence, result, Origin("node-a", "soak", "one"))
+        [failed] = history.changes(opened, "one").failed
+        assert (failed.group, failed.message) == ("soak", "python 7 grew by 12 files")
+        assert history.metrics(opened, "soak.*") == [
+            f"soak.{name}" for name in ("cases", "growth.files", "growth.memory", "rounds", "seconds.RMA")
+        ]
 
 
 def test_a_run_that_had_not_ended_is_replaced_by_its_longer_file_and_an_edited_one_is_refused(tmp_path):

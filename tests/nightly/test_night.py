@@ -153,6 +153,9 @@ def test_a_failure_goes_into_the_corpus_runs_first_and_is_mended(suite, plan, tm
     ran = [place for place, line in enumerate(lines) if line.startswith(f"corpus: {bad.id}")]
     assert ran and ran[0] < lines.index(next(line for line in lines if line.startswith("first: ")))
     assert "mended: it passed" not in second.stdout
+    with History(tmp_path / "history.sqlite") as history:
+        rows = history.rows("SELECT name, verdict FROM verdict JOIN run ON run.id = run WHERE leg = 'corpus'")
+    assert [(row["name"], row["verdict"]) for row in rows] == [(f"{ADD_GROUP} case {bad.id}", "pass")]
     index = json.loads((tmp_path / "corpus" / "index.json").read_text())
     assert set(index["cases"]) == {bad.id}
     order = json.loads(tmp_path.joinpath("two", *LEG, "1", "order.json").read_text())

@@ -50,6 +50,7 @@ MISTAKES = {
     f'{LEG}\nlevel = "huge"\n': "--level: expected one of",
     f'{LEG}\ndevice = "abacus"\n': "abacus",
     f"{LEG}\nranks = true\n": "ranks: expected a whole number, got True",
+    LEG.replace("gate", "corpus", 1): "'corpus' names another part of a night",
     f"{LEG}{LEG}": "two legs are called gate",
     "leg = 3\n": "leg: expected [[leg]], got 3",
     f'{LEG}\nrequirements = ["NOPE-999"]\n': "requirements: no requirement",

@@ -5,10 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
+import history
 from command_line.nightly.plan import Soak
 from command_line.nightly.soak import LEAST_ROUNDS, SoakResult, growths, judge, run_soak
 from command_line.preflight import check_request
 from harness.evidence import Verdict
+from history import History
 
 MIB = 1 << 20
 REQUEST = check_request("emulated", None, "2", "ci", "iris_under_test")
@@ -100,4 +102,8 @@ def test_a_real_soak(tmp_path, plant):
     assert result.verdict is (Verdict.FAIL if plant else Verdict.PASS), result.problems
     if plant:
         assert any("grew by" in problem and "files" in problem for problem in result.problems)
+    assert result.areas and result.evidence is not None
+    with History(tmp_path / "h.sqlite", create=True) as opened:
+        whole = history.Soak(result.verdict, 9, 9, 60.0, result.growth, result.areas)
+        assert history.add_soak(opened, result.evidence, whole)
     assert run_soak(soak, tmp_path / "soak", 5, Console(file=io.StringIO())).rounds == result.rounds, "it ended"
