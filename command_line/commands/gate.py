@@ -16,7 +16,7 @@ from rich.console import Console
 
 import fixtures
 from command_line import preflight
-from command_line.gate import changes, figures, publish, reach
+from command_line.gate import changes, figures, publish, reach, timing
 from command_line.gate.changes import Base, units_since
 from command_line.gate.choose import Choice, choose, groups_of_reasons
 from command_line.gate.judge import Word, judged
@@ -68,6 +68,10 @@ _SHOWN = 12
     "--times", type=(PATH, PATH), multiple=True, metavar="BASE HEAD",
     help="Two bench.json of a GPU, of base and head, to compare; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--bench", "ops", default=None, metavar="OPS",
+    help="Time ops of base and head in turn on a GPU, as all_reduce,all_gather or all; the budget does not count it.",
+)  # fmt: skip
 @click.option("--figures/--no-figures", "wanted", default=True, show_default=True, help="Compile and compare kernels.")
 @click.option(
     "--groups", metavar="N", help="Rank groups that work at the same time.  [default: what the machine holds]"
@@ -85,6 +89,7 @@ def command(
     map_file: Path | None,
     thresholds: Path | None,
     times: tuple[tuple[Path, Path], ...],
+    ops: str | None,
     wanted: bool,
     groups: str | None,
     annotations: str,
@@ -115,6 +120,8 @@ def command(
     if before is not None and (before.problems or not before.runs):
         raise UsageError(f"--base-evidence {base_evidence}: {(before.problems or ['it has no run'])[0]}")
     timed = list(compare_times(times))
+    if ops is not None:
+        timing.check(request)
     library = changes.folder_of(request.implementation)
     base = changes.base_of(revision, library)
     known = _map(map_file, request.implementation)
@@ -141,6 +148,14 @@ def command(
                     )  # fmt: skip
                 if stop.signal is not None:
                     return 128 + stop.signal
+            if ops is not None:
+                with stop_signals() as stop:
+                    begun = time.monotonic()
+                    pairs = timing.measured(copy, library, request, ops, folder / "times", stop, screen)
+                    started += time.monotonic() - begun
+                if stop.signal is not None:
+                    return 128 + stop.signal
+                timed += compare_times(pairs, medians=True)
             if seconds is not None:
                 left = max(1.0, seconds - (time.monotonic() - started))
                 request = replace(request, budget=left)

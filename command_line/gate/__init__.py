@@ -2,5 +2,6 @@
 
 ``units`` and ``references`` read the library's source; ``reach`` is the map of what each requirement reaches;
 ``changes`` reads git; ``choose`` decides what runs first; ``kernels``, ``compiling`` and ``figures`` compare base and
-head; ``judge`` and ``publish`` conclude. ``statistics`` compares times that were measured on a GPU.
+head; ``timing`` takes times on a GPU, ``times`` reads and ``statistics`` compares them; ``judge`` and ``publish``
+conclude.
 """

@@ -48,13 +48,7 @@ def compiled(
     output.mkdir(parents=True, exist_ok=True)
     result = output / RESULT
     result.unlink(missing_ok=True)
-    environment = child_environment()
-    roots = [
-        str(folder),
-        str(conformance_folder().parent),
-        *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
+    environment = environment_of(folder)
     command = [
         sys.executable,
         "-m",
@@ -77,6 +71,14 @@ def compiled(
         return Compiled({}, {}, {} if late else {arch: dict.fromkeys(calls, reason) for arch in archs}, late)
     plain = json.loads(result.read_text(encoding="utf-8"))
     return Compiled(plain["figures"], plain["broken"], plain["errors"])
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the environment of a child process that imports the library from ``folder``."""
+    environment = child_environment()
+    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(folder), str(conformance_folder().parent), *paths]))
+    return environment
 
 
 def main(arguments: Sequence[str]) -> None:

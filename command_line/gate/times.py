@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,12 +32,13 @@ _SCHEMA: dict[str, Any] = {
 _MACHINE = ("device", "arch", "ranks")
 
 
-def compared(pairs: Iterable[tuple[Path, Path]]) -> Iterator[tuple[str, Comparison | None]]:
+def compared(pairs: Iterable[tuple[Path, Path]], *, medians: bool = False) -> Iterator[tuple[str, Comparison | None]]:
     """Yield each cell of the library in the pairs of files (base, head), and the comparison of its times.
 
-    The files are ``bench.json``; several pairs, taken in turn on one machine, add their rounds. None: one side has no
-    time of the cell, or a wrong output. UsageError for a file that is not a benchmark on a GPU, and for files of
-    different machines.
+    The files are ``bench.json``; several pairs, taken in turn on one machine, add their rounds, or with ``medians`` the
+    median of each file: rounds of one process are alike, so that only the medians are independent samples. None: one
+    side has no time of the cell, or a wrong output. UsageError for a file that is not a benchmark on a GPU, and for
+    files of different machines.
     """
     sides: tuple[dict[str, list[float]], dict[str, list[float]]] = (defaultdict(list), defaultdict(list))
     machines: dict[tuple[Any, ...], Path] = {}
@@ -46,7 +48,7 @@ def compared(pairs: Iterable[tuple[Path, Path]]) -> Iterator[tuple[str, Comparis
             request = plain["request"]
             machines.setdefault(tuple(request[name] for name in _MACHINE), path)
             for cell, rounds in _cells(plain):
-                times[cell] += rounds
+                times[cell] += [statistics.median(rounds)] if medians and rounds else rounds
     if len(machines) > 1:
         (one, first), (other, second) = list(machines.items())[:2]
         raise UsageError(f"--times: {first} is of {_words(one)}, and {second} of {_words(other)}")

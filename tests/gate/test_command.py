@@ -164,6 +164,7 @@ def test_a_dry_run_writes_nothing(suite, folder):
         (["--base-evidence", "none.jsonl"], "none.jsonl"),
         (["--base", "nope"], "has no revision 'nope'"),
         (["--level", "huge"], "huge"),
+        (["--bench", "all_reduce"], "--bench: times are those of a GPU, and the device is emulated"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(suite, folder, options, message):

@@ -48,6 +48,14 @@ def test_several_pairs_add_their_rounds(tmp_path):
     assert [one.answer for _, one in compared(pairs)] == [SLOWER]
 
 
+def test_medians_are_one_sample_of_each_file(tmp_path):
+    """Rounds of one process that was slow as a whole are no evidence: 3 files are too few, whatever their rounds."""
+    pairs = [(bench(tmp_path / f"b{n}.json", n), bench(tmp_path / f"h{n}.json", n + 9, 1.1)) for n in range(8)]
+    assert [one.answer for _, one in compared(pairs[:3])] == [SLOWER]
+    assert [one.answer for _, one in compared(pairs[:3], medians=True)] == [UNCLEAR]
+    assert [one.answer for _, one in compared(pairs, medians=True)] == [SLOWER]
+
+
 def test_a_wrong_output_has_no_time(tmp_path):
     pair = bench(tmp_path / "base.json", 1), bench(tmp_path / "head.json", 2, status="wrong")
     assert [one for _, one in compared([pair])] == [None]

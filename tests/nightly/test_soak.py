@@ -96,7 +96,7 @@ def test_a_soak_that_did_not_reach_its_end_is_not_run():
 @pytest.mark.nightly
 @pytest.mark.parametrize("plant", ["", "files"])
 def test_a_real_soak(tmp_path, plant):
-    soak = Soak(REQUEST, 90.0, groups=2, memory_mib=256)
+    soak = Soak(REQUEST, 60.0, groups=2, memory_mib=256)
     result = run_soak(soak, tmp_path / "soak", 5, Console(file=io.StringIO()), plant=plant)
     assert result.rounds >= LEAST_ROUNDS and result.ended
     assert result.verdict is (Verdict.FAIL if plant else Verdict.PASS), result.problems
