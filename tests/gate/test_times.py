@@ -49,7 +49,7 @@ def test_several_pairs_add_their_rounds(tmp_path):
 
 
 def test_medians_are_one_sample_of_each_file(tmp_path):
-    """Rounds of one process that was slow as a whole are no evidence: 3 files are too few, whatever their rounds."""
+    """Rounds of one process that was slow as a whole prove nothing: 3 files are too few, whatever their rounds."""
     pairs = [(bench(tmp_path / f"b{n}.json", n), bench(tmp_path / f"h{n}.json", n + 9, 1.1)) for n in range(8)]
     assert [one.answer for _, one in compared(pairs[:3])] == [SLOWER]
     assert [one.answer for _, one in compared(pairs[:3], medians=True)] == [UNCLEAR]

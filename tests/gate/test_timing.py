@@ -67,5 +67,5 @@ def test_times_of_the_emulated_device_are_refused():
 
 def test_a_benchmark_that_refuses_its_options_is_named(tmp_path):
     """The real command, in a process."""
-    with pytest.raises(UsageError, match="--bench: .*nope"):
+    with pytest.raises(UsageError, match=r"--bench: .*nope"):
         timing._bench(["nope"], tmp_path, tmp_path / "out", SimpleNamespace(signal=None))
