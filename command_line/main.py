@@ -18,7 +18,7 @@ from harness.errors import UsageError
 COMMANDS = (
     "certify", "bundle", "verify", "key", "check", "doctor", "replay", "report", "compare", "names", "capabilities",
     "bench", "emulate", "cache", "isa", "mutants", "mustpass", "quarantine", "gate", "reach",
-    "nightly", "history", "dashboard", "bisect", "merge", "submit", "status", "cancel",
+    "attribute", "nightly", "history", "dashboard", "bisect", "merge", "submit", "status", "cancel",
 )  # fmt: skip
 DEVICE_MODULES = ("numpy", "numba", "torch", "triton", "yaml")
 SUITE_MODULES = (

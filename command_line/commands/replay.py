@@ -126,8 +126,9 @@ def run_again(replay: Replay, output: Path | None = None) -> int:
     return 0 if status == 0 else 1
 
 
-def start(replay: Replay, folder: Path) -> Suite:
-    """Start the run of only that case, with its record, evidence and log in ``folder``."""
+def start(replay: Replay, folder: Path, variables: Mapping[str, str] | None = None) -> Suite:
+    """Start the run of only that case, with its record, evidence and log in ``folder``. ``variables``: of its
+    environment, besides those of this process."""
     record, evidence = folder / "case.json", folder / runs.EVIDENCE
     try:
         evidence.unlink(missing_ok=True)
@@ -135,7 +136,7 @@ def start(replay: Replay, folder: Path) -> Suite:
     except OSError as error:
         raise UsageError(f"cannot write into {folder} ({error.strerror}): name another --output directory") from error
     options = [*replay.request.options(), "--replay", str(record), "--evidence", str(evidence)]
-    environment = child_environment(replay.request.implementation)
+    environment = {**child_environment(replay.request.implementation), **(variables or {})}
     return Suite(pytest_command([replay.nodeid], *options), folder / LOG, environment)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from command_line.isa.compiled import compile_all
 from command_line.suite.process import Suite, child_environment, conformance_folder
+from command_line.suite.run import StopRequest
 from harness.errors import HarnessError
 from harness.files import write_whole
 
@@ -41,7 +42,7 @@ def compiled(
     calls: Sequence[str],
     output: Path,
     seconds: float,
-    stop: Any,
+    stop: StopRequest,
 ) -> Compiled:
     """Return what the package ``implementation`` in ``folder`` compiles to, within ``seconds``. ``output`` gets the
     listings and the log. ``stop``: a signal ends it at once."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from command_line.gate.compiling import Compiled, compiled
 from command_line.gate.figures import Compared, Row, compiled_rows
 from command_line.gate.reach import Map
+from command_line.suite.run import StopRequest
 from conformance.isa.catalogue import CALLS
 from harness import devices
 
@@ -42,7 +43,7 @@ def compared(
     calls: Sequence[str],
     output: Path,
     seconds: float,
-    stop: Any,
+    stop: StopRequest,
     limits: Mapping[str, Mapping[str, Any]],
     screen: Console,
 ) -> Compared:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -14,6 +13,8 @@ from command_line.gate.compiling import environment_of
 from command_line.gate.statistics import LEAST_SAMPLES, interleaved
 from command_line.preflight import Request
 from command_line.suite.process import Suite
+from command_line.suite.run import StopRequest
+from harness import devices
 from harness.errors import HarnessError, UsageError
 
 TURNS = LEAST_SAMPLES
@@ -26,12 +27,16 @@ _RESULTS = "bench.json"
 
 def check(request: Request) -> None:
     """Raise UsageError if times cannot be taken with this request."""
-    if request.device == "emulated":
-        raise UsageError("--bench: times are those of a GPU, and the device is emulated: name --device cuda or rocm")
+    names = [kind.name for kind in devices.gpu_kinds()]
+    if request.device not in names:
+        wanted = " or ".join(names)
+        raise UsageError(
+            f"--bench: times are those of a GPU, and the device is {request.device}: name --device {wanted}"
+        )
 
 
 def measured(
-    base: Path, library: Path, request: Request, ops: str, output: Path, stop: Any, screen: Console
+    base: Path, library: Path, request: Request, ops: str, output: Path, stop: StopRequest, screen: Console
 ) -> list[tuple[Path, Path]]:
     """Time ``ops`` with the library in the folder ``base`` and the one at ``library``, in turn, and return the pairs of
     ``bench.json``; fewer than ``TURNS`` if ``stop`` got a signal. ``output`` gets the results and logs.
@@ -55,7 +60,7 @@ def measured(
     return [pair for old, new in sides for pair in zip(old, new, strict=False)]
 
 
-def _bench(options: Iterable[str], folder: Path, output: Path, stop: Any) -> list[Path]:
+def _bench(options: Iterable[str], folder: Path, output: Path, stop: StopRequest) -> list[Path]:
     """Run the benchmark with the library in ``folder``; return its results, in the order of their folders."""
     output.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "command_line", "bench", *options, "--output", str(output)]

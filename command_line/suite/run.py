@@ -131,7 +131,9 @@ def conclude(outcome: Outcome, output: Path, console: Console, publish: Callable
     return 1 if outcome.status else status
 
 
-class _Stop:
+class StopRequest:
+    """The first signal that required the run to stop, None before; ``again`` is set by a second one."""
+
     def __init__(self) -> None:
         self.signal: int | None = None
         self.again = threading.Event()
@@ -143,9 +145,9 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[_Stop]:
+def stop_signals() -> Iterator[StopRequest]:
     """Record SIGINT and SIGTERM instead of raising: an exception at an arbitrary line could leave processes behind."""
-    stop = _Stop()
+    stop = StopRequest()
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop

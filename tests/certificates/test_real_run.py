@@ -47,6 +47,7 @@ def test_it_is_genuine_and_partial(folder):
     assert all(kernel.roots for kernel in checked.evidence.kernels.values()), "the device knows the table of heap bases"
 
 
+@pytest.mark.nightly
 def test_a_case_is_run_again(folder):
     arguments = ["verify", folder / "certificate.zip", "--key", folder / "a.key.pub", "--rerun", "1"]
     done = python(folder, "-m", "command_line", *arguments)

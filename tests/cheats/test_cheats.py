@@ -12,6 +12,7 @@ from mutants.listed import DEFECTS
 from mutants.planting import original, run_suite, with_defect, write_copy
 from tests.cheats.catalogue import CHEATS, Cheat
 
+IN_CI = ("patched oracle", "recorded replies", "skipped launches")
 BY_NAME = {defect.name: defect for defect in DEFECTS}
 
 
@@ -26,8 +27,13 @@ def run(cheat: Cheat, folder: Path, judge: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        pytest.param(cheat, id=cheat.name, marks=pytest.mark.slow if cheat.name in IN_CI else pytest.mark.nightly)
+        for cheat in CHEATS
+    ],
+)
 def test_a_cheat_is_found_by_a_judge_apart(cheat: Cheat, tmp_path: Path) -> None:
     status, output = run(cheat, tmp_path, evidence.APART)
     assert status == 1, output

@@ -70,7 +70,7 @@ def test_an_unknown_name(name, near):
         select("\u2603")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_suite_runs_just_the_requirements_in_the_order_given():
     chosen = Selection(("conformance/rma/test_put.py", "conformance/rma/test_get.py"), ("RMA-GET-001", "RMA-PUT-003"))
     options = [*chosen.options(), "--collect-only", "-q", "--ranks", "2"]

@@ -138,7 +138,7 @@ def test_ranks_of_torchrun_share_a_heap(folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mode_checks_a_program_that_does_not_name_one(folder):
     done = emulate("--mode", "race:3", "python", "race.py", cwd=folder)
     assert done.returncode == 1
@@ -155,7 +155,7 @@ def test_notes_of_race_mode_are_printed_when_the_program_ends(folder):
     assert (done.returncode, done.stderr) == (0, "note: an order that no manual states\n")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_program_that_activates_the_device_itself_is_checked_too(folder):
     (folder / "race.py").write_text(f"from harness import emulator\nemulator.activate('gfx950')\n{RACE}")
     done = emulate("--mode", "race", "python", "race.py", cwd=folder)
@@ -178,6 +178,7 @@ def test_a_module_named_harness_of_the_program_is_an_error_that_names_both(folde
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
 
+@pytest.mark.nightly
 def test_a_compiler_that_fails_is_one_message(folder):
     """The emulated GPUs of torch are compiled once, at the first import of torch."""
     for compiler, wanted in (("false", "false cannot compile the"), ("/none/g++", "/none/g++ cannot be run: No such")):

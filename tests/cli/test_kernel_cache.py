@@ -160,6 +160,7 @@ assert x.eq(1).all()
 """
 
 
+@pytest.mark.nightly
 def test_triton_uses_an_imported_kernel_in_another_folder(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

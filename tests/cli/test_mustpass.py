@@ -22,7 +22,7 @@ from fixtures.levels import LEVELS
 from fixtures.mustpass import check_plan, installed
 from fixtures.options import Options
 from harness.errors import HarnessError, UsageError
-from harness.evidence import APIS, Plan, PlannedGroup, read
+from harness.evidence import APIS, EXTENDED, Plan, PlannedGroup, read
 from harness.evidence.mustpass import parse_list, to_text
 from harness.evidence.quarantine import read_quarantine
 from harness.evidence.waivers import read_waivers
@@ -103,6 +103,9 @@ def test_a_file_that_is_not_a_list(content):
 # -- a run ----------------------------------------------------------------------------------------------------------
 
 
+IN_CI = (("gate", EXTENDED), ("core", "published"))
+
+
 def plan_of(tmp_path, *arguments, **environment):
     """Return the evidence of the plan that a run writes, and its output; None if it was refused."""
     file = tmp_path / "evidence.jsonl"
@@ -115,9 +118,14 @@ def plan_of(tmp_path, *arguments, **environment):
     return read(file) if file.exists() else None, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", LISTED)
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("level", "api"),
+    [
+        pytest.param(level, api, marks=pytest.mark.slow if (level, api) in IN_CI else pytest.mark.nightly)
+        for level in LISTED
+        for api in APIS
+    ],
+)
 def test_a_run_on_the_emulated_device_plans_its_list(tmp_path, level, api):
     recorded, output = plan_of(tmp_path, "--level", level, "--profile", "emulated-gfx942", "--api", api)
     assert recorded is not None, output
@@ -130,7 +138,8 @@ def test_a_run_on_the_emulated_device_plans_its_list(tmp_path, level, api):
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpus_only")
 @pytest.mark.parametrize(("profile", "device", "arch", "name"), [
-    ("h200-8", "cuda", "sm_90", "NVIDIA H200"), ("mi300x-8", "rocm", "gfx942", "AMD Instinct MI300X"),
+    pytest.param("h200-8", "cuda", "sm_90", "NVIDIA H200", marks=pytest.mark.nightly),
+    ("mi300x-8", "rocm", "gfx942", "AMD Instinct MI300X"),
 ])  # fmt: skip
 def test_a_run_on_eight_gpus_plans_its_list(tmp_path, profile, device, arch, name):
     build = {**fakes.ROCM, **fakes.KFD} if device == "rocm" else {}
@@ -142,7 +151,7 @@ def test_a_run_on_eight_gpus_plans_its_list(tmp_path, profile, device, arch, nam
     assert list(installed("core").problems(recorded)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_selection_makes_a_run_for_a_profile_partial(tmp_path):
     recorded, output = plan_of(tmp_path, "--level", "gate", "--profile", "emulated-gfx942", "-k", "test_put")
     assert recorded is not None and not recorded.complete, output
@@ -164,7 +173,7 @@ def test_a_run_whose_suite_has_another_list_is_refused_in_one_line(tmp_path, wor
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_workers_of_a_random_level_have_one_seed(tmp_path):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "2", "--level", "stress"]
     options = ["--profile", "emulated-gfx942", "--evidence", str(tmp_path / "evidence.jsonl")]

@@ -184,7 +184,7 @@ def test_an_empty_file_is_refused(measured, capsys):
     assert "known.toml has no entry [[group]]: there is nothing to verify" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wrong_library_under_pytest(tmp_path):
     [defect] = [defect for defect in DEFECTS if defect.name == "put: ranks swapped"]
     plant(defect, tmp_path)

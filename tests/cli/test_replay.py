@@ -160,7 +160,7 @@ def test_code_that_a_file_names_is_not_run_and_nothing_is_replaced(suite, tmp_pa
     assert (tmp_path / "precious" / "evidence.jsonl").read_text() == "precious"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_id_is_found_after_certify_with_an_output_of_its_own_and_from_another_folder(suite, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()

@@ -44,6 +44,7 @@ def test_a_run_whose_only_failures_are_waived(suite, tmp_path):
     assert "2 requirements passed with 1 waiver." in page and "verdict waived" in page
 
 
+@pytest.mark.nightly
 def test_lifted_waivers(suite, tmp_path):
     assert certify(suite, tmp_path, "--waivers", "known.toml", "--no-waivers").returncode == 1
     assert not (tmp_path / "out" / "waivers.toml").exists()

@@ -152,7 +152,7 @@ os.wait()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_gpu_refuses_and_what_the_machine_lacks_is_said_once() -> None:
     done = run(sys.executable, "-c", AS_ON_A_GPU, "1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -168,7 +168,7 @@ def test_a_program_that_sees_no_gpu_starts(hidden: str) -> None:
     assert (done.returncode, done.stdout) == (0, "No HIP GPUs are available\n"), done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_that_the_machine_lacks_is_an_error_before_anything_reads_it() -> None:
     done = run(sys.executable, "-m", "tests.emulated_machine.wild_memory")
     assert done.returncode == 0 and done.stdout.endswith("passed\n"), done.stdout + done.stderr

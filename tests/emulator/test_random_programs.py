@@ -39,7 +39,7 @@ def assert_none(failure, options):
         pytest.fail(f"{type(error).__name__}: {error}\n{source(program)}\nagain: {again}", pytrace=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_planted_fault_is_found_and_shrinks(device, tmp_path):
     device("gfx942").rewrite = lambda _kernel, listing: listing.replace("v_max_i32", "v_max_u32")
     failure = failing(200, SEED, tmp_path, ("i32",))

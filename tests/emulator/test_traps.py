@@ -261,7 +261,7 @@ def hammer(name: str, start) -> None:
     memory.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_atomics_of_several_processes_lose_no_update():
     memory = shared_memory.SharedMemory(create=True, size=64 * len(COUNTERS))
     try:

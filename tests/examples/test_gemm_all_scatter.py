@@ -236,6 +236,7 @@ def test_rows_that_are_sent_by_8_bytes_are_seen(backend, arch, sent, planted):
     assert re.match(r"remote store accesses are \d+ x 8 bytes wide", remote_mismatch(fingerprint(listing), "store", 16))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_hopper_has_few_rows_on_their_way(ranks, gemm):
     """One fence more than the kernel without remote stores: after the stores to all members, before the next ones."""

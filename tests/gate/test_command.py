@@ -196,6 +196,7 @@ def test_a_map_of_another_library_is_refused(suite, folder):
     assert "it is of other, and the library under test is iris_small" in gate(suite, folder).stderr
 
 
+@pytest.mark.nightly
 def test_the_base_evidence_is_compared(suite, folder):
     change(folder, "return 2", "return 4")
     assert gate(suite, folder).returncode == 0

@@ -81,7 +81,7 @@ def test_the_map_of_the_bundled_library_separates_operations(requirement, reache
     assert not_reached not in units
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_recording_on_ranks(tmp_path):
     """Record the second of two requirements; no kernel is compiled."""
     raw = tmp_path / "reach.jsonl"

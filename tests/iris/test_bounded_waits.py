@@ -102,6 +102,7 @@ def test_a_missing_signal_stops_the_kernel(switch):
         assert line.startswith(f"{name} DeviceAssert") and f"timed out waiting: {case}" in line, line
 
 
+@pytest.mark.nightly
 def test_ptx_counts_polls_in_a_debug_build_only():
     debug = printed(COMPILE, IRIS_POLL_LIMIT=str(LIMIT), IRIS_DEBUG="1").split(SEPARATOR)[1:]
     assert len(debug) == len(WAITS)

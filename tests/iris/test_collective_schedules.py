@@ -205,7 +205,7 @@ def in_a_row(op: str) -> Callable[[EmulatedDriver], None]:
     return program
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("op", ["messages", "ring", "ll"])
 def test_they_hold_where_one_signal_comes_late(op):
     """Each write to a flag of one rank, one after another, is made to come long after all that stands before it: what

@@ -120,7 +120,7 @@ def test_certify_judges_counts_and_repeats(tmp_path: Path) -> None:
     assert again.returncode == 1 and "verdict: rank " in again.stdout, repeat + again.stdout + again.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_published_program_runs_as_a_user_of_gpus_starts_it(tmp_path: Path) -> None:
     """The example chooses nccl if it sees GPUs; it exits with 1 if the value did not arrive."""
     example = Path(__file__).resolve().parents[2] / "examples" / "published_usage.py"

@@ -152,7 +152,7 @@ def own_test_line(line, suite, folder):
 
 
 def options_line(line, suite, folder):
-    """The command and its options exist. tests/cli/test_isa.py and the folders of mutants, gate, nightly and
+    """The command and its options exist. Tests of the command line and the folders of mutants, gate, nightly and
     history run them."""
     words = shlex.split(line, comments=True)[1:]
     command = [sys.executable, "-m", "command_line", *words, "--help"]
@@ -166,6 +166,7 @@ def options_line(line, suite, folder):
 
 CHECKS = {
     "iris-harness emulate": emulate_line,
+    "iris-harness attribute": options_line,
     "iris-harness dashboard": options_line,
     "iris-harness gate": options_line,
     "iris-harness history": options_line,

@@ -225,6 +225,7 @@ def test_the_page_is_accessible(browser, tmp_path, scheme, width):
         assert violations(browser) == []
 
 
+@pytest.mark.nightly
 def test_faults_of_accessibility_are_reported(page):
     page.execute_script(
         "document.querySelectorAll('#filter label').forEach((label) => label.replaceWith(...label.children))"

@@ -70,7 +70,7 @@ def test_a_bug_of_the_host_side_is_one_cause_with_its_line(tmp_path: Path) -> No
     assert cause.case.traceback
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_missing_write_back_is_named_with_its_line(tmp_path: Path) -> None:
     bug = Defect("no write-back", "device/targets/amd.py", '"buffer_wbl2 sc0 sc1\\ns_waitcnt', '"s_waitcnt',
                  "def publish(")  # fmt: skip
