@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from command_line.isa.compiled import compile_all
-from command_line.suite.process import Suite, child_environment, conformance_folder
+from command_line.suite.process import Suite, environment_of
 from command_line.suite.run import StopRequest
 from harness.errors import HarnessError
 from harness.files import write_whole
@@ -72,14 +71,6 @@ def compiled(
         return Compiled({}, {}, {} if late else {arch: dict.fromkeys(calls, reason) for arch in archs}, late)
     plain = json.loads(result.read_text(encoding="utf-8"))
     return Compiled(plain["figures"], plain["broken"], plain["errors"])
-
-
-def environment_of(folder: Path) -> dict[str, str]:
-    """Return the environment of a child process that imports the library from ``folder``."""
-    environment = child_environment()
-    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(folder), str(conformance_folder().parent), *paths]))
-    return environment
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from command_line.gate.compiling import environment_of
 from command_line.gate.statistics import LEAST_SAMPLES, interleaved
 from command_line.preflight import Request
-from command_line.suite.process import Suite
+from command_line.suite.process import Suite, environment_of
 from command_line.suite.run import StopRequest
 from harness import devices
 from harness.errors import HarnessError, UsageError

@@ -88,6 +88,14 @@ def child_environment(implementation: str | None = None) -> dict[str, str]:
     }
 
 
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the environment of a child process that imports the library under test from ``folder``."""
+    environment = child_environment()
+    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(folder), str(conformance_folder().parent), *paths]))
+    return environment
+
+
 def refusal(tail: Sequence[str]) -> str:
     """Return in one line why the suite refused its options: the last error in its output."""
     errors = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]

@@ -43,6 +43,8 @@ RESIDENT_WAVES = 304 * 32
 _SPINS_BEFORE_SLEEP = 64
 _SLEEP_SECONDS = 50e-6
 _LONGEST_SLEEP_SECONDS = 500e-6
+# A longer round of polls is followed by a sleep of its own length, up to a limit: at most half of a processor waits.
+_SHORT_SECONDS, _LONGEST_BUSY_SECONDS = 100e-6, 10e-3
 
 
 class Scheduler:
@@ -64,6 +66,7 @@ class Scheduler:
         self.pending: list[tuple[Launch, int, int]] = []
         self.resident = 0
         self.idle_rounds = 0
+        self.resumed = time.perf_counter()
         # Called when every ready wavefront has used a turn.
         self.polled: Callable[[], None] | None = None
         self.round = 0
@@ -185,12 +188,17 @@ class Scheduler:
             self.polled()
         if self.closed:
             self._look_for_progress()
-        elif self.idle_rounds < _SPINS_BEFORE_SLEEP:
+            return
+        # The time of this round: in a watched mode, a poll is a hundred times as expensive as in ``fast``.
+        busy = time.perf_counter() - self.resumed
+        if self.idle_rounds < _SPINS_BEFORE_SLEEP and busy < _SHORT_SECONDS:
             os.sched_yield()
         else:
             # The longer no wavefront ends here, the more of the processor goes to the ranks that are waited for.
             longer = self.idle_rounds / _SPINS_BEFORE_SLEEP
-            time.sleep(min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS))
+            pause = min(_SLEEP_SECONDS * longer, _LONGEST_SLEEP_SECONDS)
+            time.sleep(max(pause, min(busy, _LONGEST_BUSY_SECONDS)))
+        self.resumed = time.perf_counter()
 
     def _look_for_progress(self) -> None:
         """Raise ``NoProgress`` if all wavefronts have used a turn and left memory and every register unchanged.
