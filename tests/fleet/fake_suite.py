@@ -65,7 +65,7 @@ def rank_group(request):
 
 @pytest.fixture
 def check(request, rank_group):
-    return FakeCheck(request.node, _ledger(request.config))
+    return FakeCheck(request.node, ledger_of(request.config))
 """
 
 

@@ -23,7 +23,7 @@ def test_the_plan_is_one(tmp_path):
 
 def test_every_command_and_option_exists():
     lines = [line.split() for text in fences("sh") for line in text.splitlines() if line]
-    assert {words[1] for words in lines} == {"certify", "merge", "submit", "status", "cancel"}
+    assert {words[1] for words in lines} == {"attribute", "certify", "merge", "submit", "status", "cancel"}
     for _, name, *words in lines:
         command = cli.get_command(None, name)
         context = command.make_context(name, list(words))
