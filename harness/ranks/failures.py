@@ -25,6 +25,7 @@ def plain(error: Exception, ranks: Sequence[int]) -> tuple[str, dict[str, Any]]:
     def errors(found: Mapping[int, RankError]) -> dict[int, Any]:
         return {rank: each.to_plain() for rank, each in of(found).items()}
 
+    fields: dict[str, Any]
     if isinstance(error, RankFailure):
         poisoned = list(of(dict.fromkeys(error.poisoned)))
         fields = {"errors": errors(error.errors), "stacks": of(error.stacks), "poisoned": poisoned}
@@ -67,7 +68,9 @@ def joined(parts: Mapping[str, tuple[str, Mapping[str, Any]]], deadline: float) 
     output = all_of("output", *kinds)
     errors = {rank: RankError.from_plain(rank, each) for rank, each in all_of("errors", *kinds).items()}
     if "crash" in kinds:
-        full = next((str(fields["full"]) for kind, fields in parts.values() if kind == "crash" and fields["full"]), None)
+        full = next(
+            (str(fields["full"]) for kind, fields in parts.values() if kind == "crash" and fields["full"]), None
+        )
         return RankCrash(all_of("exits", "crash"), output, errors, full)
     if "cut off" in kinds:
         return RankCutOff(all_of("reasons", "cut off"), output)
@@ -76,9 +79,7 @@ def joined(parts: Mapping[str, tuple[str, Mapping[str, Any]]], deadline: float) 
         poisoned = [rank for kind, fields in parts.values() if kind == "failure" for rank in fields["poisoned"]]
         # The stacks of ranks that had answered before their node was ended say nothing.
         waiting = {rank for kind, fields in parts.values() if kind == "hang" for rank in fields["waiting"]}
-        kept = {
-            rank: text for rank, text in stacks.items() if rank in waiting or rank in all_of("stacks", "failure")
-        }
+        kept = {rank: text for rank, text in stacks.items() if rank in waiting or rank in all_of("stacks", "failure")}
         return RankFailure(errors, kept, output, tuple(sorted(poisoned)))
     if kinds != {"hang"}:
         raise ValueError(f"nodes failed with {sorted(kinds)}")

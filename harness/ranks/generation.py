@@ -158,7 +158,9 @@ class Generation:
             start_timeout=start_timeout,
             held=len(hold),
             companion=companion,
-            **({"nodes": span.nodes, "endpoint": span.endpoint, "address": span.address} if span else {}),
+            nodes=span.nodes if span else 1,
+            endpoint=span.endpoint if span else "",
+            address=span.address if span else "",
         )
         try:
             self._agent = keeper.start(spec, self._log, self._door.channel.fileno())

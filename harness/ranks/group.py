@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from harness.errors import HarnessError, UsageError
 from harness.ranks import flight_recorder, keeper, wire
@@ -27,6 +27,21 @@ _QUIET = {
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
+
+
+class Ranks(Protocol):
+    """What a RankGroup and a SpanningGroup have in common: calls on all ranks. See ``RankGroup`` for each."""
+
+    world_size: int
+    generation: int
+
+    @property
+    def compile_seconds(self) -> float: ...
+
+    @property
+    def broken(self) -> bool: ...
+
+    def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]: ...
 
 
 class RanksGone(Exception):  # noqa: N818 (no error: the group on several nodes starts again)

@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
 from harness import children
@@ -66,8 +65,8 @@ class NodesHere:
             text = os.pread(self._log, 4096, 0).decode(errors="replace").strip().splitlines()
             raise UsageError(
                 f"nodes on one machine need namespaces, which the kernel refused for {link.name}:"
-                f" {text[-1] if text else 'no answer'}; run as root with CAP_SYS_ADMIN, or where ordinary users may have"
-                " user namespaces"
+                f" {text[-1] if text else 'no answer'}; run as root with CAP_SYS_ADMIN, or where ordinary users may"
+                " have user namespaces"
             )
 
     def close(self) -> None:
@@ -108,9 +107,9 @@ def _start(index: int, descriptor: int) -> subprocess.Popen[bytes]:
     code = f"import sys; sys.path[:] = {sys.path!r}; import socket; from harness.ranks import node; "
     code += f"s = socket.socket(fileno={descriptor}); s.send(b'n'); node.main(s.detach())"
     root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    separate = ("--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc")
     return subprocess.Popen(
-        ["unshare", *root, "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc", "sh", "-c", _PREPARE]
-        + [f"node-{index}", sys.executable, "-c", code],
+        ["unshare", *root, *separate, "sh", "-c", _PREPARE, f"node-{index}", sys.executable, "-c", code],
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"},

@@ -28,9 +28,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from harness.ranks import failures, network, wire
+from harness.devices import inventory
+from harness.ranks import failures, leases, network, wire
 from harness.ranks.generation import Span
 from harness.ranks.group import RankGroup, RanksGone
+
+LEASE_LIMIT = 60.0
+"""Seconds that a node waits for GPUs that other runs hold."""
 
 _LAP = 0.25
 """Seconds between two looks at what the ranks compile."""
@@ -83,6 +87,8 @@ class _Node:
             if kind == "quit":
                 if self._group is not None:
                     self._group.close()
+                if self._lease is not None:
+                    self._lease.release()
                 self._send(["quitted"])
                 return
             try:
@@ -93,9 +99,17 @@ class _Node:
             self._send(answer)
 
     _ranks: tuple[int, ...] = ()
+    _lease: leases.Lease | None = None
 
     def _open(self, fields: dict[str, Any]) -> list[Any]:
         fields["preload"] = tuple(fields["preload"])
+        gpus = fields.pop("gpus")
+        if gpus is not None:
+            device, count = gpus
+            inventory.check(inventory.visible(device), count)
+            self._lease = leases.acquire(inventory.visible(device), count, LEASE_LIMIT, print)
+            fields["environment"] |= self._lease.environment()
+            fields["hold"] = self._lease.descriptors
         self._group = RankGroup(**fields, network=network.NODES)
         self._group.cutoff.on_failure = lambda: self._send(["failing"])
         return ["opened", {"host": socket.gethostname(), **versions()}]
@@ -103,7 +117,8 @@ class _Node:
     def _host(self, host: str, port: int) -> list[Any]:
         import torch.distributed as dist
 
-        self._store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, multi_tenant=True)
+        stores: Any = dist
+        self._store = stores.TCPStore(host, port, is_master=True, wait_for_workers=False, multi_tenant=True)
         return ["store", self._store.port]
 
     def _start(self, fields: dict[str, Any]) -> list[Any]:

@@ -3,10 +3,10 @@
 Each node has a process (``node``) that runs its ranks; the ranks of all of them are one world of torch.distributed. The
 controller of this package calls the nodes over one connection each, and never the ranks.
 
-Trust: what the ranks and their agents send to each other is not authenticated (torch's store, gloo and NCCL have no such
-thing), so every process that can connect to the nodes' ports can disturb a run, or read what it sends. Use a network
-that only the people have access to who may do that. Connections of nodes to the controller, which can call any function
-there, are authenticated in both directions by a key, see ``meeting``.
+Trust: what the ranks and their agents send to each other is not authenticated (torch's store, gloo and NCCL have no
+such thing), so every process that can connect to the nodes' ports can disturb a run, and read what it sends. Use a
+network to which only those have access who may do that. A connection between a node and the controller, which can call
+any function there, begins with both proving that they have the same key, see ``meeting``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SpanningGroup:
 
     ``host``: the address by which all nodes reach the first one, which hosts their store at ``port`` (0: any free one).
     The numbers of the ranks follow from the rendezvous: those of one node are consecutive. ``close`` also closes the
-    connections.
+    connections. ``gpus``: the device and the number of its GPUs that each node leases for its ranks.
 
     A call fails on all nodes if it fails on one: the ranks of the others have ``failure_grace`` seconds to answer, and
     the next call runs on fresh processes everywhere. Time in which ranks of any node compile extends the deadline of
@@ -72,6 +72,7 @@ class SpanningGroup:
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 120.0,
         failure_grace: float = 2.0,
+        gpus: tuple[str, int] | None = None,
     ) -> None:
         if world_size % len(links):
             raise UsageError(f"{world_size} ranks cannot be divided evenly among {len(links)} nodes")
@@ -96,6 +97,7 @@ class SpanningGroup:
             "environment": dict(environment or {}),
             "start_timeout": start_timeout,
             "failure_grace": failure_grace,
+            "gpus": None if gpus is None else list(gpus),
         }
 
     @property
@@ -195,7 +197,7 @@ class SpanningGroup:
     def _results(self, answers: Mapping[str, list[Any]], deadline: float) -> list[Any]:
         if failed := self._failures(answers):
             raise failures.joined(failed, deadline)
-        results = {}
+        results: dict[int, Any] = {}
         for ranks, answer in zip(self._ranks, answers.values(), strict=True):
             results.update(zip(ranks, answer[1], strict=True))
         return [results[rank] for rank in range(self.world_size)]

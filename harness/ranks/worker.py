@@ -195,7 +195,8 @@ def _store(spec: Spec, timeout: timedelta) -> Any:
         file.set_timeout(timeout)
         return file
     host, _, port = spec.endpoint.rpartition(":")
-    return dist.PrefixStore(f"{spec.run_id}/ranks", dist.TCPStore(host, int(port), is_master=False, timeout=timeout))
+    shared: Any = dist.TCPStore(host, int(port), is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+    return dist.PrefixStore(f"{spec.run_id}/ranks", shared)  # type: ignore[attr-defined]
 
 
 def _finish(environment: Any) -> None:
