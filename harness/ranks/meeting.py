@@ -114,9 +114,7 @@ class Meeting:
         self, connection: socket.socket, address: str, secret: bytes, joined: dict[int, Link], nodes: int
     ) -> None:
         try:
-            number, name = _challenge(connection, secret)
-            if not 0 < number < nodes or number in joined:
-                raise Strange(f"it wants to be node {number}, which is {'taken' if number in joined else 'no number'}")
+            number, name = _challenge(connection, secret, set(range(1, nodes)) - set(joined))
         except (Strange, OSError, wire.WireClosedError, wire.FrameError) as error:
             logger.warning("a connection from %s was refused: %s", address, error)
             connection.close()
@@ -151,8 +149,11 @@ def join(endpoint: str, number: int, secret: bytes, limit: float = JOIN_LIMIT) -
     return connection
 
 
-def _challenge(connection: socket.socket, secret: bytes) -> tuple[int, str]:
-    """Return number and host name of a machine that has proved that it has the key; see ``_answer``."""
+def _challenge(connection: socket.socket, secret: bytes, free: set[int]) -> tuple[int, str]:
+    """Return number and host name of a machine that has proved that it has the key; see ``_answer``.
+
+    Raises Strange if it has not, or its number is not one of ``free``.
+    """
     connection.settimeout(_HANDSHAKE_LIMIT)
     ours = secrets.token_bytes(32)
     wire.send(connection, ["challenge", ours])
@@ -162,6 +163,8 @@ def _challenge(connection: socket.socket, secret: bytes) -> tuple[int, str]:
     proof, theirs, number, name = message
     if not hmac.compare_digest(proof, _proof(secret, "node", ours, number)):
         raise Strange("it has another key")
+    if number not in free:
+        raise Strange(f"it wants to be node {number}, and free are {sorted(free)}")
     wire.send(connection, [_proof(secret, "first", theirs, number)])
     return number, name if name.isprintable() else "?"
 

@@ -70,7 +70,7 @@ class _Node:
         self._sending = threading.Lock()
         self._group: RankGroup | None = None
         self._store: Any = None
-        self._calling = False
+        self._ending = False
         self._messages: queue.Queue[list[Any]] = queue.Queue()
         threading.Thread(target=self._receive, name="node-wire", daemon=True).start()
 
@@ -89,6 +89,7 @@ class _Node:
                     self._group.close()
                 if self._lease is not None:
                     self._lease.release()
+                self._ending = True
                 self._send(["quitted"])
                 return
             try:
@@ -160,7 +161,9 @@ class _Node:
         while True:
             try:
                 message = wire.receive(self._connection)
-            except (wire.WireClosedError, ConnectionError, wire.FrameError):
+            except (wire.WireClosedError, OSError, wire.FrameError):
+                if self._ending:
+                    return
                 os._exit(1)
             if message[0] == "hurry":
                 if self._group is not None:
