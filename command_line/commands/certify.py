@@ -54,7 +54,7 @@ from harness.ranks import meeting, node
     metavar="HOST:PORT",
     help="Where the other machines of --nodes join the first.  [default: the nodes are parts of this machine]",
 )
-@click.option("--node-rank", type=int, help="Number of this machine, 0 to N-1.  [default: what torchrun or srun say]")
+@click.option("--node-rank", type=int, help="Number of this machine, 0 to N-1.  [default: that of torchrun or srun]")
 @click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )

@@ -1,4 +1,4 @@
-"""What the requirements for several nodes have in common: which ranks are on one node.
+"""Helpers of the requirements for several nodes: the ranks of each node.
 
 The ranks of a node are consecutive, and every node has as many.
 """

@@ -1,4 +1,4 @@
-"""What an instance does on the host, between ranks of all nodes: its barrier and its broadcast."""
+"""Calls of the host between ranks of all nodes: the barrier and the broadcast of an instance."""
 
 import numpy as np
 from torch.distributed import distributed_c10d

@@ -89,7 +89,7 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
 
 
 def _rendezvous(spec: Spec) -> dict[str, Any]:
-    """Return the fields of LaunchConfig for the place where the agents of a group meet."""
+    """Return the fields of LaunchConfig for the rendezvous of a group's agents."""
     timeout = int(spec.start_timeout)
     if spec.nodes == 1:
         return {

@@ -19,11 +19,11 @@ def plain(error: Exception, ranks: Sequence[int]) -> tuple[str, dict[str, Any]]:
     Before a part has its ranks (``ranks`` is empty) its places stay.
     """
 
-    def of(found: Mapping[int, Any]) -> dict[int, Any]:
-        return {ranks[place] if 0 <= place < len(ranks) else place: value for place, value in found.items()}
+    def of(places: Mapping[int, Any]) -> dict[int, Any]:
+        return {ranks[place] if 0 <= place < len(ranks) else place: value for place, value in places.items()}
 
-    def errors(found: Mapping[int, RankError]) -> dict[int, Any]:
-        return {rank: each.to_plain() for rank, each in of(found).items()}
+    def errors(places: Mapping[int, RankError]) -> dict[int, Any]:
+        return {rank: each.to_plain() for rank, each in of(places).items()}
 
     fields: dict[str, Any]
     if isinstance(error, RankFailure):
@@ -62,8 +62,8 @@ def joined(parts: Mapping[str, tuple[str, Mapping[str, Any]]], deadline: float) 
         }
 
     for kind, raised in (("usage", UsageError), ("harness", HarnessError)):
-        for name, (found, fields) in parts.items():
-            if found == kind:
+        for name, (failed, fields) in parts.items():
+            if failed == kind:
                 return raised(f"{name}: {fields['message']}")
     output = all_of("output", *kinds)
     errors = {rank: RankError.from_plain(rank, each) for rank, each in all_of("errors", *kinds).items()}
@@ -77,7 +77,7 @@ def joined(parts: Mapping[str, tuple[str, Mapping[str, Any]]], deadline: float) 
     stacks = all_of("stacks", "failure", "hang")
     if "failure" in kinds:
         poisoned = [rank for kind, fields in parts.values() if kind == "failure" for rank in fields["poisoned"]]
-        # The stacks of ranks that had answered before their node was ended say nothing.
+        # The stacks of ranks that had answered before their node was ended are of no use.
         waiting = {rank for kind, fields in parts.values() if kind == "hang" for rank in fields["waiting"]}
         kept = {rank: text for rank, text in stacks.items() if rank in waiting or rank in all_of("stacks", "failure")}
         return RankFailure(errors, kept, output, tuple(sorted(poisoned)))

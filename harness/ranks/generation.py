@@ -89,7 +89,7 @@ class Span:
 
 
 class Cutoff:
-    """What a part of a group on several nodes has in common with the others.
+    """State that a part of a group on several nodes shares with its node.
 
     ``until``: the time (monotonic) at which a start or a call in progress ends, whatever its own limit; another thread
     may bring it forward. ``on_failure`` is called once a rank has failed, before the generation is ended for that:

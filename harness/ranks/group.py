@@ -30,7 +30,7 @@ _QUIET = {
 
 
 class Ranks(Protocol):
-    """What a RankGroup and a SpanningGroup have in common: calls on all ranks. See ``RankGroup`` for each."""
+    """The common part of RankGroup and SpanningGroup: calls on all ranks. ``RankGroup`` documents them."""
 
     world_size: int
     generation: int

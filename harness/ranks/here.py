@@ -59,7 +59,7 @@ class NodesHere:
             raise
 
     def _await(self, link: Link) -> None:
-        """Wait for the first byte of the node, which says that its namespaces exist."""
+        """Wait for the first byte of the node, which it sends from within its namespaces."""
         ready = processes.wait_readable([link.connection.fileno()], _START_LIMIT)
         if not ready or link.connection.recv(1) != b"n":
             text = os.pread(self._log, 4096, 0).decode(errors="replace").strip().splitlines()

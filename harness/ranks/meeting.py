@@ -1,10 +1,10 @@
-"""How the machines of a group on several nodes find each other: all connect to the first one.
+"""Connections between the machines of a group on several nodes: all connect to the first one.
 
-The first listens at an address that everybody was given, its *endpoint*. Who connects there could have the controller
-believe any result, and who answers there could run any code on the other machines. So both sides prove that they have
-the same key, the text in the environment variable IRIS_HARNESS_KEY, before either reads more than a few bytes of the
-other: each answers a random challenge with its HMAC-SHA-256 under the key. What follows is neither encrypted nor
-authenticated, see ``spanning``.
+The first listens at an address that the command lines of all have, its *endpoint*. A process that connects there could
+have the controller believe any result, and one that answers there could run any code on the other machines. So both
+sides prove that they have the same key, the text in the environment variable IRIS_HARNESS_KEY, before either reads more
+than a few bytes of the other: each answers a random challenge with its HMAC-SHA-256 under the key. What follows is
+neither encrypted nor authenticated, see ``spanning``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])
 
 
 class Strange(Exception):  # noqa: N818 (not an error of this process)
-    """The other end of a connection is not a machine of this group; the text says why."""
+    """The other end of a connection is not a machine of this group; the text has the reason."""
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:

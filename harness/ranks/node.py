@@ -1,6 +1,6 @@
 """A node: the process on one machine that runs a part of a group on several nodes, for the group's controller.
 
-It has a ``RankGroup`` of its machine's ranks, which meets those of the other nodes as the agents of a torchrun on
+It has a ``RankGroup`` of its machine's ranks, which joins those of the other nodes as the agents of a torchrun on
 several machines do: by elastic's c10d rendezvous, in the store that the first node hosts.
 
 The controller sends, over a connected socket, the messages below; each but "hurry" has one answer. A node ends when the
@@ -14,8 +14,8 @@ connection does, and all processes below it end with it.
     ["quit"]                              ["quitted"]
     ["hurry", seconds]                    the start or call in progress ends in that time
 
-Instead of each but the last two, ["failed", kind, fields]: see ``failures``. During a start or a call, ["failing"] says
-that a rank has failed, and ["compiling", seconds] for how long ranks of this node have compiled.
+Instead of each but the last two, ["failed", kind, fields]: see ``failures``. During a start or a call, ["failing"]
+states that a rank has failed, and ["compiling", seconds] for how long ranks of this node have compiled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(descriptor: int) -> None:
 def serve(connection: socket.socket) -> None:
     """Serve the controller at the other end of ``connection``; returns after "quit".
 
-    Ends this process if the connection closes: the ranks are then in the middle of something that nobody waits for.
+    Ends this process if the connection closes: the ranks are then in the middle of something that no process waits for.
     """
     connection.setblocking(True)
     _Node(connection).serve()
@@ -60,8 +60,8 @@ def versions() -> dict[str, str]:
     import torch
     import triton
 
-    found = {"Python": platform.python_version(), "torch": torch.__version__, "Triton": triton.__version__}
-    return {name: str(version) for name, version in found.items()}
+    installed = {"Python": platform.python_version(), "torch": torch.__version__, "Triton": triton.__version__}
+    return {name: str(version) for name, version in installed.items()}
 
 
 class _Node:
@@ -140,12 +140,12 @@ class _Node:
             done.set()
 
     def _report(self, done: threading.Event) -> None:
-        told = 0.0
+        sent = 0.0
         while not done.wait(_LAP):
             assert self._group is not None  # sanity check
             seconds = self._group.compile_seconds
-            if seconds > told:
-                told = seconds
+            if seconds > sent:
+                sent = seconds
                 self._send(["compiling", seconds])
 
     def _renew(self) -> list[Any]:

@@ -185,8 +185,8 @@ class SpanningGroup:
             {link.name: ["start", {**fields, "address": link.address}] for link in self._links}, self._start_timeout
         )
         self._ranks = [answer[1] for answer in self._checked(answers).values()]
-        found = sorted(rank for ranks in self._ranks for rank in ranks)
-        if found != list(range(self.world_size)):
+        ranks_of_all = sorted(rank for ranks in self._ranks for rank in ranks)
+        if ranks_of_all != list(range(self.world_size)):
             raise HarnessError(f"the rendezvous of the nodes made the ranks {self._ranks}")
 
     def _checked(self, answers: Mapping[str, list[Any]]) -> Mapping[str, list[Any]]:
@@ -273,13 +273,11 @@ class SpanningGroup:
         self.close()
 
 
-def _check_equal(found: Mapping[str, Mapping[str, str]]) -> None:
+def _check_equal(versions: Mapping[str, Mapping[str, str]]) -> None:
     """Raise UsageError if nodes run different versions."""
-    first, *others = found
+    first, *others = versions
     for other in others:
-        for name in found[first]:
-            if name != "host" and found[first][name] != found[other].get(name):
-                raise UsageError(
-                    f"{first} has {name} {found[first][name]}, {other} has {found[other].get(name)}: install the same"
-                    " on all nodes"
-                )
+        for name in versions[first]:
+            here, there = versions[first][name], versions[other].get(name)
+            if name != "host" and here != there:
+                raise UsageError(f"{first} has {name} {here}, {other} has {there}: install the same on all nodes")

@@ -186,7 +186,7 @@ def _set_up(
 
 
 def _store(spec: Spec, timeout: timedelta) -> Any:
-    """Return the store in which the ranks meet: not that of MASTER_ADDR and MASTER_PORT, for which rank 0 would
+    """Return the store for the rendezvous of the ranks: not that of MASTER_ADDR and MASTER_PORT, for which rank 0 would
     listen."""
     import torch.distributed as dist
 

@@ -31,12 +31,12 @@ def leave_trace(info: dict[str, Any], name: str) -> list[str]:
 
 def command_lines(info: dict[str, Any], _: None) -> list[str]:
     """Return the command lines of the nodes' processes that this rank can see."""
-    found = []
+    nodes = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            found += ["node"] if "harness.ranks import node" in words and folder.name == "1" else []
-    return found
+            nodes += ["node"] if "harness.ranks import node" in words and folder.name == "1" else []
+    return nodes
 
 
 def fail(info: dict[str, Any], rank: int) -> None:

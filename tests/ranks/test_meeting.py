@@ -1,4 +1,4 @@
-"""How machines join: by a key that both sides prove to have."""
+"""Connections of machines, by a key that both sides prove to have."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_others_are_refused_and_the_right_one_still_joins(intruder: Callable[[st
 
 
 def test_a_first_machine_without_the_key_is_refused() -> None:
-    """Otherwise whoever answers at the endpoint could run any code on this machine."""
+    """Otherwise a process that answers at the endpoint could run any code on this machine."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def pretend() -> None:

@@ -99,6 +99,6 @@ def test_ranks_must_be_divisible_by_nodes() -> None:
 
 
 def test_nodes_with_other_versions_are_refused() -> None:
-    found = {"node 0": {"host": "a", "torch": "2.13.0"}, "node 1": {"host": "b", "torch": "2.12.0"}}
+    versions = {"node 0": {"host": "a", "torch": "2.13.0"}, "node 1": {"host": "b", "torch": "2.12.0"}}
     with pytest.raises(UsageError, match=r"node 0 has torch 2\.13\.0, node 1 has 2\.12\.0: install the same"):
-        spanning._check_equal(found)
+        spanning._check_equal(versions)
