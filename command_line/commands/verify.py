@@ -100,7 +100,7 @@ def _lines(checked: Verification) -> Iterator[str]:
     yield "Proven:"
     yield from (f"  - {line}" for line in _proven(checked, evidence))
     yield "Not proven:"
-    yield from (f"  - {line}" for line in (*checked.unproven, *_unproven(checked, evidence), *_NEVER_PROVEN))
+    yield from (f"  - {line}" for line in (*checked.unproven, *unproven(checked, evidence), *_NEVER_PROVEN))
 
 
 def _subject(evidence: Evidence) -> Iterator[str]:
@@ -137,7 +137,8 @@ def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+def unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+    """Yield what this certificate does not prove, and another one could."""
     if not checked.suite_compared:
         yield (
             "that requirements and groups are those of a published suite: another version made the certificate"

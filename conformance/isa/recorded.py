@@ -186,10 +186,10 @@ def _tracing(case: Case, kernels: Sequence[ListedKernel], run: Run) -> Iterator[
 
 
 def _of_names(kernels: Sequence[ListedKernel], *names: str) -> Iterator[ListedKernel]:
-    found = [each for each in kernels if each.name in names]
-    if not found:
+    chosen = [each for each in kernels if each.name in names]
+    if not chosen:
         raise ValueError(f"none of its kernels is {' or '.join(names)}")
-    yield from found
+    yield from chosen
 
 
 WIDTHS: Mapping[str, Rule] = {

@@ -208,8 +208,8 @@ def wrong_bits(code: isa.Fingerprint, kind: str, where: str, wanted: tuple[str, 
 
 
 def unhinted(code: isa.Fingerprint) -> list[str] | None:
-    """Return None if the kernel has atomics, all of 4 bytes and none of them a compare-and-swap; else the others by
-    name, or that there are none."""
+    """Return None if the kernel has atomics, all of 4 bytes and none of them a compare-and-swap; else the names of
+    the others, or a sentence for a kernel without atomics."""
     atomics = {(access.mnemonic, access.width) for access in code.accesses if access.kind == "atomic"}
     single = sorted(name for name, width in atomics if width != 4 or "cmpswap" in name)
-    return None if atomics and not single else single or ["no atomic"]
+    return None if atomics and not single else single or ["none"]
