@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -157,10 +158,12 @@ def unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
     if past := [name for name, each in evidence.waived().items() if each.expires < date.today().isoformat()]:
         yield f"that waived requirements are still known to fail: waivers have expired since, of {', '.join(past)}"
-    if own := sum(case.judge != APART for case in evidence.cases):
+    if own := [case.requirement for case in evidence.cases if case.judge != APART]:
+        areas = Counter(name.partition("-")[0] for name in set(own))
+        named = ", ".join(f"{count} of {area}" for area, count in sorted(areas.items()))
         yield (
-            f"that the library did not change the results of {own:,} cases that were compared in its own process, or"
-            " what its process counts and lists for the judge"
+            f"that the library did not change the results of {len(own):,} cases that were compared in its own process,"
+            f" of {len(set(own))} requirements ({named}), or what its process counts and lists for the judge"
         )
     if for_a_level(evidence) and evidence.runs[0].device in _gpus() and not evidence.hardware:
         yield f"that the GPUs are those of {evidence.runs[0].profile}: the evidence has no record of them"

@@ -212,6 +212,18 @@ def with_no_launch(listed):
     return [edit(each) for each in listed]
 
 
+def with_cases_of_another_type(listed):
+    """Return records in which the cases of a group have another element type than the group is named after."""
+
+    def edit(each):
+        if not isinstance(each, Case):
+            return each
+        drawn = {"type": "Copy", "fields": {**each.case["fields"], "dtype": "int8"}}
+        return replace(each, case=drawn, id=case_id(each.requirement, each.group, drawn))
+
+    return [edit(each) for each in listed]
+
+
 FORGERIES = {
     "a group is removed with its plan entry": without_group(PUT_FP32),
     "a requirement is removed with its groups": without_requirement,
@@ -257,6 +269,7 @@ FORGERIES = {
     "executed accesses move other bytes than their lanes": with_accesses(bytes=5),
     "executed accesses have more lanes than wavefronts": with_accesses(executions=1),
     "kernels of cases have no launch": with_no_launch,
+    "cases have another type than their group": with_cases_of_another_type,
     "it is another run": edited(Run, id="another"),
 }
 SHOWN = {
@@ -280,6 +293,7 @@ SHOWN = {
     "executed accesses move other bytes than their lanes": "executed 5 bytes in kernel",
     "executed accesses have more lanes than wavefronts": "with 512 lanes of 16 bytes in 1 executions",
     "kernels of cases have no launch": "with 0 launches",
+    "cases have another type than their group": "has dtype=int8, and is recorded as one of RMA-PUT-001[",
     "executed accesses are narrower": f"passed {WIDTH}, and executed a remote store of 2 bytes",
 }
 
