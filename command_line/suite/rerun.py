@@ -7,6 +7,7 @@ import random
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,20 +121,24 @@ def _incomparable(evidence: Evidence) -> str:
 
 def _other_code(case: Case, evidence: Evidence, place: Path) -> str:
     """Return in one line which kernels of a case, run again with its evidence at ``place``, have other instructions
-    than recorded; "" if none has."""
+    than recorded; "" if none has.
+
+    The new process may launch more kernels than the recorded one, which had launched some in an earlier case: these
+    must be recorded with another case.
+    """
     again = read(place)
     launched = [hash_ for each in again.cases if each.id == case.id for hash_ in each.kernels]
-    was, now = (
-        {(kernel.name, str(kernel.fingerprint.get("sha256"))) for kernel in kernels}
-        for kernels in (
-            (evidence.kernels[hash_] for hash_ in case.kernels),
-            (again.kernels[hash_] for hash_ in launched),
-        )
-    )
-    if was == now:
+    recorded, now = _codes(evidence, case.kernels), _codes(again, launched)
+    names = sorted({name for name, _ in (recorded - now) | (now - _codes(evidence, evidence.kernels))})
+    if not names:
         return ""
-    names = sorted({name for name, _ in was ^ now})
     return f"case {case.id} of {case.group} ran other code than the certificate records: {', '.join(names):.200}"
+
+
+def _codes(evidence: Evidence, hashes: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the names of kernels and the hashes of their normalised instructions."""
+    kernels = (evidence.kernels[hash_] for hash_ in hashes)
+    return {(kernel.name, str(kernel.fingerprint.get("sha256"))) for kernel in kernels}
 
 
 def _at_once(replays: list[Replay]) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from certificates import archive, load_private, load_public, make, new_key
 from certificates.verification import verify
+from command_line.suite import rerun
 from conformance import recorded
 from harness.evidence import Case, Kernel, parse
 from harness.evidence.records import from_json
@@ -116,4 +117,17 @@ def test_a_case_is_run_again(folder):
     arguments = ["verify", folder / "certificate.zip", "--key", folder / "a.key.pub", "--rerun", "1"]
     done = python(folder, "-m", "command_line", *arguments)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "Rerun: 1 of 1 cases gave the recorded verdict" in done.stdout
+    assert "Rerun: 1 of 1 cases gave the recorded verdict and the recorded code" in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_forged_listing_is_found_by_running_its_case_again(folder, monkeypatch, capsys):
+    """The listing, its hash and its figures agree, and no rule is about one more instruction."""
+    path = forged(folder, "ISA-WIDTH-005", (r"(^\s*s_endpgm)", r"\ts_nop 0\n\1"))
+    checked = verify(path, load_public(folder / "a.key.pub"), datetime.now(timezone.utc), recorded)
+    assert checked.problems == ()
+    chosen = next(case.id for case in checked.evidence.cases if case.requirement == "ISA-WIDTH-005")
+    monkeypatch.setattr("random.SystemRandom.sample", lambda self, population, k: [chosen])
+    assert rerun.cases(checked, 1, None) == 1
+    line = f"case {chosen} of ISA-WIDTH-005[ranks=2] ran other code than the certificate records: by_context"
+    assert line in capsys.readouterr().out
