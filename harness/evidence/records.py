@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeAlias
 
 from harness.evidence.verdict import Verdict
@@ -137,6 +138,15 @@ class Run:
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     waivers: Mapping[str, Any] | None = None
     quarantine: Mapping[str, Any] | None = None
+
+    @property
+    def day(self) -> str:
+        """The day in UTC on which the run started, such as 2026-11-24; that of the text if it is not a time."""
+        try:
+            started = datetime.fromisoformat(self.started.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+        except ValueError:
+            return self.started[:10]
+        return (started if started.tzinfo is None else started.astimezone(timezone.utc)).date().isoformat()
 
 
 @dataclass(frozen=True)
