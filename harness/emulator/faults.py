@@ -7,6 +7,7 @@
     ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``DataRace``         mode ``race`` only
     ``NoProgress``       every wavefront polls memory that no other wavefront or process will change
+    ``TimeLimit``        the launch ran longer than ``driver.time_limit``
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
 ``ListingError`` (a ``ValueError``)   a listing that cannot be run: another arch, no kernel, an unknown directive
@@ -62,6 +63,10 @@ class DeviceAssert(DeviceFault):
 
 class NoProgress(DeviceFault):
     """Every remaining wavefront polls memory that nothing will change; the message names the address each one polls."""
+
+
+class TimeLimit(DeviceFault):
+    """The launch ran longer than the driver's ``time_limit``; the message has the position of each wavefront."""
 
 
 class UndefinedValue(DeviceFault):

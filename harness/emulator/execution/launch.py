@@ -179,8 +179,9 @@ class Launch:
         if len(constants := program.listing.constants):
             own.append((constants.ctypes.data, constants.nbytes, "the kernel's constants"))
         self.table: Table = allocations.table([*own, *tensors], rank)
-        self.chunks: list[Chunk] = []
-        self.live_chunks = 0
+        # Chunks that have started and not ended, by index.
+        self.chunks: dict[int, Chunk] = {}
+        self.started = 0
         self.unstarted = self.groups
         self.then: Callable[[], None] = lambda: None
         # The buffer through which a kernel that prints or asserts calls the host.
@@ -207,17 +208,16 @@ class Launch:
 
     def start(self, first_group: int, groups: int) -> Chunk:
         """Create the wavefronts of the next work-groups."""
-        chunk = Chunk(self, len(self.chunks), first_group, groups)
-        self.chunks.append(chunk)
-        self.live_chunks += 1
+        chunk = self.chunks[self.started] = Chunk(self, self.started, first_group, groups)
+        self.started += 1
         self.unstarted -= groups
         return chunk
 
     def finish(self, chunk: Chunk) -> None:
-        """Release the registers of a chunk whose wavefronts have all ended; after the last chunk, call ``then``."""
+        """Forget a chunk whose wavefronts have all ended, with its memory; after the last chunk, call ``then``."""
         del chunk.wavefronts
-        self.live_chunks -= 1
-        if not self.live_chunks and not self.unstarted:
+        del self.chunks[chunk.index]
+        if not self.chunks and not self.unstarted:
             self.then()
 
     def unowned_text(self) -> str:

@@ -39,12 +39,13 @@ _inline = njit(inline="always")
 
 
 @_inline
-def _find(starts, ends, address, size, hint):
+def find_allocation(starts, ends, address, size, hint):
     """Return the allocation that holds [address, address + size), or -1; ``hint``, the last one, is tried first."""
-    if starts[hint] <= address and address + size <= ends[hint]:
+    # No sum of address and size: it may pass 2**64.
+    if starts[hint] <= address and address <= ends[hint] and size <= ends[hint] - address:
         return hint
     for i in range(len(starts)):
-        if starts[i] <= address and address + size <= ends[i]:
+        if starts[i] <= address and address <= ends[i] and size <= ends[i] - address:
             return i
     return -1
 
@@ -179,13 +180,13 @@ def _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, 
     it accesses memory; ``count``, ``lowest`` and ``highest`` summarize them, since usually all lanes access the same
     allocation. Returns the index of the last allocation, or -1 - lane for the first lane whose access is in none.
     """
-    one = _find(starts, ends, lowest, highest - lowest + np.uint64(size), hint)
+    one = find_allocation(starts, ends, lowest, highest - lowest + np.uint64(size), hint)
     if one >= 0:
         counts[peer[one]] += count
         return one
     for lane in range(64):
         if takes[lane]:
-            hint = _find(starts, ends, at[lane], np.uint64(size), hint)
+            hint = find_allocation(starts, ends, at[lane], np.uint64(size), hint)
             if hint < 0:
                 return -1 - lane
             counts[peer[hint]] += 1
@@ -245,7 +246,7 @@ def _out_of_range(where, register, size, half, stores, starts, ends, peer, count
         address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset + 4 * i, 4)
         if not inside:
             continue
-        known = _find(starts, ends, address, np.uint64(4), 0)
+        known = find_allocation(starts, ends, address, np.uint64(4), 0)
         if known < 0:
             return False
         if not counted:
@@ -377,7 +378,7 @@ def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
         if soffset >= 0:
             address += np.uint64(s[w, soffset])
         address &= ~np.uint64(3)
-        if _find(starts, ends, address, np.uint64(4 * words), 0) < 0:
+        if find_allocation(starts, ends, address, np.uint64(4 * words), 0) < 0:
             return w
         for i in range(words):
             s[w, dst + i] = load32(address + np.uint64(4 * i))

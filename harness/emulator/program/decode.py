@@ -23,6 +23,7 @@ from harness.emulator.operations.access import Access, Effect
 from harness.emulator.operations.table import Builder, Op, Step
 from harness.emulator.program import modes
 from harness.emulator.program.build import build
+from harness.emulator.program.registers import Available
 from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
 
@@ -143,6 +144,7 @@ class Context:
     accum_offset: int
     accesses: list[AccessSite]
     varying: int = 0
+    available: Available | None = None
 
     @property
     def target(self) -> tuple[str, int, int]:
@@ -174,7 +176,9 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     listing = parse(text) if isinstance(text, str) else text
     start = listing.entry if entry is None else entry
     code = listing.instructions
-    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing))
+    context = Context(
+        listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing), Available.of(listing)
+    )
     leaders = {start}
     for i in listing.labels.values():
         leaders.add(i)
@@ -195,7 +199,7 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
         blocks.append(_block(n, code[first:last], context, segments, listing, watch))
     for block in blocks:
         if block.terminator is not None and block.end in (JUMP, BRANCH):
-            (label,) = block.terminator.operands
+            label = ", ".join(block.terminator.operands)
             if label not in listing.labels:
                 raise ListingError(f"kernel {listing.name}: branch to an unknown label in {block.terminator.text!r}")
             block.target = block_at[listing.labels[label]]
@@ -311,7 +315,14 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
             )
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
+    except ListingError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        why = f"its operands or modifiers have a form that the emulator does not know ({error})"
+        raise _unimplemented(instruction, listing, why) from error
     step, access = (built.step, built.access) if isinstance(built, Effect) else (built, None)
+    assert context.available is not None  # sanity check
+    context.available.check(instruction, access)
     return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
 
 
