@@ -39,9 +39,11 @@ class Check(Watch):
     """See the package docstring.
 
     ``closed``: only the launch itself changes the memory it reads, so a launch that waits for ever is reported.
-    ``strict_alignment``: wide accesses must be aligned; False: only where the hardware requires it.
-    ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False for kernels whose wavefronts
-    diverge on purpose, as ping-pong schedules do.
+    ``strict_alignment``: wide accesses to global memory must be aligned; ``strict_lds_alignment``: those to LDS too,
+    whose addresses the compiler chooses. False: only where the hardware requires it.
+    ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False: they may wait at different
+    ones, as often as each other. None: strict, except in kernels with s_setprio, which Triton writes in ping-pong
+    schedules only: half of the wavefronts run one s_barrier behind the others on purpose.
     """
 
     name: ClassVar[str] = "check"
@@ -52,11 +54,12 @@ class Check(Watch):
         choices: Choices | None = None,
         closed: bool = False,
         strict_alignment: bool = True,
-        strict_barriers: bool = True,
+        strict_lds_alignment: bool = False,
+        strict_barriers: bool | None = None,
     ) -> None:
         super().__init__(choices)
         self.closed = closed
-        self._strict_alignment = strict_alignment
+        self._strict_lds_alignment = strict_lds_alignment
         self._strict_barriers = strict_barriers
         self._heap = Heap(strict_alignment)
         self._share_by_chunk: share.ShareByChunk = WeakKeyDictionary()
@@ -97,13 +100,16 @@ class Check(Watch):
         waiting, ended = self._waiting[chunk], self._ended[chunk]
         per_group = chunk.launch.waves_per_group
         code = chunk.launch.program.listing.instructions
-        for group in groups if self._strict_barriers else []:
+        strict = self._strict_barriers
+        if strict is None:
+            strict = all(instruction.mnemonic != "s_setprio" for instruction in code)
+        for group in groups:
             waves = range(group * per_group, (group + 1) * per_group)
             first = next(wave for wave in waves if wave in waiting)
             if any(_gives_up(code, waiting[wave]) for wave in waves if wave in waiting):
                 continue
             for wave in waves:
-                if wave in waiting and waiting[wave] is not waiting[first]:
+                if strict and wave in waiting and waiting[wave] is not waiting[first]:
                     _diverged(chunk, first, waiting[first], wave, waiting[wave], "waits at")
                 if wave in ended:
                     _diverged(chunk, first, waiting[first], wave, ended[wave], "has ended at")
@@ -131,7 +137,7 @@ class Check(Watch):
         names = touched(instruction, decoded.accum_offset) & ~_EXEC
         if isinstance(access, FlatAccess):
             assert plain is not None  # sanity check
-            results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_alignment)
+            results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_lds_alignment)
             # Counted by both counters, since the access may use either unit.
             operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
             return _issuing(instruction, names, body, *operations)
@@ -141,7 +147,7 @@ class Check(Watch):
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
-            results, body = share.access(access, plain, self._share_by_chunk, self._strict_alignment)
+            results, body = share.access(access, plain, self._share_by_chunk, self._strict_lds_alignment)
             return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, writes_lds=True))
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check
