@@ -4,7 +4,7 @@
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed ``s_trap``
     ``DeviceAssert``     a ``tl.device_assert`` failed
-    ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
+    ``UndefinedValue``, ``MissingWait``, ``MissingWaitStates``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``DataRace``         mode ``race`` only
     ``NoProgress``       every wavefront polls memory that no other wavefront or process will change
     ``TimeLimit``        the launch ran longer than ``driver.time_limit``
@@ -75,6 +75,10 @@ class UndefinedValue(DeviceFault):
 
 class MissingWait(DeviceFault):
     """A register was used before the s_waitcnt for the load that writes it."""
+
+
+class MissingWaitStates(DeviceFault):
+    """Two instructions have fewer wait states (s_nop) between them than gfx942 needs; raised before anything runs."""
 
 
 class LdsRace(DeviceFault):

@@ -131,6 +131,10 @@ class Instrument(Protocol):
         """Return the step to execute in place of ``decoded.step``."""
         ...
 
+    def decoded(self, program: Program) -> None:
+        """Called when all instructions of a program have been decoded and instrumented."""
+        ...
+
     def before_end(self, instruction: Instruction) -> Step | None:
         """Return a step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block."""
         ...
@@ -209,6 +213,8 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     # The program starts at its first block.
     program = Program(listing, blocks, segments, context.accesses, listing.directives.get("next_free_vgpr", 256))
     _start_at(program, block_at[start])
+    if watch is not None:
+        watch.decoded(program)
     return program
 
 

@@ -15,6 +15,8 @@
                                  waited for before the s_barrier
 ``BarrierDivergence``            wavefronts of a work-group wait at different s_barriers (except in ping-pong
                                  schedules, recognised by s_setprio), or one has already ended
+``MissingWaitStates``            two instructions with too few wait states (s_nop) between them, in inline assembly:
+                                 raised before the kernel runs
 ``NoProgress``                   with ``closed=True``: wavefronts wait for memory that nothing will change
 ===============================  =====================================================================================
 

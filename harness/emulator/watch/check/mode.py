@@ -21,9 +21,9 @@ from harness.emulator.operations.access import (
     ScratchAccess,
 )
 from harness.emulator.operations.table import Op, Step
-from harness.emulator.program.decode import Decoded
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.check import compiled, crosslane, private, propagate, report, share
+from harness.emulator.watch.check import compiled, crosslane, hazards, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.heap import Heap
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
@@ -44,6 +44,7 @@ class Check(Watch):
     ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False: they may wait at different
     ones, as often as each other. None: strict, except in kernels with s_setprio, which Triton writes in ping-pong
     schedules only: half of the wavefronts run one s_barrier behind the others on purpose.
+    ``wait_states``: report instructions with too few wait states between them, see ``hazards``.
     """
 
     name: ClassVar[str] = "check"
@@ -56,11 +57,15 @@ class Check(Watch):
         strict_alignment: bool = True,
         strict_lds_alignment: bool = False,
         strict_barriers: bool | None = None,
+        wait_states: bool = True,
     ) -> None:
         super().__init__(choices)
         self.closed = closed
         self._strict_lds_alignment = strict_lds_alignment
         self._strict_barriers = strict_barriers
+        self._wait_states = wait_states
+        # The instructions of the program that is being decoded, by index.
+        self._sites: dict[int, hazards.Site] = {}
         self._heap = Heap(strict_alignment)
         self._share_by_chunk: share.ShareByChunk = WeakKeyDictionary()
         # The barriers at which the wavefronts of a chunk wait, and the instructions at which they ended.
@@ -129,6 +134,15 @@ class Check(Watch):
             return _branch(instruction, registers.scalars(VCC, 2))
         return None  # EXEC is checked where it is written
 
+    def decoded(self, program: Program) -> None:
+        sites, self._sites = self._sites, {}
+        if self._wait_states:
+            hazards.check(program, sites)
+
+    def _note(self, decoded: Decoded, names: int, results: int) -> None:
+        """Note the registers of a memory instruction for the check of wait states."""
+        self._sites[decoded.instruction.index] = hazards.memory_site(decoded, names, results)
+
     def instrument(self, decoded: Decoded) -> Step | None:
         instruction = decoded.instruction
         if instruction.mnemonic == "s_waitcnt":
@@ -138,24 +152,29 @@ class Check(Watch):
         if isinstance(access, FlatAccess):
             assert plain is not None  # sanity check
             results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_lds_alignment)
+            self._note(decoded, names, results)
             # Counted by both counters, since the access may use either unit.
             operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
             return _issuing(instruction, names, body, *operations)
         if isinstance(access, GlobalAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.access(access, plain)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
             results, body = share.access(access, plain, self._share_by_chunk, self._strict_lds_alignment)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, writes_lds=True))
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check
+            self._note(decoded, names, 0)
             body = self._heap.copy(access, share.copy(access, plain, self._share_by_chunk))
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, writes_lds=True))
         if isinstance(access, ScratchAccess):
             assert plain is not None  # sanity check
             results, body = private.scratch(access, plain, self._share_by_chunk)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
@@ -166,8 +185,10 @@ class Check(Watch):
         if instruction.mnemonic in ("buffer_wbl2", "buffer_inv"):
             return _issuing(instruction, 0, lambda wf, shadow: None, Operation(VECTOR_MEMORY, instruction))
         if plain is None:
+            self._sites[instruction.index] = hazards.site(decoded, names, 0)
             return None
         flow = propagate.alu(decoded) if isinstance(decoded.entry, Op) else crosslane.flow(decoded)
+        self._sites[instruction.index] = hazards.site(decoded, flow.reads, flow.writes)
         if decoded.entry.klass == "smem":
             return _issuing(
                 instruction, names, _flowing(flow, plain), Operation(SCALAR_MEMORY, instruction, flow.writes)
