@@ -14,6 +14,7 @@ lanes by local and peer. ``compile_once`` compiles them all, and numba keeps the
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +406,24 @@ LOCK_LIMIT = 240.0
 _cache: Path | None = None
 
 
+_compiled = 0
+"""Functions that this process compiled, instead of loading them from numba's cache."""
+
+
+def _report_progress() -> None:
+    """Write to stderr, once per process, that the first launch on a machine compiles; on a terminal, also how far."""
+    global _compiled
+    _compiled += 1
+    if _compiled == 1:
+        print(
+            "emulated device: compiling its functions for this processor, once per installation: up to a minute or two",
+            file=sys.stderr,
+            flush=True,
+        )
+    elif sys.stderr.isatty():
+        print(f"\remulated device: {_compiled} functions compiled ", end="", file=sys.stderr, flush=True)
+
+
 def prepare_numba() -> None:
     """Have numba register what it can compile, which each process does at its first compilation or load, for 0.2 s.
 
@@ -436,5 +455,7 @@ def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
             stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
         for function, signature in signatures.items():
             function.compile(signature)
+            if function.stats.cache_misses:
+                _report_progress()
             # Not at the first call: each rank would compile for itself, in the middle of a case with a deadline.
             function.disable_compile()
