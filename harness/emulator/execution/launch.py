@@ -9,13 +9,14 @@ from typing import NoReturn
 import numpy as np
 
 from harness.emulator.execution.allocations import Allocations, Table
-from harness.emulator.execution.counters import Access, LaunchRecord, Stall
+from harness.emulator.execution.counters import Access, Inexact, LaunchRecord, Stall
 from harness.emulator.execution.hostcall import Hostcall
 from harness.emulator.execution.timing import StepClock
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import ScratchAccess
 from harness.emulator.operations.addressing import lane_address
+from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
 from harness.emulator.wavefront import entry
@@ -264,6 +265,11 @@ class Launch:
                     instructions[klass] = instructions.get(klass, 0) + count * waves
                     if klass in _VECTOR_KLASSES:
                         lanes[klass] = lanes.get(klass, 0) + count * active
+        inexact: dict[str, int] = {}
+        for segment, waves in zip(self.program.segments, self.waves, strict=True):
+            for opcode, count in segment.inexact.items():
+                if waves:
+                    inexact[opcode] = inexact.get(opcode, 0) + count * waves
         accesses = []
         for site, executions, counts in zip(self.program.accesses, self.executions, self.access_lanes, strict=True):
             for where, n in zip(("local", "peer"), counts.tolist(), strict=True):
@@ -295,4 +301,10 @@ class Launch:
             self.sources,
             tables=self.tables,
             peers=self.peers,
+            inexact=[_inexact(opcode, self.program.listing.arch, count) for opcode, count in sorted(inexact.items())],
         )
+
+
+def _inexact(opcode: str, arch: str, executions: int) -> Inexact:
+    known = fidelity(opcode, arch)
+    return Inexact(opcode, known.grade, known.bound, known.source, executions)

@@ -20,6 +20,7 @@ from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.listing.parser import parse
 from harness.emulator.operations import find, hardware
 from harness.emulator.operations.access import Access, Effect
+from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.operations.table import Builder, Op, Step
 from harness.emulator.program import modes
 from harness.emulator.program.build import build
@@ -65,7 +66,8 @@ class AccessSite:
 
 @dataclass
 class Segment:
-    """Steps with a constant EXEC. ``counts`` has the number of instructions by class.
+    """Steps with a constant EXEC. ``counts`` has the number of instructions by class, ``inexact`` by opcode those whose
+    fidelity is not exact.
 
     ``step_of`` maps a step to its instruction.
     """
@@ -74,6 +76,7 @@ class Segment:
     steps: list[Step] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    inexact: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -300,6 +303,9 @@ def _block(
         decoded = _decode(instruction, context, listing)
         klass, step = decoded.entry.klass, decoded.step if watch is None else watch.instrument(decoded)
         segment.counts[klass] = segment.counts.get(klass, 0) + 1
+        opcode = decoded.entry.name.partition("@")[0]
+        if fidelity(opcode, listing.arch).grade != "exact":
+            segment.inexact[opcode] = segment.inexact.get(opcode, 0) + 1
         if step is not None:
             segment.steps.append(step)
             segment.instructions.append(instruction)
