@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
+from collections.abc import Iterator
 from functools import cache
 
 from triton.backends.amd import compiler
 
 
 def encoding(line: str, arch: str = "gfx942") -> bytes | None:
-    """Return the encoding of one instruction, None if the assembler refuses it (its message goes to stderr)."""
+    """Return the encoding of one instruction, None if the assembler refuses it."""
     text = f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\nprobe:\n\t{line}\n'
     try:
-        return _code(_assemble(text, arch))
+        with _without_messages():
+            return _code(_assemble(text, arch))
     except RuntimeError:
         return None
 
@@ -21,6 +25,19 @@ def encoding(line: str, arch: str = "gfx942") -> bytes | None:
 def available() -> bool:
     """Return whether this version of Triton has an assembler that a test can call."""
     return hasattr(compiler, "assemble_amdgcn")
+
+
+@contextlib.contextmanager
+def _without_messages() -> Iterator[None]:
+    """Discard what is written to the descriptor of stderr: LLVM prints there what it refuses."""
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
 
 
 def _assemble(text: str, arch: str) -> bytes:

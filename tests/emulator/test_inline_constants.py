@@ -256,7 +256,7 @@ def as_half(op, i, kind, constant):
 
 
 @pytest.mark.skipif(not available(), reason="this Triton has no assembler that Python can call")
-def test_all_sources_read_what_llvm_encodes(capfd):
+def test_all_sources_read_what_llvm_encodes():
     """Each source of each opcode; 16-bit integers that are not packed have no rule here, nor have SDWA forms."""
     names = [
         name for name, op in TABLE.items() if isinstance(op, Op) and not op.mixed and name not in (*CLASSES, *CRASHES)
@@ -268,7 +268,6 @@ def test_all_sources_read_what_llvm_encodes(capfd):
         as_half, [name for name in names if name.startswith("v_pk_") and name[-3:] in ("u16", "i16")]
     )
     assert {name for name, _, _ in planted} >= {"v_pk_add_u16", "v_pk_mad_i16", "v_pk_max_i16"}
-    capfd.readouterr()  # what the assembler refuses
 
 
 def test_mixed_precision_has_no_rule():
