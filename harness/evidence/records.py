@@ -200,7 +200,8 @@ class Case:
     function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
     stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line;
     ``traceback`` is that of a Python error, or a rank's output before it crashed; ``launches`` maps a
-    kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
+    kernel hash to ``{"launches": n, "accesses": Executed.to_json(), "inexact": [...]}``, the last as
+    ``telemetry.launches_by_kernel`` has it; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what
