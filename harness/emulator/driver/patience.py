@@ -10,12 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import NoProgress, TimeLimit
-
-if TYPE_CHECKING:
-    from harness.emulator.driver.schedule import Scheduler
 
 PATIENCE = 5.0
 """Seconds."""
@@ -23,10 +22,24 @@ _SHARE = 8
 """Comparing states takes at most one eighth of the time."""
 
 
+class Scheduled(Protocol):
+    """The part of a scheduler that ``Patience`` examines."""
+
+    limit: float | None
+    launches: list[Launch]
+    ready: list[Any]
+    pending: Any
+    watch: Any
+
+    def state(self) -> bytes: ...
+
+    def describe(self) -> str: ...
+
+
 class Patience:
     """Time since a wavefront ended, and the state with which later ones are compared."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduled) -> None:
         self._scheduler = scheduler
         self._begin = self._since = time.perf_counter()
         self._alone: bool | None = None
@@ -55,8 +68,6 @@ class Patience:
 
     def look(self) -> None:
         """Raise ``NoProgress`` if registers and memory are as they were before, and all wavefronts have run since."""
-        from harness.emulator.driver.schedule import digest, memory_of
-
         start = time.perf_counter()
         if start < self._next:
             return
