@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import uuid
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ class MappedHeap:
         file = os.memfd_create("heap")
         os.ftruncate(file, self.file_size())
         places: list[str] = [""] * self.world_size
-        dist.all_gather_object(places, f"/proc/{os.getpid()}/fd/{file}")
+        dist.all_gather_object(places, self.place_of(file))
         self._maps = [self._map(place) for place in places]
         dist.barrier()
         os.close(file)
@@ -51,6 +52,9 @@ class MappedHeap:
 
     # What the planted bugs change.
 
+    def place_of(self, file: int) -> str:
+        return f"/proc/{os.getpid()}/fd/{file}"
+
     def file_size(self) -> int:
         return self.size
 
@@ -59,6 +63,26 @@ class MappedHeap:
 
     def table_of(self, addresses: list[int]) -> torch.Tensor:
         return torch.tensor(addresses, dtype=torch.int64)
+
+
+class FileHeap(MappedHeap):
+    """A file of each rank in the folder that HEAP_FILES names, which ranks on other nodes see too."""
+
+    spans_nodes = True
+
+    def place_of(self, file: int) -> str:
+        path = f"{os.environ['HEAP_FILES']}/{uuid.uuid4()}"
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.truncate(path, self.file_size())
+        return path
+
+
+class SwappedFiles(FileHeap):
+    """The bases of the last two ranks are swapped."""
+
+    def table_of(self, addresses: list[int]) -> torch.Tensor:
+        *first, one, other = addresses
+        return torch.tensor([*first, other, one], dtype=torch.int64)
 
 
 class Swapped(MappedHeap):
