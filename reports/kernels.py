@@ -14,7 +14,9 @@ KINDS = ("load", "store", "atomic")
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One compiled kernel. Width tables map a kind to ``width -> count``; ``launches`` is over all cases and ranks."""
+    """One compiled kernel. Width tables map a kind to ``width -> count``; ``launches`` is over all cases and ranks.
+
+    ``inexact``: the executed opcodes whose result may differ from the hardware's, as in evidence, summed."""
 
     kernel: Kernel
     launches: int
@@ -23,6 +25,7 @@ class KernelRow:
     executed_local: Mapping[str, Mapping[str, int]]
     executed_remote: Mapping[str, Mapping[str, int]]
     unattributed: int
+    inexact: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,16 @@ def remote_of(hashes: Iterable[str], kernels: Mapping[str, Kernel]) -> str:
 def kernels_of(evidence: Evidence) -> tuple[KernelGroup, ...]:
     """Return the kernels that ran by name, with what they executed."""
     executed: dict[str, dict[str, Any]] = {}
+    inexact: dict[str, dict[str, dict[str, Any]]] = {}
     launches: dict[str, int] = defaultdict(int)
     for case in evidence.cases:
         for hash_, entry in case.launches.items():
             launches[hash_] += entry["launches"]
             _count(executed.setdefault(hash_, {}), entry["accesses"])
+            opcodes = inexact.setdefault(hash_, {})
+            for each in entry.get("inexact", ()):
+                total = opcodes.setdefault(each["opcode"], {**each, "executions": 0})
+                total["executions"] += each["executions"]
     by_name: dict[str, list[KernelRow]] = defaultdict(list)
     for kernel in evidence.kernels.values():
         widths = kernel.fingerprint["widths"]
@@ -76,6 +84,7 @@ def kernels_of(evidence: Evidence) -> tuple[KernelGroup, ...]:
                 executed_local=ran.get("local", {}),
                 executed_remote=ran.get("remote", {}),
                 unattributed=sum(sum(table.values()) for table in widths.get("unattributed", {}).values()),
+                inexact=tuple(each for _, each in sorted(inexact.get(kernel.hash, {}).items())),
             )
         )
     return tuple(_group(name, rows, evidence.kernels) for name, rows in sorted(by_name.items()))

@@ -32,6 +32,7 @@ from harness.emulator.faults import (
     ListingError,
     MemoryFault,
     NoProgress,
+    TimeLimit,
     UnimplementedInstruction,
 )
 from harness.emulator.listing.limits import ARCHS
@@ -48,6 +49,7 @@ __all__ = [
     "ListingError",
     "MemoryFault",
     "NoProgress",
+    "TimeLimit",
     "UnimplementedInstruction",
     "activate",
     "concurrent_ranks",

@@ -4,9 +4,10 @@
     ``MemoryFault``      an address outside every known allocation, or a misaligned atomic
     ``KernelTrap``       the kernel executed ``s_trap``
     ``DeviceAssert``     a ``tl.device_assert`` failed
-    ``UndefinedValue``, ``MissingWait``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
+    ``UndefinedValue``, ``MissingWait``, ``MissingWaitStates``, ``LdsRace``, ``BarrierDivergence``   mode ``check`` only
     ``DataRace``         mode ``race`` only
     ``NoProgress``       every wavefront polls memory that no other wavefront or process will change
+    ``TimeLimit``        the launch ran longer than ``driver.time_limit``
 ``HarnessError``
     ``UnimplementedInstruction``   an opcode or operand form that the emulator does not have: not the kernel's fault
 ``ListingError`` (a ``ValueError``)   a listing that cannot be run: another arch, no kernel, an unknown directive
@@ -64,12 +65,20 @@ class NoProgress(DeviceFault):
     """Every remaining wavefront polls memory that nothing will change; the message names the address each one polls."""
 
 
+class TimeLimit(DeviceFault):
+    """The launch ran longer than the driver's ``time_limit``; the message has the position of each wavefront."""
+
+
 class UndefinedValue(DeviceFault):
     """An address, a branch condition or stored data depends on bits that were never written."""
 
 
 class MissingWait(DeviceFault):
     """A register was used before the s_waitcnt for the load that writes it."""
+
+
+class MissingWaitStates(DeviceFault):
+    """Two instructions have fewer wait states (s_nop) between them than gfx942 needs; raised before anything runs."""
 
 
 class LdsRace(DeviceFault):

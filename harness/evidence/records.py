@@ -112,8 +112,9 @@ class Run:
     ``level`` is the amount of testing and ``profile`` the hardware profile: a run with both is compared with the list
     of groups that the suite has for them. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit
     and the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the mode of
-    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds
-    what else could change the run: environment variables, pytest plugins, and options that are not the harness's own.
+    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU; ``nodes`` is the number of
+    machines that the ranks of each world size were on. ``circumstances`` holds what else could change the run:
+    environment variables, pytest plugins, and options that are not the harness's own.
     ``waivers`` is the content of a file of waivers, with its ``sha256``, see ``harness.evidence.waivers``,
     and ``quarantine`` the same of a quarantine.
     """
@@ -131,6 +132,7 @@ class Run:
     argv: tuple[str, ...] = ()
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    nodes: int = 1
     profile: str = NO_PROFILE
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
@@ -198,7 +200,8 @@ class Case:
     function, and with the ``"memory"`` of ``harness.adversary`` if it has a schedule; ``stacks`` maps a rank to its
     stack text; ``fault`` is the text of a kernel fault and ``fault_source`` its Gluon source line;
     ``traceback`` is that of a Python error, or a rank's output before it crashed; ``launches`` maps a
-    kernel hash to ``{"launches": n, "accesses": Executed.to_json()}``; ``telemetry`` is a recorder's window;
+    kernel hash to ``{"launches": n, "accesses": Executed.to_json(), "inexact": [...]}``, the last as
+    ``telemetry.launches_by_kernel`` has it; ``telemetry`` is a recorder's window;
     ``outcomes`` maps each outcome of a case with several allowed ones to how often it occurred; ``timing`` has the
     ``seconds`` of the case and its ``compile_seconds``, those in which a rank compiled; ``repeat`` is the command that
     runs the case again. ``remarks`` are not about failures: where the case relies on unspecified behaviour, and what

@@ -74,13 +74,21 @@ def count(records: Iterable[Launch]) -> int:
 
 
 def launches_by_kernel(launches: Iterable[Launch]) -> dict[str, dict[str, Any]]:
-    """Return kernel hash -> ``{"launches": n, "accesses": Executed.to_json()}``: one rank's part of a case's
-    ``launches``."""
+    """Return kernel hash -> ``{"launches": n, "accesses": Executed.to_json(), "inexact": ...}``: one rank's part of a
+    case's ``launches``.
+
+    ``inexact`` has the executed opcodes whose result may differ from the hardware's, each with ``opcode``, ``grade``
+    (``approximate`` or ``modelled``), ``bound``, ``source`` and ``executions``.
+    """
     by_hash: dict[str, list[Launch]] = {}
     for launch in launches:
         by_hash.setdefault(launch.hash, []).append(launch)
     return {
-        hash_: {"launches": count(records), "accesses": executed(records).to_json()}
+        hash_: {
+            "launches": count(records),
+            "accesses": executed(records).to_json(),
+            "inexact": _joined(vars(each) for record in records for each in getattr(record, "inexact", ())),
+        }
         for hash_, records in by_hash.items()
     }
 
@@ -90,7 +98,20 @@ def merge_launches(ranks: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str
     merged: dict[str, dict[str, Any]] = {}
     for rank in ranks:
         for hash_, entry in rank.items():
-            seen = merged.get(hash_, {"launches": 0, "accesses": []})
+            seen = merged.get(hash_, {"launches": 0, "accesses": [], "inexact": []})
             total = Executed.from_json(seen["accesses"]) + Executed.from_json(entry["accesses"])
-            merged[hash_] = {"launches": seen["launches"] + entry["launches"], "accesses": total.to_json()}
+            merged[hash_] = {
+                "launches": seen["launches"] + entry["launches"],
+                "accesses": total.to_json(),
+                "inexact": _joined([*seen["inexact"], *entry.get("inexact", ())]),
+            }
     return merged
+
+
+def _joined(opcodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry for each opcode, with the sum of the executions."""
+    joined: dict[str, dict[str, Any]] = {}
+    for each in opcodes:
+        before = joined.setdefault(each["opcode"], {**each, "executions": 0})
+        before["executions"] += each["executions"]
+    return [joined[opcode] for opcode in sorted(joined)]

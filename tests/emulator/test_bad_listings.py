@@ -1,5 +1,6 @@
 """Listings and launches that a GPU could not run are refused before anything runs, with the value and the limit."""
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -7,12 +8,13 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
 from harness import emulator
-from harness.emulator import ListingError
+from harness.emulator import ListingError, MemoryFault, NoProgress, TimeLimit, UnimplementedInstruction
+from harness.emulator.driver import patience
 from harness.emulator.listing import limits
 from harness.emulator.listing.parser import parse
 from harness.emulator.program.decode import decode
 from tests.emulator import kernels
-from tests.emulator.single import listing
+from tests.emulator.single import execute, listing, run_kernel
 
 
 @pytest.fixture
@@ -167,3 +169,107 @@ def test_the_checks_are_made_once_for_a_kernel(device, monkeypatch):
 def checked_once(x):
     i = tl.arange(0, 64)
     tl.store(x + i, tl.load(x + i) + 1)
+
+
+# -- code that no assembler has seen -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("v_mov_b32_e32 v64, v0", r"operand 'v64': the wavefront has v0 to v63"),
+        ("v_mov_b32_e32 v0, a64", r"operand 'a64': the wavefront has a0 to a63"),
+        ("s_load_dwordx2 s[101:102], s[0:1], 0x0", r"operand 's\[101:102\]': the wavefront has s0 to s101"),
+        ("global_load_dword v99, v[0:1], off", "operand 'v99'"),
+        ("global_load_dwordx4 v4, v[0:1], off", "expected an operand of 4 v registers for this access, got v4"),
+        ("global_store_dword v0, v2, off", "expected an operand of 2 v registers for this access, got v0"),
+        ("global_atomic_cmpswap v2, v1, v0, s[2:3] sc0", "expected an operand of 2 v registers"),
+        ("buffer_load_dword v4, v1, s[4:5], 0 offen", "expected an operand of 4 s registers"),
+        ("ds_read_b64 v0, v1", "expected an operand of 2 v registers"),
+        ("ds_read_b32 v0, v1 offset:65536", "offset:65536: expected a number from 0 to 65535"),
+        ("ds_write_b32 v0, v1 offset:-4", "offset:-4: expected a number from 0 to 65535"),
+        ("global_load_dword v4, v[0:1], off offset:4096", "offset:4096: expected a number from -4096 to 4095"),
+    ],
+)
+def test_registers_and_offsets_that_do_not_exist(text, why):
+    """The compiled functions check no bounds: such an instruction read, or overwrote, memory of the process."""
+    with pytest.raises(ListingError, match=why):
+        decode(listing(text, "s_endpgm"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ds_read_u16 v1, v2, v3", "v_readlane_b32 s0,", "global_atomic_swap sc1", "s_load_dwordx4 v0, 1",
+     "buffer_store_dword v0, v1, s[4:7],", "ds_read_b32 v0, v1 offset:x"],
+)  # fmt: skip
+def test_operands_of_another_form(text):
+    with pytest.raises(UnimplementedInstruction, match="form that the emulator does not know"):
+        decode(listing(text, "s_endpgm"))
+
+
+@pytest.mark.parametrize("text", ["global_store_dword v[0:1], v2, off", "global_load_dwordx4 v[4:7], v[0:1], off",
+                                  "global_atomic_add v[0:1], v2, off"])  # fmt: skip
+def test_an_address_at_the_end_of_the_address_space(text):
+    """Address and size add up to more than 2**64, which must not look like an address before every end."""
+    memory = np.zeros(64, np.uint32)
+    for low in (0xFFFFFFFC, 0xFFFFFFFE, 0xFFFFFFFF):
+        known = [(memory.ctypes.data, memory.nbytes, "memory")]
+        with pytest.raises(MemoryFault):
+            execute(text, v={0: low, 1: 0xFFFFFFFF}, memory=known)
+
+
+def test_code_that_does_not_end():
+    with pytest.raises(MemoryFault, match="execution goes on after the end of the code"):
+        run_kernel("v_mov_b32_e32 v0, 0")
+
+
+LOOPS = {
+    "registers": (".LBB0_1:", "v_mov_b32_e32 v0, 7", "s_branch .LBB0_1"),
+    "two loops": (".LBB0_1:", "s_mov_b32 s0, 5", ".LBB0_2:", "s_sub_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0",
+                  "s_cbranch_scc1 .LBB0_2", "s_branch .LBB0_1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_without_end_is_reported(loop, monkeypatch):
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
+    with pytest.raises(NoProgress, match="no wavefront can go on"):
+        run_kernel(*LOOPS[loop], "s_endpgm", groups=3)
+
+
+COUNTING = ("s_mov_b32 s0, 0", ".LBB0_1:", "s_add_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0x40000", "s_cbranch_scc1 .LBB0_1")
+
+
+def test_a_long_loop_is_not_reported(monkeypatch):
+    """It has no end in sight for the scheduler, but its registers change."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.0)
+    launch = run_kernel(*COUNTING, "s_endpgm")
+    assert launch.unstarted == 0
+
+
+@triton.jit
+def spinning(flag):
+    while tl.atomic_add(flag, 0) == 0:
+        pass
+
+
+def test_a_poll_that_nothing_answers(device, monkeypatch):
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
+    flag = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(NoProgress, match=r"polling 0x[0-9a-f]+ .inside argument flag"):
+        spinning[(2,)](flag, num_warps=1)
+    # Memory that another process may map is waited for.
+    device.time_limit = 0.5
+    with pytest.raises(TimeLimit, match=r"not ended after 0\.5 s"):
+        spinning[(2,)](flag.share_memory_(), num_warps=1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "why"),
+    [((2**31 - 1, 2**9), "2147483647 work-groups in x, expected 0 to 67108863"), ((-1,), "-1 work-groups in x"),
+     ((2**20, 2**20), "1099511627776 work-groups, the emulated device executes at most 2147483647")],
+)  # fmt: skip
+def test_a_grid_that_is_too_large(device, grid, why):
+    with pytest.raises(ValueError, match=why):
+        checked_once[grid](torch.zeros(64), num_warps=1)
+    assert not device.drain_launches()

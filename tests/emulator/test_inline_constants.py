@@ -15,6 +15,12 @@ import triton.language as tl
 
 from harness import emulator
 from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.operations import TABLE
+from harness.emulator.operations.table import Op
+from harness.emulator.program import build
+from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.state import DTYPES
+from tests.emulator.assembler import available, encoding
 from tests.emulator.single import execute
 
 FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494")
@@ -164,6 +170,112 @@ def test_wider_operands():
         assert execute(f"v_add_f64 v[0:1], v[2:3], {c}", exec=1).v64(0)[0] == bits
         assert execute(f"v_lshlrev_b64 v[0:1], 0, {c}", exec=1).v64(0)[0] == bits
     assert execute("v_add_f64 v[0:1], v[2:3], 0.15915494309189532", exec=1).v64(0)[0] == 0x3FC45F306DC9C882
+
+
+# -- as LLVM's assembler encodes them ----------------------------------------------------------------------------------
+
+# The assembler writes a number as an inline constant if the operand then reads that number: so it states the rule.
+REGISTERS = {"f64": "v[2:3]", "u64": "v[2:3]", "i64": "v[2:3]"}
+CLASSES = ("v_cmp_class_f16", "v_cmpx_class_f16")  # a half on the hardware, see LLVM issue 58167; 32 bits for LLVM
+CRASHES = ("v_cvt_scalef32_sr_pk_fp4_f32@gfx950",)  # the assembler, on a literal
+
+
+def instructions(op, base):
+    """Yield (source, its type, template) for each source of an op, in an encoding that takes constants there."""
+    sources = [(i, kind) for i, kind in enumerate(op.sources) if kind not in build._IMPLICIT and kind[0] not in "@%"]
+    results = [kind for kind in op.results if kind not in build._IMPLICIT]
+    scalar = op.klass == "salu"
+    if {"mask", "imm", "uimm"} & {*(kind for _, kind in sources)}:
+        return
+    registers = [REGISTERS.get(kind, "v2") for _, kind in sources]
+    targets = [
+        "s[8:9]" if kind == "mask" else REGISTERS.get(kind, "v2").replace("2", "6").replace("3", "7")
+        for kind in results
+    ]
+    if scalar:
+        registers, targets = ([text.replace("v", "s") for text in texts] for texts in (registers, targets))
+    for at, (i, kind) in enumerate(sources):
+        texts = [*targets, *registers]
+        texts[len(targets) + at] = "{}"
+        high = ",".join("0" if n == at else "1" for n in range(len(sources)))
+        ending = f" op_sel_hi:[{high}]" if op.packed and kind == "f32" else ""
+        for suffix in ("",) if scalar or op.packed else ("_e64", "", "_e32"):
+            yield i, kind, f"{base}{suffix} {', '.join(texts)}{ending}"
+
+
+def double(constant):
+    return struct.unpack("<Q", struct.pack("<d", float(constant)))[0]
+
+
+def disagreements(read, names):
+    """Return the sources that ``read`` (op, source, type, constant) reads as other bits than LLVM, and two counts."""
+    wrong, agree, open_ = [], 0, set()
+    for name in names:
+        op, (base, _, arch) = TABLE[name], name.partition("@")
+        done = set()
+        for i, kind, template in instructions(op, base):
+            arch = arch or "gfx942"
+            if i in done or kind not in DTYPES or encoding(template.format("0.5"), arch) is None:
+                continue
+            done.add(i)
+            for c in ("0.5", "-4.0", "0.15915494", "-16"):
+                wanted = encoding(template.format(c), arch)
+                if DTYPES[kind].itemsize == 8 and c == "0.15915494":
+                    continue  # LLVM writes it with more digits: see test_wider_operands
+                words = (
+                    [SINGLE[c], HALF[c], BFLOAT[c], double(c)]
+                    if c in SINGLE
+                    else [-16 % 2**b for b in (16, 32, 64)[: 3 if DTYPES[kind].itemsize == 8 else 2]]
+                )
+                ruled = [word for word in words if encoding(template.format(hex(word)), arch) == wanted]
+                if not ruled:
+                    open_.add(kind)
+                elif read(op, i, kind, c) & (0xFFFF if min(ruled) < 1 << 16 else -1) in ruled:
+                    agree += 1
+                else:
+                    wrong.append((name, i, c))
+    return wrong, agree, open_
+
+
+def as_executed(op, i, kind, constant):
+    operand, forms = operands.parse(constant), op.constants.split()
+    if i < len(forms) and forms[i] != "-":
+        operand = operands.with_format(operand, forms[i])
+    if DTYPES[kind].itemsize == 8:
+        return int(operands.constant(operand, kind).view("u8"))
+    return operands.constant_word(operand, kind)
+
+
+def as_half(op, i, kind, constant):
+    """The planted fault: what packed 16-bit integers read before they followed LLVM's rule."""
+    return (
+        HALF[constant]
+        if op.packed and kind in ("u16", "i16") and constant in HALF
+        else as_executed(op, i, kind, constant)
+    )
+
+
+@pytest.mark.skipif(not available(), reason="this Triton has no assembler that Python can call")
+def test_all_sources_read_what_llvm_encodes():
+    """Each source of each opcode; 16-bit integers that are not packed have no rule here, nor have SDWA forms."""
+    names = [
+        name for name, op in TABLE.items() if isinstance(op, Op) and not op.mixed and name not in (*CLASSES, *CRASHES)
+    ]
+    wrong, agree, undecided = disagreements(as_executed, names)
+    assert not wrong
+    assert agree > 3000 and undecided <= {"u16", "i16"}
+    planted, _, _ = disagreements(
+        as_half, [name for name in names if name.startswith("v_pk_") and name[-3:] in ("u16", "i16")]
+    )
+    assert {name for name, _, _ in planted} >= {"v_pk_add_u16", "v_pk_mad_i16", "v_pk_max_i16"}
+
+
+def test_mixed_precision_has_no_rule():
+    with pytest.raises(UnimplementedInstruction, match=r"inline constant 1\.0 as a float32"):
+        execute("v_fma_mix_f32 v0, v1, v2, 1.0 op_sel_hi:[1,1,0]", exec=1)
+    assert (
+        execute("v_fma_mix_f32 v0, v1, 1.0, v2 op_sel_hi:[1,1,0]", exec=1, v={1: HALF["0.5"]}).v(0)[0] == SINGLE["0.5"]
+    )
 
 
 # -- as LLVM folds constants -------------------------------------------------------------------------------------------

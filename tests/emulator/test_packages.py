@@ -43,7 +43,11 @@ NAMED_ELSEWHERE = {
         "ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32",
         "v_dot", "v_mfma", "v_cvt_scalef32_", "v_mqsad_u32_u8", "v_nop", "v_clrexcp",
     },  # rules of builders, which have no table entry with types
-    "watch/check/mode.py": ABOUT_ORDER | {"s_trap"},
+    "watch/check/hazards.py": {
+        "v_mfma_", "v_cmpx", "v_readlane", "v_readfirstlane", "v_writelane", "v_div_fmas", "v_dot", "s_setreg",
+        "s_getreg", "s_sendmsg", "s_nop",
+    },  # pairs of instructions, whatever they compute
+    "watch/check/mode.py": ABOUT_ORDER | {"s_setprio", "s_trap"},
     "watch/check/report.py": {"s_waitcnt"},
     "watch/race.py": ABOUT_ORDER | SCOPES,  # the memory model is about these instructions
     "watch/race_report.py": ABOUT_ORDER,

@@ -180,3 +180,18 @@ def test_a_page_is_made_from_incomplete_evidence(tmp_path, lost):
 def test_ranks_that_shared_gpus_are_shown(tmp_path, shared, text):
     run = samples.run(device="cuda", arch="sm_90", ranks=(4, 2), ranks_per_gpu=shared)
     assert f"<dt>Ranks</dt><dd>{text}</dd>" in page_of(tmp_path, [run, *samples.green()[1:]])
+
+
+def test_the_fidelity_of_a_kernel_is_shown(tmp_path):
+    entry = {"opcode": "v_exp_f32", "grade": "approximate", "bound": "1 ulp", "source": "CDNA3 ISA", "executions": 24}
+    records = []
+    for record in samples.green():
+        launches = getattr(record, "launches", None)
+        if launches:
+            record = replace(record, launches={key: {**each, "inexact": [entry]} for key, each in launches.items()})
+        records.append(record)
+    text = " ".join("".join(Outline(page_of(tmp_path, records)).text).split())
+    assert "1 opcode not exact, all others exact" in text
+    assert "v_exp_f32 approximate: 1 ulp CDNA3 ISA; executed 72 times" in text
+    plain = " ".join("".join(Outline(page_of(tmp_path, samples.green())).text).split())
+    assert "all others exact" not in plain

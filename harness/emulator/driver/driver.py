@@ -39,7 +39,7 @@ from harness.emulator.execution.launch import QUEUE, Launch
 from harness.emulator.execution.records import Records
 from harness.emulator.execution.timing import DeviceInterface, refuse_graphs
 from harness.emulator.listing import limits
-from harness.emulator.listing.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEFRONT
+from harness.emulator.listing.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEFRONT, check_grid
 from harness.emulator.listing.parser import parse
 from harness.emulator.native import memory as native
 from harness.emulator.program.compiled import compile_runs
@@ -138,6 +138,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         # Receives launches instead of running them at once; set by ``concurrent_ranks``.
         self.defer: Callable[[Launch], None] | None = None
         self.rank: int | None = None
+        # Seconds after which a launch that has not ended raises ``TimeLimit``; None: no limit.
+        self.time_limit: float | None = None
         # Called whenever every wavefront of the running launches has had its turn, as while all wait for other ranks.
         self.polled: Callable[[], None] | None = None
         # Receives the output of device_print, by default ``sys.stdout``; ``concurrent_ranks`` collects it by rank.
@@ -239,7 +241,9 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
     def run(self, streams: Sequence[Sequence[Launch]], closed: bool = False) -> None:
         """Execute launches under one scheduler: see ``Scheduler``."""
         global _running
-        _running = Scheduler(streams, self.watch, closed or (self.watch is not None and self.watch.closed))
+        _running = Scheduler(
+            streams, self.watch, closed or (self.watch is not None and self.watch.closed), self.time_limit
+        )
         _running.polled = self.polled
         try:
             _running.run()
@@ -429,6 +433,7 @@ class Launcher:
         if enter_hook is not None:
             # Call the hook before placing the arguments: it may launch this very kernel.
             enter_hook(launch_metadata)
+        check_grid((grid_x, grid_y, grid_z), self.num_warps * WAVEFRONT)
         # As on a GPU, the hooks also run for a launch without work-groups.
         if grid_x * grid_y * grid_z:
 

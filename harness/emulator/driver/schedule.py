@@ -16,15 +16,15 @@ the same interleaving.
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from harness.emulator.driver.awaited import awaited
+from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.driver.patience import Patience
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
@@ -52,10 +52,18 @@ class Scheduler:
 
     ``streams`` are lists of launches: those of one stream run one after the other, the streams run concurrently.
     ``closed``: only these launches can change the memory that they read, so wavefronts that all wait for ever are
-    reported (``NoProgress``) and the processor is not yielded.
+    reported (``NoProgress``) and the processor is not yielded. Otherwise that is reported after ``PATIENCE`` seconds in
+    which no wavefront ended, if no other process or thread can change the memory. ``limit``: seconds after which
+    ``TimeLimit`` is raised, None for no limit.
     """
 
-    def __init__(self, streams: Sequence[Sequence[Launch]], watch: Watch | None = None, closed: bool = False) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Sequence[Launch]],
+        watch: Watch | None = None,
+        closed: bool = False,
+        limit: float | None = None,
+    ) -> None:
         self.queues = [list(reversed(stream)) for stream in streams]
         self.watch = watch
         self.closed = closed
@@ -63,6 +71,7 @@ class Scheduler:
         self.splits = watch is not None and watch.interleaves
         self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
+        # Launches with work-groups that have not started: (launch, first of them, work-groups in a chunk).
         self.pending: list[tuple[Launch, int, int]] = []
         self.resident = 0
         self.idle_rounds = 0
@@ -70,6 +79,8 @@ class Scheduler:
         # Called when every ready wavefront has used a turn.
         self.polled: Callable[[], None] | None = None
         self.round = 0
+        self.limit = limit
+        self.patience = Patience(self)
         self.current: Wavefronts | None = None
         self.last: Wavefronts | None = None
         self.period: int | None = None
@@ -96,13 +107,14 @@ class Scheduler:
         """Describe the position of every wavefront of the launches, for hang reports; safe to call at any time."""
         lines = []
         for launch in self.launches:
-            chunks = sum(1 for pending in self.pending if pending[0] is launch)
-            lines.append(f"kernel {launch.program.name}, grid {launch.grid}, {chunks} chunks not started")
+            lines.append(
+                f"kernel {launch.program.name}, grid {launch.grid}, {launch.unstarted} work-groups not started"
+            )
             current = [self.current] if self.current is not None else []
             for wavefronts in [*current, *self.ready]:
                 if wavefronts.chunk.launch is launch:
                     lines.append("  running " + _where(wavefronts))
-            for chunk in launch.chunks:
+            for chunk in list(launch.chunks.values()):
                 for wavefronts in chunk.at_barrier:
                     lines.append("  at s_barrier " + _where(wavefronts))
         return "\n".join(lines)
@@ -122,8 +134,7 @@ class Scheduler:
             self.watch.start(launch)
         waves = min(CHUNK_WAVES, CHUNK_BYTES // (4 * LANES * (launch.program.vgprs + 2)))
         per_chunk = 1 if self.splits else max(1, waves // launch.waves_per_group)
-        starts = range(0, launch.groups, per_chunk)
-        self.pending[:0] = [(launch, first, min(per_chunk, launch.groups - first)) for first in reversed(starts)]
+        self.pending.insert(0, (launch, 0, per_chunk))
 
     def _finished(self, launch: Launch, queue: list[Launch]) -> None:
         self.launches.remove(launch)
@@ -140,7 +151,9 @@ class Scheduler:
             return self._next() if self.splits else self.ready.pop()
         if lowest is None:
             # The last wavefront to arrive or to end releases a barrier, so none can be left waiting.
-            assert not any(chunk.at_barrier for launch in self.launches for chunk in launch.chunks)  # sanity check
+            assert not any(
+                chunk.at_barrier for launch in self.launches for chunk in launch.chunks.values()
+            )  # sanity check
             return None
         if lowest > self.round:
             # Every ready wavefront has used a turn without ending: they may wait for other ranks.
@@ -172,7 +185,10 @@ class Scheduler:
         return candidates[self.choices.pick(len(candidates), "next wavefront")]
 
     def _start_chunk(self) -> None:
-        launch, first, count = self.pending.pop()
+        launch, first, per_chunk = self.pending.pop()
+        count = min(per_chunk, launch.groups - first)
+        if first + count < launch.groups:
+            self.pending.append((launch, first + count, per_chunk))
         chunk = launch.start(first, count)
         self.resident += chunk.live
         if self.watch is not None:
@@ -188,6 +204,9 @@ class Scheduler:
             self.polled()
         if self.closed:
             self._look_for_progress()
+            return
+        if self.patience.exhausted() and self.patience.alone():
+            self.patience.look()
             return
         # The time of this round: in a watched mode, a poll is a hundred times as expensive as in ``fast``.
         busy = time.perf_counter() - self.resumed
@@ -206,16 +225,21 @@ class Scheduler:
         A deterministic machine that returns to an earlier state, while no other process changes memory, repeats for
         ever.
         """
-        memory = _digest(_memory(self.launches))
+        memory = digest(memory_of(self.launches))
         calm = not self.pending and memory == self.memory and (self.watch is None or self.watch.settled())
         if not calm:
             self.memory = memory
             self.states.clear()
-        state = _digest(sorted(_registers(w) for w in self.ready))
+        state = self.state()
         turns = {(w.chunk.launch.rank, w.wave.tobytes()): w.turn for w in self.ready}
         before = self.states.setdefault(state, turns)
         if all(turn > before[wave] for wave, turn in turns.items()):
             raise NoProgress(f"no wavefront can go on: each polls memory that nothing will change\n{self.describe()}")
+
+    def state(self) -> bytes:
+        """Return a digest of all state, except global memory, that decides what the ready wavefronts do next."""
+        chunks = {w.chunk.index: w.chunk for w in self.ready}
+        return digest([*sorted(_registers(w) for w in self.ready), *(c.lds.data for c in chunks.values())])
 
     # -- executing ---------------------------------------------------------------------------------------------------
 
@@ -279,11 +303,13 @@ class Scheduler:
                     return
         except UnimplementedInstruction:
             raise
-        except (ValueError, TypeError, IndexError, KeyError) as error:
-            instruction = _instruction_of(wf, step)
-            raise UnimplementedInstruction(
-                f"kernel {launch.program.name}: executing {instruction} failed in the emulator: {error!r}"
-            ) from error
+        except IndexError as error:
+            if wf.block < len(blocks):
+                raise _failed(wf, step, error) from error
+            last = launch.program.listing.instructions[-1]
+            wf.chunk.raise_fault("execution goes on after the end of the code", wf, last, 0)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise _failed(wf, step, error) from error
         finally:
             self.current = None
 
@@ -300,7 +326,8 @@ class Scheduler:
         if wf.loops < (POLL_QUANTUM if block.polls else QUANTUM):
             return False
         wf.loops = 0
-        if not block.polls and not self.ready and not self.pending and not self.closed:
+        waits = block.polls or self.ready or self.pending or self.closed
+        if not waits and not self.patience.exhausted():
             return False  # a counted loop that waits for no other wavefront
         wf.turn += 1
         self.ready.append(wf)
@@ -328,6 +355,7 @@ class Scheduler:
         chunk.live -= len(wf)
         self.resident -= len(wf)
         self.idle_rounds = 0
+        self.patience.restart()
         if self.watch is not None:
             self.watch.ended(wf)
         np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
@@ -369,19 +397,6 @@ class Scheduler:
             self.ready.append(wf)
 
 
-def _memory(launches: Iterable[Launch]) -> Iterator[ctypes.Array[ctypes.c_char]]:
-    """Yield all memory that the launches can reach, each byte once: concurrent ranks reach the same heaps."""
-    for address, size in sorted({(a.address, a.size) for launch in launches for a in launch.table.allocations}):
-        yield (ctypes.c_char * size).from_address(address)
-
-
-def _digest(parts: Iterable[bytes | ctypes.Array[ctypes.c_char]]) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
-
-
 def _registers(wf: Wavefronts) -> bytes:
     """Return all state, except memory, that decides what these wavefronts do next."""
     where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
@@ -400,6 +415,11 @@ def _where(wavefronts: Wavefronts) -> str:
 def _polls(wavefronts: Wavefronts) -> str:
     """List the addresses that the wavefronts poll; wavefronts that poll the same one share an entry."""
     return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts).items())
+
+
+def _failed(wf: Wavefronts, step: object, error: Exception) -> UnimplementedInstruction:
+    name, instruction = wf.chunk.launch.program.name, _instruction_of(wf, step)
+    return UnimplementedInstruction(f"kernel {name}: executing {instruction} failed in the emulator: {error!r}")
 
 
 def _instruction_of(wf: Wavefronts, step: object) -> str:

@@ -38,6 +38,21 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class Inexact:
+    """An executed opcode whose result may differ from the hardware's; see ``operations.fidelity``.
+
+    ``grade`` is ``approximate``, by at most ``bound``, or ``modelled``, and ``bound`` states what. ``executions``
+    counts wavefronts.
+    """
+
+    opcode: str
+    grade: str
+    bound: str
+    source: str
+    executions: int
+
+
+@dataclass(frozen=True)
 class LaunchRecord:
     """One launch: ``instructions`` counts wavefront-instructions by class, ``lanes`` active lanes of vector classes.
 
@@ -46,6 +61,8 @@ class LaunchRecord:
     ``tables`` and ``peers`` are positions of arguments of the compiled kernel: tensors through which addresses of other
     ranks' memory are reached, and pointers to such memory. ``tables`` is None if this process has mapped no such
     memory, so that a table of heap bases cannot be distinguished from others.
+
+    ``inexact`` has the executed opcodes whose result may differ from the hardware's; all others are exact.
 
     Counted in mode ``trace`` only: ``lds_conflicts`` (cycles lost to bank conflicts, see ``banks``), ``stalls``, and
     ``sources`` (wavefront-instructions by source position with its inline chain).
@@ -65,3 +82,4 @@ class LaunchRecord:
     launches: int = 1
     tables: tuple[int, ...] | None = None
     peers: tuple[int, ...] = ()
+    inexact: list[Inexact] = field(default_factory=list)

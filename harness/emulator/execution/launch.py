@@ -9,13 +9,14 @@ from typing import NoReturn
 import numpy as np
 
 from harness.emulator.execution.allocations import Allocations, Table
-from harness.emulator.execution.counters import Access, LaunchRecord, Stall
+from harness.emulator.execution.counters import Access, Inexact, LaunchRecord, Stall
 from harness.emulator.execution.hostcall import Hostcall
 from harness.emulator.execution.timing import StepClock
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import ScratchAccess
 from harness.emulator.operations.addressing import lane_address
+from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
 from harness.emulator.wavefront import entry
@@ -179,8 +180,9 @@ class Launch:
         if len(constants := program.listing.constants):
             own.append((constants.ctypes.data, constants.nbytes, "the kernel's constants"))
         self.table: Table = allocations.table([*own, *tensors], rank)
-        self.chunks: list[Chunk] = []
-        self.live_chunks = 0
+        # Chunks that have started and not ended, by index.
+        self.chunks: dict[int, Chunk] = {}
+        self.started = 0
         self.unstarted = self.groups
         self.then: Callable[[], None] = lambda: None
         # The buffer through which a kernel that prints or asserts calls the host.
@@ -207,17 +209,16 @@ class Launch:
 
     def start(self, first_group: int, groups: int) -> Chunk:
         """Create the wavefronts of the next work-groups."""
-        chunk = Chunk(self, len(self.chunks), first_group, groups)
-        self.chunks.append(chunk)
-        self.live_chunks += 1
+        chunk = self.chunks[self.started] = Chunk(self, self.started, first_group, groups)
+        self.started += 1
         self.unstarted -= groups
         return chunk
 
     def finish(self, chunk: Chunk) -> None:
-        """Release the registers of a chunk whose wavefronts have all ended; after the last chunk, call ``then``."""
+        """Forget a chunk whose wavefronts have all ended, with its memory; after the last chunk, call ``then``."""
         del chunk.wavefronts
-        self.live_chunks -= 1
-        if not self.live_chunks and not self.unstarted:
+        del self.chunks[chunk.index]
+        if not self.chunks and not self.unstarted:
             self.then()
 
     def unowned_text(self) -> str:
@@ -264,6 +265,11 @@ class Launch:
                     instructions[klass] = instructions.get(klass, 0) + count * waves
                     if klass in _VECTOR_KLASSES:
                         lanes[klass] = lanes.get(klass, 0) + count * active
+        inexact: dict[str, int] = {}
+        for segment, waves in zip(self.program.segments, self.waves, strict=True):
+            for opcode, count in segment.inexact.items():
+                if waves:
+                    inexact[opcode] = inexact.get(opcode, 0) + count * waves
         accesses = []
         for site, executions, counts in zip(self.program.accesses, self.executions, self.access_lanes, strict=True):
             for where, n in zip(("local", "peer"), counts.tolist(), strict=True):
@@ -295,4 +301,10 @@ class Launch:
             self.sources,
             tables=self.tables,
             peers=self.peers,
+            inexact=[_inexact(opcode, self.program.listing.arch, count) for opcode, count in sorted(inexact.items())],
         )
+
+
+def _inexact(opcode: str, arch: str, executions: int) -> Inexact:
+    known = fidelity(opcode, arch)
+    return Inexact(opcode, known.grade, known.bound, known.source, executions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import replace
 
-from harness.emulator.execution.counters import Access, LaunchRecord, Stall
+from harness.emulator.execution.counters import Access, Inexact, LaunchRecord, Stall
 
 DEFAULT_LIMIT = 10_000
 
@@ -57,8 +57,17 @@ def added(first: LaunchRecord, second: LaunchRecord) -> LaunchRecord:
         lds_conflicts=first.lds_conflicts + second.lds_conflicts,
         stalls=[Stall(*key, count) for key, count in sorted(stalls.items())],
         sources=_sum(first.sources, second.sources),
+        inexact=_joined([*first.inexact, *second.inexact]),
         launches=first.launches + second.launches,
     )
+
+
+def _joined(all_: list[Inexact]) -> list[Inexact]:
+    joined: dict[str, Inexact] = {}
+    for each in all_:
+        before = joined.get(each.opcode)
+        joined[each.opcode] = each if before is None else replace(each, executions=before.executions + each.executions)
+    return [joined[opcode] for opcode in sorted(joined)]
 
 
 def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:

@@ -14,6 +14,8 @@ LDS_BYTES = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}
 WAVEFRONT = 64
 MAX_THREADS = 1024
 MAX_WAVES = MAX_THREADS // WAVEFRONT
+# Work-groups of a launch that the emulator executes in hours.
+MAX_GROUPS = 2**31 - 1
 # A SIMD has 512 vector registers per lane, allocated in units of eight; a work-group's wavefronts use four SIMDs.
 SIMDS, VGPRS, VGPR_GRANULE, SGPRS = 4, 512, 8, 102
 
@@ -65,6 +67,24 @@ def check_arch(listing: Listing, arch: str | None = None) -> None:
         raise ListingError(
             f"kernel {listing.name} was compiled for {listing.arch}, but the emulated device is a {arch}: "
             f"call emulator.activate({listing.arch!r})"
+        )
+
+
+def check_grid(grid: tuple[int, int, int], threads: int) -> None:
+    """Raise ``ValueError`` for a grid that a launch cannot have; ``threads`` is the size of a work-group in x.
+
+    The dispatch packet has 32 bits for the work-items in each dimension (HSA Platform System Architecture, "AQL
+    kernel dispatch packet"). The product is limited by the emulator, which executes at best a few million work-groups
+    a second.
+    """
+    limits = ((2**32 - 1) // threads, 2**32 - 1, 2**32 - 1)
+    for axis, groups, limit in zip("xyz", grid, limits, strict=True):
+        if not 0 <= groups <= limit:
+            raise ValueError(f"grid {grid}: {groups} work-groups in {axis}, expected 0 to {limit}")
+    if grid[0] * grid[1] * grid[2] > MAX_GROUPS:
+        raise ValueError(
+            f"grid {grid}: {grid[0] * grid[1] * grid[2]} work-groups, the emulated device executes at most "
+            f"{MAX_GROUPS} in a launch: use a smaller grid, or larger blocks"
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from harness.emulator.native import memory as native
-from harness.emulator.native.memory import _address, _find, _inline, _jit
+from harness.emulator.native.memory import _address, _inline, _jit, find_allocation
 from harness.emulator.native.words import cas32, cas64, load32, load64, swap32, swap64
 
 
@@ -119,7 +119,7 @@ def atomic32(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, start
                 if dst >= 0:
                     v[dst >> 1, w, lane, dst & 1] = 0
                 continue
-            hint = _find(starts, ends, address, np.uint64(4), max(hint, 0))
+            hint = find_allocation(starts, ends, address, np.uint64(4), max(hint, 0))
             if hint < 0 or address & np.uint64(3):
                 return w * 64 + lane
             counts[peer[hint]] += 1
@@ -154,7 +154,7 @@ def atomic64(v, s, mask, form, areg, sreg, soffset, offset, op, data, dst, start
                     v[dst >> 1, w, lane, 0] = 0
                     v[dst >> 1, w, lane, 1] = 0
                 continue
-            hint = _find(starts, ends, address, np.uint64(8), max(hint, 0))
+            hint = find_allocation(starts, ends, address, np.uint64(8), max(hint, 0))
             if hint < 0 or address & np.uint64(7):
                 return w * 64 + lane
             counts[peer[hint]] += 1

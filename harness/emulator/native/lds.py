@@ -15,7 +15,7 @@ from numba import types
 
 from harness.emulator.native import memory as native
 from harness.emulator.native.atomics import _fold32, _fold64
-from harness.emulator.native.memory import SWAP, _find, _inline, _jit
+from harness.emulator.native.memory import SWAP, _inline, _jit, find_allocation
 from harness.emulator.native.words import peek8, peek16, peek32, peek64, poke8, poke16, poke32, poke64
 
 # Read-modify-writes that only LDS has, in addition to those of ``native``; ``second`` is the second data register.
@@ -223,7 +223,7 @@ def copy(mask, address, inside, at, wave, per_group, first, lds, group_bytes, si
                     poke32(to + np.uint64(4 * i), np.uint32(0))
                 continue
             source = address[w, lane]
-            hint = _find(starts, ends, source, np.uint64(size), max(hint, 0))
+            hint = find_allocation(starts, ends, source, np.uint64(size), max(hint, 0))
             if hint < 0:
                 return w * 64 + lane
             counts[peer[hint]] += 1

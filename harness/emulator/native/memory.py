@@ -14,6 +14,7 @@ lanes by local and peer. ``compile_once`` compiles them all, and numba keeps the
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,13 @@ _inline = njit(inline="always")
 
 
 @_inline
-def _find(starts, ends, address, size, hint):
+def find_allocation(starts, ends, address, size, hint):
     """Return the allocation that holds [address, address + size), or -1; ``hint``, the last one, is tried first."""
-    if starts[hint] <= address and address + size <= ends[hint]:
+    # No sum of address and size: it may pass 2**64.
+    if starts[hint] <= address and address <= ends[hint] and size <= ends[hint] - address:
         return hint
     for i in range(len(starts)):
-        if starts[i] <= address and address + size <= ends[i]:
+        if starts[i] <= address and address <= ends[i] and size <= ends[i] - address:
             return i
     return -1
 
@@ -179,13 +181,13 @@ def _check(starts, ends, peer, counts, count, lowest, highest, size, at, takes, 
     it accesses memory; ``count``, ``lowest`` and ``highest`` summarize them, since usually all lanes access the same
     allocation. Returns the index of the last allocation, or -1 - lane for the first lane whose access is in none.
     """
-    one = _find(starts, ends, lowest, highest - lowest + np.uint64(size), hint)
+    one = find_allocation(starts, ends, lowest, highest - lowest + np.uint64(size), hint)
     if one >= 0:
         counts[peer[one]] += count
         return one
     for lane in range(64):
         if takes[lane]:
-            hint = _find(starts, ends, at[lane], np.uint64(size), hint)
+            hint = find_allocation(starts, ends, at[lane], np.uint64(size), hint)
             if hint < 0:
                 return -1 - lane
             counts[peer[hint]] += 1
@@ -245,7 +247,7 @@ def _out_of_range(where, register, size, half, stores, starts, ends, peer, count
         address, inside = _address(form, v, s, w, lane, areg, sreg, soffset, offset + 4 * i, 4)
         if not inside:
             continue
-        known = _find(starts, ends, address, np.uint64(4), 0)
+        known = find_allocation(starts, ends, address, np.uint64(4), 0)
         if known < 0:
             return False
         if not counted:
@@ -377,7 +379,7 @@ def load_scalar(s, dst, words, base, soffset, offset, starts, ends):
         if soffset >= 0:
             address += np.uint64(s[w, soffset])
         address &= ~np.uint64(3)
-        if _find(starts, ends, address, np.uint64(4 * words), 0) < 0:
+        if find_allocation(starts, ends, address, np.uint64(4 * words), 0) < 0:
             return w
         for i in range(words):
             s[w, dst + i] = load32(address + np.uint64(4 * i))
@@ -402,6 +404,24 @@ LOCK_LIMIT = 240.0
 """Seconds that a process waits for another one's compilation, which takes about 4, and tens of seconds under load."""
 
 _cache: Path | None = None
+
+
+_compiled = 0
+"""Functions that this process compiled, instead of loading them from numba's cache."""
+
+
+def _report_progress() -> None:
+    """Write to stderr, once per process, that the first launch on a machine compiles; on a terminal, also how far."""
+    global _compiled
+    _compiled += 1
+    if _compiled == 1:
+        print(
+            "emulated device: compiling its functions for this processor, once per installation: up to a minute or two",
+            file=sys.stderr,
+            flush=True,
+        )
+    elif sys.stderr.isatty():
+        print(f"\remulated device: {_compiled} functions compiled ", end="", file=sys.stderr, flush=True)
 
 
 def prepare_numba() -> None:
@@ -435,5 +455,7 @@ def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
             stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
         for function, signature in signatures.items():
             function.compile(signature)
+            if function.stats.cache_misses:
+                _report_progress()
             # Not at the first call: each rank would compile for itself, in the middle of a case with a deadline.
             function.disable_compile()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.native import memory as native
-from harness.emulator.native.memory import _find, _jit
+from harness.emulator.native.memory import _jit, find_allocation
 from harness.emulator.native.words import peek32
 
 
@@ -33,7 +33,7 @@ def load_buffer(s, dst, words, descriptor, soffset, offset, starts, ends):
             loaded[i] = 0
             if at + np.uint64(4) > limit:
                 continue
-            if _find(starts, ends, base + at, np.uint64(4), 0) < 0:
+            if find_allocation(starts, ends, base + at, np.uint64(4), 0) < 0:
                 return w
             loaded[i] = peek32(base + at)
         for i in range(words):

@@ -503,6 +503,9 @@ def _mixed_sources(instruction: Instruction, sources: list) -> list[Getter]:
 
 def _mixed_source(operand: Operand, narrow: bool, high: bool) -> Getter:
     if not narrow:
+        if operand.space == "const" and isinstance(operand.value, float):
+            # LLVM's assembler takes it for a half, and LLVM never writes it: whether the hardware widens it is open.
+            raise UnimplementedInstruction(f"the inline constant {operand.text} as a float32 is not implemented")
         return _source("f32", operand)
     get = _source(_half("f16", high), operand)
     return lambda wf: get(wf).astype(np.float32)

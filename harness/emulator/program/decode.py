@@ -20,9 +20,11 @@ from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.listing.parser import parse
 from harness.emulator.operations import find, hardware
 from harness.emulator.operations.access import Access, Effect
+from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.operations.table import Builder, Op, Step
 from harness.emulator.program import modes
 from harness.emulator.program.build import build
+from harness.emulator.program.registers import Available
 from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.state import EXEC, LANES, SCALAR, SCC, VCC, Wavefronts, key, vector_registers
 
@@ -64,7 +66,8 @@ class AccessSite:
 
 @dataclass
 class Segment:
-    """Steps with a constant EXEC. ``counts`` has the number of instructions by class.
+    """Steps with a constant EXEC. ``counts`` has the number of instructions by class, ``inexact`` by opcode those whose
+    fidelity is not exact.
 
     ``step_of`` maps a step to its instruction.
     """
@@ -73,6 +76,7 @@ class Segment:
     steps: list[Step] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    inexact: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -130,6 +134,10 @@ class Instrument(Protocol):
         """Return the step to execute in place of ``decoded.step``."""
         ...
 
+    def decoded(self, program: Program) -> None:
+        """Called when all instructions of a program have been decoded and instrumented."""
+        ...
+
     def before_end(self, instruction: Instruction) -> Step | None:
         """Return a step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block."""
         ...
@@ -143,6 +151,7 @@ class Context:
     accum_offset: int
     accesses: list[AccessSite]
     varying: int = 0
+    available: Available | None = None
 
     @property
     def target(self) -> tuple[str, int, int]:
@@ -174,7 +183,9 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     listing = parse(text) if isinstance(text, str) else text
     start = listing.entry if entry is None else entry
     code = listing.instructions
-    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing))
+    context = Context(
+        listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing), Available.of(listing)
+    )
     leaders = {start}
     for i in listing.labels.values():
         leaders.add(i)
@@ -195,7 +206,7 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
         blocks.append(_block(n, code[first:last], context, segments, listing, watch))
     for block in blocks:
         if block.terminator is not None and block.end in (JUMP, BRANCH):
-            (label,) = block.terminator.operands
+            label = ", ".join(block.terminator.operands)
             if label not in listing.labels:
                 raise ListingError(f"kernel {listing.name}: branch to an unknown label in {block.terminator.text!r}")
             block.target = block_at[listing.labels[label]]
@@ -205,6 +216,8 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     # The program starts at its first block.
     program = Program(listing, blocks, segments, context.accesses, listing.directives.get("next_free_vgpr", 256))
     _start_at(program, block_at[start])
+    if watch is not None:
+        watch.decoded(program)
     return program
 
 
@@ -290,6 +303,9 @@ def _block(
         decoded = _decode(instruction, context, listing)
         klass, step = decoded.entry.klass, decoded.step if watch is None else watch.instrument(decoded)
         segment.counts[klass] = segment.counts.get(klass, 0) + 1
+        opcode = decoded.entry.name.partition("@")[0]
+        if fidelity(opcode, listing.arch).grade != "exact":
+            segment.inexact[opcode] = segment.inexact.get(opcode, 0) + 1
         if step is not None:
             segment.steps.append(step)
             segment.instructions.append(instruction)
@@ -311,7 +327,14 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
             )
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
+    except ListingError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        why = f"its operands or modifiers have a form that the emulator does not know ({error})"
+        raise _unimplemented(instruction, listing, why) from error
     step, access = (built.step, built.access) if isinstance(built, Effect) else (built, None)
+    assert context.available is not None  # sanity check
+    context.available.check(instruction, access)
     return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
 
 

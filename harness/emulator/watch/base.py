@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.emulator.execution.timing import StepClock
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.table import Step
-from harness.emulator.program.decode import Decoded
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch.choices import Choices
 from harness.emulator.wavefront.state import Wavefronts
 
@@ -50,6 +50,9 @@ class Watch:
         Called once per instruction, while its program is decoded.
         """
         return decoded.step
+
+    def decoded(self, program: Program) -> None:
+        """Called when all instructions of a program have been decoded and instrumented."""
 
     def before_end(self, instruction: Instruction) -> Step | None:
         """Return a step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block, or None."""

@@ -36,7 +36,7 @@ def run(
     *lines: str, memory: Memory | None = None, groups=1, waves=1, lds=0, arch="gfx942", private=0, watch=None, **options
 ) -> Launch:
     """Run a whole listing in mode ``check``, with ``options`` of the mode; raises the fault that it raises."""
-    watch = watch or Check(**options)
+    watch = watch or Check(**{"wait_states": False, **options})  # hand-written code ignores them
     allocations = Allocations(watch.red_zones)
     code = [*memory.prologue(), *lines] if memory is not None else list(lines)
     known = [(memory.address, memory.bytes.nbytes, "memory")] if memory is not None else []

@@ -4,6 +4,9 @@ import importlib
 import pkgutil
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 
 import tests.corpus
 from harness import emulator
@@ -27,5 +30,31 @@ def test_clean(name):
     emulator.activate(case.archs[0], mode="check")
     try:
         case.check()
+    finally:
+        emulator.deactivate()
+
+
+@triton.jit
+def imprecise(a, b, c, K, N: tl.constexpr, BLOCK: tl.constexpr):
+    i, k = tl.arange(0, N), tl.arange(0, BLOCK)
+    total = tl.zeros((N, N), tl.float32)
+    for start in range(0, K, BLOCK):
+        left = tl.load(a + i[:, None] * K + (start + k)[None, :])
+        right = tl.load(b + (start + k)[:, None] * N + i[None, :])
+        total = tl.dot(left, right, total, max_num_imprecise_acc=32)
+    tl.store(c + i[:, None] * N + i[None, :], total)
+
+
+@pytest.mark.nightly
+def test_a_ping_pong_schedule():
+    """Eight wavefronts, half of them one s_barrier behind the others: Triton's schedule of an fp8 product."""
+    emulator.activate("gfx942", mode="check")
+    try:
+        a, b = (torch.randint(-2, 3, shape).float() for shape in ((256, 256), (256, 256)))
+        c = torch.zeros(256, 256)
+        fp8 = torch.float8_e4m3fnuz
+        kernel = imprecise[(1,)](a.to(fp8), b.to(fp8), c, 256, 256, 64, num_warps=8, num_stages=2)
+        assert "s_setprio" in kernel.asm["amdgcn"]
+        assert torch.equal(c, a @ b)
     finally:
         emulator.deactivate()

@@ -236,6 +236,10 @@ def test_wavefronts_at_different_barriers():
         run(*code, waves=2)
     run(*code, waves=2, strict_barriers=False)
     run(*code, groups=2)
+    # Triton's ping-pong schedules, recognised by s_setprio: half of the wavefronts are one s_barrier behind.
+    run("s_setprio 1", *code, waves=2)
+    with pytest.raises(BarrierDivergence, match="waits at 's_barrier'"):
+        run("s_setprio 1", *code, waves=2, strict_barriers=True)
 
 
 def test_a_sibling_that_has_ended():
@@ -243,6 +247,8 @@ def test_a_sibling_that_has_ended():
     with pytest.raises(BarrierDivergence, match="wavefront 0 of the work-group has ended at 's_endpgm'") as caught:
         run(*code, waves=2)
     assert caught.value.where["wavefront"] == 1
+    with pytest.raises(BarrierDivergence, match="wavefront 0 of the work-group has ended at 's_endpgm'"):
+        run("s_setprio 1", *code, waves=2)
 
 
 def test_all_meet_at_each_barrier():

@@ -21,9 +21,9 @@ from harness.emulator.operations.access import (
     ScratchAccess,
 )
 from harness.emulator.operations.table import Op, Step
-from harness.emulator.program.decode import Decoded
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.check import compiled, crosslane, private, propagate, report, share
+from harness.emulator.watch.check import compiled, crosslane, hazards, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.heap import Heap
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
@@ -39,9 +39,12 @@ class Check(Watch):
     """See the package docstring.
 
     ``closed``: only the launch itself changes the memory it reads, so a launch that waits for ever is reported.
-    ``strict_alignment``: wide accesses must be aligned; False: only where the hardware requires it.
-    ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False for kernels whose wavefronts
-    diverge on purpose, as ping-pong schedules do.
+    ``strict_alignment``: wide accesses to global memory must be aligned; ``strict_lds_alignment``: those to LDS too,
+    whose addresses the compiler chooses. False: only where the hardware requires it.
+    ``strict_barriers``: wavefronts of a work-group must wait at the same s_barrier; False: they may wait at different
+    ones, as often as each other. None: strict, except in kernels with s_setprio, which Triton writes in ping-pong
+    schedules only: half of the wavefronts run one s_barrier behind the others on purpose.
+    ``wait_states``: report instructions with too few wait states between them, see ``hazards``.
     """
 
     name: ClassVar[str] = "check"
@@ -52,12 +55,17 @@ class Check(Watch):
         choices: Choices | None = None,
         closed: bool = False,
         strict_alignment: bool = True,
-        strict_barriers: bool = True,
+        strict_lds_alignment: bool = False,
+        strict_barriers: bool | None = None,
+        wait_states: bool = True,
     ) -> None:
         super().__init__(choices)
         self.closed = closed
-        self._strict_alignment = strict_alignment
+        self._strict_lds_alignment = strict_lds_alignment
         self._strict_barriers = strict_barriers
+        self._wait_states = wait_states
+        # The instructions of the program that is being decoded, by index.
+        self._sites: dict[int, hazards.Site] = {}
         self._heap = Heap(strict_alignment)
         self._share_by_chunk: share.ShareByChunk = WeakKeyDictionary()
         # The barriers at which the wavefronts of a chunk wait, and the instructions at which they ended.
@@ -97,13 +105,16 @@ class Check(Watch):
         waiting, ended = self._waiting[chunk], self._ended[chunk]
         per_group = chunk.launch.waves_per_group
         code = chunk.launch.program.listing.instructions
-        for group in groups if self._strict_barriers else []:
+        strict = self._strict_barriers
+        if strict is None:
+            strict = all(instruction.mnemonic != "s_setprio" for instruction in code)
+        for group in groups:
             waves = range(group * per_group, (group + 1) * per_group)
             first = next(wave for wave in waves if wave in waiting)
             if any(_gives_up(code, waiting[wave]) for wave in waves if wave in waiting):
                 continue
             for wave in waves:
-                if wave in waiting and waiting[wave] is not waiting[first]:
+                if strict and wave in waiting and waiting[wave] is not waiting[first]:
                     _diverged(chunk, first, waiting[first], wave, waiting[wave], "waits at")
                 if wave in ended:
                     _diverged(chunk, first, waiting[first], wave, ended[wave], "has ended at")
@@ -123,6 +134,15 @@ class Check(Watch):
             return _branch(instruction, registers.scalars(VCC, 2))
         return None  # EXEC is checked where it is written
 
+    def decoded(self, program: Program) -> None:
+        sites, self._sites = self._sites, {}
+        if self._wait_states:
+            hazards.check(program, sites)
+
+    def _note(self, decoded: Decoded, names: int, results: int) -> None:
+        """Note the registers of a memory instruction for the check of wait states."""
+        self._sites[decoded.instruction.index] = hazards.memory_site(decoded, names, results)
+
     def instrument(self, decoded: Decoded) -> Step | None:
         instruction = decoded.instruction
         if instruction.mnemonic == "s_waitcnt":
@@ -131,25 +151,30 @@ class Check(Watch):
         names = touched(instruction, decoded.accum_offset) & ~_EXEC
         if isinstance(access, FlatAccess):
             assert plain is not None  # sanity check
-            results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_alignment)
+            results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_lds_alignment)
+            self._note(decoded, names, results)
             # Counted by both counters, since the access may use either unit.
             operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
             return _issuing(instruction, names, body, *operations)
         if isinstance(access, GlobalAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.access(access, plain)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
-            results, body = share.access(access, plain, self._share_by_chunk, self._strict_alignment)
+            results, body = share.access(access, plain, self._share_by_chunk, self._strict_lds_alignment)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, writes_lds=True))
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check
+            self._note(decoded, names, 0)
             body = self._heap.copy(access, share.copy(access, plain, self._share_by_chunk))
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, writes_lds=True))
         if isinstance(access, ScratchAccess):
             assert plain is not None  # sanity check
             results, body = private.scratch(access, plain, self._share_by_chunk)
+            self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
@@ -160,8 +185,10 @@ class Check(Watch):
         if instruction.mnemonic in ("buffer_wbl2", "buffer_inv"):
             return _issuing(instruction, 0, lambda wf, shadow: None, Operation(VECTOR_MEMORY, instruction))
         if plain is None:
+            self._sites[instruction.index] = hazards.site(decoded, names, 0)
             return None
         flow = propagate.alu(decoded) if isinstance(decoded.entry, Op) else crosslane.flow(decoded)
+        self._sites[instruction.index] = hazards.site(decoded, flow.reads, flow.writes)
         if decoded.entry.klass == "smem":
             return _issuing(
                 instruction, names, _flowing(flow, plain), Operation(SCALAR_MEMORY, instruction, flow.writes)
