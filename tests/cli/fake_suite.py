@@ -187,11 +187,23 @@ def test_{op}(dtype):
 """
 
 
+RECORDED = """
+def contradictions(case, kernels, evidence, *, same_suite):
+    return ()
+
+
+def rejudged(case, evidence, *, same_suite):
+    return False
+"""
+"""A suite that has no rule for recorded cases."""
+
+
 def make_suite(folder: Path) -> Path:
     """Write the packages into ``folder``."""
     for name in ("conformance", "fixtures"):
         (folder / name).mkdir(parents=True)
     (folder / "conformance" / "__init__.py").touch()
+    (folder / "conformance" / "recorded.py").write_text(RECORDED)
     # Only plugin and selection are fake; the other modules, which the command line uses, are those of the real package.
     real = ROOT / "fixtures"
     both = f"__path__ = [*__path__, {str(real)!r}]\n"
