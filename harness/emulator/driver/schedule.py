@@ -16,16 +16,14 @@ the same interleaving.
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from harness.emulator.driver.awaited import awaited
-from harness.emulator.driver.patience import Patience
+from harness.emulator.driver.patience import Patience, digest, memory_of
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
@@ -396,19 +394,6 @@ class Scheduler:
                 wf = wf.select(go)
             wf.turn = turn
             self.ready.append(wf)
-
-
-def memory_of(launches: Iterable[Launch]) -> Iterator[ctypes.Array[ctypes.c_char]]:
-    """Yield all memory that the launches can reach, each byte once: concurrent ranks reach the same heaps."""
-    for address, size in sorted({(a.address, a.size) for launch in launches for a in launch.table.allocations}):
-        yield (ctypes.c_char * size).from_address(address)
-
-
-def digest(parts: Iterable[bytes | memoryview | ctypes.Array[ctypes.c_char]]) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
 
 
 def _registers(wf: Wavefronts) -> bytes:
