@@ -6,16 +6,16 @@ import hashlib
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from certificates.archive import expanded, listing_hash, listing_name
 from harness.errors import HarnessError
-from harness.evidence import Case, Evidence, Kernel, Verdict
-from harness.isa import Fingerprint, Roots, fingerprint, remote_mismatch
-from harness.isa.record import Kind
+from harness.evidence import Case, Evidence, Kernel
+from harness.isa import Fingerprint, Roots, fingerprint
+from harness.isa.listed import ListedKernel
 from harness.isa.sources import Where
 
 MAX_LISTING = 64 << 20
@@ -24,20 +24,24 @@ MAX_LISTING = 64 << 20
 _MANY, _MOST_PROCESSES = 200, 16
 """Listings from which on several processes read them, and the largest number of processes."""
 
-_WIDTH = 16
-_WIDE: Mapping[str, tuple[Kind, ...]] = {"ISA-WIDTH-001": ("load", "store"), "ISA-WIDTH-002": ("store",)}
-"""Requirements on the width of remote accesses, with the kinds of access that they are about. Forms have the same."""
+_LANES = 64
+"""Lanes of the widest wavefront."""
 _PLACES: tuple[Where, ...] = ("local", "remote", "unattributed")
 _DAMAGED = (HarnessError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
-def problems(evidence: Evidence, members: Mapping[str, bytes]) -> Iterator[str]:
+Contradictions = Callable[[Case, Sequence[ListedKernel]], Iterable[str]]
+"""The clauses of what a requirement does not allow, of a case that passed it and the kernels that it launched."""
+
+
+def problems(evidence: Evidence, members: Mapping[str, bytes], contradictions: Contradictions) -> Iterator[str]:
     """Yield a sentence for each contradiction between the evidence and the listings in ``members``.
 
     Each kernel record must have its listing, with the recorded fingerprint; each access that a case executed must be in
-    the code; and the code of cases that passed a requirement on the width of remote accesses must have that width.
+    the code; and ``contradictions``, which judges a case again, must return none. A case of which a kernel is missing
+    is not judged again, since that is a problem already.
     """
-    codes: dict[str, Fingerprint] = {}
+    codes: dict[str, ListedKernel] = {}
     kernels = tuple(evidence.kernels.values())
     tasks = [(members.get(listing_name(each.listing_sha256)), each.listing_sha256, each.roots) for each in kernels]
     for kernel, code in zip(kernels, _read_all(tasks), strict=True):
@@ -45,7 +49,7 @@ def problems(evidence: Evidence, members: Mapping[str, bytes]) -> Iterator[str]:
         if isinstance(code, str):
             yield f"{name}{code}"
             continue
-        codes[kernel.hash] = code
+        codes[kernel.hash] = _listed(kernel, code, members)
         yield from (f"{name}: {problem}" for problem in _recorded(kernel, code))
     used = {kernel.listing_sha256 for kernel in evidence.kernels.values()}
     for member in members:
@@ -53,7 +57,17 @@ def problems(evidence: Evidence, members: Mapping[str, bytes]) -> Iterator[str]:
             yield f"no kernel of the evidence has the listing {member}"
     for case in evidence.cases:
         yield from _executed(case, codes)
-        yield from _width(case, evidence, codes)
+        launched = dict.fromkeys((*case.kernels, *case.launches))
+        if launched.keys() <= codes.keys():
+            passed = f"case {case.id} passed {case.requirement}, and "
+            yield from (f"{passed}{clause}" for clause in contradictions(case, [codes[hash_] for hash_ in launched]))
+
+
+def _listed(kernel: Kernel, code: Fingerprint, members: Mapping[str, bytes]) -> ListedKernel:
+    content = members[listing_name(kernel.listing_sha256)]
+    return ListedKernel(
+        kernel.hash, kernel.name, code, Roots.from_json(kernel.roots), lambda: expanded(content, MAX_LISTING).decode()
+    )
 
 
 _Task = tuple[bytes | None, str, Mapping[str, Any]]
@@ -119,35 +133,23 @@ def _without_empty(value: Any) -> Any:
     return value
 
 
-def _executed(case: Case, codes: Mapping[str, Fingerprint]) -> Iterator[str]:
-    """Yield the executed accesses of a case that the code of its kernels does not have."""
+def _executed(case: Case, codes: Mapping[str, ListedKernel]) -> Iterator[str]:
+    """Yield the executed accesses of a case that the code of its kernels does not have, and counts that are none."""
     for hash_, launch in case.launches.items():
-        code = codes.get(hash_)
-        if code is None:
-            continue
+        if not launch["launches"]:
+            yield f"case {case.id} lists kernel {hash_[:16]} with 0 launches"
+        listed = codes.get(hash_)
         for access in launch["accesses"]:
             kind, width = access["kind"], access["width"]
-            if kind != "copy" and not any(width in code.widths(place, kind) for place in _PLACES):
+            if kind == "copy":
+                continue
+            if access["bytes"] != access["lanes"] * width or access["lanes"] > _LANES * access["executions"]:
+                yield (
+                    f"case {case.id} executed {access['bytes']:,} bytes in kernel {hash_[:16]} with {access['lanes']:,}"
+                    f" lanes of {width} bytes in {access['executions']:,} executions"
+                )
+            if listed is not None and not any(width in listed.code.widths(place, kind) for place in _PLACES):
                 yield (
                     f"case {case.id} executed a {kind} of {width} bytes in kernel {hash_[:16]}, whose listing has no"
                     " such instruction"
                 )
-
-
-def _width(case: Case, evidence: Evidence, codes: Mapping[str, Fingerprint]) -> Iterator[str]:
-    """Yield the mismatches of a case that passed a requirement on the width of remote accesses, as compiled and as
-    executed. Of the two sides of a copy only one is remote, so that either kind of access may be absent."""
-    stated = evidence.statements.get(case.requirement)
-    kinds = _WIDE.get((stated.form_of if stated else None) or case.requirement, ())
-    if case.verdict is not Verdict.PASS or not kinds:
-        return
-    passed = f"case {case.id} passed {case.requirement}"
-    for code in (codes[hash_] for hash_ in case.kernels if hash_ in codes):
-        for kind in kinds:
-            absent = not (code.widths("remote", kind) or code.widths("unattributed", kind))
-            if not absent and (mismatch := remote_mismatch(code, kind, _WIDTH)):
-                yield f"{passed}, and in its listing {mismatch}"
-    for launch in case.launches.values():
-        for access in launch["accesses"]:
-            if access["where"] == "remote" and access["kind"] in kinds and access["width"] != _WIDTH:
-                yield f"{passed}, and executed a remote {access['kind']} of {access['width']} bytes"

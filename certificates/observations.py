@@ -17,6 +17,8 @@ from harness.evidence import EXTENDED, Evidence, Requirement, Verdict
 
 _NAMED = 3
 _RANKS = re.compile(r"[\[,]ranks=(\d{1,6})[,\]]")
+_PARAMETER = re.compile(r"[\[,](\w+)=((?:[^,\]]|,(?!\w+=))*)")
+"""A parameter in the name of a group, such as dtype=fp16. Its value may have commas."""
 _CLOCKS = timedelta(days=1)
 """Clocks of two machines may differ by this much."""
 
@@ -25,6 +27,7 @@ def problems(evidence: Evidence) -> Iterator[str]:
     """Yield a sentence for each verdict of a case or a group that its observations do not give, and for each case,
     kernel or group that does not belong to the recorded run."""
     yield from _cases(evidence)
+    yield from _parameters(evidence)
     yield from _groups(evidence)
     launched = {hash_ for case in evidence.cases for hash_ in (*case.kernels, *case.launches)}
     for hash_, kernel in evidence.kernels.items():
@@ -49,6 +52,22 @@ def _cases(evidence: Evidence) -> Iterator[str]:
         for hash_ in case.launches:
             if hash_ not in evidence.kernels:
                 yield f"case {case.id} launched kernel {hash_[:16]}, which has no record"
+
+
+def _parameters(evidence: Evidence) -> Iterator[str]:
+    """Yield the cases of the suite that are not cases of their group: a field has another value than the parameter of
+    the same name."""
+    named: dict[str, dict[str, str]] = {}
+    for case in evidence.cases:
+        stated = evidence.statements.get(case.requirement)
+        if stated is None or stated.table is not None:
+            continue
+        if case.group not in named:
+            named[case.group] = dict(_PARAMETER.findall(case.group))
+        values = {**case.case.get("fields", {}), **case.case.get("data", {})}
+        for name, wanted in named[case.group].items():
+            if name in values and str(values[name]) != wanted:
+                yield f"case {case.id} has {name}={values[name]!s:.40}, and is recorded as one of {case.group:.100}"
 
 
 def _groups(evidence: Evidence) -> Iterator[str]:

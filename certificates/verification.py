@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from certificates import archive, documents, integrity, listings, observations
 from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS, WAIVERS
@@ -16,14 +17,17 @@ from certificates.integrity import Opened
 from certificates.keys import PublicKey
 from certificates.sharpness import SHARPNESS
 from harness.errors import UsageError
-from harness.evidence import Evidence, parse, read, read_table, sources_of, waivers
+from harness.evidence import Case, Evidence, Verdict, parse, read, read_table, sources_of, waivers
 from harness.evidence.mustpass import parse_list
 from harness.evidence.suite import SUITE, installed_list, installed_table
 from harness.evidence.withdrawn import withdrawn
+from harness.isa.listed import ListedKernel
 
 QUARANTINE = "the run is recorded with a quarantine, which no run of a certificate may have"
 MAX_EVIDENCE = 1 << 30
 """Bytes of the longest evidence file."""
+JUDGING = ("harness", "fixtures")
+"""Packages besides the suite that determine the verdict of a case."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Verification:
     None if it could not be read, and ``manifest`` is empty if that could not be. ``key_id`` is empty for an unsigned
     certificate, and ``signed`` is true if the signature is that of the key that the caller named. ``suite_compared`` is
     true if the table of requirements and the list of groups were compared with those of the installed suite.
+    ``other_sources``: packages of the harness that judge, whose recorded sources are not those installed here.
+    ``judged_again``: how many cases that passed were judged again from their listings or outcomes.
     """
 
     problems: tuple[str, ...]
@@ -44,6 +50,8 @@ class Verification:
     signed: bool
     suite_compared: bool
     members: Mapping[str, bytes]
+    other_sources: tuple[str, ...] = ()
+    judged_again: int = 0
 
     @property
     def version(self) -> str:
@@ -58,8 +66,23 @@ class Verification:
         return file
 
 
-def verify(path: Path, key: PublicKey | None, now: datetime) -> Verification:
-    """Check the certificate at ``path`` at the time ``now``. Without ``key`` its signature is not checked.
+class Judge(Protocol):
+    """The suite's rules for recorded cases: the module ``conformance.recorded`` has them."""
+
+    def contradictions(
+        self, case: Case, kernels: Sequence[ListedKernel], evidence: Evidence, *, same_suite: bool
+    ) -> Iterable[str]:
+        """Return a clause for each thing that the requirement of a case does not allow, if the case passed."""
+        ...
+
+    def rejudged(self, case: Case, evidence: Evidence, *, same_suite: bool) -> bool:
+        """Return whether there is a rule for the requirement of a case."""
+        ...
+
+
+def verify(path: Path, key: PublicKey | None, now: datetime, judge: Judge) -> Verification:
+    """Check the certificate at ``path`` at the time ``now``. Without ``key`` its signature is not checked. ``judge``
+    judges recorded cases again.
 
     Raises UsageError if the file cannot be read or is not a certificate at all.
     """
@@ -68,17 +91,18 @@ def verify(path: Path, key: PublicKey | None, now: datetime) -> Verification:
         certificate = integrity.opened(data, key)
     except ValueError as error:
         raise UsageError(f"{path} {error}") from None
-    return _Checks(certificate, now).result(unchecked=key is None)
+    return _Checks(certificate, now, judge).result(unchecked=key is None)
 
 
 class _Checks:
     """Compares what the members of a certificate state, and collects the problems of all checks."""
 
-    def __init__(self, certificate: Opened, now: datetime) -> None:
+    def __init__(self, certificate: Opened, now: datetime, judge: Judge) -> None:
         self.certificate = certificate
         self.members = certificate.members
         self.problems = list(certificate.problems)
         self.now = now
+        self.judge = judge
         self.suite_compared = False
 
     def result(self, *, unchecked: bool) -> Verification:
@@ -86,6 +110,7 @@ class _Checks:
         problems = self.problems
         manifest = self._document(MANIFEST)
         evidence = self._evidence()
+        again = 0
         if evidence is not None:
             problems += [f"evidence: {problem}" for problem in evidence.problems]
             problems += observations.problems(evidence)
@@ -94,7 +119,11 @@ class _Checks:
             problems += _withdrawn(evidence, manifest)
             problems += [QUARANTINE for run in evidence.runs if run.quarantine is not None]
             problems += waivers.problems_with(self.members.get(WAIVERS), evidence.runs)
-            problems += listings.problems(evidence, self.members)
+            same = self.suite_compared
+            judged_again = partial(self.judge.contradictions, evidence=evidence, same_suite=same)
+            problems += listings.problems(evidence, self.members, judged_again)
+            passed = [case for case in evidence.cases if case.verdict is Verdict.PASS]
+            again = sum(self.judge.rejudged(case, evidence, same_suite=same) for case in passed)
             problems += self._derived(evidence, manifest)
         if manifest:
             problems += observations.dates(manifest, self.now)
@@ -108,6 +137,8 @@ class _Checks:
             signed=self.certificate.signed,
             suite_compared=self.suite_compared,
             members=self.members,
+            other_sources=_other_sources(evidence) if evidence is not None else (),
+            judged_again=again,
         )
 
     def _document(self, name: str) -> Mapping[str, Any]:
@@ -198,6 +229,16 @@ def _is_installed(evidence: Evidence) -> bool:
     """Return whether the installed suite is the one whose sources the evidence names."""
     recorded = {run.harness.get("packages", {}).get(SUITE, {}).get("sha256") for run in evidence.runs}
     return recorded == {sources_of(SUITE)} and recorded != {None}
+
+
+def _other_sources(evidence: Evidence) -> tuple[str, ...]:
+    """Return the packages that judge, whose sources the evidence does not name as they are installed here."""
+    recorded = [run.harness.get("packages", {}) for run in evidence.runs]
+    return tuple(
+        name
+        for name in JUDGING
+        if {packages.get(name, {}).get("sha256") for packages in recorded} != {sources_of(name)}
+    )
 
 
 def _withdrawn(evidence: Evidence, manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -34,6 +34,7 @@ class Request:
     file of waivers and ``quarantine`` one of quarantined groups. ``judge``: whether cases are compared in processes
     apart from the library's, see ``fixtures.judge``. ``budget``: seconds after which no further group starts.
     ``shard`` is such as "3/8"; ``shard_plan``, ``weights`` and ``node`` are for shards, see ``fixtures.shards``.
+    ``nodes``: the number of machines that the ranks are on; the others join this one at ``endpoint``.
     """
 
     device: str
@@ -55,6 +56,8 @@ class Request:
     weights: Path | None = None
     node: str | None = None
     budget: float | None = None
+    nodes: int = 1
+    endpoint: str | None = None
 
     def options(self) -> list[str]:
         """Return the request as command-line options of the pytest plugin."""
@@ -70,6 +73,8 @@ class Request:
         options += ["--shard-plan", str(self.shard_plan)] if self.shard_plan is not None else []
         options += ["--weights", str(self.weights)] if self.weights is not None else []
         options += ["--node", self.node] if self.node is not None else []
+        options += ["--nodes", str(self.nodes)] if self.nodes != 1 else []
+        options += ["--endpoint", self.endpoint] if self.endpoint is not None else []
         options += ["--api", self.api] if self.api != EXTENDED else []
         options += ["--judge", self.judge] if self.judge != ONE_PROCESS else []
         options += ["--deadline", f"{self.deadline:g}"] if self.deadline is not None else []
@@ -90,6 +95,8 @@ def check_request(
     provider: str | None = None,
     api: str = EXTENDED,
     judge: str | None = ONE_PROCESS,
+    nodes: str | int = 1,
+    endpoint: str | None = None,
 ) -> Request:
     """Return the checked request; ``arch`` defaults to the device's first. Raises UsageError for a wrong value.
 
@@ -104,15 +111,18 @@ def check_request(
     known_device = devices.known(device, arch, mode, shared)
     levels.level_named(level)
     options.check_api(api)
-    apart = not devices.kind(device).is_gpu and mode == "fast"
+    count = options.parse_count("--nodes", str(nodes))
+    apart = not devices.kind(device).is_gpu and mode == "fast" and count == 1
     judge = options.check_judge(judge or (APART if apart else ONE_PROCESS), device)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()
     chosen.check_device(device)
+    sizes = options.parse_ranks(ranks) if ranks is not None else ()
+    options.check_nodes(count, endpoint, sizes, judge, None)
     return Request(
         device=device,
         arch=known_device.arch,
-        ranks=options.parse_ranks(ranks) if ranks is not None else (),
+        ranks=sizes,
         level=level,
         implementation=implementation,
         seed=options.parse_seed(str(seed)) if seed is not None else None,
@@ -120,6 +130,8 @@ def check_request(
         ranks_per_gpu=shared,
         api=api,
         judge=judge,
+        nodes=count,
+        endpoint=endpoint,
     )
 
 
@@ -135,6 +147,10 @@ def with_profile(request: Request, named: str | None) -> tuple[Request, str | No
     A run for a profile has its world sizes. UsageError if ``named``, the profile that the command line names, is not
     that of this machine, or if an option changes what a run for it executes.
     """
+    if request.nodes > 1:
+        if named:
+            raise UsageError(f"--profile {named}: no hardware profile is for several nodes: leave out one of both")
+        return request, "no hardware profile is for several nodes"
     gpus = [gpu.name for gpu in inventory.visible(request.device)] if devices.kind(request.device).is_gpu else []
     profile = hardware.profile_of(request.device, request.arch, gpus)
     machine_words = f"{len(gpus)} GPUs ({', '.join(sorted(set(gpus)))})" if gpus else f"the device {request.device}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from command_line.output import say
 from harness.errors import UsageError
 from harness.evidence import Evidence, Verdict
 from harness.printable import plain
+from reports import Benchmark
 
 REPORT, JUNIT = "report.html", "junit.xml"
 PARTIAL = 3
@@ -27,14 +28,15 @@ requirement."""
 _NAMED = 3
 
 
-def publish(evidence: Evidence, output: Path, console: Console) -> int:
-    """Write the report files, print the table and the path of the report, and return the exit status.
+def publish(evidence: Evidence, output: Path, console: Console, benchmarks: Sequence[Benchmark] = ()) -> int:
+    """Write the report files, print the table and the path of the report, and return the exit status. ``benchmarks``
+    are shown in the report.
 
     The status is 0 if every requirement passed; ``PARTIAL`` if everything that ran passed but requirements were left
     out; ``WAIVED`` if what failed is waived or quarantined; ``UNSUPPORTED`` if everything that ran passed
     but the library does not support every requirement; else 1.
     """
-    complete = write_reports(evidence, output, console)
+    complete = write_reports(evidence, output, console, benchmarks)
     missing = evidence.missing()
     if missing:
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
@@ -47,13 +49,13 @@ def publish(evidence: Evidence, output: Path, console: Console) -> int:
     return {Verdict.PASS: 0, Verdict.UNSUPPORTED: UNSUPPORTED}.get(verdict, WAIVED)
 
 
-def write_reports(evidence: Evidence, output: Path, console: Console) -> bool:
+def write_reports(evidence: Evidence, output: Path, console: Console, benchmarks: Sequence[Benchmark] = ()) -> bool:
     """Write the report files, print the table and the path of the report. Returns False, after the reason is printed,
     if a file could not be written."""
     # Files first: printing may fail, and a reader may close the pipe.
     listings = listings_of(evidence)
     files = {
-        REPORT: partial(reports.write_html, evidence, listings=listings),
+        REPORT: partial(reports.write_html, evidence, listings=listings, benchmarks=benchmarks),
         JUNIT: partial(reports.write_junit, evidence),
     }
     complete = all([written(output / name, write) for name, write in files.items()])  # noqa: C419 - each is tried

@@ -1,6 +1,7 @@
 """Views of evidence: causes and a table for the terminal, one HTML page, JUnit XML, public names by device, and the
 comparison of two runs. They show the verdicts that the evidence holds and derive none of their own."""
 
+from reports.benchmarks import Benchmark, read_benchmarks
 from reports.capabilities import Offered, offered, print_capabilities
 from reports.causes import Cause, causes_of, fences_of
 from reports.compare import Comparison, compare
@@ -12,6 +13,7 @@ from reports.table import print_table
 from reports.view import Report, view_of
 
 __all__ = [
+    "Benchmark",
     "Cause",
     "Comparison",
     "Names",
@@ -29,6 +31,7 @@ __all__ = [
     "print_comparison",
     "print_names",
     "print_table",
+    "read_benchmarks",
     "render_html",
     "render_junit",
     "view_of",

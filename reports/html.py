@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from markupsafe import Markup, escape
 
 from harness.evidence import Evidence, Verdict
 from harness.files import write_whole
-from reports import gpus, text
+from reports import gpus, plots, text
 from reports.absent import by_reason
+from reports.benchmarks import Benchmark
 from reports.facets import anchor_of
 from reports.kernels import KINDS, registers_of, spills_of
 from reports.listings import marked
@@ -41,8 +42,11 @@ _CAUSES, _FAILURES, _STACKS, _ENTRIES = 50, 100, 32, 1000
 """Limits of a page: causes, failing cases, stacks per case, entries per list. The evidence has the rest."""
 
 
-def render_html(evidence: Evidence, listings: Mapping[str, str] | None = None) -> str:
-    """Return the page as text. ``listings`` maps the hash of a kernel to its listing, for those that the page shows."""
+def render_html(
+    evidence: Evidence, listings: Mapping[str, str] | None = None, benchmarks: Sequence[Benchmark] = ()
+) -> str:
+    """Return the page as text. ``listings`` maps the hash of a kernel to its listing, for those that the page shows;
+    ``benchmarks`` are results of the same library and machine, shown after the time of the cases."""
     report = view_of(evidence)
     script = _script()
     return page_of(
@@ -50,6 +54,11 @@ def render_html(evidence: Evidence, listings: Mapping[str, str] | None = None) -
         report=report,
         cards={failure.case.id for failure in report.failures[:_FAILURES]},
         listings=listings or {},
+        benchmarks=benchmarks,
+        plot_width=plots.WIDTH,
+        plot_height=plots.HEIGHT,
+        plot_left=plots.LEFT,
+        plot_right=plots.RIGHT,
         script=Markup(script),
         script_hash=hash_of(script),
         site=published_documentation(),
@@ -76,9 +85,14 @@ def page_of(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def write_html(evidence: Evidence, path: Path, listings: Mapping[str, str] | None = None) -> None:
+def write_html(
+    evidence: Evidence,
+    path: Path,
+    listings: Mapping[str, str] | None = None,
+    benchmarks: Sequence[Benchmark] = (),
+) -> None:
     """Replace ``path`` atomically. Raises UsageError for a symbolic link, and OSError if the file cannot be written."""
-    write_whole(path, render_html(evidence, listings))
+    write_whole(path, render_html(evidence, listings, benchmarks))
 
 
 @functools.cache
@@ -116,6 +130,9 @@ def _environment() -> jinja2.Environment:
         anchor_of=anchor_of,
         marked=marked,
         by_reason=by_reason,
+        plots_of=plots.plots_of,
+        bandwidth_text=plots.bandwidth,
+        time_text=plots.time,
     )
     return environment
 

@@ -143,7 +143,8 @@ def _device(evidence: Evidence) -> str:
         return "unknown device"
     run = evidence.runs[0]
     shared = "" if run.ranks_per_gpu == 1 else f" up to {run.ranks_per_gpu} on a GPU"
-    return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}") + shared
+    nodes = "" if run.nodes == 1 else f" on {run.nodes} nodes"
+    return f"{run.device} {run.arch}" + ("" if run.mode == "fast" else f" {run.mode}") + nodes + shared
 
 
 def _cell(ids: Iterable[str], column: Mapping[str, Sequence[Verdict]]) -> Cell:

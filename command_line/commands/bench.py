@@ -32,7 +32,7 @@ from harness import devices, runs
 from harness.devices import inventory
 from harness.devices.gpu_kind import GpuInfo
 from harness.errors import HarnessError, UsageError
-from harness.evidence.environment import capture_environment, commit_of
+from harness.evidence.environment import capture_environment, commit_of, sources_of
 from harness.ranks import CaseFailed, RankGroup, leases
 
 EMULATED_RANKS = 2
@@ -186,7 +186,11 @@ def run(requests: Sequence[Request], output: Path, console: Console, tune: Path 
     implementation = requests[0].implementation
     environment = {
         **capture_environment(),
-        "implementation": {"name": implementation, "commit": commit_of(implementation)},
+        "implementation": {
+            "name": implementation,
+            "commit": commit_of(implementation),
+            "sha256": sources_of(implementation),
+        },
         "harness": commit_of("harness"),
     }
     places = folders(requests, output)

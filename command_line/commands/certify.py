@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from harness.errors import UsageError
 from harness.evidence import read_table
 from harness.evidence.suite import installed_table
 from harness.evidence.waivers import FILE
+from harness.ranks import meeting, node
 
 
 @click.command("certify", short_help="Run the suite; write evidence and reports.")
@@ -45,6 +47,15 @@ from harness.evidence.waivers import FILE
 @click.option("--node", metavar="NAME", help="Name of this machine in the evidence of a shard.")
 @click.option("--requirement", "only", metavar="ID", multiple=True, help="Run only this one of a shard; repeatable.")
 @click.option(
+    "--nodes", metavar="N", default="1", help="Machines that the ranks of each world size are on; see the docs."
+)
+@click.option(
+    "--endpoint",
+    metavar="HOST:PORT",
+    help="Where the other machines of --nodes join the first.  [default: the nodes are parts of this machine]",
+)
+@click.option("--node-rank", type=int, help="Number of this machine, 0 to N-1.  [default: that of torchrun or srun]")
+@click.option(
     "--sign", "key", type=PATH, default=None, help=f"Private key: write {bundle.CERTIFICATE}, signed with it."
 )
 def command(
@@ -60,6 +71,9 @@ def command(
     weights: Path | None,
     node: str | None,
     only: tuple[str, ...],
+    nodes: str,
+    endpoint: str | None,
+    node_rank: int | None,
     key: Path | None,
     **options: Any,
 ) -> int:
@@ -68,6 +82,9 @@ def command(
     It always runs the whole suite: neither PYTEST_ADDOPTS nor other settings of pytest change it. With --sign it also
     writes a certificate, which iris-harness verify checks. It is for the level, the API and the hardware profile of
     this machine; options that change what a run executes, and a machine without a profile, make it one for no level.
+
+    With --nodes the ranks of a world size are on several machines, which start the same command, or on separate parts
+    of this one. What needs access to the memory of every rank is then not applicable.
 
     With --shard it runs a part of the suite, and every shard of a run needs the same options. iris-harness merge makes
     one run of them; a shard alone is partial.
@@ -83,7 +100,13 @@ def command(
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
     signer = certificates.load_private(key) if key is not None else None
-    request = preflight.check_request(**options)
+    request = preflight.check_request(**options, nodes=nodes, endpoint=endpoint)
+    if node_rank is not None and endpoint is None:
+        raise UsageError("--node-rank: only a machine of --nodes has one: add --endpoint HOST:PORT")
+    if endpoint is not None:
+        secret, number = meeting.key(), meeting.node_number(node_rank, os.environ)
+        if number:
+            return _serve(endpoint, number, secret)
     preflight.check_release()
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     if quarantine is not None and signer is not None:
@@ -115,6 +138,15 @@ def command(
             return status
         unwritten = bundle.of_run(outcome.evidence, folder / bundle.CERTIFICATE, signer)
         return status or unwritten or (PARTIAL if unlisted else 0)
+
+
+def _serve(endpoint: str, number: int, secret: bytes) -> int:
+    """Run the ranks of this machine for the first one, until it has ended."""
+    say(f"node {number}: joining {endpoint}")
+    connection = meeting.join(endpoint, number, secret)
+    say(f"node {number}: joined; the results are those of the first machine")
+    node.serve(connection)
+    return 0
 
 
 def _selected(only: tuple[str, ...], request: preflight.Request) -> list[str]:

@@ -197,7 +197,8 @@ def _prefix(base: Base) -> str:
 
 def _row(cell: str, comparison: Comparison) -> figures.Row:
     words = {SLOWER: figures.RED, FASTER: figures.BETTER}
-    return figures.Row(cell, "GPU", "time", "base", comparison.sentence, words.get(comparison.answer, figures.NOTE))
+    after = f"{1 + comparison.shift:.1%} ({comparison.sentence})"
+    return figures.Row(cell, "GPU", "time", "100%", after, words.get(comparison.answer, figures.NOTE))
 
 
 def _time_words(comparison: Comparison | None) -> str:

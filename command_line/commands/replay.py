@@ -265,7 +265,9 @@ def _request_of(evidence: Evidence, nodeid: str, place: Path, query: _Query, *, 
     run = evidence.runs[-1]
     ranks = world or ",".join(map(str, run.ranks))
     name = query.allowed(run.implementation["name"], place, own=own)
-    return check_request(run.device, run.arch, ranks, run.level, name, run.seed, run.mode, run.ranks_per_gpu)
+    return check_request(
+        run.device, run.arch, ranks, run.level, name, run.seed, run.mode, run.ranks_per_gpu, nodes=run.nodes
+    )
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -284,6 +286,8 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
             raise UsageError(f"{path}: {name!r} of its 'request' must be {types[0].__name__}, got {value!r:.100}")
     if saved.get("judge", ONE_PROCESS) not in JUDGES:
         raise UsageError(f"{path}: 'judge' of its 'request' must be {' or '.join(JUDGES)}, got {saved['judge']!r:.100}")
+    if type(saved.get("nodes", 1)) is not int:
+        raise UsageError(f"{path}: 'nodes' of its 'request' must be int, got {saved['nodes']!r:.100}")
     ranks = saved.get("ranks")
     if not isinstance(ranks, list) or not all(type(size) is int for size in ranks):
         raise UsageError(f"{path}: 'ranks' of its 'request' must be a list of int, got {ranks!r:.100}")
@@ -305,6 +309,7 @@ def _request_in(saved: Any, nodeid: str, path: Path, query: _Query, *, own: bool
         saved["mode"],
         saved["ranks_per_gpu"],
         judge=saved.get("judge", ONE_PROCESS),
+        nodes=saved.get("nodes", 1),
     )
     return replace(request, deadline=float(saved["deadline"]))
 

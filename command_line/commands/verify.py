@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -12,6 +13,8 @@ import click
 import certificates
 from certificates import Verification, sharpness
 from certificates.documents import FAILED, PASSED, for_a_level
+from conformance import recorded
+from harness import devices
 from harness.evidence import APART, Evidence, Verdict
 from harness.printable import plain
 
@@ -22,7 +25,6 @@ _PATH = click.Path(path_type=Path)
 _NEVER_PROVEN = (
     "that the run took place on this device: no part of the hardware signs, so the signer's word stands for it",
     "that the observations are true: the signer's machine recorded compared elements, accesses, outcomes and telemetry",
-    "requirements on compiled code other than the width of remote accesses: their verdicts are those of the run",
     "the dates: they are those of the signer's clock",
     "report.html, junit.xml and logs: they are signed and not derived again; iris-harness report renders the evidence",
 )
@@ -47,14 +49,14 @@ def command(
                  1  a check failed, all of which are printed; or it states that the run did not pass
                  2  the file or the key cannot be read
                  3  no check failed, but the signature was not checked, the run was partial or is for no level, or the
-                    installed suite is another one, so that its groups were not compared
+                    installed suite or judge is another one, so that they were not compared
                  4  genuine, but the library does not support every requirement
                  5  genuine, but requirements failed that are waived
     """
     trusted = certificates.load_public(key) if key is not None else None
     if sys.stderr.isatty():
         click.echo("Checking; a certificate of a whole level takes some seconds.", err=True)
-    checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc))
+    checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc), recorded)
     for line in _lines(checked):
         click.secho(plain(line), fg="red" if checked.problems else None)
     status = _status(checked)
@@ -72,7 +74,8 @@ def _status(checked: Verification) -> int:
     result = checked.manifest.get("result")
     if checked.problems or checked.evidence is None or result == FAILED:
         return 1
-    complete = checked.evidence.complete and for_a_level(checked.evidence) and checked.suite_compared
+    compared = checked.suite_compared and not checked.other_sources
+    complete = checked.evidence.complete and for_a_level(checked.evidence) and compared
     if not checked.signed or not complete:
         return PARTIAL
     if result == PASSED:
@@ -98,7 +101,7 @@ def _lines(checked: Verification) -> Iterator[str]:
     yield "Proven:"
     yield from (f"  - {line}" for line in _proven(checked, evidence))
     yield "Not proven:"
-    yield from (f"  - {line}" for line in (*checked.unproven, *_unproven(checked, evidence), *_NEVER_PROVEN))
+    yield from (f"  - {line}" for line in (*checked.unproven, *unproven(checked, evidence), *_NEVER_PROVEN))
 
 
 def _subject(evidence: Evidence) -> Iterator[str]:
@@ -128,13 +131,25 @@ def _proven(checked: Verification, evidence: Evidence) -> Iterator[str]:
     if apart := sum(case.judge == APART for case in evidence.cases):
         yield f"by these records, {apart:,} cases were compared in processes that the library never entered"
     yield f"the recorded figures of {len(evidence.kernels):,} kernels are those of their listings"
+    if checked.judged_again:
+        yield (
+            f"{checked.judged_again:,} cases that passed were judged again, from the listings of their kernels or from"
+            " their outcomes"
+        )
 
 
-def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+def unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
+    """Yield what this certificate does not prove, and another one could."""
     if not checked.suite_compared:
         yield (
             "that requirements and groups are those of a published suite: another version made the certificate"
             f" ({checked.version}) than the one installed here"
+        )
+        yield "requirements on compiled code other than the width of remote accesses: another version wrote their cases"
+    elif checked.other_sources:
+        yield (
+            f"that the judge is that of a published release: the recorded sources of {', '.join(checked.other_sources)}"
+            " are not those installed here"
         )
     if not for_a_level(evidence):
         yield "that the run has the groups of a level: it has no hardware profile, for which the suite would list them"
@@ -143,17 +158,25 @@ def _unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
         yield f"{len(missing)} requirements or groups that the run left out, the first is {missing[0]}"
     if past := [name for name, each in evidence.waived().items() if each.expires < date.today().isoformat()]:
         yield f"that waived requirements are still known to fail: waivers have expired since, of {', '.join(past)}"
-    if own := sum(case.judge != APART for case in evidence.cases):
+    if own := [case.requirement for case in evidence.cases if case.judge != APART]:
+        areas = Counter(name.partition("-")[0] for name in set(own))
+        named = ", ".join(f"{count} of {area}" for area, count in sorted(areas.items()))
         yield (
-            f"that the library did not change the results of {own:,} cases that were compared in its own process, or"
-            " what its process counts and lists for the judge"
+            f"that the library did not change the results of {len(own):,} cases that were compared in its own process,"
+            f" of {len(set(own))} requirements ({named}), or what its process counts and lists for the judge"
         )
+    if for_a_level(evidence) and evidence.runs[0].device in _gpus() and not evidence.hardware:
+        yield f"that the GPUs are those of {evidence.runs[0].profile}: the evidence has no record of them"
     marks = [mark for record in evidence.telemetry for mark in record.marks]
     if marks:
         yield f"that the hardware was sound: telemetry has {len(marks)} marks, the first is {marks[0]}"
     changed = [name for name, state in _sources(evidence) if str(state.get("commit") or "").endswith("+changes")]
     if changed:
         yield f"the sources of {', '.join(changed)}: they were edited after their commit"
+
+
+def _gpus() -> set[str]:
+    return {kind.name for kind in devices.gpu_kinds()}
 
 
 def _sources(evidence: Evidence) -> Iterator[tuple[str, dict[str, object]]]:

@@ -44,6 +44,10 @@ def number(request: Request, given: str | None) -> int:
 
     Raises UsageError for a wrong number, and for more groups than GPUs allow.
     """
+    if request.endpoint is not None:  # the other machines join one group
+        if given is not None and _count(given) > 1:
+            raise UsageError(f"--groups: one group at a time on several machines, got {given}")
+        return 1
     sizes = request.ranks or LEVELS[request.level].world_sizes
     if not uses_gpus(request.device):
         return _count(given) if given is not None else fitting(measured(), sizes, apart=request.judge == evidence.APART)

@@ -7,14 +7,17 @@ import random
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from certificates import Verification
+from harness import runs
 from harness.errors import UsageError
-from harness.evidence import APART, Verdict
+from harness.evidence import APART, Case, Evidence, Verdict, read, sources_of
+from harness.evidence.environment import installed_version
 from harness.printable import plain
 
 if TYPE_CHECKING:
@@ -27,9 +30,11 @@ _REFUSED = 4
 
 
 def cases(certificate: Verification, count: int, implementation: str | None) -> int:
-    """Run ``count`` random cases of a certificate, all if it has fewer; print whether each gave the recorded verdict.
+    """Run ``count`` random cases of a certificate, all if it has fewer; print whether each gave the recorded verdict,
+    and whether its kernels have the recorded code.
 
-    As many cases run at the same time as emulated ranks fit this machine; cases of GPUs run one after the other.
+    The code is compared if this machine has the recorded library and Triton, which make the same code everywhere. As
+    many cases run at the same time as emulated ranks fit this machine; cases of GPUs run one after the other.
 
     Returns 0 if all did, 1 if one did not, 128 + N if signal N stopped the run. Cases that were neither a pass nor a
     failure are not run. Raises UsageError if this installation or machine cannot run them, or if ``implementation``
@@ -43,8 +48,9 @@ def cases(certificate: Verification, count: int, implementation: str | None) -> 
         raise UsageError(
             f"--rerun needs packages that are not installed ({error.name}): pip install 'iris-harness[suite]'"
         ) from error
-    listed = certificate.evidence.cases if certificate.evidence is not None else []
-    recorded = {case.id: case.verdict for case in listed if case.verdict in _RUN}
+    evidence = certificate.evidence or Evidence()
+    recorded = {case.id: case for case in evidence.cases if case.verdict in _RUN}
+    incomparable = _incomparable(evidence)
     chosen = random.SystemRandom().sample(sorted(recorded), min(count, len(recorded)))
     with tempfile.TemporaryDirectory(prefix="iris-rerun-") as folder:
         replays = recorded_cases(certificate.write_evidence(Path(folder)), chosen, implementation)
@@ -64,14 +70,20 @@ def cases(certificate: Verification, count: int, implementation: str | None) -> 
                 for identity, status in ended.items():
                     replay, suite = active.pop(identity)
                     done += 1
-                    if line := _difference(replay, suite, status, recorded[identity]):
+                    line = _difference(replay, suite, status, recorded[identity].verdict)
+                    if not line and not incomparable:
+                        line = _other_code(recorded[identity], evidence, Path(folder, identity, runs.EVIDENCE))
+                    if line:
                         different.append(line)
                     click.echo(plain(f"{done} of {len(replays)}: {line or f'case {identity} gave the same verdict'}"))
             for _, suite in active.values():
                 suite.stop(hurry=stop.again)
     if stop.signal is not None:
         return 128 + stop.signal
-    click.echo(f"Rerun: {len(chosen) - len(different)} of {len(chosen)} cases gave the recorded verdict")
+    same = "verdict" if incomparable else "verdict and the recorded code"
+    click.echo(f"Rerun: {len(chosen) - len(different)} of {len(chosen)} cases gave the recorded {same}")
+    if incomparable:
+        click.echo(plain(f"The code of their kernels was not compared: {incomparable}"))
     return 1 if different else 0
 
 
@@ -93,6 +105,40 @@ def _difference(replay: Replay, suite: Suite, status: int, recorded: Verdict) ->
         return ""
     now = "passed" if status == 0 else "did not pass"
     return f"case {replay.record['id']} of {replay.record['group']} {now}, and the certificate records {recorded}"
+
+
+def _incomparable(evidence: Evidence) -> str:
+    """Return in a clause why kernels that are compiled here may differ from the recorded ones, "" if they may not."""
+    for run in evidence.runs:
+        under_test = run.implementation
+        if under_test.get("sha256") is None or under_test["sha256"] != sources_of(str(under_test["name"])):
+            return f"the sources of {under_test['name']:.60} are not the recorded ones"
+        here, there = installed_version("triton"), run.environment.get("packages", {}).get("triton")
+        if here != there:
+            return f"this machine has Triton {here}, and the run had {there!s:.40}"
+    return ""
+
+
+def _other_code(case: Case, evidence: Evidence, place: Path) -> str:
+    """Return in one line which kernels of a case, run again with its evidence at ``place``, have other instructions
+    than recorded; "" if none has.
+
+    The new process may launch more kernels than the recorded one, which had launched some in an earlier case: these
+    must be recorded with another case.
+    """
+    again = read(place)
+    launched = [hash_ for each in again.cases if each.id == case.id for hash_ in each.kernels]
+    recorded, now = _codes(evidence, case.kernels), _codes(again, launched)
+    names = sorted({name for name, _ in (recorded - now) | (now - _codes(evidence, evidence.kernels))})
+    if not names:
+        return ""
+    return f"case {case.id} of {case.group} ran other code than the certificate records: {', '.join(names):.200}"
+
+
+def _codes(evidence: Evidence, hashes: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the names of kernels and the hashes of their normalised instructions."""
+    kernels = (evidence.kernels[hash_] for hash_ in hashes)
+    return {(kernel.name, str(kernel.fingerprint.get("sha256"))) for kernel in kernels}
 
 
 def _at_once(replays: list[Replay]) -> int:

@@ -18,12 +18,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from conformance.atomics.cases import AtomicCase
-from conformance.isa.targets import lacking_order, order_faults, seen_order, wanted_order
+from conformance.isa.targets import UNWAITED, excused_order_faults, lacking_order, seen_order, wanted_order
 from fixtures.findings import Findings
 from fixtures.worker import Env
 from harness import isa
-
-UNWAITED = "wait for the write-back"
 
 _right: set[tuple[str, str, str]] = set()
 """Listing, sem and scope of the kernels that this process has found right."""
@@ -65,15 +63,10 @@ def note_faults(findings: Findings, env: Env, case: AtomicCase, code: isa.Finger
 
 def faults(env: Env, case: AtomicCase, code: isa.Fingerprint, listing: str) -> list[tuple[str, Any, Any]]:
     """Return the faults that the installed Triton has not made by itself: see ``order_faults``."""
-    sem, scope = case.sem or "acq_rel", case.scope or "gpu"
-    wrong = order_faults(code, listing, sem, scope)
-    if wrong and case.op == "cas" and triton_ignores_cas_order(env):
-        sem, scope = "acq_rel", "gpu"
-        wrong = order_faults(code, listing, sem, scope)
-    lacks = lacking_order(code, listing, sem, scope) if wrong else []
-    if lacks and {lack.lack for lack in lacks} == {UNWAITED} and triton_does_not_wait(env):
-        return wrong[len(lacks) :]  # the lacks come first
-    return wrong
+    return excused_order_faults(
+        code, listing, case.op, case.sem, case.scope,
+        ignores_cas=lambda: triton_ignores_cas_order(env), does_not_wait=lambda: triton_does_not_wait(env),
+    )  # fmt: skip
 
 
 def triton_ignores_cas_order(env: Env) -> bool:

@@ -13,7 +13,7 @@ from conformance.rma.operations import TRANSFERS
 from conformance.support.cases import HostCase, alike
 from conformance.support.instances import release
 from fixtures.findings import Findings
-from fixtures.requirement import requirement
+from fixtures.requirement import ANY_NODES, requirement
 from harness.cases import chunks_of, members_of
 
 DTYPES = ("int64", "float32", "int8", "uint64", "float16", "float64", "bool", "complex64", "uint8", "int16")
@@ -64,7 +64,7 @@ def gather_cases(ranks):
     )
 
 
-@requirement("DIST-GATHER-001", cases=gather_cases, weight=0.5)
+@requirement("DIST-GATHER-001", nodes=ANY_NODES, cases=gather_cases, weight=0.5)
 def test_gather(check, case):
     check(run_gather, case)
 
@@ -94,7 +94,7 @@ def run_broadcast(env, case):
     return findings.first
 
 
-@requirement("DIST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast", alike())])
+@requirement("DIST-BROADCAST-001", nodes=ANY_NODES, cases=lambda ranks: [HostCase("broadcast", alike())])
 def test_broadcast(check, case):
     check(run_broadcast, case)
 
@@ -126,6 +126,7 @@ def _call(env):
 
 @requirement(
     "DIST-BARRIER-001",
+    nodes=ANY_NODES,
     cases=lambda ranks: [
         HostCase("barrier", (group,), late=late, late_ms=40) for group in ("world", "stride") for late in (0, 1)
     ],
@@ -187,7 +188,9 @@ def run_group_info(env, case):
 
 
 @requirement(
-    "DIST-GROUP-001", cases=lambda ranks: [HostCase("group", (group,)) for group in (None, "world", "stride", "halves")]
+    "DIST-GROUP-001",
+    nodes=ANY_NODES,
+    cases=lambda ranks: [HostCase("group", (group,)) for group in (None, "world", "stride", "halves")],
 )
 def test_group_info(check, case):
     check(run_group_info, case)
@@ -217,6 +220,6 @@ def run_agreement(env, case):
     return findings.first
 
 
-@requirement("DIST-AGREE-001", cases=lambda ranks: [HostCase("agreement")])
+@requirement("DIST-AGREE-001", nodes=ANY_NODES, cases=lambda ranks: [HostCase("agreement")])
 def test_agreement(check, case):
     check(run_agreement, case)

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from conformance.distributed.modules import module_of
 from conformance.support.cases import HostCase
 from fixtures.findings import Findings
-from fixtures.requirement import requirement
+from fixtures.requirement import ANY_NODES, requirement
 
 
 def run(env, case):
@@ -92,6 +92,7 @@ def _same_everywhere(findings, label, value):
 @requirement(
     "DIST-TOPOLOGY-001",
     cases=lambda ranks: [HostCase("topology", place) for place in ((True, 0), (False, 0), (True, 1), (True, 2))],
+    nodes=ANY_NODES,
 )
 def test_topology(check, case):
     check(run, case)
@@ -117,6 +118,6 @@ def run_data(env, case):
     return findings.first
 
 
-@requirement("DIST-TOPOLOGY-002", cases=lambda ranks: [HostCase("data")])
+@requirement("DIST-TOPOLOGY-002", cases=lambda ranks: [HostCase("data")], nodes=ANY_NODES)
 def test_data(check, case):
     check(run_data, case)

@@ -166,7 +166,7 @@ def cases(ranks):
     ]
 
 
-@requirement("HOST-DEVICE-BARRIER-001", cases=cases)
+@requirement("HOST-DEVICE-BARRIER-001", cases=cases, one_process="")
 def test_device_barrier(check, case):
     check(run, case)
 

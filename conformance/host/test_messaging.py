@@ -66,7 +66,7 @@ def barrier_cases(ranks):
     ]
 
 
-@requirement("HOST-BARRIER-001", cases=barrier_cases)
+@requirement("HOST-BARRIER-001", cases=barrier_cases, one_process="")
 def test_barrier(check, case):
     check(run_barrier, case)
 

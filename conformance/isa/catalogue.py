@@ -83,7 +83,7 @@ def _fused(op: str, variant: str, env: Env) -> Any:
 
 def _tile(op: str, env: Env) -> Any:
     # A published library sets a tile's flag by Triton's release: that of the methods waits in every wavefront.
-    own = promises(env.under_test.name)
+    own = promises(env.implementation)
     return tiles.run(env, TileCase(op, m=ROWS, n=128, block_m=4, block_n=128, warps=WARPS, aligned=True, methods=own))
 
 

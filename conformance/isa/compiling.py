@@ -43,6 +43,6 @@ def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:
         ]
         return {
             "kernels": [{"figures": figures_of(code), "listing": launch.listing} for launch, code in listed],
-            "broken": broken(contracts()[entry.contract], [code for _, code in listed], promises(env.under_test.name)),
+            "broken": broken(contracts()[entry.contract], [code for _, code in listed], promises(env.implementation)),
             "error": error,
         }

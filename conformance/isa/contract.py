@@ -7,9 +7,8 @@ keys.
 
 from __future__ import annotations
 
+import ast
 import functools
-import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,6 +18,7 @@ from typing import Any
 from conformance.isa.targets import BACKS_OFF, SPILLS, needed, order_faults
 from harness import isa
 from harness.errors import HarnessError
+from harness.evidence.environment import folder_of
 from harness.isa import protocol
 from harness.isa.protocol import Overtaken, Program, Spin, Step
 
@@ -122,12 +122,20 @@ def codes_of(launch: Any) -> list[Code]:
 
 
 def promises(package: str) -> bool:
-    """Return whether a library keeps the parts ``own`` of contracts: its module ``promises`` has COMPILED_CODE."""
-    try:
-        module = importlib.util.find_spec(f"{package}.promises")
-    except ModuleNotFoundError:  # it is not a package
+    """Return whether a library keeps the parts ``own`` of contracts: its module ``promises`` sets COMPILED_CODE.
+
+    The module is read and not imported, since a judge never imports the library.
+    """
+    folder = folder_of(package) if package.isidentifier() else None
+    file = folder / "promises.py" if folder is not None else None
+    if file is None or not file.is_file():
         return False
-    return module is not None and bool(getattr(importlib.import_module(f"{package}.promises"), "COMPILED_CODE", False))
+    assigned = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
+    return any(
+        isinstance(each.value, ast.Constant) and each.value.value is True
+        for each in assigned
+        if any(isinstance(target, ast.Name) and target.id == "COMPILED_CODE" for target in each.targets)
+    )
 
 
 def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:

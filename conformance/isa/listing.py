@@ -7,15 +7,6 @@ from fixtures.findings import Findings
 from harness import isa
 
 
-def bits_of(code: isa.Fingerprint, kind: str, where: str, width: int | None = None) -> set[tuple[str, ...]]:
-    """Return the sets of cache words of vector accesses of ``kind``; ``width`` selects accesses of that many bytes."""
-    return {
-        access.bits
-        for access in code.accesses
-        if access.space != "scalar" and (access.kind, access.where) == (kind, where) and width in (None, access.width)
-    }
-
-
 def expect_width(
     findings: Findings, launches: list[Any], kind: str, payload_bytes: int, counted: bool, own_bytes: int = 0
 ) -> None:

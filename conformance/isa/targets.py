@@ -4,6 +4,7 @@
 assembler's output for sm_90. A tuple holds the modifier words of an access, as ``harness.isa`` reads them.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from harness import isa
@@ -34,6 +35,9 @@ STORES = {
 _AMD_CACHES = {"sys": ["sc0 sc1"], "gpu": ["sc1"], "cta": []}
 _MEMBAR = {"sys": ["MEMBAR.ALL.SYS"], "gpu": ["MEMBAR.ALL.GPU"], "cta": ["MEMBAR.ALL.CTA"]}
 _INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
+
+UNWAITED = "wait for the write-back"
+"""What an atomic lacks if a release does not wait for its write-back, see ``protocol.Unordered``."""
 
 BACKS_OFF = {"amdgcn": "s_sleep", "ptx": ""}
 """What a spin loop must have between two polls; "": nothing, since the hardware's own scheduling is fair there."""
@@ -108,6 +112,32 @@ def order_faults(code: isa.Fingerprint, listing: str, sem: str, scope: str) -> l
     return wrong
 
 
+def excused_order_faults(
+    code: isa.Fingerprint,
+    listing: str,
+    op: str,
+    sem: str | None,
+    scope: str | None,
+    *,
+    ignores_cas: Callable[[], bool],
+    does_not_wait: Callable[[], bool],
+) -> list[tuple[str, Any, Any]]:
+    """Return the faults of the order of ``atomic_{op}`` that the compiler has not made by itself: see ``order_faults``.
+
+    None for ``sem`` or ``scope`` means acq_rel at gpu scope. ``ignores_cas``: whether this Triton compiles every
+    atomic_cas in that order; ``does_not_wait``: whether it does not wait for the write-back of a release.
+    """
+    sem, scope = sem or "acq_rel", scope or "gpu"
+    wrong = order_faults(code, listing, sem, scope)
+    if wrong and op == "cas" and ignores_cas():
+        sem, scope = "acq_rel", "gpu"
+        wrong = order_faults(code, listing, sem, scope)
+    lacks = lacking_order(code, listing, sem, scope) if wrong else []
+    if lacks and {lack.lack for lack in lacks} == {UNWAITED} and does_not_wait():
+        return wrong[len(lacks) :]  # the lacks come first
+    return wrong
+
+
 def lacking_order(code: isa.Fingerprint, listing: str, sem: str, scope: str) -> list[Unordered]:
     """Return the atomics of code for an AMD GPU that lack a fence, or a wait for one, on some way through the code."""
     releases, acquires = sem in ("release", "acq_rel"), sem in ("acquire", "acq_rel")
@@ -154,3 +184,32 @@ def barrier_order(codes: list[isa.Fingerprint]) -> dict[str, bool]:
             all("SYS" in bits for bits in words),
         )
     return dict(zip(("release at system scope", "acquire at system scope", "system scope alone"), system, strict=True))
+
+
+def bits_of(code: isa.Fingerprint, kind: str, where: str | None, width: int | None = None) -> set[tuple[str, ...]]:
+    """Return the sets of cache words of vector accesses of ``kind``; ``width`` selects accesses of that many bytes, and
+    ``where`` those in that place."""
+    return {
+        access.bits
+        for access in code.accesses
+        if access.space != "scalar"
+        and access.kind == kind
+        and where in (None, access.where)
+        and width in (None, access.width)
+    }
+
+
+def wrong_bits(code: isa.Fingerprint, kind: str, where: str, wanted: tuple[str, ...]) -> list[tuple[str, ...]] | None:
+    """Return None if all accesses of 16 bytes have exactly the cache words ``wanted``, or for a local one those of the
+    buffer form; else the sets of words that they have."""
+    got = bits_of(code, kind, where, WIDTH)
+    allowed = [{wanted}] if where == "remote" or wanted != ("nt",) else [{wanted}, {("sc0", "nt")}]
+    return None if got in allowed else sorted(got)
+
+
+def unhinted(code: isa.Fingerprint) -> list[str] | None:
+    """Return None if the kernel has atomics, all of 4 bytes and none of them a compare-and-swap; else the names of
+    the others, or a sentence for a kernel without atomics."""
+    atomics = {(access.mnemonic, access.width) for access in code.accesses if access.kind == "atomic"}
+    single = sorted(name for name, width in atomics if width != 4 or "cmpswap" in name)
+    return None if atomics and not single else single or ["none"]

@@ -20,7 +20,7 @@ def run(env, case):
         launches = {launch.hash: launch for launch in env.launched()}
         findings.true(f"{case.call} launched a kernel and its code was recorded", launches)
         codes = [code for launch in launches.values() for code in codes_of(launch)]
-        for line in broken(contracts()[entry.contract], codes, promises(env.under_test.name)):
+        for line in broken(contracts()[entry.contract], codes, promises(env.implementation)):
             findings.note(f"code of {case.call}", line, f"the contract of {entry.contract}")
     return difference or findings.first
 
@@ -41,7 +41,6 @@ def cases(ranks):
     cases=cases,
     ranks=2,
     weak=False,
-    one_process="it calls the library with objects of its own process",
 )
 def test_contract(check, case):
     check(run, case)

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from conformance.isa.targets import unhinted
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from fixtures.findings import Findings
@@ -68,13 +69,10 @@ def run(env, case):
     findings.same(f"old values of {op}", values, torch.zeros_like(values))
     for launch in env.launched():
         for code in isa.codes_of(launch):
-            atomics = {(a.mnemonic, a.width) for a in code.accesses if a.kind == "atomic"}
             # NVIDIA's assembler chooses the instructions for the 4 bytes by itself.
             if code.language != "sass":
-                single = [name for name, width in atomics if width != 4 or "cmpswap" in name]
-                findings.true(
-                    f"atomics of 4 bytes, and no loops, in {code.language}: {atomics}", atomics and not single
-                )
+                single = unhinted(code)
+                findings.true(f"atomics of 4 bytes, and no loops, in {code.language}: {single}", single is None)
     env.settle()
     release(iris)
     return findings.first

@@ -19,10 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 WRITES = ("store", "put", "atomic")
 CODES = {
@@ -172,35 +168,3 @@ def observing(test: Litmus) -> list[tuple[int, int]]:
         for step, (name, _, _) in enumerate(thread)
         if name in OBSERVES
     ]
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """The outcomes of a launch. ``counts`` maps the text of each to the number of elements that had it, and "timeout"
-    to those of an instance in which a wait or a start timed out. ``forbidden``: instance, element and text of the first
-    forbidden outcome, or None."""
-
-    counts: dict[str, int]
-    forbidden: tuple[int, int, str] | None
-
-
-def outcomes(test: Litmus, seen: NDArray[Any], final: NDArray[Any]) -> Outcomes:
-    """Count the outcomes.
-
-    ``seen``: [instance, observation, element], -1 for a timeout; ``final``: [instance, location, element].
-    """
-    instances, observations, elements = seen.shape
-    rows = np.concatenate([seen, final], axis=1).transpose(0, 2, 1).reshape(instances * elements, -1)
-    kinds, first, numbers = np.unique(rows, axis=0, return_index=True, return_counts=True)
-    counts: dict[str, int] = {}
-    wrong: list[tuple[int, str]] = []
-    for kind, place, number in zip(kinds.tolist(), first.tolist(), numbers.tolist(), strict=True):
-        observed, ends = tuple(kind[:observations]), tuple(kind[observations:])
-        text = "timeout" if -1 in observed else f"observed {observed}, final {ends}"
-        counts[text] = counts.get(text, 0) + number
-        if -1 not in observed and test.forbidden(observed, ends):
-            wrong.append((place, text))
-    if not wrong:
-        return Outcomes(counts, None)
-    place, text = min(wrong)
-    return Outcomes(counts, (place // elements, place % elements, text))

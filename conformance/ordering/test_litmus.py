@@ -11,7 +11,8 @@ import torch
 
 from conformance.ordering.cases import RELEASE_WAITS, LitmusCase
 from conformance.ordering.kernels import litmus_kernel
-from conformance.ordering.litmus import LOCATIONS, TESTS, WRITES, observing, outcomes, program_of
+from conformance.ordering.litmus import LOCATIONS, TESTS, WRITES, observing, program_of
+from conformance.ordering.outcomes import outcomes
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import adversary

@@ -16,8 +16,7 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.isa.listing import bits_of
-from conformance.isa.targets import LOADS, PLAIN, STORES
+from conformance.isa.targets import LOADS, PLAIN, STORES, wrong_bits
 from conformance.rma import transfer
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
@@ -83,11 +82,10 @@ def plain_bits(env, language, modifier, volatile):
 
 def expect_bits(findings, code, kind, where, modifier, wanted):
     """Check that the accesses have exactly the cache words ``wanted``, or for a local one those of the buffer form."""
-    got = bits_of(code, kind, where, 16)
-    allowed = [{wanted}] if where == "remote" or wanted != ("nt",) else [{wanted}, {("sc0", "nt")}]
-    if got not in allowed:
+    got = wrong_bits(code, kind, where, wanted)
+    if got is not None:
         label = f"cache words of the {where} {kind} with modifier {modifier!r} in {code.language}"
-        findings.note(label, sorted(got), [wanted])
+        findings.note(label, got, [wanted])
 
 
 def cases(ranks, op, form):

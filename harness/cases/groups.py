@@ -9,11 +9,15 @@ def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:
     """Return the global ranks of the group that ``rank`` is in, in the group's order; () if it is in none.
 
     "halves" are consecutive ranks, "stride" is every second rank, "reversed" is all ranks in descending order, and
-    "uneven" begins with its highest rank and leaves out every third rank.
+    "uneven" begins with its highest rank and leaves out every third rank. "by N" are N consecutive ranks each, such as
+    those of one node.
     """
     everyone = tuple(range(ranks))
     if ranks == 1:
         return everyone
+    if group.startswith("by "):
+        size = int(group[3:])
+        return everyone[rank // size * size :][:size]
     if group == "halves":
         half = ranks // 2
         return everyone[:half] if rank < half else everyone[half:]

@@ -43,4 +43,4 @@ def read_quarantine(content: bytes, name: str) -> tuple[Quarantined, ...]:
 def of_run(run: Run) -> dict[str, Quarantined]:
     """Return the entries that a run has recorded and that had not expired when it started, by group."""
     entries = [Quarantined(**each) for each in (run.quarantine or {}).get("entries", [])]
-    return {entry.group: entry for entry in entries if not entry.expired(run.started[:10])}
+    return {entry.group: entry for entry in entries if not entry.expired(run.day)}

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeAlias
 
 from harness.evidence.verdict import Verdict
@@ -111,8 +112,9 @@ class Run:
     ``level`` is the amount of testing and ``profile`` the hardware profile: a run with both is compared with the list
     of groups that the suite has for them. ``started`` is ISO 8601 in UTC; ``implementation`` has name, version, commit
     and the hash of its sources; ``harness`` has its version and the same of its own packages; ``mode`` is the mode of
-    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU. ``circumstances`` holds
-    what else could change the run: environment variables, pytest plugins, and options that are not the harness's own.
+    the emulated device; ``ranks_per_gpu`` is the greatest number of ranks that shared a GPU; ``nodes`` is the number of
+    machines that the ranks of each world size were on. ``circumstances`` holds what else could change the run:
+    environment variables, pytest plugins, and options that are not the harness's own.
     ``waivers`` is the content of a file of waivers, with its ``sha256``, see ``harness.evidence.waivers``,
     and ``quarantine`` the same of a quarantine.
     """
@@ -130,11 +132,21 @@ class Run:
     argv: tuple[str, ...] = ()
     mode: str = "fast"
     ranks_per_gpu: int = 1
+    nodes: int = 1
     profile: str = NO_PROFILE
     harness: Mapping[str, Any] = field(default_factory=dict)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     waivers: Mapping[str, Any] | None = None
     quarantine: Mapping[str, Any] | None = None
+
+    @property
+    def day(self) -> str:
+        """The day in UTC on which the run started, such as 2026-11-24; that of the text if it is not a time."""
+        try:
+            started = datetime.fromisoformat(self.started.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+        except ValueError:
+            return self.started[:10]
+        return (started if started.tzinfo is None else started.astimezone(timezone.utc)).date().isoformat()
 
 
 @dataclass(frozen=True)

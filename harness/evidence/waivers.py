@@ -47,8 +47,8 @@ class Waiver:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def expired(self, run: Run) -> bool:
-        """Return whether it had expired on the day on which the run started."""
-        return self.expires < run.started[:10]
+        """Return whether it had expired on the day in UTC on which the run started."""
+        return self.expires < run.day
 
     def mismatch(self, run: Run) -> str | None:
         """Return a clause that states for which other runs it is; None if it is for this one."""

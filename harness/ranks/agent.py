@@ -1,7 +1,8 @@
 """The agent of one generation of a group: torch.distributed.elastic, as torchrun runs it, in its own session.
 
-The c10d rendezvous uses a file in memory, so that no store listens. There are no restarts and no log folder: output
-goes to memory files that the controller reads. With ``start="fork"`` ranks are forked from the agent, which has
+The c10d rendezvous of a group on one machine uses a file in memory, so that no store listens; that of a group on
+several nodes uses the group's TCP store, see ``spanning``. There are no restarts and no log folder: output goes to
+memory files that the controller reads. With ``start="fork"`` ranks are forked from the agent, which has
 imported their modules but never computed anything. With ``start="exec"`` (for devices whose drivers do not survive a
 fork) each rank is a fresh interpreter and inherits no descriptors: it receives those that it must hold open over the
 wire.
@@ -39,7 +40,9 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
         os.dup2(channel, 0)  # the one descriptor that elastic leaves to the interpreters that it starts
         os.close(channel)
         channel = 0
-    spec = replace(spec, channel=channel, store=store.path("ranks", spec.run_id))
+    spec = replace(spec, channel=channel)
+    if spec.nodes == 1:
+        spec = replace(spec, store=store.path("ranks", spec.run_id))
     if spec.companion:
         spec = replace(spec, companions_store=store.path("companions", spec.run_id))
     # Python 3.12 warns of a fork in a process with threads. Ranks never use the agent's threads.
@@ -52,15 +55,13 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
     # are forked from it could not use the GPUs. None is the value that elastic uses on a machine without GPUs.
     numa: dict[str, Any] = {"numa_options": _NO_QUERY} if "numa_options" in LaunchConfig.__dataclass_fields__ else {}
     config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
+        min_nodes=spec.nodes,
+        max_nodes=spec.nodes,
         nproc_per_node=spec.world_size,
         run_id=spec.run_id,
         role="rank",
         rdzv_backend="c10d",
-        rdzv_endpoint=store.path("rendezvous", spec.run_id),
-        rdzv_configs={"store_type": "file", "timeout": int(spec.start_timeout)},
-        local_addr="127.0.0.1",
+        **_rendezvous(spec),
         max_restarts=0,
         # The controller notices the end of a rank by its pidfd and ends the group through the keeper. The agent's own
         # polling is only a fallback, and slow so that it neither costs time nor reaps an exit status first.
@@ -85,3 +86,20 @@ def main(spec: Spec, log: int, channel: int, keeper: int) -> None:
         status = 1
     sys.stderr.flush()
     os._exit(status)
+
+
+def _rendezvous(spec: Spec) -> dict[str, Any]:
+    """Return the fields of LaunchConfig for the rendezvous of a group's agents."""
+    timeout = int(spec.start_timeout)
+    if spec.nodes == 1:
+        return {
+            "rdzv_endpoint": store.path("rendezvous", spec.run_id),
+            "rdzv_configs": {"store_type": "file", "timeout": timeout},
+            "local_addr": "127.0.0.1",
+        }
+    # The store is there already, so no agent hosts it.
+    return {
+        "rdzv_endpoint": spec.endpoint,
+        "rdzv_configs": {"is_host": False, "timeout": timeout},
+        "local_addr": spec.address or None,
+    }

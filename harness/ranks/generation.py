@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import select
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -77,8 +78,40 @@ class _Round:
     cut_off: dict[int, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Span:
+    """The place of a generation in a group that has ranks on several nodes; see ``Spec`` for the fields."""
+
+    nodes: int
+    run_id: str
+    endpoint: str
+    address: str = ""
+
+
+class Cutoff:
+    """State that a part of a group on several nodes shares with its node.
+
+    ``until``: the time (monotonic) at which a start or a call in progress ends, whatever its own limit; another thread
+    may bring it forward. ``on_failure`` is called once a rank has failed, before the generation is ended for that:
+    then ranks of other nodes fail too.
+    """
+
+    def __init__(self) -> None:
+        self.until = math.inf
+        self.on_failure: Callable[[], None] = lambda: None
+
+
+def fresh_run_id() -> str:
+    """Return a name that no other generation has."""
+    return f"iris-harness-{secrets.token_hex(8)}"
+
+
 class Generation:
-    """The running ranks of a group. Once ``ended`` is true it cannot be used any more."""
+    """The running ranks of a group. Once ``ended`` is true it cannot be used any more.
+
+    ``ranks``: the rank of each process, which in a group on several nodes differs from its place in this generation;
+    everything else counts places. ``cutoff``: see ``Cutoff``.
+    """
 
     def __init__(
         self,
@@ -95,8 +128,12 @@ class Generation:
         end_grace: float,
         hold: tuple[int, ...] = (),
         companion: bool = False,
+        span: Span | None = None,
+        cutoff: Cutoff | None = None,
     ) -> None:
         self.ended = False
+        self.ranks: tuple[int, ...] = ()
+        self._cutoff = cutoff or Cutoff()
         self._orphaned = ""
         self._keeper = keeper
         self._failure_grace = failure_grace
@@ -114,13 +151,16 @@ class Generation:
         spec = Spec(
             world_size=world_size,
             start=start,
-            run_id=f"iris-harness-{secrets.token_hex(8)}",
+            run_id=span.run_id if span else fresh_run_id(),
             network=network,
             controller=os.getpid(),
             environment=dict(environment),
             start_timeout=start_timeout,
             held=len(hold),
             companion=companion,
+            nodes=span.nodes if span else 1,
+            endpoint=span.endpoint if span else "",
+            address=span.address if span else "",
         )
         try:
             self._agent = keeper.start(spec, self._log, self._door.channel.fileno())
@@ -239,8 +279,10 @@ class Generation:
         keeper, sources = self._keeper.connection.fileno(), [self._keeper.connection.fileno(), self._door.fileno()]
         while self._door.missing:
             # Computed in each round, so that no number of messages on the channel can extend the limit.
-            left = limit - time.monotonic()
-            ready = processes.wait_readable(sources, left) if left > 0 else set()
+            left = min(limit, self._cutoff.until) - time.monotonic()
+            ready = processes.wait_readable(sources, min(left, _COMPILE_LAP)) if left > 0 else set()
+            if not ready and left > _COMPILE_LAP:
+                continue
             if not ready:
                 self._start_failed(f"ranks {sorted(self._door.missing)} did not start within {seconds:g} s")
             if keeper in ready:
@@ -285,6 +327,7 @@ class Generation:
             self._raise_setup_errors(answers.errors)
         if answers.waiting:
             self._start_failed(f"ranks {sorted(answers.waiting)} were not set up within {seconds:g} s")
+        self.ranks = tuple(answers.results[place] for place in sorted(answers.results))
 
     def _raise_setup_errors(self, errors: Mapping[int, RankError]) -> NoReturn:
         for kind in (UsageError, HarnessError):
@@ -331,6 +374,7 @@ class Generation:
         before: list[int] | None = None
         while answers.waiting and not answers.exits and not answers.cut_off:
             limit += self._meter.lap()
+            limit = min(limit, self._cutoff.until)
             seconds = min(limit - time.monotonic(), _COMPILE_LAP)
             if seconds <= 0:
                 return
@@ -341,6 +385,8 @@ class Generation:
             events = self._poll.poll(seconds)
             for descriptor, _ in events:
                 self._take(descriptor, answers)
+            if (answers.errors or answers.exits or answers.cut_off) and not failed_before:
+                self._cutoff.on_failure()
             if answers.errors and not failed_before:
                 limit = min(limit, time.monotonic() + self._failure_grace)
             elif self._on_gpus or not answers.errors or events or before is None:

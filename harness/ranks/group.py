@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from harness.errors import HarnessError, UsageError
 from harness.ranks import flight_recorder, keeper, wire
 from harness.ranks import network as networks
 from harness.ranks.errors import RankFailure
-from harness.ranks.generation import Generation
+from harness.ranks.generation import Cutoff, Generation, Span
 from harness.ranks.keeping import Keeper
 
 logger = logging.getLogger(__package__)
@@ -25,6 +27,25 @@ _QUIET = {
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
+
+
+class Ranks(Protocol):
+    """The common part of RankGroup and SpanningGroup: calls on all ranks. ``RankGroup`` documents them."""
+
+    world_size: int
+    generation: int
+
+    @property
+    def compile_seconds(self) -> float: ...
+
+    @property
+    def broken(self) -> bool: ...
+
+    def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]: ...
+
+
+class RanksGone(Exception):  # noqa: N818 (no error: the group on several nodes starts again)
+    """The processes of a part of a group on several nodes have ended."""
 
 
 class RankGroup:
@@ -55,8 +76,8 @@ class RankGroup:
     loopback interface: the ranks seal gloo's sockets as soon as they are connected, and raise HarnessError when another
     user's process was connected before; NCCL's sockets stay open to all users of this machine. None, the default: the
     value of the environment variable IRIS_HARNESS_NETWORK, else private where possible. Calls have no other network
-    than this: in a private one they reach no host. A group spans one machine. Ranks on several machines would need
-    addresses and a network that the caller declares trusted: neither gloo nor NCCL authenticates its peers.
+    than this: in a private one they reach no host. A group spans one machine; ``spanning.SpanningGroup`` spans several,
+    and has a group of this class on each, with the network ``"nodes"``.
 
     ``companion``: each rank has a second process, which setup receives as ``info["companion"]``, see ``companion``.
 
@@ -105,9 +126,11 @@ class RankGroup:
         self._hold = tuple(hold)
         self._companion = companion
         self._network = networks.chosen(network)
+        self._span: Span | None = None
+        self.cutoff = Cutoff()
         self._uses_nccl = networks.uses_nccl(options)
         recorder = flight_recorder.ENVIRONMENT if self._uses_nccl else {}
-        bound = networks.environment(self._uses_nccl, environment or {})
+        bound = networks.environment(self._network, self._uses_nccl, environment or {})
         self._environment = {**_QUIET, **recorder, **(environment or {}), **bound}
         self._running = _Running()
         self._broken: BaseException | None = None
@@ -126,6 +149,7 @@ class RankGroup:
         every later call raises the same exception again.
         """
         frame = wire.encode(["call", target, payload])
+        self.cutoff.until = math.inf
         generation = self._started()
         try:
             return generation.call(frame, deadline)
@@ -144,6 +168,19 @@ class RankGroup:
         self._setup = setup or self._setup
         if (current := self._running.generation) is not None and not current.ended:
             current.quit()
+
+    def start_in(self, span: Span) -> tuple[int, ...]:
+        """Start processes as a part of a group on several nodes, and return their ranks.
+
+        Until the next start, no call starts processes: if they have ended, it raises RanksGone.
+        """
+        self._span = span
+        self.cutoff.until = math.inf
+        return self._start().ranks
+
+    def hurry(self, seconds: float) -> None:
+        """End the start or the call in progress in ``seconds``, as at its deadline. Another thread may call this."""
+        self.cutoff.until = min(self.cutoff.until, time.monotonic() + seconds)
 
     @property
     def compile_seconds(self) -> float:
@@ -190,8 +227,11 @@ class RankGroup:
             lost = current.lost()
             if not lost:
                 return current
-            logger.warning("ranks ended between calls: %s; starting a fresh group", lost)
+            if self._span is None:
+                logger.warning("ranks ended between calls: %s; starting a fresh group", lost)
             current.end()
+        if self._span is not None:
+            raise RanksGone("the processes of this node have ended")
         try:
             return self._start()
         except Exception as error:
@@ -205,7 +245,7 @@ class RankGroup:
             self._running.keeper = None
         if self._running.keeper is None:
             preload = self._preload()
-            private = self._network != networks.LOOPBACK
+            private = self._network not in (networks.LOOPBACK, networks.NODES)
             started = Keeper(preload, self._environment, self._start_timeout, self._hold, private)
             self._running.keeper = started
             self._running.network = networks.decide(self._network, started.not_private, self._uses_nccl)
@@ -224,6 +264,8 @@ class RankGroup:
             end_grace=self._end_grace,
             hold=self._hold,
             companion=self._companion,
+            span=self._span,
+            cutoff=self.cutoff,
         )
         return self._running.generation
 

@@ -24,6 +24,9 @@ from harness.errors import UsageError
 logger = logging.getLogger(__package__)
 
 PRIVATE, LOOPBACK = "private", "loopback"
+NODES = "nodes"
+"""The network of a group on several nodes, see ``spanning``: it is chosen by those who start the nodes."""
+
 VARIABLE = "IRIS_HARNESS_NETWORK"
 """Environment variable with the kind of network for groups whose caller does not choose one."""
 
@@ -51,7 +54,7 @@ def chosen(kind: str | None) -> str | None:
     source = "network"
     if kind is None:
         source, kind = VARIABLE, os.environ.get(VARIABLE) or None
-    if kind not in (PRIVATE, LOOPBACK, None):
+    if kind not in (PRIVATE, LOOPBACK, NODES, None) or (kind == NODES and source == VARIABLE):
         raise UsageError(f"{source}: expected {PRIVATE!r} or {LOOPBACK!r}, got {kind!r}")
     return kind
 
@@ -62,6 +65,8 @@ def decide(kind: str | None, refusal: str, with_nccl: bool) -> str:
 
     Raises UsageError if a private one was chosen and is not possible.
     """
+    if kind == NODES:
+        return NODES
     if kind != LOOPBACK and not refusal:
         return PRIVATE
     if kind == PRIVATE:
@@ -77,11 +82,13 @@ def decide(kind: str | None, refusal: str, with_nccl: bool) -> str:
     return LOOPBACK
 
 
-def environment(with_nccl: bool, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that bind the process groups of the ranks to the loopback interface.
+def environment(kind: str | None, with_nccl: bool, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that bind the process groups of the ranks to the loopback interface; none for NODES.
 
     Raises UsageError if ``given``, the caller's variables, contradict them.
     """
+    if kind == NODES:
+        return {}
     bound = {**_BOUND, **_BOUND_NCCL} if with_nccl else _BOUND
     for name, value in bound.items():
         if given.get(name, value) != value:

@@ -20,6 +20,10 @@ class Spec:
     them open. ``companion``: each rank has a companion, see ``companion``. The agent adds ``channel``, the descriptor
     over which ranks join (see ``joining``), and ``store``, the path of the file of torch.distributed's store;
     ``companions_store`` is that of the companions.
+
+    With ``nodes`` greater than 1 the group has as many further ranks on each other node, see ``spanning``.
+    ``world_size`` is then the number of ranks on this node, ``run_id`` is the same on all of them, ``endpoint`` is
+    "HOST:PORT" of the store for rendezvous and ranks, and ``address`` is this node's in the rendezvous ("": its name).
     """
 
     world_size: int
@@ -34,6 +38,9 @@ class Spec:
     channel: int = -1
     store: str = ""
     companions_store: str = ""
+    nodes: int = 1
+    endpoint: str = ""
+    address: str = ""
 
 
 def plain(spec: Spec) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def main(spec: Spec) -> None:
     rank = int(os.environ["RANK"])
     try:
         _prepare_process()
-        connection = joining.join(spec.channel, rank)
+        connection = joining.join(spec.channel, int(os.environ["LOCAL_RANK"]))
         # Those after the fourth only have to be held open; ranks that are fresh interpreters do not inherit them.
         output, dump, state, compiles, *_ = wire.receive_descriptors(connection, 4 + spec.held)
         os.dup2(output, 1)
@@ -90,7 +90,9 @@ def _serve_rank(connection: socket.socket, rank: int, spec: Spec, state: int) ->
 
 def _serve(connection: socket.socket, rank: int, spec: Spec, helper: companion.Companion | None) -> None:
     setup, options = wire.receive(connection)
-    seal: AbstractContextManager[None] = nullcontext() if spec.network == network.PRIVATE else sealing.Seal()
+    # The peers on other machines are not among the processes of this one, which a seal examines.
+    unsealed = spec.network in (network.PRIVATE, network.NODES)
+    seal: AbstractContextManager[None] = nullcontext() if unsealed else sealing.Seal()
     # NCCL connects through its listening sockets at any later collective, so they must stay usable.
     seal_of_calls = nullcontext() if network.uses_nccl(options) else seal
     try:
@@ -104,7 +106,7 @@ def _serve(connection: socket.socket, rank: int, spec: Spec, helper: companion.C
         wire.receive_bytes(connection)
         return
     stacks.describe_by(environment)
-    wire.send(connection, ["ready", None])
+    wire.send(connection, ["ready", rank])
     _execute_calls(connection, rank, environment, seal_of_calls)
     _finish(environment)
 
@@ -162,24 +164,39 @@ def _set_up(
     torch.set_num_threads(1)
     backend = options.get("backend", "gloo")
     timeout = timedelta(seconds=options.get("collective_timeout", 1800))
-    # Not the store of MASTER_ADDR and MASTER_PORT, which would listen without authenticating its peers.
-    store = dist.FileStore(spec.store, spec.world_size)  # type: ignore[attr-defined]
-    store.set_timeout(timeout)
+    world_size = spec.world_size * spec.nodes
+    store = _store(spec, timeout)
     with seal:
-        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=spec.world_size)
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     if options.get("compile_once", True):
         from harness.ranks import compile_once
 
         compile_once.install()
     info = {
         "rank": rank,
-        "world_size": spec.world_size,
+        "world_size": world_size,
         "local_rank": int(os.environ["LOCAL_RANK"]),
+        "node": int(os.environ["GROUP_RANK"]),
+        "nodes": spec.nodes,
         "run_id": spec.run_id,
     }
     if helper is not None:
         info["companion"] = helper
     return info if setup is None else resolve(setup)(info, options)
+
+
+def _store(spec: Spec, timeout: timedelta) -> Any:
+    """Return the store for the rendezvous of the ranks: not that of MASTER_ADDR and MASTER_PORT, for which rank 0 would
+    listen."""
+    import torch.distributed as dist
+
+    if spec.nodes == 1:
+        file: Any = dist.FileStore(spec.store, spec.world_size)  # type: ignore[attr-defined]
+        file.set_timeout(timeout)
+        return file
+    host, _, port = spec.endpoint.rpartition(":")
+    shared: Any = dist.TCPStore(host, int(port), is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+    return dist.PrefixStore(f"{spec.run_id}/ranks", shared)  # type: ignore[attr-defined]
 
 
 def _finish(environment: Any) -> None:

@@ -109,7 +109,7 @@ class Groups:
         self._memory = platform.map_symmetric_memory(size, rank, num_ranks)
         self._memory.pool[:size].zero_()
         self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, slot)
-        starts = [base + boxes for base in self._memory.bases]
+        starts = [base + boxes if base else 0 for base in self._memory.bases]
         self._boxes = torch.tensor(starts, dtype=torch.int64, device=self._words.device)
         platform.synchronize()
         host_barrier()
@@ -125,7 +125,7 @@ class Groups:
         """The group's members. The first use of a group exchanges them on the host, collectively over the group.
 
         Raises:
-            ValueError: more than ``device.signals.MAX_MEMBERS`` ranks.
+            ValueError: more than ``device.signals.MAX_MEMBERS`` ranks, or ranks of several hosts.
             RuntimeError: this rank is not in the group; the instance is closed; the first use of a group while a graph
                 is captured; more than ``MOST_GROUPS`` groups.
         """
@@ -135,6 +135,11 @@ class Groups:
             raise RuntimeError(f"rank {self._rank} is not part of the group")
         # A group of all ranks in their order is the world, by whatever handle.
         ranks = tuple(range(self._num_ranks) if group is None else dist.get_process_group_ranks(group))
+        if far := [rank for rank in ranks if not self._memory.bases[rank]]:
+            raise ValueError(
+                f"the group {list(ranks)} has ranks on other hosts, {far}: kernels of rank {self._rank} reach only the"
+                f" ranks {list(self.reachable)}, so make a group for each host"
+            )
         if ranks not in self._members:
             if self._rank not in ranks:
                 raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
@@ -151,6 +156,11 @@ class Groups:
             # The process group that was known may have been destroyed since.
             known = self._members[ranks] = replace(known, group=group)
         return known
+
+    @property
+    def reachable(self) -> tuple[int, ...]:
+        """The ranks whose memory kernels of this rank reach, itself among them: those of its host."""
+        return tuple(rank for rank, base in enumerate(self._memory.bases) if base)
 
     def boxes(self) -> torch.Tensor:
         """int64 (num_ranks,): where each rank's mailboxes are mapped here; see ``device.mailboxes``."""

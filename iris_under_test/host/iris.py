@@ -137,6 +137,14 @@ class Iris(TensorMethods):
         """Return the size of the world."""
         return self.num_ranks
 
+    @property
+    def reachable(self) -> tuple[int, ...]:
+        """The ranks whose heaps kernels of this rank can access, itself among them, ascending: those of its host.
+
+        ``heap_bases`` has 0 for the others, and a collective of a group with one of them raises ValueError.
+        """
+        return self._groups.reachable
+
     def get_device(self) -> torch.device:
         """The device of the heap's tensors (``cpu``, without an index, on the emulated device)."""
         return self._device

@@ -29,7 +29,7 @@ from fixtures.rig import rig
 from harness import adversary
 from harness.errors import HarnessError
 from harness.evidence import Verdict
-from harness.ranks import CaseFailed, RankGroup
+from harness.ranks import CaseFailed, Ranks
 from mutants.binary import ranks as functions
 from mutants.binary.operators import mutants_in
 from mutants.listing import sample
@@ -57,7 +57,7 @@ class Call:
 class Session:
     """Warm ranks, and the kernels that each recorded call launches. ``package``: see ``mutants_in``."""
 
-    def __init__(self, group: RankGroup, calls: Sequence[Call], deadline: float, package: str = "") -> None:
+    def __init__(self, group: Ranks, calls: Sequence[Call], deadline: float, package: str = "") -> None:
         self._group = group
         self._deadline = deadline
         self._package = package
@@ -196,7 +196,7 @@ def _result(session: Session, mutant: Mutant) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _group(count: int) -> Iterator[RankGroup]:
+def _group(count: int) -> Iterator[Ranks]:
     options = Options.checked(
         device=None, arch=None, mode=None, ranks=str(count), level="ci", implementation_name=BUNDLED, seed="0",
         evidence=None, replay=None, deadline=None,

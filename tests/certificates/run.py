@@ -12,6 +12,7 @@ from typing import Any
 
 from certificates import Verification, archive, documents, envelope, make, verify
 from certificates.keys import PrivateKey, PublicKey, new_key
+from conformance import recorded
 from harness.evidence import (
     Case,
     Group,
@@ -136,7 +137,8 @@ def case(planned: PlannedGroup, number: int, hash_: str, **changes: Any) -> Case
     drawn = {"type": "Copy", "fields": {"count": number}}
     width = 16 if hash_ == WIDE_HASH else 2
     access = {
-        "kind": "store", "width": width, "where": "remote", "peer": True, "executions": 8, "lanes": 512, "bytes": 8192,
+        "kind": "store", "width": width, "where": "remote", "peer": True, "executions": 8, "lanes": 512,
+        "bytes": 512 * width,
     }  # fmt: skip
     values: dict[str, Any] = {
         "id": case_id(planned.requirement, planned.group, drawn),
@@ -156,7 +158,7 @@ def case(planned: PlannedGroup, number: int, hash_: str, **changes: Any) -> Case
 
 def records() -> list[Record]:
     """Return the records of a complete run that passed, of a library whose sources are known."""
-    packages = {name: {"commit": "1" * 40, "sha256": "2" * 64} for name in ("conformance", "harness")}
+    packages = {name: {"commit": "1" * 40, "sha256": "2" * 64} for name in ("conformance", "fixtures", "harness")}
     run = samples.run(
         ranks=(2,),
         profile=PROFILE,
@@ -229,7 +231,7 @@ class Signer:
 
 
 def check(path: Path, key: PublicKey | None) -> Verification:
-    return verify(path, key, NOW)
+    return verify(path, key, NOW, recorded)
 
 
 def members_of(path: Path) -> dict[str, bytes]:

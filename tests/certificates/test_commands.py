@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,12 @@ from certificates import archive, documents, envelope, new_key, sharpness
 from certificates.sharpness import SHARPNESS
 from command_line.main import run as command
 from command_line.preflight import Request
+from command_line.suite import rerun
+from harness.evidence import Case, Kernel, read
+from tests.certificates import run
 from tests.certificates.run import Signer, failing, members_of, records, rewritten
 from tests.cli import fake_suite
+from tests.evidence import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -170,6 +175,59 @@ def test_rerun_compares_verdicts(capsys, monkeypatch, signer, certificate, statu
     assert status == statuses[1]
     assert f"Rerun: {2 - statuses[1]} of 2 cases" in out
     assert ("did not pass, and the certificate records pass" in out) == (status == 1)
+
+
+def changed_kernel(listed, old, **changes):
+    return [replace(each, **changes) if isinstance(each, Kernel) and each.hash == old else each for each in listed]
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (lambda listed: listed, ""),
+        # The listing of the certificate is another one than that of the kernel which this machine compiles.
+        (
+            lambda listed: changed_kernel(listed, run.WIDE_HASH, fingerprint=run.kernel(run.NARROW_HASH).fingerprint),
+            "ran other code than the certificate records: put_wide",
+        ),
+        # A new process also launches what an earlier case has launched in the recorded one.
+        (
+            lambda listed: [
+                replace(each, kernels=(run.WIDE_HASH, run.NARROW_HASH), launches={}) if isinstance(each, Case) else each
+                for each in listed
+            ],
+            "",
+        ),
+        (
+            lambda listed: [
+                replace(each, kernels=(), launches={}) if isinstance(each, Case) else each for each in listed
+            ],
+            "ran other code than the certificate records: put_wide",
+        ),
+    ],
+)
+def test_rerun_compares_the_code(tmp_path, again, expected):
+    evidence = read(samples.write(tmp_path / "recorded.jsonl", run.records()))
+    place = samples.write(tmp_path / "again.jsonl", again(run.records()))
+    case = evidence.cases[0]
+    line = rerun._other_code(case, evidence, place)
+    assert line.endswith(expected) and bool(line) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("sources", "triton", "expected"),
+    [
+        ("4" * 64, "3.9.0", ""),
+        ("4" * 64, "3.8.0", "this machine has Triton 3.8.0, and the run had 3.9.0"),
+        ("5" * 64, "3.9.0", "the sources of iris_under_test are not the recorded ones"),
+        (None, "3.9.0", "the sources of iris_under_test are not the recorded ones"),
+    ],
+)
+def test_code_is_compared_with_the_same_library_and_triton_only(tmp_path, monkeypatch, sources, triton, expected):
+    monkeypatch.setattr("command_line.suite.rerun.sources_of", lambda name: sources)
+    monkeypatch.setattr("command_line.suite.rerun.installed_version", lambda name: triton)
+    evidence = read(samples.write(tmp_path / "recorded.jsonl", run.records()))
+    assert rerun._incomparable(evidence) == expected
 
 
 @pytest.mark.usefixtures("installed")

@@ -50,6 +50,11 @@ def test_kernels_and_launches_that_do_not_belong_together(tmp_path):
     ]
 
 
+def no_rules(case, kernels):
+    """Judge no case again: these tests are about the listings by themselves."""
+    return ()
+
+
 def evidence_of(kernel, listing):
     evidence = Evidence(kernels={kernel.hash: kernel})
     return evidence, {archive.listing_name(kernel.listing_sha256): archive.compressed(listing.encode())}
@@ -61,9 +66,9 @@ def test_the_figures_of_ptx_are_derived_without_what_ptxas_reports(usage):
     figures = fingerprint(text, usage, roots).to_json()
     digest = hashlib.sha256(text.encode()).hexdigest()
     kernel = Kernel(NARROW_HASH, "put", "sm_90", figures, digest, roots.to_json())
-    assert list(listings.problems(*evidence_of(kernel, text))) == []
+    assert list(listings.problems(*evidence_of(kernel, text), no_rules)) == []
     edited = replace(kernel, fingerprint={**figures, "instructions": 1})
-    [problem] = listings.problems(*evidence_of(edited, text))
+    [problem] = listings.problems(*evidence_of(edited, text), no_rules)
     assert "recorded with instructions 1, and the listing has" in problem
 
 
@@ -72,7 +77,7 @@ def test_a_listing_that_is_not_one(text):
     content = text.encode("utf-8", "surrogateescape")
     kernel = replace(run.kernel(WIDE_HASH), listing_sha256=hashlib.sha256(content).hexdigest())
     members = {archive.listing_name(kernel.listing_sha256): archive.compressed(content)}
-    [problem] = listings.problems(Evidence(kernels={kernel.hash: kernel}), members)
+    [problem] = listings.problems(Evidence(kernels={kernel.hash: kernel}), members, no_rules)
     assert problem.startswith(f"kernel put_wide ({'a' * 16}): its listing ")
 
 
@@ -83,17 +88,17 @@ def test_many_listings_are_read_by_several_processes_with_the_same_result(monkey
     text = run.LISTINGS[WIDE_HASH]
     members = {archive.listing_name(kernels[0].listing_sha256): archive.compressed(text.encode())}
     evidence = Evidence(kernels={kernel.hash: kernel for kernel in kernels})
-    alone = list(listings.problems(evidence, members))
+    alone = list(listings.problems(evidence, members, no_rules))
     assert [problem.partition(":")[0] for problem in alone] == [
         f"kernel put_wide ({3:016x})", f"kernel put_wide ({7:016x}) has no listing in the certificate",
     ]  # fmt: skip
     monkeypatch.setattr(listings, "_MANY", 1)
-    assert list(listings.problems(evidence, members)) == alone
+    assert list(listings.problems(evidence, members, no_rules)) == alone
 
 
 def test_a_listing_that_no_kernel_has():
     members = {archive.listing_name("e" * 64): archive.compressed(b"")}
-    [problem] = listings.problems(Evidence(), members)
+    [problem] = listings.problems(Evidence(), members, no_rules)
     assert problem == f"no kernel of the evidence has the listing listings/{'e' * 64}.gz"
 
 

@@ -12,6 +12,7 @@ import pytest
 from certificates import archive, envelope
 from certificates.keys import new_key
 from harness.evidence import Case, Group, Kernel, Plan, Requirement, Run, Verdict, case_id, read
+from harness.isa import Roots, fingerprint
 from tests.certificates import run
 from tests.certificates.run import GROUPS, NARROW_HASH, WIDE_HASH, WIDTH, Signer, check, members_of
 from tests.evidence import samples
@@ -161,6 +162,68 @@ def with_less_width(listed):
     ]
 
 
+def without_kernels_of_width(listed):
+    """Return records in which a case that passed a requirement on code launched nothing."""
+    return without_kernel_unused(
+        [
+            replace(each, kernels=(), launches={}) if isinstance(each, Case) and each.group == WIDE else each
+            for each in listed
+        ]
+    )
+
+
+def with_hidden_roots(listed):
+    """Return records in which a narrow kernel passed, since its record calls the heap bases an ordinary argument."""
+    hidden = Roots(frozenset())
+    figures = fingerprint(run.NARROW, roots=hidden).to_json()
+    narrow = run.case(GROUPS[0], 1, NARROW_HASH).launches[NARROW_HASH]
+
+    def edit(each):
+        if isinstance(each, Kernel) and each.hash == NARROW_HASH:
+            return replace(each, roots=hidden.to_json(), fingerprint=figures)
+        if isinstance(each, Case) and each.group == WIDE:
+            return replace(each, kernels=(NARROW_HASH,), launches={NARROW_HASH: {**narrow, "accesses": []}})
+        return each
+
+    return without_kernel_unused([edit(each) for each in listed])
+
+
+def with_accesses(**changes):
+    """Return an edit of every executed access of a case."""
+
+    def edit(each):
+        if not isinstance(each, Case):
+            return each
+        launches = {
+            hash_: {**launch, "accesses": [{**access, **changes} for access in launch["accesses"]]}
+            for hash_, launch in each.launches.items()
+        }
+        return replace(each, launches=launches)
+
+    return lambda listed: [edit(each) for each in listed]
+
+
+def with_no_launch(listed):
+    def edit(each):
+        if not isinstance(each, Case):
+            return each
+        return replace(each, launches={hash_: {**launch, "launches": 0} for hash_, launch in each.launches.items()})
+
+    return [edit(each) for each in listed]
+
+
+def with_cases_of_another_type(listed):
+    """Return records in which the cases of a group have another element type than the group is named after."""
+
+    def edit(each):
+        if not isinstance(each, Case):
+            return each
+        drawn = {"type": "Copy", "fields": {**each.case["fields"], "dtype": "int8"}}
+        return replace(each, case=drawn, id=case_id(each.requirement, each.group, drawn))
+
+    return [edit(each) for each in listed]
+
+
 FORGERIES = {
     "a group is removed with its plan entry": without_group(PUT_FP32),
     "a requirement is removed with its groups": without_requirement,
@@ -201,6 +264,12 @@ FORGERIES = {
     "a narrow kernel stands for a wide one": with_other_kernel,
     "a kernel has the figures of another one": with_wider_fingerprint,
     "executed accesses are narrower": with_less_width,
+    "a case of a requirement on code has no kernel": without_kernels_of_width,
+    "the remote accesses of a kernel are hidden": with_hidden_roots,
+    "executed accesses move other bytes than their lanes": with_accesses(bytes=5),
+    "executed accesses have more lanes than wavefronts": with_accesses(executions=1),
+    "kernels of cases have no launch": with_no_launch,
+    "cases have another type than their group": with_cases_of_another_type,
     "it is another run": edited(Run, id="another"),
 }
 SHOWN = {
@@ -218,6 +287,13 @@ SHOWN = {
     "the ranks are other ones": "the plan has groups of 2 ranks, and the run is recorded with 8",
     "a narrow kernel stands for a wide one": f"passed {WIDTH}, and in its listing remote store accesses are 1 x 2",
     "a kernel has the figures of another one": "recorded with",
+    "all launches are dropped": f"passed {WIDTH}, and executed no remote load or store",
+    "a case of a requirement on code has no kernel": f"passed {WIDTH}, and launched no kernel whose code could show it",
+    "the remote accesses of a kernel are hidden": f"passed {WIDTH}, and no listing of its kernels has a remote load or",
+    "executed accesses move other bytes than their lanes": "executed 5 bytes in kernel",
+    "executed accesses have more lanes than wavefronts": "with 512 lanes of 16 bytes in 1 executions",
+    "kernels of cases have no launch": "with 0 launches",
+    "cases have another type than their group": "has dtype=int8, and is recorded as one of RMA-PUT-001[",
     "executed accesses are narrower": f"passed {WIDTH}, and executed a remote store of 2 bytes",
 }
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from certificates import archive
+from command_line.commands import verify as verify_command
 from command_line.main import run as command
 from harness.errors import UsageError
 from harness.evidence import Hardware, Run, read, withdrawn
@@ -115,6 +116,33 @@ def test_a_run_without_a_profile_is_genuine_and_for_no_level(capsys, signer):
     assert (checked.problems, checked.manifest["result"]) == ((), "WARNED")
     assert command(["verify", str(path), "--key", str(signer.folder / "signer.key.pub")]) == 3
     assert "for no level: the run has the cases of level gate, and no hardware profile" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("fixtures", [{"commit": None, "sha256": "9" * 64}, None])
+def test_a_judge_with_other_sources_proves_no_level(capsys, signer, fixtures):
+    """The suite is the installed one, and the package that compares was edited, or is not recorded."""
+    listed = run.records()
+    packages = dict(listed[0].harness["packages"])
+    packages.pop("fixtures")
+    packages |= {"fixtures": fixtures} if fixtures else {}
+    edit = edited(Run, harness={"version": "0.2.0", "packages": packages})
+    path = signer.certificate(edit(listed), "judge.zip")
+    assert check(path, signer.key.public).problems == ()
+    assert command(["verify", str(path), "--key", str(signer.folder / "signer.key.pub")]) == 3
+    shown = capsys.readouterr().out
+    assert "the judge is that of a published release: the recorded sources of fixtures are not those installed" in shown
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_run_on_gpus_of_which_nothing_is_recorded(signer, certificate):
+    checked = check(certificate, signer.key.public)
+    [recorded] = checked.evidence.runs
+    stated = "that the GPUs are those of mi300x-8: the evidence has no record of them"
+    evidence = replace(checked.evidence, runs=[replace(recorded, device="rocm", profile="mi300x-8")])
+    assert stated in list(verify_command.unproven(checked, evidence))
+    known = replace(evidence, hardware=[Hardware("amdsmi", 0.1)])
+    assert stated not in list(verify_command.unproven(checked, known))
 
 
 def test_a_recorded_gpu_of_another_model():

@@ -1,15 +1,24 @@
 """A small real run on the emulated device: bundled, verified, and one of its cases run again."""
 
+import hashlib
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from certificates import archive, load_public, new_key
+from certificates import archive, load_private, load_public, make, new_key
 from certificates.verification import verify
+from command_line.suite import rerun
+from conformance import recorded
+from harness.evidence import Case, Kernel, parse
+from harness.evidence.records import from_json
+from harness.isa import Roots, fingerprint
 from tests.certificates import run
+from tests.evidence import samples
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +36,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     new_key(folder / "a.key")
     evidence = folder / "evidence.jsonl"
-    selection = ["conformance/isa/test_remote_width.py", "-k", "test_width_by_function and put or gather"]
+    chosen = (
+        "test_width_by_function and put or test_gather or test_barrier_order or test_hinted or (litmus and MP)"
+        " or (cache_modifiers and put and not by) or (test_order and add and not by)"
+    )
+    selection = ["conformance/isa", "conformance/rma/test_cache_modifiers.py", "conformance/ordering/test_litmus.py"]
+    selection += ["-k", chosen]
     options = ["--ranks", "2", "--level", "ci", "-p", "no:cacheprovider", "--evidence", evidence]
     done = python(ROOT, "-m", "pytest", *selection, *options)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -38,13 +52,64 @@ def folder(tmp_path_factory):
 
 def test_it_is_genuine_and_partial(folder):
     certificate, key = folder / "certificate.zip", load_public(folder / "a.key.pub")
-    checked = verify(certificate, key, datetime.now(timezone.utc))
+    checked = verify(certificate, key, datetime.now(timezone.utc), recorded)
     assert checked.problems == ()
     assert checked.signed and checked.suite_compared
     assert checked.manifest["result"] == "WARNED"
+    assert checked.judged_again == len(checked.evidence.cases) and checked.other_sources == ()
     listings = [name for name in run.members_of(certificate) if archive.listing_hash(name)]
     assert len(listings) > 2
     assert all(kernel.roots for kernel in checked.evidence.kernels.values()), "the device knows the table of heap bases"
+
+
+def forged(folder, requirement, edit):
+    """Return a certificate whose evidence has other listings of the kernels of a requirement: coherent, and signed by
+    the person who made the run."""
+    lines = (folder / "evidence.jsonl").read_bytes().splitlines()
+    listed = [from_json(parse(line)) for line in lines]
+    judged = {
+        hash_ for each in listed if isinstance(each, Case) and each.requirement == requirement for hash_ in each.kernels
+    }
+    texts = {}
+
+    def record(each):
+        if not isinstance(each, Kernel):
+            return each
+        members = run.members_of(folder / "certificate.zip")
+        text = archive.expanded(members[archive.listing_name(each.listing_sha256)], 1 << 24).decode()
+        if each.hash in judged:
+            text = re.sub(*edit, text, flags=re.MULTILINE)
+        texts[each.hash] = text
+        figures = fingerprint(text, roots=Roots.from_json(each.roots)).to_json()
+        return replace(each, fingerprint=figures, listing_sha256=hashlib.sha256(text.encode()).hexdigest())
+
+    evidence = samples.write(folder / "forged" / "evidence.jsonl", [record(each) for each in listed])
+    for hash_, text in texts.items():
+        file = folder / "forged" / hash_ / "kernel.amdgcn"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    output = folder / "forged" / "certificate.zip"
+    key = load_private(folder / "a.key")
+    make(evidence, output, key, datetime.now(timezone.utc), lambda hash_: folder / "forged" / hash_)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("requirement", "edit", "problem"),
+    [
+        ("ISA-WIDTH-004", (r"global_store_dwordx4", "global_store_dwordx2"), "remote store accesses are"),
+        ("ISA-WIDTH-002", (r"global_store_dwordx4", "global_store_dwordx2"), "remote store accesses are"),
+        ("ISA-WIDTH-005", (r"global_atomic_pk_add_f16 ", "global_atomic_cmpswap "), "instead of atomics of 4 bytes"),
+        ("HOST-DEVICE-BARRIER-004", (r"^\s*buffer_wbl2.*\n", ""), "lack: release at system scope"),
+        ("ATOMIC-ORDER-001", (r"^\s*buffer_inv.*\n", ""), "(amdgcn) of atomic_kernel is "),
+        ("RMA-CACHE-001", (r"(global_store_dwordx4 .*) nt$", r"\1"), "the remote stores in the listing of"),
+    ],
+)
+def test_an_edited_listing_that_the_record_agrees_with(folder, requirement, edit, problem):
+    path = forged(folder, requirement, edit)
+    problems = verify(path, load_public(folder / "a.key.pub"), datetime.now(timezone.utc), recorded).problems
+    passed = [each for each in problems if f" passed {requirement}, and " in each]
+    assert passed and all(problem in each for each in passed), problems
 
 
 @pytest.mark.nightly
@@ -52,4 +117,17 @@ def test_a_case_is_run_again(folder):
     arguments = ["verify", folder / "certificate.zip", "--key", folder / "a.key.pub", "--rerun", "1"]
     done = python(folder, "-m", "command_line", *arguments)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "Rerun: 1 of 1 cases gave the recorded verdict" in done.stdout
+    assert "Rerun: 1 of 1 cases gave the recorded verdict and the recorded code" in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_forged_listing_is_found_by_running_its_case_again(folder, monkeypatch, capsys):
+    """The listing, its hash and its figures agree, and no rule is about one more instruction."""
+    path = forged(folder, "ISA-WIDTH-005", (r"(^\s*s_endpgm)", r"\ts_nop 0\n\1"))
+    checked = verify(path, load_public(folder / "a.key.pub"), datetime.now(timezone.utc), recorded)
+    assert checked.problems == ()
+    chosen = next(case.id for case in checked.evidence.cases if case.requirement == "ISA-WIDTH-005")
+    monkeypatch.setattr("random.SystemRandom.sample", lambda self, population, k: [chosen])
+    assert rerun.cases(checked, 1, None) == 1
+    line = f"case {chosen} of ISA-WIDTH-005[ranks=2] ran other code than the certificate records: by_context"
+    assert line in capsys.readouterr().out

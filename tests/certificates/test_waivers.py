@@ -101,6 +101,26 @@ def test_an_expired_waiver_waives_nothing(lab):
     assert checked.problems == () and checked.manifest["result"] == "FAILED"
 
 
+@pytest.mark.parametrize(
+    ("started", "valid"),
+    [
+        ("2026-11-20T23:59:59Z", True),  # the last day
+        ("2026-11-21T00:00:00Z", False),
+        ("2026-11-20T16:00:00-10:00", False),  # 02:00 of the next day in UTC
+        ("2026-11-21T01:00:00+02:00", True),
+        ("2026-11-20T12:00:00", True),
+    ],
+)
+def test_a_waiver_is_valid_until_the_end_of_its_last_day_in_utc(lab, started, valid):
+    content = FILE.replace(b"2026-12-31", b"2026-11-20")
+    (lab.folder / "waivers.toml").write_bytes(content)
+    listed = [replace(each, started=started) if isinstance(each, Run) else each for each in waived(content)]
+    listed[-1] = replace(listed[-1], finished="2026-11-21T02:30:00Z")
+    checked = check(lab.certificate(listed, "day.zip"), lab.key.public)
+    assert checked.problems == ()
+    assert checked.manifest["verdict"] == ("waived" if valid else "fail")
+
+
 def test_a_file_that_is_not_the_recorded_one_makes_no_certificate(lab):
     (lab.folder / "waivers.toml").write_bytes(FILE + b"\n")
     with pytest.raises(UsageError, match="its digest differs"):

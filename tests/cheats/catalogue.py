@@ -119,6 +119,17 @@ _library.answer = _replayed
         defect="",
     ),
     Cheat(
+        "patched contract",
+        """
+import conformance.isa.contract as _contract
+_contract.broken = lambda *arguments: []
+""",
+        "the contract of all_gather",
+        defect="collectives: a turn is signalled without a release",
+        tests="conformance/isa/test_contract.py",
+        chosen="test_contract",
+    ),
+    Cheat(
         "behaves under the harness only",
         """
 import sys as _sys

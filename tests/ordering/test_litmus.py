@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from conformance.ordering.kernels import litmus_kernel
-from conformance.ordering.litmus import TESTS, observing, outcomes, program_of
+from conformance.ordering.litmus import TESTS, observing, program_of
+from conformance.ordering.outcomes import outcomes
 from harness import emulator
 from harness.emulator.driver import driver as driver_module
 from harness.emulator.watch.choices import Lazy, Seeded

@@ -57,6 +57,7 @@ HARNESS = {
 
 NAMED = {
     ("fixtures/implementation.py", "iris_under_test"): "the default of --implementation",
+    ("certificates/verification.py", "fixtures"): "recorded sources are compared with those of the installed package",
     ("fixtures/tables.py", "conformance"): "the place of the suite's table of requirements",
     ("fixtures/repeat.py", "command_line"): "printed, in the command that repeats a case",
     ("mutants/planting.py", "iris_under_test"): "the folder of the library that mutants are copies of",

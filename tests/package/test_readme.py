@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 
 from certificates.sharpness import SHARPNESS
+from harness.evidence import read
 from mutants import matrix
 from tests.certificates import run as signed
 from tests.cli import fake_suite
 from tests.evidence import samples
 from tests.examples import programs
 from tests.isa import kernels
+from tests.reports import test_benchmarks as benchmarks
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -68,6 +70,9 @@ def harness_line(line, suite, folder):
     shutil.copytree(suite / "finished" / "certify", folder / "out" / "before")
     if "lab.key" in line and "key new" not in line:
         signed.lab(folder)
+    if "--bench" in line:
+        [recorded] = read(folder / "out" / "certify" / "evidence.jsonl").runs
+        benchmarks.written(folder / "out" / "bench", benchmarks.results(run=recorded))
     arguments = [samples.failing_case().id if word == "CASE" else word for word in line.split()[1:]]
     done = fake_suite.run(suite, folder, *arguments)
     if "--device cuda" in line and done.returncode == 2:  # without a GPU, one line names the reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import re
 from importlib import resources
 from pathlib import Path
@@ -13,11 +14,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from command_line.bench.plan import CellKey
 from harness.evidence import read
-from reports import render_html
+from reports import read_benchmarks, render_html
 from reports.facets import anchor_of
 from tests.evidence import samples
 from tests.reports import chromium, huge, runs
+from tests.reports import test_benchmarks as benchmarks
 
 pytestmark = pytest.mark.slow
 BAD = "ATOMIC-CAS-005"
@@ -223,6 +226,62 @@ def test_the_page_is_accessible(browser, tmp_path, scheme, width):
         show(browser, file.as_uri(), width)
         chromium.emulate(browser, scheme=scheme)
         assert violations(browser) == []
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The page of a run with benchmarks of two world sizes, with every backend that bench knows."""
+    folder = tmp_path_factory.mktemp("measured")
+    wide = benchmarks.results(ranks=2)
+    for backend in ("nccl queued", "nccl-ctas", "triton"):
+        for size in wide.sizes:
+            cell = copy.deepcopy(size.cells[1])
+            cell.key = CellKey(backend)
+            size.cells.append(cell)
+    wide.sizes[0].cells[0].fault = "wrong"
+    records = [benchmarks.RUN if each.record == "run" else each for each in samples.green()]
+    evidence = read(samples.write(folder / "evidence.jsonl", records))
+    listed = read_benchmarks([benchmarks.written(folder / "bench", wide, benchmarks.results())], evidence)
+    (folder / "report.html").write_text(render_html(evidence, benchmarks=listed), "utf-8")
+    return (folder / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_curves_of_benchmarks_are_shown(browser, measured, scheme, width):
+    show(browser, f"{measured}#bench", width)
+    chromium.emulate(browser, scheme=scheme)
+    plots = browser.find_elements(By.CSS_SELECTOR, "#bench figure svg")
+    assert len(plots) == 4 and all(plot.is_displayed() for plot in plots)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    # Every label and mark is inside its drawing, and no line has the colour of the page or of another one.
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('#bench figure svg')].flatMap((svg) => { const r = "
+        "svg.getBoundingClientRect(); return [...svg.querySelectorAll('text, polyline, circle, rect')].map((e) => "
+        "e.getBoundingClientRect()).filter((b) => b.left < r.left - 1 || b.right > r.right + 1 || b.top < r.top - 1 ||"
+        " b.bottom > r.bottom + 1).map((b) => [b.left, b.right, r.left, r.right])})"
+    )
+    assert outside == []
+    strokes = browser.execute_script(
+        "return [...document.querySelector('#bench figure svg').querySelectorAll('polyline')].map((each) => "
+        "getComputedStyle(each).stroke)"
+    )
+    assert len(strokes) == len(set(strokes)) == 5
+    words = [plot.get_attribute("aria-label") for plot in plots]
+    assert words[0].startswith("Bus bandwidth of all_gather, fp16, 2 ranks over size, 4 KiB to 64 KiB")
+    assert violations(browser, "#bench") == []
+    assert chromium.errors(browser) == []
+
+
+def test_the_figures_of_benchmarks_are_folded_and_their_section_is_linked(browser, measured):
+    show(browser, measured)
+    browser.find_element(By.CSS_SELECTOR, "nav a[href='#bench']").click()
+    assert in_view(browser, browser.find_element(By.ID, "bench-title"))
+    table = browser.find_element(By.CSS_SELECTOR, "#bench table")
+    assert not table.is_displayed()
+    browser.find_element(By.CSS_SELECTOR, "#bench summary").click()
+    assert table.is_displayed() and "16 KiB" in table.text
+    assert "1 timing without a right output" in browser.find_element(By.ID, "bench").text
 
 
 @pytest.mark.nightly

@@ -12,19 +12,23 @@ from reports import render_html
 from reports.facets import FACETS
 from tests.evidence import samples
 from tests.reports import huge
+from tests.reports import test_benchmarks as benchmarks
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "report.md").read_text("utf-8")
 KEYS = {"q", "verdict", "sort", *FACETS}
 
 
-def test_the_command_writes_the_report(tmp_path, monkeypatch, capsys):
-    [block] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    _, *words = shlex.split(block)
-    (tmp_path / "out" / "certify").mkdir(parents=True)
-    samples.write(tmp_path / "out" / "certify" / "evidence.jsonl", samples.green())
+def test_the_commands_write_the_report(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    place = tmp_path / "out" / "certify"
+    place.mkdir(parents=True)
+    samples.write(place / "evidence.jsonl", samples.green())
+    benchmarks.written(tmp_path / "out" / "bench", benchmarks.results(run=samples.run()))
     monkeypatch.chdir(tmp_path)
-    assert command(words) == 0
-    assert (tmp_path / "out" / "certify" / "report.html").exists() and "Report: " in capsys.readouterr().out
+    for block, measured in zip(blocks, (False, True), strict=True):
+        assert command(shlex.split(block)[1:]) == 0
+        assert "Report: " in capsys.readouterr().out
+        assert ('id="bench"' in (place / "report.html").read_text()) == measured
 
 
 def test_the_keys_of_links_are_those_of_the_filter():

@@ -7,18 +7,14 @@ whether anyone else can change the memory of its launches. If not, a state that 
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import NoProgress, TimeLimit
-from harness.emulator.watch.base import Watch
-from harness.emulator.wavefront.state import Wavefronts
 
 PATIENCE = 5.0
 """Seconds."""
@@ -26,24 +22,24 @@ _SHARE = 8
 """Comparing states takes at most one eighth of the time."""
 
 
-class Run(Protocol):
-    """The scheduler, as far as it is looked at here."""
+class Scheduled(Protocol):
+    """The part of a scheduler that ``Patience`` examines."""
 
     limit: float | None
-    watch: Watch | None
     launches: list[Launch]
-    ready: list[Wavefronts]
+    ready: list[Any]
+    pending: Any
+    watch: Any
 
-    @property
-    def pending(self) -> Sequence[Any]: ...
     def state(self) -> bytes: ...
+
     def describe(self) -> str: ...
 
 
 class Patience:
     """Time since a wavefront ended, and the state with which later ones are compared."""
 
-    def __init__(self, scheduler: Run) -> None:
+    def __init__(self, scheduler: Scheduled) -> None:
         self._scheduler = scheduler
         self._begin = self._since = time.perf_counter()
         self._alone: bool | None = None
@@ -105,16 +101,3 @@ class Patience:
                 start, end = (int(bound, 16) for bound in bounds.split("-"))
                 shared.append((start, end))
         return not any(start < a.end and a.address < end for a in allocations for start, end in shared)
-
-
-def memory_of(launches: Iterable[Launch]) -> Iterator[ctypes.Array[ctypes.c_char]]:
-    """Yield all memory that the launches can reach, each byte once: concurrent ranks reach the same heaps."""
-    for address, size in sorted({(a.address, a.size) for launch in launches for a in launch.table.allocations}):
-        yield (ctypes.c_char * size).from_address(address)
-
-
-def digest(parts: Iterable[bytes | memoryview | ctypes.Array[ctypes.c_char]]) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()

@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.emulator.driver.awaited import awaited
-from harness.emulator.driver.patience import Patience, digest, memory_of
+from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.driver.patience import Patience
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p

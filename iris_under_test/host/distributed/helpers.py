@@ -6,8 +6,10 @@ All functions here except ``extract_group_info`` are collective: every rank of t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import pickle
+import socket
 import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -29,6 +31,7 @@ __all__ = [
     "exchange",
     "extract_group_info",
     "host_barrier",
+    "hosts",
 ]
 
 
@@ -137,6 +140,15 @@ def exchange(values: Sequence[int], group: dist.ProcessGroup | None = None, doin
         dist.all_gather_object(calls, doing, group=group)
         raise RuntimeError(f"ranks are at different calls: {dict(zip(_ranks(group), calls, strict=True))}")
     return [row[2 : 2 + len(values)] for row in rows]
+
+
+def hosts(group: dist.ProcessGroup | None = None) -> list[int]:
+    """Return a number for the host of each rank of the group, equal for ranks of one host. Collective.
+
+    A host is its name, as in ``topology``.
+    """
+    name = hashlib.sha256(socket.gethostname().encode()).digest()
+    return [host for (host,) in exchange([int.from_bytes(name[:7], "little")], group, "exchanging host names")]
 
 
 def agree(error: Exception | None, doing: str, group: dist.ProcessGroup | None = None) -> None:

@@ -140,8 +140,9 @@ class Platform(Protocol):
     def map_symmetric_memory(
         self, size: int, rank: int, num_ranks: int, group: dist.ProcessGroup | None = None
     ) -> SymmetricMemory:
-        """Allocate ``size`` bytes on each rank and map every rank's memory into every process. Collective over
-        ``group`` (default: the world); ``rank`` and ``num_ranks`` are this rank's place in it and its size."""
+        """Allocate ``size`` bytes on each rank and map every rank's memory into every process of its host; the base of
+        a rank on another host is 0. Collective over ``group`` (default: the world); ``rank`` and ``num_ranks`` are this
+        rank's place in it and its size."""
 
     def virtual_memory(self, rank: int, num_ranks: int) -> VirtualMemory:
         """The memory of ``rank``'s device. Raises RuntimeError where it cannot be managed."""

@@ -29,7 +29,7 @@ from iris_under_test.host.distributed.fd_passing import (
     managed_fd,
     setup_fd_infrastructure,
 )
-from iris_under_test.host.distributed.helpers import agree
+from iris_under_test.host.distributed.helpers import agree, hosts
 from iris_under_test.host.memory.errors import HeapOutOfMemory
 from iris_under_test.host.platform import Platform, SharedMemory, VirtualMemory, current
 
@@ -68,6 +68,11 @@ class VMemAllocator(BaseAllocator):
     ) -> None:
         """``device_id`` is the ordinal of the rank's device; the platform knows it too."""
         platform = platform or current()
+        if len(set(hosts())) > 1:
+            raise ValueError(
+                "the allocator vmem passes memory by descriptors, which only processes of one host can receive, and the"
+                " ranks are on several: use the allocator torch"
+            )
         self._world_size = world_size
         self._device = platform.device(rank)
         self._chunks: list[_Chunk] = []

@@ -2,7 +2,7 @@
 
 A rank's heap is an anonymous memory file. Its (process id, descriptor) go round by torch.distributed, and peers open it
 through ``/proc``; nothing has a name in the file system, and once the last process that maps it ends, it is gone. Ranks
-must share a host and a process-id namespace.
+of one host must share a process-id namespace; those of other hosts are not reached.
 
 ``mappings`` documents the addresses of heaps.
 """
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.drivers.base import BaseFabricDriver
-from iris_under_test.host.distributed.helpers import agree, exchange
+from iris_under_test.host.distributed.helpers import agree, exchange, hosts
 from iris_under_test.host.platform.amd import CLOCK_HZ, xcd_count
 from iris_under_test.host.platform.base import Runtime, VirtualMemory
 
@@ -113,8 +113,11 @@ class EmulatedMemory:
 
             inode = os.fstat(descriptor).st_ino
             peers = exchange([os.getpid(), descriptor, inode], group, "exchanging heap addresses")
+            near = hosts(group)
             try:
                 for owner in range(num_ranks):
+                    if near[owner] != near[rank]:
+                        continue
                     mapped[owner] = _map_peer(*peers[owner], size=size, viewer=rank, owner=owner, num_ranks=num_ranks)
             except OSError as failure:
                 error = ValueError(f"cannot map heaps of {size} bytes: {failure}")
@@ -127,11 +130,13 @@ class EmulatedMemory:
             if descriptor >= 0:
                 os.close(descriptor)
 
-        self.bases = [mapped[owner] for owner in range(num_ranks)]
+        self.bases = [mapped.get(owner, 0) for owner in range(num_ranks)]
         own = mapped.pop(rank)
         self.pool = mappings.tensor_over(own, size, mappings.Mapping(own, size))
         if hasattr(driver, "register_memory"):
             for owner, base in enumerate(self.bases):
+                if base == 0:
+                    continue
                 peer = None if owner == rank else ranks[owner]
                 driver.register_memory(base, size, f"symmetric heap of rank {ranks[owner]}", peer=peer)
                 announced.append(base)

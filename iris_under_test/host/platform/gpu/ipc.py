@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from iris_under_test.host.distributed.helpers import agree, exchange, host_barrier
+from iris_under_test.host.distributed.helpers import agree, exchange, host_barrier, hosts
 
 from .pool import GRAIN, allocate
 
@@ -42,11 +42,12 @@ class IpcMemory:
         self.bases = [self.pool.data_ptr()]
         if num_ranks == 1:
             return
+        near = hosts(group)
         error: Exception | None = None
         own: list[Any] = [None] * num_ranks
         try:
             for peer in range(num_ranks):
-                if peer != rank:
+                if peer != rank and near[peer] == near[rank]:
                     own[peer] = whole.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
         except RuntimeError as failure:
             error = ValueError(f"this process cannot share a heap of {size} bytes: {failure}")
@@ -59,6 +60,9 @@ class IpcMemory:
             for peer, handle in enumerate(handles):
                 if peer == rank:
                     bases.append(self.pool.data_ptr())
+                    continue
+                if near[peer] != near[rank]:
+                    bases.append(0)
                     continue
                 # Opened on this rank's own GPU, which the driver then gives access to the peer's: opened on the
                 # peer's, it would start a context there.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from iris_under_test.host.distributed.helpers import exchange
+from iris_under_test.host.distributed.helpers import exchange, hosts
 from iris_under_test.host.platform.base import SymmetricMemory, VirtualMemory
 
 from .ipc import IpcMemory
@@ -56,8 +56,9 @@ class GpuPlatform(ABC):
         world_rank = rank if group is None else dist.get_rank()
         self.make_current(world_rank)
         _check_provider(self.provider, group)
-        # torch's rendezvous is for the world alone: members who have had another number of them wait for ever.
-        if self.provider == "ipc" or group is not None:
+        # torch's rendezvous is for the world alone: members who have had another number of them wait for ever. It
+        # is also for one host.
+        if self.provider == "ipc" or group is not None or len(set(hosts())) > 1:
             return IpcMemory(size, rank, num_ranks, self.device(world_rank), group)
         return TorchSymmetricMemory(size, rank, num_ranks, self.device(world_rank))
 
