@@ -4,9 +4,9 @@
     iris-harness emulate --gpus 1 -- python -m tests.gpu.opcodes            # tries it on the emulator itself
 
 Each opcode that has only vector operands runs in a kernel as inline assembly, on edges and random words. The same
-kernels run on the emulated device in a second process. Prints one line for each opcode that differs, with its fidelity and the
-largest difference, and the counts. The status is 1 if an exact opcode differs, or an approximate one by more than
-1 ulp.
+kernels run on the emulated device in a second process. Prints one line for each opcode that differs, with its fidelity
+and the largest difference, and the counts. The status is 1 if an exact opcode differs, or an approximate one by more
+than 1 ulp.
 """
 
 from __future__ import annotations
