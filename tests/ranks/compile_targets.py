@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import triton
@@ -222,6 +223,7 @@ def compile_as_the_emulator_does(env: dict[str, Any], cache: str) -> int:
 class SlowNumba:
     def __init__(self) -> None:
         self.signatures: list[Any] = []
+        self.stats = SimpleNamespace(cache_misses=0)
 
     def compile(self, signature: Any) -> None:
         time.sleep(1.0)

@@ -119,11 +119,15 @@ def _is_any_late(row, SIZE: tl.constexpr, turn):
     Lane i of each wavefront reads word i, so that all words cost one round trip to memory; lanes beyond the last word
     read the last one.
 
-    The s_nop: an address that a v_readfirstlane has put into SGPRs may be used by a load 5 wait states later (LLVM,
-    GCNHazardRecognizer); the compiler does not insert them inside inline assembly.
+    The s_nop: an address that a v_readfirstlane has put into SGPRs may be used by a load 5 wait states later, and a
+    register that a matrix instruction of 16 passes writes may be written by another one 19 wait states later (LLVM,
+    GCNHazardRecognizer). The compiler does not insert them inside inline assembly. Next to a load past all caches they
+    take no time.
     """
     _, late = tl.inline_asm_elementwise(
-        """s_nop 4
+        """s_nop 7
+        s_nop 7
+        s_nop 2
         v_mbcnt_lo_u32_b32 $0, -1, 0
         v_mbcnt_hi_u32_b32 $0, -1, $0
         v_min_u32 $0, $3, $0
