@@ -8,6 +8,10 @@ import os
 import signal
 import tempfile
 
+import pytest
+
+from harness.errors import UsageError
+
 
 def pytest_configure(config):
     # Before torch is imported: the threads of several test processes would wait for each other in busy loops.
@@ -22,6 +26,17 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def separate_nodes():
+    """Skip the test, with the kernel's reason, where parts of this machine cannot be separate nodes."""
+    from harness.ranks.here import NodesHere
+
+    try:
+        NodesHere(1).close()
+    except UsageError as error:
+        pytest.skip(str(error))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -35,7 +35,7 @@ def start(name: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.nightly
-def test_two_machines_below_torchrun(tmp_path: Path) -> None:
+def test_two_machines_below_torchrun(separate_nodes: None, tmp_path: Path) -> None:
     """An outer torchrun starts the same command on both machines, and gives each its number."""
     rendezvous, endpoint = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     started = []

@@ -19,7 +19,7 @@ TARGETS = "tests.ranks.spanning_targets"
 
 
 @pytest.fixture(scope="module")
-def group() -> Iterator[SpanningGroup]:
+def group(separate_nodes: None) -> Iterator[SpanningGroup]:
     with NodesHere(2) as nodes, SpanningGroup(4, None, {}, links=nodes.links, host=nodes.host) as started:
         yield started
 
@@ -80,7 +80,7 @@ def test_compilation_on_one_node_extends_the_deadline_of_all(group: SpanningGrou
     assert group.compile_seconds > 2.0
 
 
-def test_a_lost_node_is_named_and_nothing_is_left() -> None:
+def test_a_lost_node_is_named_and_nothing_is_left(separate_nodes: None) -> None:
     before = set(psutil.Process().children(recursive=True))
     with NodesHere(2) as nodes, SpanningGroup(2, None, {}, links=nodes.links, host=nodes.host) as started:
         started.call(f"{TARGETS}:who")
