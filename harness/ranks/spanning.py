@@ -88,6 +88,7 @@ class SpanningGroup:
         self._ranks: list[Sequence[int]] = []
         self._broken: Exception | None = None
         self._failing: list[str] = []
+        self._busy = False
         self._port = port
         self._fields = {
             "world_size": world_size // len(links),
@@ -141,8 +142,12 @@ class SpanningGroup:
             self._exchange(["renew"], END_LIMIT)
 
     def close(self) -> None:
-        """End the ranks and the nodes. Idempotent."""
+        """End the ranks and the nodes: in order if they are idle, else by closing the connections. Idempotent."""
         links, self._links = self._links, []
+        if self._busy:
+            for link in links:
+                link.connection.close()
+            return
         for link in links:
             try:
                 wire.send_within(link.connection, wire.encode(["quit"]), time.monotonic() + _LAP)
@@ -218,6 +223,7 @@ class SpanningGroup:
         """
         links = self._links if links is None else links
         begun = time.monotonic()
+        self._busy = True
         self._failing = []
         for link in links:
             link.compiling = 0.0
@@ -239,6 +245,7 @@ class SpanningGroup:
             for link in waiting:
                 if link.connection in readable:
                     self._take(link, answers)
+        self._busy = False
         return {link.name: answers[link.name] for link in links}
 
     def _take(self, link: Link, answers: dict[str, list[Any]]) -> None:

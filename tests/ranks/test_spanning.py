@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_a_lost_node_is_named_and_nothing_is_left(separate_nodes: None) -> None:
         os.kill(unshare.pid, signal.SIGKILL)
         with pytest.raises(HarnessError, match="node 1 has ended"):
             started.call(f"{TARGETS}:who", deadline=20.0)
+    _, alive = psutil.wait_procs(mine, 20.0)
+    assert alive == []
+
+
+def test_an_interrupted_call_ends_the_ranks_at_once(separate_nodes: None) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    earlier = signal.signal(signal.SIGUSR2, signal.default_int_handler)
+    try:
+        with NodesHere(2) as nodes, SpanningGroup(2, None, {}, links=nodes.links, host=nodes.host) as started:
+            started.call(f"{TARGETS}:who")
+            mine = [child for child in psutil.Process().children(recursive=True) if child not in before]
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+            with pytest.raises(KeyboardInterrupt):
+                started.call(f"{TARGETS}:stuck", 1, deadline=600.0)
+    finally:
+        signal.signal(signal.SIGUSR2, earlier)
     _, alive = psutil.wait_procs(mine, 20.0)
     assert alive == []
 
