@@ -135,16 +135,17 @@ class Groups:
             raise RuntimeError(f"rank {self._rank} is not part of the group")
         # A group of all ranks in their order is the world, by whatever handle.
         ranks = tuple(range(self._num_ranks) if group is None else dist.get_process_group_ranks(group))
+        new = ranks not in self._members
+        if new and self._rank not in ranks:
+            raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
+        if new and len(ranks) > MAX_MEMBERS.value:
+            raise ValueError(f"a group has at most {MAX_MEMBERS.value} members, got {len(ranks)}: {list(ranks)}")
         if far := [rank for rank in ranks if not self._memory.bases[rank]]:
             raise ValueError(
                 f"the group {list(ranks)} has ranks on other hosts, {far}: kernels of rank {self._rank} reach only the"
                 f" ranks {list(self.reachable)}, so make a group for each host"
             )
-        if ranks not in self._members:
-            if self._rank not in ranks:
-                raise RuntimeError(f"rank {self._rank} is not part of the group {list(ranks)}")
-            if len(ranks) > MAX_MEMBERS.value:
-                raise ValueError(f"a group has at most {MAX_MEMBERS.value} members, got {len(ranks)}: {list(ranks)}")
+        if new:
             if is_capturing(self._words.device):
                 raise RuntimeError(
                     f"the first use of the group {list(ranks)} exchanges data with its members: "

@@ -197,4 +197,4 @@ def test_launches_are_summed_like_those_of_the_emulated_device(recorder):
     double[(2,)](memory(), 4, num_warps=1)
     launched = recorder.drain()
     assert executed(launched).accesses == ()
-    assert launches_by_kernel(launched) == {launched[0].hash: {"launches": 2, "accesses": []}}
+    assert launches_by_kernel(launched) == {launched[0].hash: {"launches": 2, "accesses": [], "inexact": []}}

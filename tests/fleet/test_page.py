@@ -22,7 +22,8 @@ def test_the_plan_is_one(tmp_path):
 
 
 def test_every_command_and_option_exists():
-    lines = [line.split() for text in fences("sh") for line in text.splitlines() if line]
+    lines = [line.split() for text in fences("sh") for line in text.splitlines() if line and "export" not in line]
+    lines = [words[words.index("iris-harness") :] for words in lines]
     assert {words[1] for words in lines} == {"attribute", "certify", "merge", "submit", "status", "cancel"}
     for _, name, *words in lines:
         command = cli.get_command(None, name)
