@@ -37,7 +37,7 @@ _MEMBAR = {"sys": ["MEMBAR.ALL.SYS"], "gpu": ["MEMBAR.ALL.GPU"], "cta": ["MEMBAR
 _INVALIDATE = {"sys": ["CCTL.IVALL"], "gpu": ["CCTL.IVALL"], "cta": []}
 
 UNWAITED = "wait for the write-back"
-"""What an atomic lacks if a release does not wait for its write-back, see ``protocol.Unordered``."""
+"""Sentence about an atomic whose release does not wait for its write-back, see ``protocol.Unordered``."""
 
 BACKS_OFF = {"amdgcn": "s_sleep", "ptx": ""}
 """What a spin loop must have between two polls; "": nothing, since the hardware's own scheduling is fair there."""

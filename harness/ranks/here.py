@@ -14,17 +14,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from harness import children
 from harness.errors import UsageError
 from harness.ranks import network, processes
-from harness.ranks.spanning import END_LIMIT, Link
+from harness.ranks.nodes import Nodes
+from harness.ranks.spanning import Link
 
 _START_LIMIT = 60.0
 _HOST = "127.0.0.1"
 _PREPARE = 'hostname "$0" && mount -t tmpfs tmpfs /dev/shm && exec "$@"'
 
 
-class NodesHere:
+class NodesHere(Nodes):
     """``count`` nodes on this machine; ``links`` are the connections to them. ``close`` ends what is left of them.
 
     Raises UsageError if the kernel refuses namespaces.
@@ -36,20 +36,8 @@ class NodesHere:
     def __init__(self, count: int) -> None:
         if shutil.which("unshare") is None:
             raise UsageError("nodes on one machine need the command unshare: install util-linux")
-        self._log = children.memory_file("nodes")
         pairs = [socket.socketpair() for _ in range(count)]
-        theirs = [pair[1].fileno() for pair in pairs]
-        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import here; here.main({theirs!r})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            pass_fds=theirs,
-            start_new_session=True,
-        )
-        for _, end in pairs:
-            end.close()
+        self._start("here.main", [theirs for _, theirs in pairs])
         self.links = [Link(f"node {i}", mine, f"127.0.0.{i + 1}") for i, (mine, _) in enumerate(pairs)]
         try:
             for link in self.links:
@@ -69,33 +57,13 @@ class NodesHere:
                 " have user namespaces"
             )
 
-    def close(self) -> None:
-        """Close the connections, at which nodes end, and wait for the end of their processes. Idempotent."""
-        if self._log < 0:
-            return
-        for link in self.links:
-            link.connection.close()
-        try:
-            self._process.wait(END_LIMIT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._log)
-        self._log = -1
-
-    def __enter__(self) -> NodesHere:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 def main(descriptors: Sequence[int]) -> None:
     """Start a node for each connected socket, in one network, and wait for their end. Never returns."""
     refusal = network.enter()
     if refusal:
         print(f"the nodes' network is that of this machine: {refusal}", file=sys.stderr, flush=True)
-    started = [_start(index, descriptor) for index, descriptor in enumerate(descriptors)]
+    started = [_node(index, descriptor) for index, descriptor in enumerate(descriptors)]
     for descriptor in descriptors:
         os.close(descriptor)
     for process in started:
@@ -103,9 +71,9 @@ def main(descriptors: Sequence[int]) -> None:
     os._exit(0)
 
 
-def _start(index: int, descriptor: int) -> subprocess.Popen[bytes]:
+def _node(index: int, descriptor: int) -> subprocess.Popen[bytes]:
     code = f"import sys; sys.path[:] = {sys.path!r}; import socket; from harness.ranks import node; "
-    code += f"s = socket.socket(fileno={descriptor}); s.send(b'n'); node.main(s.detach())"
+    code += f"s = socket.socket(fileno={descriptor}); s.send(b'n'); node.main([s.detach()])"
     root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     separate = ("--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc")
     return subprocess.Popen(

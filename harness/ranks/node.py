@@ -25,7 +25,7 @@ import platform
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.devices import inventory
@@ -40,8 +40,9 @@ _LAP = 0.25
 """Seconds between two looks at what the ranks compile."""
 
 
-def main(descriptor: int) -> None:
-    """Serve the controller at the other end of the socket ``descriptor`` until it is gone; never returns."""
+def main(descriptors: Sequence[int]) -> None:
+    """Serve the controller at the other end of a socket, the only descriptor, until it is gone; never returns."""
+    [descriptor] = descriptors
     serve(socket.socket(fileno=descriptor))
     os._exit(0)
 

@@ -52,7 +52,7 @@ def test_machines_with_the_key_join_in_the_order_of_their_numbers() -> None:
 
 
 def strange(endpoint: str) -> None:
-    """Connect and send what is no answer, until the first machine listens and closes the connection."""
+    """Connect as soon as the first machine listens, send 64 invalid bytes, and wait until it closes the connection."""
     host, port = meeting.parse_endpoint(endpoint)
     while True:
         try:
