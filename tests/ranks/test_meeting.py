@@ -81,7 +81,7 @@ def with_another_number(endpoint: str) -> None:
 def test_others_are_refused_and_the_right_one_still_joins(intruder: Callable[[str], None]) -> None:
     first = First()
     intruder(first.endpoint)
-    end = meeting.join(first.endpoint, 1, KEY)
+    end = meeting.join(first.endpoint, 1, KEY, limit=5.0)
     [link] = first.ended().links
     end.close()
     link.connection.close()
