@@ -16,7 +16,7 @@ from rich.console import Console
 
 import fixtures
 from command_line import preflight
-from command_line.gate import changes, figures, publish, reach, timing
+from command_line.gate import changes, executing, figures, publish, reach, timing
 from command_line.gate.changes import Base, units_since
 from command_line.gate.choose import Choice, choose, groups_of_reasons
 from command_line.gate.judge import Word, judged
@@ -55,6 +55,11 @@ _SHOWN = 12
     help="Evidence of the base: compare what cases executed.",
 )
 @click.option(
+    "--run-base", is_flag=True,
+    help="Run what the change can affect with the base's library too: compare what cases executed, and name the "
+    "failures that the base has too.",
+)  # fmt: skip
+@click.option(
     "--budget", metavar="TIME", default=None, help="As 5m, 90s or 1h30m: nothing starts after it.  [default: no limit]"
 )
 @click.option(
@@ -85,6 +90,7 @@ def command(
     output: Path,
     revision: str,
     base_evidence: Path | None,
+    run_base: bool,
     budget: str | None,
     map_file: Path | None,
     thresholds: Path | None,
@@ -119,6 +125,8 @@ def command(
     before = read(base_evidence) if base_evidence is not None else None
     if before is not None and (before.problems or not before.runs):
         raise UsageError(f"--base-evidence {base_evidence}: {(before.problems or ['it has no run'])[0]}")
+    if before is not None and run_base:
+        raise UsageError("--run-base makes the evidence of the base: leave out --base-evidence")
     timed = list(compare_times(times))
     if ops is not None:
         timing.check(request)
@@ -158,11 +166,22 @@ def command(
                 timed += compare_times(pairs, medians=True)
             if seconds is not None:
                 left = max(1.0, seconds - (time.monotonic() - started))
-                request = replace(request, budget=left)
+                request = replace(request, budget=left * (1 - executing.SHARE) if run_base else left)
             earlier = set_aside(folder / runs.EVIDENCE)
             order = [option for name in choice.order for option in ("--requirement", name)]
             outcome = run_suite(request, folder, screen, *side_by_side, "-p", fixtures.SELECTION, *order)
             check_started(outcome, earlier)
+            normal = outcome.stopped is None and outcome.ending is None
+            own = executing.OfBase()
+            if run_base and normal and (of_head := read(outcome.evidence)).runs:
+                rest = None if seconds is None else max(1.0, seconds - (time.monotonic() - started))
+                own = executing.of_base(
+                    copy, request, of_head, executing.groups_for(of_head, choice), rest, folder / executing.FOLDER,
+                    screen, *side_by_side,
+                )  # fmt: skip
+                if own.stopped is not None:
+                    return 128 + own.stopped
+                before = own.evidence
 
             words: list[Word] = []
 
@@ -176,8 +195,8 @@ def command(
                 judgement = judged(evidence, choice, red, doubts)
                 words.append(judgement.word)
                 gate = publish.Gate(
-                    evidence, judgement, choice, base, rows, compared.broken, compared.notes, sources.units,
-                    _prefix(base),
+                    evidence, judgement, choice, base, rows, compared.broken, (*compared.notes, *own.notes),
+                    sources.units, _prefix(base), own.failing,
                 )  # fmt: skip
                 written = publish.write(gate, folder) and written
                 written = _announce(gate, folder, annotations, screen) and written
@@ -185,7 +204,6 @@ def command(
 
             status = conclude(outcome, folder, screen, conclusion)
             # pytest counts a group that could not be checked among the failures.
-            normal = outcome.stopped is None and outcome.ending is None
             return Word.UNCLEAR.status if normal and words == [Word.UNCLEAR] else status
 
 

@@ -128,7 +128,8 @@ def compiled_rows(
 def executed_rows(before: Evidence, after: Evidence, limits: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     """Yield what changed in the groups whose cases both runs passed, as far as kernels with other code ran.
 
-    A kernel that waits for other ranks polls as often as it must; so figures of the same code are not compared.
+    What a kernel executes in loops that wait for other ranks is left out, since it polls as often as they make it wait.
+    A kernel whose code is the same is not compared.
     """
     old = _passed(before)
     counts: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
@@ -221,13 +222,15 @@ def _codes(evidence: Evidence, case: Case) -> list[str]:
 
 def _executed(case: Case) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for kind, number in case.telemetry.get("instructions", {}).items():
+    polled = case.telemetry.get("polled", {})
+    for kind, total in case.telemetry.get("instructions", {}).items():
+        number = total - polled.get(kind, 0)
         counts["instructions"] += number
         if kind == "wait":
             counts["waits"] += number
     for launch in case.launches.values():
         for access in launch.get("accesses", ()):
-            if access.get("peer"):
+            if access.get("peer") and not access.get("polled"):
                 counts[f"remote bytes: {access['kind']} {access['width']}"] += access["bytes"]
                 counts[f"remote accesses: {access['kind']} {access['width']}"] += access["executions"]
                 counts["elements"] += access["lanes"]

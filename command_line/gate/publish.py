@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class Gate:
     units: Mapping[str, Unit]
     prefix: str
     """The folder of the package's parent, relative to the repository, "" if it is the root."""
+    of_base: Mapping[str, Verdict] = field(default_factory=dict)
+    """Verdicts of the base for groups that the head fails, as far as they ran."""
 
 
 def write(gate: Gate, folder: Path) -> bool:
@@ -144,11 +146,11 @@ def _markdown(gate: Gate, rows: int) -> Iterator[str]:
     yield f"{headline}. The change can affect {count} of {total} requirements.{against}"
     if judged.failures:
         cells = [
-            (case.group, str(case.verdict), case.message, case.repeat)
+            (case.group, str(case.verdict), _in_base(gate, case.group), case.message, case.repeat)
             for one in judged.failures
             for case in one.failing
         ]
-        yield from _table("Failures", ("group", "verdict", "first difference", "repeat"), cells, rows)
+        yield from _table("Failures", ("group", "verdict", "base", "first difference", "repeat"), cells, rows)
     yield from _list("Undecided", judged.unclear, rows)
     yield from _list("Contracts that the base does not break", gate.broken, rows)
     if gate.rows:
@@ -162,6 +164,10 @@ def _markdown(gate: Gate, rows: int) -> Iterator[str]:
         title = f"Did not run: {plural(len(judged.idle_chosen) + len(judged.idle_rest), 'group')}"
         yield from _list(title, [_names(names, 40)], rows)
     yield from _list("Notes", gate.notes, rows)
+
+
+def _in_base(gate: Gate, group: str) -> str:
+    return str(gate.of_base.get(group, "\N{EN DASH}"))
 
 
 def _table(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], rows: int) -> Iterator[str]:
@@ -260,6 +266,7 @@ def _plain(gate: Gate) -> dict[str, Any]:
         "planned": judged.planned,
         "ran": judged.ran,
         "failures": [one.id for one in judged.failures],
+        "failures_of_base": {group: str(verdict) for group, verdict in gate.of_base.items()},
         "unclear": list(judged.unclear),
         "chosen": {name: list(reasons) for name, reasons in gate.choice.reasons.items()},
         "rest": list(gate.choice.rest),

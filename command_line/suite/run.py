@@ -16,7 +16,7 @@ from rich.console import Console
 
 from command_line.output import printable, say
 from command_line.preflight import Request
-from command_line.suite.process import Suite, child_environment, pytest_command, refusal
+from command_line.suite.process import Suite, child_environment, environment_of, pytest_command, refusal
 from command_line.suite.progress import Display, Follower
 from harness.errors import UsageError
 from harness.evidence import Evidence, read
@@ -50,17 +50,20 @@ def run_suite(
     *extra: str,
     targets: Sequence[str] = ("",),
     look: Callable[[], None] = lambda: None,
+    library: Path | None = None,
 ) -> Outcome:
     """Run the suite, write its evidence into ``output``, and show progress on ``console``.
 
     ``targets`` are paths relative to the parent of the suite's folder; the default is the whole suite. ``extra`` are
-    further options for pytest. ``look`` is called several times a second, and once at the end. SIGINT and SIGTERM stop
-    the run in bounded time; a second signal stops it at once. Call this function in the main thread. When it returns,
+    further options for pytest. ``look`` is called several times a second, and once at the end. ``library`` is the
+    folder to import the package under test from, by default where it is installed. SIGINT and SIGTERM stop the run in
+    bounded time; a second signal stops it at once. Call this function in the main thread. When it returns,
     no process of the run is left.
     """
     evidence = output / EVIDENCE
     command = pytest_command(targets, *request.options(), "--evidence", str(evidence), *extra)
-    with stop_signals() as stop, Suite(command, output / LOG, child_environment(request.implementation)) as suite:
+    environment = child_environment(request.implementation) if library is None else environment_of(library)
+    with stop_signals() as stop, Suite(command, output / LOG, environment) as suite:
         with Display(Follower(evidence), console) as display:
             while suite.poll() is None and stop.signal is None:
                 display.update()

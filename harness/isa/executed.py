@@ -43,7 +43,8 @@ class Launch(Protocol):
 class ExecutedAccess:
     """Wavefront executions, active lanes and bytes of one form of access.
 
-    ``where`` is "remote" and ``peer`` true if the address was in another rank's memory.
+    ``where`` is "remote" and ``peer`` true if the address was in another rank's memory. ``polled``: in a loop that
+    waits for others, which runs as often as they make it wait.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class ExecutedAccess:
     executions: int
     lanes: int
     bytes: int
+    polled: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Executed:
             {
                 "kind": a.kind, "width": a.width, "where": a.where, "peer": a.peer,
                 "executions": a.executions, "lanes": a.lanes, "bytes": a.bytes,
+                **({"polled": True} if a.polled else {}),
             }
             for a in self.accesses
         ]  # fmt: skip
@@ -102,13 +105,14 @@ def _placed(access: LaunchAccess) -> ExecutedAccess:
         executions=access.executions,
         lanes=access.lanes,
         bytes=access.bytes,
+        polled=getattr(access, "polled", False),
     )
 
 
 def _summed(accesses: Iterable[ExecutedAccess]) -> Executed:
     table: dict[tuple[object, ...], ExecutedAccess] = {}
     for access in accesses:
-        key = (access.where, access.peer, access.kind, access.width)
+        key = (access.where, access.peer, access.kind, access.width, access.polled)
         if seen := table.get(key):
             access = replace(
                 access,

@@ -45,16 +45,18 @@ class EmulatedRecorder:
 
     def end(self) -> Window:
         """End the window and return its launches, wavefront instructions and active lanes by class, bytes by memory,
-        and seconds."""
+        and seconds. ``polled`` is the part of the instructions in loops that wait for others, if there is any."""
         if self._started is None:
             raise HarnessError("telemetry: end() was called without begin(): call begin() first")
         seconds, self._started = time.monotonic() - self._started, None
         self.launches = self._drain()
         instructions: Counter[str] = Counter()
+        polled: Counter[str] = Counter()
         lanes: Counter[str] = Counter()
         moved: Counter[str] = Counter()
         for launch in self.launches:
             instructions.update(launch.instructions)
+            polled.update(getattr(launch, "polled", {}))
             lanes.update(launch.lanes)
             for access in launch.accesses:
                 moved[access.where] += access.bytes
@@ -62,6 +64,7 @@ class EmulatedRecorder:
             "source": "emulated",
             "launches": count(self.launches),
             "instructions": dict(sorted(instructions.items())),
+            **({"polled": dict(sorted(polled.items()))} if polled else {}),
             "lanes": dict(sorted(lanes.items())),
             "bytes": dict(sorted(moved.items())),
             "seconds": seconds,

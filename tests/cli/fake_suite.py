@@ -153,6 +153,7 @@ from tests.evidence import samples
 
 def pytest_addoption(parser):
     parser.addoption("--requirement", action="append")
+    parser.addoption("--group", action="append")
     parser.addoption("--order")
 
 def pytest_collection_modifyitems(config, items):
@@ -161,6 +162,8 @@ def pytest_collection_modifyitems(config, items):
         groups = {"put": samples.PUT_GROUP, "add": samples.ADD_GROUP}
         items[:] = [item for item in items if groups[item.name[5:8]] not in config.without]
     chosen = config.getoption("--requirement") or [samples.PUT, samples.ADD]
+    if config.getoption("--group"):
+        chosen = config.option.requirement = [name.partition("[")[0] for name in config.getoption("--group")]
     items[:] = [item for item in items if (samples.PUT if "put" in item.name else samples.ADD) in chosen]
 """
 

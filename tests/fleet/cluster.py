@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo", "munged")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo", "munged")
 NODES = ("n0", "n1", "n2", "n3")
 
 _CONF = """

@@ -7,12 +7,9 @@ Without Slurm's programs the tests are skipped with the reason; CI installs them
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -133,19 +130,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet():
-    if missing := cluster.missing():
-        reason = f"Slurm is not installed: {', '.join(missing)}"
-        if os.environ.get("IRIS_HARNESS_SLURM") == "required":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="iris-slurm-"))  # short: a path of a socket has at most 107 bytes
-    try:
-        (folder / "slurm").mkdir()
-        with cluster.running(folder / "slurm") as slurm:
-            yield Fleet(slurm, folder)
-    finally:
-        shutil.rmtree(folder)
+def fleet(slurm, tmp_path):
+    return Fleet(slurm, tmp_path)
 
 
 def test_a_failure_of_one_node_a_sick_node_and_a_restart_of_the_controller(fleet):

@@ -162,6 +162,7 @@ def test_a_dry_run_writes_nothing(suite, folder):
         (["--thresholds", "none.toml"], "--thresholds none.toml: it cannot be read"),
         (["--reach", "none.json"], "none.json cannot be read"),
         (["--base-evidence", "none.jsonl"], "none.jsonl"),
+        (["--run-base", "--base-evidence", "map.json"], "map.json"),
         (["--base", "nope"], "has no revision 'nope'"),
         (["--level", "huge"], "huge"),
         (["--bench", "all_reduce"], "--bench: times are those of a GPU, and the device is emulated"),
@@ -206,6 +207,44 @@ def test_the_base_evidence_is_compared(suite, folder):
     assert result(folder)["figures"] == []
     (folder / "out" / "base.jsonl").write_text("{}\n")
     assert gate(suite, folder, "--base-evidence", "out/base.jsonl").returncode == 2
+
+
+def test_the_base_runs_what_the_change_can_affect(suite, folder):
+    change(folder, "return 2", "return 4")
+    done = gate(suite, folder, "--run-base", "--budget", "100s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Running 1 group with the base's library" in done.stdout
+    assert (folder / "out" / "base" / "evidence.jsonl").is_file()
+    words = (folder / "arguments").read_text().split()  # of the base, which ran last
+    assert [words[place + 1].partition("[")[0] for place, word in enumerate(words) if word == "--group"] == [ADD]
+    assert "--budget" in words
+    assert words[words.index("--seed") + 1] == "20"
+
+
+@pytest.mark.parametrize(("broken", "verdict"), [("BROKEN = True", "fail"), ("BROKEN = False", "pass")])
+def test_a_failure_states_whether_the_base_has_it(suite, folder, broken, verdict):
+    start = folder / "iris_small" / "__init__.py"
+    start.write_text(f"{SOURCE['__init__.py']}\n{broken}\n")
+    library.commit(folder)
+    start.write_text(f"{SOURCE['__init__.py']}\nBROKEN = True\n")
+    change(folder, "return 2", "return 4")
+    done = gate(suite, folder, "--run-base", fake="library")
+    assert done.returncode == 1, done.stdout + done.stderr
+    of_base = result(folder)["failures_of_base"]
+    assert [(group.partition("[")[0], word) for group, word in of_base.items()] == [(ADD, verdict)]
+    summary = (folder / "out" / publish.SUMMARY).read_text()
+    assert ("1 group that failed did so with the base too" in summary) is (verdict == "fail")
+    assert f"| fail | {verdict} |" in summary
+
+
+def test_a_base_that_leaves_no_evidence_is_a_note(suite, folder):
+    """The fake suite reads BROKEN of the library, which the base does not have: pytest ends at its start."""
+    (folder / "iris_small" / "__init__.py").write_text(f"{SOURCE['__init__.py']}\nBROKEN = True\n")
+    change(folder, "return 2", "return 4")
+    done = gate(suite, folder, "--run-base", fake="library")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "what cases executed was not compared: the base's run " in (folder / "out" / publish.SUMMARY).read_text()
+    assert result(folder)["failures_of_base"] == {}
 
 
 def test_a_stopped_gate_leaves_no_copy_of_the_base(suite, folder):

@@ -56,7 +56,7 @@ def test_occupancy_of_ptx_is_not_known():
     assert occupancy({"registers": 64}) is None
 
 
-def executed(tmp_path, instructions=None, accesses=None, code="b" * 64):
+def executed(tmp_path, instructions=None, accesses=None, code="b" * 64, polled=None):
     """The rows of the green run and of one that differs in its case 1."""
     before = samples.green()
     after = []
@@ -65,6 +65,7 @@ def executed(tmp_path, instructions=None, accesses=None, code="b" * 64):
             record = replace(record, fingerprint={**record.fingerprint, "sha256": code})
         if isinstance(record, Case) and record.id == before[3].id:
             telemetry = {**record.telemetry, "instructions": instructions or record.telemetry["instructions"]}
+            telemetry |= {"polled": polled} if polled else {}
             launches = record.launches if accesses is None else {samples.KERNEL: {"launches": 4, "accesses": accesses}}
             record = replace(record, telemetry=telemetry, launches=launches)
         after.append(record)
@@ -74,6 +75,14 @@ def executed(tmp_path, instructions=None, accesses=None, code="b" * 64):
 
 def test_executed_instructions_that_grow_are_red(tmp_path):
     assert executed(tmp_path, {"valu": 200}) == [("instructions", "240", "320", RED)]
+
+
+def test_what_loops_execute_that_wait_for_other_ranks_is_left_out(tmp_path):
+    assert executed(tmp_path, {"valu": 320, "wait": 500}, polled={"valu": 200, "wait": 500}) == []
+    polls = {**samples.STORE, "kind": "load", "width": 4, "executions": 900, "polled": True}
+    assert executed(tmp_path, accesses=[samples.STORE, polls]) == []
+    counted = executed(tmp_path, accesses=[samples.STORE, {**polls, "polled": False}])
+    assert ("remote accesses: load 4", "0", "900", RED) in counted
 
 
 def test_executed_figures_of_the_same_code_are_not_compared(tmp_path):

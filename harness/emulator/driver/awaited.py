@@ -14,21 +14,14 @@ a wavefront polls ``s[2:3] + v1`` and compares it with ``s4``.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from harness.emulator.listing.instructions import Instruction
-from harness.emulator.operations.access import ATOMIC, Effect, GlobalAccess
-from harness.emulator.operations.table import Builder, find
-from harness.emulator.program.decode import Context, Program
+from harness.emulator.program.decode import Program
+from harness.emulator.program.polling import comparison, reads, smallest_loop
 from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.operands import Operand
 from harness.emulator.wavefront.state import Wavefronts
-
-_Register = tuple[str, int]
-_SHARE = ("share", 0)
-"""Stands for the work-group's local data share: a scalar atomic's result passes through it to the other lanes."""
 
 
 def awaited(wf: Wavefronts) -> dict[str, list[int]]:
@@ -40,13 +33,13 @@ def awaited(wf: Wavefronts) -> dict[str, list[int]]:
     launch = wf.chunk.launch
     program: Program = launch.program
     phrases: dict[str, list[int]] = {}
-    loop = _loop(program, program.blocks[wf.block].first)
-    access = next(_reads(loop, program), None)
+    loop = smallest_loop(program, program.blocks[wf.block].first)
+    access = next(reads(loop, program), None)
     if access is None:
         return phrases
     with np.errstate(over="ignore"):
         addresses, taking = access.addresses(wf)
-    comparison = _comparison(loop, access, program)
+    compared = comparison(loop, access, program)
     for row, wave in enumerate(wf.wave.tolist()):
         lane = int(taking[row].argmax())
         address = int(addresses[row, lane])
@@ -55,85 +48,11 @@ def awaited(wf: Wavefronts) -> dict[str, list[int]]:
         held = int.from_bytes(ctypes.string_at(address, access.size), "little")
         near, read = launch.table.nearest(address), access.instruction.text
         phrase = f"{address:#x} ({near}), which holds {held:#x}, by {read!r}"
-        if comparison is not None:
-            instruction, other = comparison
+        if compared is not None:
+            instruction, other = compared
             phrase += f", compared with {_value(wf, other, row, lane):#x} by {instruction.text!r}"
         phrases.setdefault(phrase, []).append(wave)
     return phrases
-
-
-def _loop(program: Program, index: int) -> Sequence[Instruction]:
-    """Return the instructions of the smallest polling loop with the instruction ``index``, in their order; empty if
-    there is none."""
-    loops = [
-        (program.blocks[block.target].first, block.terminator.index + 1)
-        for block in program.blocks
-        if block.polls and block.terminator is not None
-    ]
-    around = [(first, end) for first, end in loops if first <= index < end]
-    first, end = min(around, key=lambda each: each[1] - each[0], default=(0, 0))
-    return program.listing.instructions[first:end]
-
-
-def _reads(loop: Sequence[Instruction], program: Program) -> Iterator[GlobalAccess]:
-    """Yield the loop's reads of memory that others may write."""
-    listing = program.listing
-    context = Context(listing.arch, listing.directives.get("accum_offset", 0), [])
-    for instruction in loop:
-        loads = "_load_" in instruction.mnemonic and instruction.modifiers.keys() & {"sc0", "sc1"}
-        if not loads and "_atomic_" not in instruction.mnemonic:
-            continue
-        entry, _ = find(instruction.mnemonic, listing.arch)
-        built = entry.build(instruction, context) if isinstance(entry, Builder) else None
-        if isinstance(built, Effect) and isinstance(built.access, GlobalAccess):
-            yield built.access
-
-
-def _comparison(
-    loop: Sequence[Instruction], access: GlobalAccess, program: Program
-) -> tuple[Instruction, Operand] | None:
-    """Return the first comparison of the value that ``access`` read, and its other operand.
-
-    The value is followed through moves, masks and the local data share, once around the loop.
-    """
-    accumulators = program.listing.directives.get("accum_offset", 0)
-    place = loop.index(access.instruction)
-    register = access.target if access.kind == ATOMIC else access.data
-    carriers: set[_Register] = {("v", register + word) for word in range(max(1, access.size // 4))}
-    for instruction in (*loop[place + 1 :], *loop[:place]):
-        texts = instruction.operands
-        if instruction.mnemonic.startswith(("s_waitcnt", "s_branch", "s_cbranch", "s_barrier", "buffer_inv", "s_nop")):
-            continue
-        compares = instruction.mnemonic.startswith(("v_cmp", "s_cmp"))
-        scalar = instruction.mnemonic.startswith("s_cmp")
-        parsed = [operands.parse(text, accumulators) for text in (texts if scalar else texts[1:])]
-        carried = [bool(carriers & set(_registers(operand))) for operand in parsed]
-        if compares:
-            if any(carried):
-                other = next((operand for operand, carries in zip(parsed, carried, strict=True) if not carries), None)
-                return None if other is None else (instruction, other)
-            continue
-        if instruction.mnemonic.startswith("ds_"):
-            writes = "_write" in instruction.mnemonic
-            if writes and any(carried):
-                carriers.add(_SHARE)
-            elif not writes and texts:
-                _note(carriers, operands.parse(texts[0], accumulators), _SHARE in carriers)
-        elif texts:
-            _note(carriers, operands.parse(texts[0], accumulators), any(carried))
-    return None
-
-
-def _note(carriers: set[_Register], result: Operand, carries: bool) -> None:
-    if carries:
-        carriers.update(_registers(result))
-    else:
-        carriers.difference_update(_registers(result))
-
-
-def _registers(operand: Operand) -> Iterator[_Register]:
-    if operand.space in ("v", "s"):
-        yield from ((operand.space, operand.register + word) for word in range(operand.count))
 
 
 def _value(wf: Wavefronts, operand: Operand, row: int, lane: int) -> int:

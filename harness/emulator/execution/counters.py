@@ -11,7 +11,8 @@ class Access:
 
     ``width`` is in bytes per lane. ``where`` is ``local`` (this rank's memory) or ``peer`` (another rank's segment).
     ``executions`` counts wavefronts, ``lanes`` active lanes that accessed memory, ``bytes`` is lanes x width.
-    ``source`` is the source position with its inline chain, ``line`` the line of the listing.
+    ``source`` is the source position with its inline chain, ``line`` the line of the listing. ``polled``: it is in a
+    loop that waits for others, and so runs as often as they make it wait.
     """
 
     mnemonic: str
@@ -23,6 +24,7 @@ class Access:
     bytes: int
     source: str
     line: int = 0
+    polled: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class LaunchRecord:
     ranks' memory are reached, and pointers to such memory. ``tables`` is None if this process has mapped no such
     memory, so that a table of heap bases cannot be distinguished from others.
 
+    ``polled`` is the part of ``instructions`` in loops that wait for others. The rest is the same in every run.
+
     ``inexact`` has the executed opcodes whose result may differ from the hardware's; all others are exact.
 
     Counted in mode ``trace`` only: ``lds_conflicts`` (cycles lost to bank conflicts, see ``banks``), ``stalls``, and
@@ -83,3 +87,4 @@ class LaunchRecord:
     tables: tuple[int, ...] | None = None
     peers: tuple[int, ...] = ()
     inexact: list[Inexact] = field(default_factory=list)
+    polled: dict[str, int] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from harness.emulator.operations.addressing import lane_address
 from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
+from harness.emulator.program.polling import polled
 from harness.emulator.wavefront import entry
 from harness.emulator.wavefront.state import EXEC, LANES, MODE, Wavefronts
 
@@ -259,10 +260,14 @@ class Launch:
         """Return the launch's counters as data."""
         instructions: dict[str, int] = {}
         lanes: dict[str, int] = {}
+        waiting: dict[str, int] = {}
+        loops = polled(self.program)
         for segment, waves, active in zip(self.program.segments, self.waves, self.lanes, strict=True):
             for klass, count in segment.counts.items():
                 if waves:
                     instructions[klass] = instructions.get(klass, 0) + count * waves
+                    if segment.index in loops.segments:
+                        waiting[klass] = waiting.get(klass, 0) + count * waves
                     if klass in _VECTOR_KLASSES:
                         lanes[klass] = lanes.get(klass, 0) + count * active
         inexact: dict[str, int] = {}
@@ -285,6 +290,7 @@ class Launch:
                             n * site.width,
                             site.instruction.source,
                             site.instruction.line,
+                            site.instruction.index in loops.instructions,
                         )
                     )
         return LaunchRecord(
@@ -302,6 +308,7 @@ class Launch:
             tables=self.tables,
             peers=self.peers,
             inexact=[_inexact(opcode, self.program.listing.arch, count) for opcode, count in sorted(inexact.items())],
+            polled=waiting,
         )
 
 

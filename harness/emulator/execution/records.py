@@ -37,9 +37,9 @@ class Records:
 
 def added(first: LaunchRecord, second: LaunchRecord) -> LaunchRecord:
     """Return the sum of two records of one kernel, with the grid of ``second``."""
-    accesses: dict[tuple[str, str, int, str, str, int], Access] = {}
+    accesses: dict[tuple[object, ...], Access] = {}
     for a in (*first.accesses, *second.accesses):
-        key = a.mnemonic, a.kind, a.width, a.where, a.source, a.line
+        key = a.mnemonic, a.kind, a.width, a.where, a.source, a.line, a.polled
         b = accesses.get(key)
         accesses[key] = (
             a
@@ -59,6 +59,7 @@ def added(first: LaunchRecord, second: LaunchRecord) -> LaunchRecord:
         sources=_sum(first.sources, second.sources),
         inexact=_joined([*first.inexact, *second.inexact]),
         launches=first.launches + second.launches,
+        polled=_sum(first.polled, second.polled),
     )
 
 

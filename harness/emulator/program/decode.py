@@ -97,15 +97,24 @@ class Block:
     goes: Callable[[Wavefronts], np.ndarray] | None = None
 
 
+@dataclass(frozen=True)
+class Polled:
+    """Indices of the segments and instructions inside of polling loops, see ``program.polling``."""
+
+    segments: frozenset[int]
+    instructions: frozenset[int]
+
+
 @dataclass
 class Program:
-    """A decoded kernel; immutable while it runs, shared by all its launches."""
+    """A decoded kernel; immutable while it runs, shared by all its launches. ``polled`` is filled at its first use."""
 
     listing: Listing
     blocks: list[Block]
     segments: list[Segment]
     accesses: list[AccessSite]
     vgprs: int
+    polled: Polled | None = None
 
     @property
     def name(self) -> str:
