@@ -14,7 +14,7 @@ from pathlib import Path
 from command_line.bisect.revisions import BAD, GOOD, SKIP
 from command_line.commands.replay import Replay
 from command_line.nightly.leg import Stopped
-from command_line.suite.process import Suite, child_environment, pytest_command, refusal
+from command_line.suite.process import BEHIND, Suite, child_environment, pytest_command, refusal
 from command_line.suite.run import LOG, stop_signals
 from fixtures.adapters import package_of
 from harness.errors import UsageError
@@ -23,8 +23,6 @@ from harness.files import write_whole
 from harness.runs import EVIDENCE
 
 BUILD_LOG = "build.log"
-BEHIND = "--import-mode=append"
-"""Option with which pytest puts the suite's folder behind the revision's library: the bundled one is in that folder."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import fixtures
 from command_line.gate.choose import Choice
 from command_line.preflight import Request
 from command_line.suite.run import Outcome, run_suite, set_aside
+from fixtures.adapters import package_of
 from harness.errors import HarnessError
-from harness.evidence import Case, Evidence, Verdict, read
+from harness.evidence import Case, Evidence, Verdict, digest_of, read
 from harness.runs import EVIDENCE
 from reports.text import plural
 
@@ -76,10 +77,10 @@ def of_base(
     own = replace(request, seed=seed, budget=seconds, waivers=None, quarantine=None)
     order = [option for name in groups for option in ("--group", name)]
     outcome = run_suite(own, output, screen, *options, "-p", fixtures.SELECTION, *order, library=copy)
-    return _result(outcome, evidence, groups)
+    return _result(outcome, evidence, groups, digest_of(copy / package_of(request.implementation)))
 
 
-def _result(outcome: Outcome, head: Evidence, groups: Sequence[str]) -> OfBase:
+def _result(outcome: Outcome, head: Evidence, groups: Sequence[str], digest: str) -> OfBase:
     if outcome.stopped is not None:
         return OfBase(stopped=outcome.stopped)
     base = read(outcome.evidence) if outcome.evidence.exists() else None
@@ -88,6 +89,8 @@ def _result(outcome: Outcome, head: Evidence, groups: Sequence[str]) -> OfBase:
         return OfBase(notes=(f"what cases executed was not compared: the base's run {reason}",))
     if base.runs[0].seed != head.runs[0].seed:
         raise HarnessError(f"the base ran with seed {base.runs[0].seed}, the head with {head.runs[0].seed}")
+    if (ran := base.runs[0].implementation.get("sha256")) != digest:
+        raise HarnessError(f"the base's run imported a library with the digest {ran}, and the base has {digest}")
     verdicts = _verdicts(base)
     failing = {
         name: verdicts[name] for name, verdict in _verdicts(head).items() if verdict in _FAILED and name in verdicts

@@ -28,6 +28,10 @@ TAIL_LINES = 30
 MARK = "IRIS_HARNESS_RUN"
 """Environment variable that every process of a run inherits. Leftover processes are found by it and by nothing else."""
 
+BEHIND = "--import-mode=append"
+"""Option with which pytest puts the suite's folder behind that of another copy of the library: the bundled one is in
+the suite's folder."""
+
 _PR_SET_PDEATHSIG = 1
 _ENDINGS = {
     2: "was interrupted, or could not collect all its tests",

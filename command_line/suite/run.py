@@ -16,7 +16,7 @@ from rich.console import Console
 
 from command_line.output import printable, say
 from command_line.preflight import Request
-from command_line.suite.process import Suite, child_environment, environment_of, pytest_command, refusal
+from command_line.suite.process import BEHIND, Suite, child_environment, environment_of, pytest_command, refusal
 from command_line.suite.progress import Display, Follower
 from harness.errors import UsageError
 from harness.evidence import Evidence, read
@@ -61,9 +61,13 @@ def run_suite(
     no process of the run is left.
     """
     evidence = output / EVIDENCE
-    command = pytest_command(targets, *request.options(), "--evidence", str(evidence), *extra)
-    environment = child_environment(request.implementation) if library is None else environment_of(library)
-    with stop_signals() as stop, Suite(command, output / LOG, environment) as suite:
+    options = [*request.options(), "--evidence", str(evidence.absolute()), *extra]
+    environment, folder = child_environment(request.implementation), None
+    if library is not None:
+        # Python 3.10 imports from the current folder first, which may have another copy of the library.
+        options, environment, folder = [*options, BEHIND], environment_of(library), output
+    command = pytest_command(targets, *options)
+    with stop_signals() as stop, Suite(command, output / LOG, environment, folder) as suite:
         with Display(Follower(evidence), console) as display:
             while suite.poll() is None and stop.signal is None:
                 display.update()

@@ -6,7 +6,7 @@ in the file's hash chain. ``Store`` writes the file and ``read`` reads it. Recor
 """
 
 from harness.evidence.circumstances import harness_state, plain_arguments, relevant_variables
-from harness.evidence.environment import capture_environment, commit_of, sources_of
+from harness.evidence.environment import capture_environment, commit_of, digest_of, sources_of
 from harness.evidence.evidence import Evidence, RequirementResult
 from harness.evidence.lines import parse
 from harness.evidence.reading import read
@@ -69,6 +69,7 @@ __all__ = [
     "case_id",
     "check_unused",
     "commit_of",
+    "digest_of",
     "extended_names",
     "fence_in_words",
     "harness_state",

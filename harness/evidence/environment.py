@@ -57,14 +57,16 @@ def commit_of(module: str) -> str | None:
 
 
 def sources_of(module: str) -> str | None:
-    """Return the SHA-256 over names and contents of a package's files, without compiled ones; None without a package.
-
-    It does not depend on the folder of the sources, and shows an edit also outside a checkout. The package is located,
-    not imported.
-    """
+    """Return the digest of a package's files, see ``digest_of``; None without one. It is not imported."""
     folder = folder_of(module)
-    if folder is None:
-        return None
+    return None if folder is None else digest_of(folder)
+
+
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 over names and contents of a package's files, without compiled ones.
+
+    It does not depend on the place of the folder, and shows an edit also outside a checkout.
+    """
     whole = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix not in _COMPILED and "__pycache__" not in path.parts:

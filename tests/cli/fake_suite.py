@@ -19,7 +19,7 @@ PLUGIN = """
 import dataclasses, importlib, json, os, pathlib, shutil, signal, subprocess, sys, time
 import pytest
 from fixtures.options import make_latest, quarantine_in, waivers_in
-from harness.evidence import Case, Difference, End, Group, Store, Verdict, read
+from harness.evidence import Case, Difference, End, Group, Store, Verdict, read, sources_of
 from tests.evidence import samples
 
 FAKE = os.environ.get("FAKE", "pass")
@@ -77,7 +77,9 @@ def pytest_collection_finish(session):
             waivers=waivers_in(pathlib.Path(option("--waivers"))) if option("--waivers") else None,
             seed=int(option("--seed") or 20),
             ranks=tuple(map(int, (option("--ranks") or "4").split(","))),
-            implementation={"name": option("--implementation")},
+            implementation={
+                "name": option("--implementation"), "sha256": sources_of(option("--implementation").partition(":")[0])
+            },
         )
     )
     changes = {"left_out": LEFT_OUT} if "partial" in FAKE else {}

@@ -103,7 +103,10 @@ class Fleet:
 
         def ended() -> bool:
             run = submission.load(self.out)
-            states = {state for job in run.state.jobs.values() for state, _ in self.tasks(job).values()}
+            tasks = [self.tasks(job) for job in run.state.jobs.values()]
+            if not all(tasks):
+                return False  # a busy controller did not answer
+            states = {state for each in tasks for state, _ in each.values()}
             if not states & {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "CONFIGURING"}:
                 return True
             if any(state == "PENDING" for state, _ in self.tasks(run.state.jobs["array"]).values()):

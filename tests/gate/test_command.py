@@ -215,7 +215,7 @@ def test_the_base_runs_what_the_change_can_affect(suite, folder):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Running 1 group with the base's library" in done.stdout
     assert (folder / "out" / "base" / "evidence.jsonl").is_file()
-    words = (folder / "arguments").read_text().split()  # of the base, which ran last
+    words = (folder / "out" / "base" / "arguments").read_text().split()
     assert [words[place + 1].partition("[")[0] for place, word in enumerate(words) if word == "--group"] == [ADD]
     assert "--budget" in words
     assert words[words.index("--seed") + 1] == "20"
@@ -235,6 +235,15 @@ def test_a_failure_states_whether_the_base_has_it(suite, folder, broken, verdict
     summary = (folder / "out" / publish.SUMMARY).read_text()
     assert ("1 group that failed did so with the base too" in summary) is (verdict == "fail")
     assert f"| fail | {verdict} |" in summary
+
+
+def test_a_run_that_imports_the_head_in_place_of_the_base_is_an_error(suite, folder):
+    """The head's folder is before all others: no figure or verdict of it may pass for the base's."""
+    change(folder, "return 2", "return 4")
+    (folder / "sitecustomize.py").write_text(f"import sys; sys.path.insert(0, {str(folder)!r})\n")
+    done = gate(suite, folder, "--run-base")
+    assert done.returncode == 1
+    assert "the base's run imported a library with the digest" in done.stdout + done.stderr
 
 
 def test_a_base_that_leaves_no_evidence_is_a_note(suite, folder):
