@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from certificates import archive, documents, integrity, listings, observations
+from certificates import archive, documents, figures, integrity, listings, observations
 from certificates.archive import EVIDENCE, MANIFEST, MUSTPASS, NEEDED, REQUIREMENTS, WAIVERS
 from certificates.integrity import Opened
 from certificates.keys import PublicKey
@@ -114,6 +114,7 @@ class _Checks:
         if evidence is not None:
             problems += [f"evidence: {problem}" for problem in evidence.problems]
             problems += observations.problems(evidence)
+            problems += figures.problems(evidence)
             problems += self._requirements(evidence)
             problems += self._list(evidence)
             problems += _withdrawn(evidence, manifest)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.evidence import Case, Evidence, Group, Verdict, fence_in_words, in_words
+from harness.evidence import Case, Evidence, Group, Verdict, fence_in_words, in_words, wait_in_words
 from reports.spread import spread_of
 from reports.symptoms import VAGUE, Symptom, symptom_of
 from reports.text import replay_of
@@ -19,7 +19,8 @@ _Member = tuple[Symptom, Case]
 class Cause:
     """One cause. ``case`` is the smallest reduced case of its ``groups``; ``spread`` are phrases that state where it
     occurs; ``wrong`` is the first wrong element in words, or "" if the failure is another one; ``stores`` are the
-    instructions that wrote it, the first one first; ``fences`` are those that the kernels lack."""
+    instructions that wrote it, the first one first; ``fences`` are those that the kernels lack;
+    ``waits`` are the words that the ranks of a hang poll, with who writes them."""
 
     symptom: Symptom
     verdict: Verdict
@@ -30,6 +31,7 @@ class Cause:
     replay: str
     stores: tuple[str, ...] = ()
     fences: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -107,7 +109,17 @@ def _cause(evidence: Evidence, members: Sequence[_Member]) -> Cause:
             for store in stores_of(evidence, case)
         ),
         fences=tuple(fence_in_words(each) for each in fences_of(evidence, case)),
+        waits=_waits(evidence, case, symptom),
     )
+
+
+def _waits(evidence: Evidence, case: Case, symptom: Symptom) -> tuple[str, ...]:
+    """Return what the ranks of a hang wait for: what was recorded when it ran again, and of other ranks, what their
+    stacks state."""
+    recorded = [wait for record in _records(evidence, case) for wait in record.waits]
+    known = {f"rank {wait['rank']} polls" for wait in recorded}
+    others = (each for each in symptom.waits if " ".join(each.split()[:3]) not in known)
+    return (*(wait_in_words(wait) for wait in recorded), *others)
 
 
 def _size(case: Case) -> tuple[int, str]:

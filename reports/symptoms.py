@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.evidence import Case, Difference, Requirement, Verdict
@@ -70,7 +70,8 @@ def symptom_of(
     if case.differs is not None:
         return _of_difference(case.differs, subject, stores)
     if case.stacks:
-        return _of_hang(case, subject)
+        hang = _of_hang(case, subject)
+        return _of_hang_without_fence(fences[0], hang, subject) if fences else hang
     return Symptom((_constant(case.message), subject), f"{subject}: {_clause(case.message)}")
 
 
@@ -109,6 +110,18 @@ def _of_fence(lack: Mapping[str, Any], difference: Difference, subject: str) -> 
         ("fence", lack["missing"], _stem(lack["source"]) or subject),
         f"{subject} {words} in weak memory: {lack['kernel']} lacks {lack['missing']}",
         lack["source"],
+        kernel=lack["kernel"],
+        instruction=lack["instruction"],
+    )
+
+
+def _of_hang_without_fence(lack: Mapping[str, Any], hang: Symptom, subject: str) -> Symptom:
+    """Return the symptom of a hang in weak memory only, of a kernel that lacks a fence."""
+    return replace(
+        hang,
+        key=("fence", lack["missing"], _stem(lack["source"]) or subject),
+        title=f"{subject} did not end in weak memory: {lack['kernel']} lacks {lack['missing']}",
+        source=lack["source"],
         kernel=lack["kernel"],
         instruction=lack["instruction"],
     )

@@ -174,8 +174,8 @@ def _cause(cause: Cause) -> Group:
         grid.add_row("written by", _text("; ".join(cause.stores)))
     if cause.fences:
         grid.add_row("fences", _text("\n".join(cause.fences), lines=True))
-    if symptom.waits:
-        grid.add_row("waits", _text("\n".join(symptom.waits), lines=True))
+    if cause.waits:
+        grid.add_row("waits", _text("\n".join(cause.waits), lines=True))
     if symptom.kernel:
         grid.add_row("kernel", _text(", ".join(filter(None, (symptom.kernel, symptom.instruction)))))
     if case.stacks:

@@ -21,6 +21,7 @@ from harness.printable import plain
 PARTIAL, UNSUPPORTED, WAIVED = 3, 4, 5
 """Exit statuses with the meaning that they have for certify."""
 
+CASES_NOT_DRAWN = "that no case of a group was left out: verify --cases draws them again, with the suite installed"
 _PATH = click.Path(path_type=Path)
 _NEVER_PROVEN = (
     "that the run took place on this device: no part of the hardware signs, so the signer's word stands for it",
@@ -34,15 +35,17 @@ _NEVER_PROVEN = (
 @click.argument("certificate", type=_PATH)
 @click.option("--key", type=_PATH, default=None, help="Public key of the signer whom you trust.")
 @click.option("--rerun", "count", type=click.IntRange(min=1), help="Also run this many random recorded cases again.")
+@click.option("--cases", "redraw", is_flag=True, help="Also draw all cases again: no group that passed lacks one.")
 @click.option("--implementation", default=None, help="With --rerun: confirms the package that the certificate names.")
 @click.option("--no-waivers", is_flag=True, help="Exit with 1 if a requirement failed, also if it is waived.")
 def command(
-    certificate: Path, key: Path | None, count: int | None, implementation: str | None, no_waivers: bool
+    certificate: Path, key: Path | None, count: int | None, redraw: bool, implementation: str | None, no_waivers: bool
 ) -> int:
     """Check CERTIFICATE, a file of certify --sign or bundle, and print what it proves and what it does not.
 
     Needs neither torch nor Triton, and runs nothing of what the certificate holds. With --rerun, tests of the installed
-    suite run recorded cases on this machine, which must have the device and the library.
+    suite run recorded cases on this machine, which must have the device and the library. With --cases, they draw all
+    cases again, without a device, in some minutes.
 
     \b
     Exit status: 0  genuine: signed with --key, nothing contradicts it, and a complete run of its level passed
@@ -57,12 +60,18 @@ def command(
     if sys.stderr.isatty():
         click.echo("Checking; a certificate of a whole level takes some seconds.", err=True)
     checked = certificates.verify(certificate, trusted, datetime.now(timezone.utc), recorded)
-    for line in _lines(checked):
+    for line in _lines(checked, redraw):
         click.secho(plain(line), fg="red" if checked.problems else None)
     status = _status(checked)
     if no_waivers and checked.evidence is not None and checked.evidence.without_waivers().verdict().red:
         status = 1
-    if count is None or checked.problems or checked.evidence is None:
+    if checked.problems or checked.evidence is None:
+        return status
+    if redraw:
+        from command_line.suite import redrawn  # needs the suite, torch and Triton
+
+        status = redrawn.cases(checked) or status
+    if count is None:
         return status
     from command_line.suite import rerun  # needs the suite, torch and Triton
 
@@ -83,7 +92,7 @@ def _status(checked: Verification) -> int:
     return WAIVED if checked.evidence.verdict() is Verdict.WAIVED else UNSUPPORTED
 
 
-def _lines(checked: Verification) -> Iterator[str]:
+def _lines(checked: Verification, redraw: bool) -> Iterator[str]:
     evidence, manifest = checked.evidence, checked.manifest
     if evidence is not None and evidence.runs:
         yield from _subject(evidence)
@@ -102,6 +111,7 @@ def _lines(checked: Verification) -> Iterator[str]:
     yield from (f"  - {line}" for line in _proven(checked, evidence))
     yield "Not proven:"
     yield from (f"  - {line}" for line in (*checked.unproven, *unproven(checked, evidence), *_NEVER_PROVEN))
+    yield from [] if redraw else [f"  - {CASES_NOT_DRAWN}"]
 
 
 def _subject(evidence: Evidence) -> Iterator[str]:

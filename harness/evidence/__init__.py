@@ -37,7 +37,7 @@ from harness.evidence.records import (
 from harness.evidence.store import Store, check_unused, worker_path
 from harness.evidence.table import extended_names, read_table
 from harness.evidence.verdict import Verdict, merge
-from harness.evidence.words import fence_in_words, in_words, origin_in_words
+from harness.evidence.words import fence_in_words, in_words, origin_in_words, wait_in_words
 
 __all__ = [
     "APART",
@@ -82,5 +82,6 @@ __all__ = [
     "read_table",
     "relevant_variables",
     "sources_of",
+    "wait_in_words",
     "worker_path",
 ]

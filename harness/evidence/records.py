@@ -279,8 +279,13 @@ class Group:
     ``kernel``, ``wavefront`` and ``lane`` of the first such store, ``instruction``, and its ``source`` line with the
     lines that called it. ``fences``: of a case that failed in weak memory, what its kernels lack: ``kernel``, the
     ``missing`` instruction, the ``instruction`` that writes or polls a flag and its ``source``, and the ``other``
-    access, from which the missing one would separate it. ``repeats``: how often the failing case ran, and how often it
-    failed.
+    access, from which the missing one would separate it. ``waits``: of a hang, the words that its ranks poll: the
+    polling ``rank``, the ``memory``, its ``owner``, ``offset`` and ``size``, the value ``held`` and the one ``wanted``
+    (None if unknown), the polling ``instruction`` and its ``source``; and who wrote last, each with ``rank``,
+    ``owner``, ``offset``, ``value``, ``kernel``, ``instruction`` and ``source``: ``writers`` this word, ``elsewhere``
+    the same word of another rank, ``near`` words at most 64 bytes away, ``before`` this word in the last case that
+    passed; ``silent``: the ranks that wrote no word near that place of any rank's memory; ``unknown``: the number of
+    words whose writers were not kept. ``repeats``: how often the failing case ran, and how often it failed.
     """
 
     record: ClassVar[str] = "group"
@@ -294,6 +299,7 @@ class Group:
     stores: tuple[Mapping[str, Any], ...] = ()
     repeats: Mapping[str, int] | None = None
     fences: tuple[Mapping[str, Any], ...] = ()
+    waits: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -343,6 +349,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         "defaults",
         "stores",
         "fences",
+        "waits",
     ):
         if name in values:
             values[name] = tuple(values[name])

@@ -1,11 +1,14 @@
-"""A wrong element, and a missing fence, in words: for every place that shows one."""
+"""A wrong element, a missing fence, and the word of a hang, in words: for every place that shows one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.evidence.records import Difference
+
+NEAR = 64
+"""Bytes around a word within which other signals are named: a cache line of flags."""
 
 
 def in_words(difference: Difference) -> str:
@@ -30,6 +33,58 @@ def fence_in_words(lack: Mapping[str, Any]) -> str:
         f"{lack['kernel']} lacks {lack['missing']} between {lack['other']!r} at {lack['other_source']}"
         f" and {lack['instruction']!r} at {lack['source']}"
     )
+
+
+def wait_in_words(wait: Mapping[str, Any]) -> str:
+    """Return sentences about a word that a rank of a hang polls, and who writes it; see ``Group.waits``."""
+    bits = f"0x{wait['held']:x}"
+    wanted = "" if wait["wanted"] is None else f" and is compared with 0x{wait['wanted']:x}"
+    polls = (
+        f"rank {wait['rank']} polls byte {wait['offset']:,} of {_memory(wait['memory'], wait['owner'])}, which holds"
+        f" {bits}{wanted}, at {_innermost(wait['source'])}"
+    )
+    return ". ".join([polls, *_of_writers(wait)])
+
+
+def _of_writers(wait: Mapping[str, Any]) -> Iterator[str]:
+    writers, elsewhere, near, before = (wait.get(name, ()) for name in ("writers", "elsewhere", "near", "before"))
+    memory = wait["memory"]
+    if writers:
+        yield f"Last written: {_signals(writers)}"
+    else:
+        among = f" ({wait['unknown']:,} words have unknown writers)" if wait.get("unknown") else ""
+        yield f"No rank wrote it in this case{among}"
+    if missing := [each for each in before if each["rank"] not in {other["rank"] for other in writers}]:
+        yield f"In the last case that passed: {_signals(missing)}"
+    if writers:
+        return
+    if elsewhere:
+        yield f"At the same place of another rank's memory: {_signals(elsewhere, memory)}"
+    elif near:
+        yield f"Within {NEAR} bytes of it: {_signals(near, memory)}"
+    if silent := wait.get("silent"):
+        ranks = ("rank " if len(silent) == 1 else "ranks ") + ", ".join(map(str, silent))
+        yield f"Nothing within {NEAR} bytes of that place, in the memory of any rank, was written by {ranks}"
+
+
+def _signals(signals: Sequence[Mapping[str, Any]], memory: str = "") -> str:
+    """Return which rank wrote what; with ``memory``, also where."""
+    return "; ".join(
+        f"rank {each['rank']} wrote 0x{each['value']:x}"
+        + (f" to byte {each['offset']:,} of {_memory(memory, each['owner'])}" if memory else "")
+        + f" by {each['instruction'].partition(' ')[0]} of {each['kernel']} at {_innermost(each['source'])}"
+        for each in signals
+    )
+
+
+def _memory(name: str, owner: int) -> str:
+    return f"the {name} of rank {owner}"
+
+
+def _innermost(source: str) -> str:
+    """Return the first of a chain of source lines, and the last one, which led to it."""
+    lines = [part.strip() for part in source.split(" @ ") if part.strip()]
+    return f"{lines[0]} (called at {lines[-1]})" if len(lines) > 1 else (lines or ["an unknown line"])[0]
 
 
 def origin_in_words(origin: Mapping[str, Any], value: object) -> str:

@@ -146,7 +146,7 @@ def case(planned: PlannedGroup, number: int, hash_: str, **changes: Any) -> Case
         "group": planned.group,
         "nodeid": planned.nodeid,
         "case": drawn,
-        "seed": 1,
+        "seed": 20,
         "phase": "generate",
         "verdict": Verdict.PASS,
         "repeat": "iris-harness replay 0",

@@ -12,9 +12,12 @@ import pytest
 
 from certificates import archive, load_private, load_public, make, new_key
 from certificates.verification import verify
-from command_line.suite import rerun
+from command_line.commands.verify import CASES_NOT_DRAWN
+from command_line.main import run as command
+from command_line.suite import redrawn, rerun
 from conformance import recorded
-from harness.evidence import Case, Kernel, parse
+from fixtures import judged
+from harness.evidence import Case, Group, Kernel, case_id, parse, read
 from harness.evidence.records import from_json
 from harness.isa import Roots, fingerprint
 from tests.certificates import run
@@ -131,3 +134,79 @@ def test_a_forged_listing_is_found_by_running_its_case_again(folder, monkeypatch
     assert rerun.cases(checked, 1, None) == 1
     line = f"case {chosen} of ISA-WIDTH-005[ranks=2] ran other code than the certificate records: by_context"
     assert line in capsys.readouterr().out
+
+
+def with_edited_group(folder, edit):
+    """Return a certificate of the run in which ``edit`` has changed the cases of one group, with the counts of the
+    group made right: signed by the person who made the run."""
+    listed = [from_json(parse(line)) for line in (folder / "evidence.jsonl").read_bytes().splitlines()]
+    at = next(n for n, each in enumerate(listed) if isinstance(each, Group) and each.cases > 1)
+    members = [each for each in listed if isinstance(each, Case) and each.group == listed[at].group]
+    kept = edit(members)
+    kept_ids = {each.id for each in kept}
+    before = [each for each in listed[:at] if each not in members]
+    listed = [*before, *kept, replace(listed[at], cases=len(kept)), *listed[at + 1 :]]
+    launched = {hash_ for each in listed if isinstance(each, Case) for hash_ in (*each.kernels, *each.launches)}
+    listed = [each for each in listed if not isinstance(each, Kernel) or each.hash in launched]
+    assert len(kept_ids) == len(kept)
+    evidence = samples.write(folder / "edited" / "evidence.jsonl", listed)
+    assert read(evidence).problems == []
+    for each in listed:
+        if isinstance(each, Kernel):
+            member = run.members_of(folder / "certificate.zip")[archive.listing_name(each.listing_sha256)]
+            file = folder / "edited" / each.hash / "kernel.amdgcn"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(archive.expanded(member, 1 << 24))
+    output = folder / "edited" / "certificate.zip"
+    make(evidence, output, load_private(folder / "a.key"), datetime.now(timezone.utc), lambda h: folder / "edited" / h)
+    return output, members[0].group
+
+
+def in_place_of(case, **fields):
+    """Return the case with other fields, and without measurements."""
+    plain = {**case.case, "fields": {**case.case["fields"], **fields}}
+    return replace(case, case=plain, id=case_id(case.requirement, case.group, plain), timing={}, telemetry={})
+
+
+@pytest.fixture
+def as_before():
+    """Restore what drawing has set."""
+    before = judged.api, judged.vocabulary, judged.capabilities
+    yield
+    judged.api, judged.vocabulary, judged.capabilities = before
+
+
+@pytest.mark.usefixtures("as_before")
+def test_the_cases_of_a_run_are_those_that_are_drawn_again(folder, capsys):
+    assert command(["verify", str(folder / "certificate.zip"), "--key", str(folder / "a.key.pub"), "--cases"]) == 3
+    shown = capsys.readouterr().out
+    [(same, of)] = re.findall(r"Cases: (\d+) of (\d+) groups that passed have exactly the cases", shown)
+    assert same == of and int(of) > 5
+    assert CASES_NOT_DRAWN not in shown
+
+
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (lambda cases: cases[1:], " lacks 1 of the "),
+        (lambda cases: cases[:-1], " lacks 1 of the "),
+        (lambda cases: [*cases[:-1], in_place_of(cases[-1], seed=123456)], " lacks 1 of the "),
+        (lambda cases: [*cases, in_place_of(cases[-1], seed=123456)], " has 1 cases that are not drawn for it"),
+    ],
+    ids=["the first is dropped", "the last is dropped", "one is replaced", "one is added"],
+)
+def test_a_group_with_other_cases_is_found_by_drawing_them_again(folder, capsys, edit, problem):
+    """Coherent, and signed with the right key: nothing else contradicts it."""
+    path, group = with_edited_group(folder, edit)
+    assert command(["verify", str(path), "--key", str(folder / "a.key.pub")]) == 3
+    assert CASES_NOT_DRAWN in capsys.readouterr().out
+    assert command(["verify", str(path), "--key", str(folder / "a.key.pub"), "--cases"]) == 1
+    assert f"{group}{problem}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("as_before")
+def test_another_hypothesis_draws_other_cases(folder, capsys, monkeypatch):
+    monkeypatch.setattr(redrawn, "installed_version", lambda package: "6.0.0")
+    assert command(["verify", str(folder / "certificate.zip"), "--key", str(folder / "a.key.pub"), "--cases"]) == 2
+    assert "--cases needs the Hypothesis of the run" in capsys.readouterr().err

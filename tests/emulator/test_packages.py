@@ -34,7 +34,7 @@ CROSS_LANE = {
 }  # fmt: skip
 NAMED_ELSEWHERE = {
     # follows the value that a loop polls to its comparison
-    "driver/awaited.py": {"v_cmp", "s_cmp", "s_waitcnt", "buffer_inv", "s_nop"},
+    "program/polling.py": {"v_cmp", "s_cmp", "s_waitcnt", "buffer_inv", "s_nop"},
     "program/decode.py": ABOUT_ORDER | {"v_cmpx"},  # steps that order memory end a block; EXEC must be read again
     "program/build.py": {"v_fma_mixhi"},  # writes the upper half of its destination
     "program/compiled/runs.py": CROSS_LANE,  # compiled by hand: their steps are not pure functions

@@ -43,9 +43,9 @@ def case(group, requirement, differs=None, verdict=Verdict.FAIL, **changes):
     )  # fmt: skip
 
 
-def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=(), fences=()):
+def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=(), fences=(), waits=()):
     """Read a file in which each requirement has a group for each dtype; ``failing`` maps a group to a failing case,
-    and each failing group has ``fences``."""
+    and each failing group has ``fences`` and ``waits``."""
     groups = [f"{each.id}[ranks=2,dtype={dtype}]" for each in requirements for dtype in DTYPES]
     planned = tuple(PlannedGroup(group, group.partition("[")[0], "t.py::t") for group in groups)
     records = [samples.run(), dataclasses.replace(samples.plan(), groups=planned, requirements=requirements)]
@@ -54,7 +54,7 @@ def evidence_of(tmp_path, failing, requirements=(STORE, METHOD, ADD), passing=()
         bad = failing.get(group)
         cases = [each for each in passing if each.group == group] + [bad or case(group, owner, verdict=Verdict.PASS)]
         end = Group(group, owner, bad.verdict if bad else Verdict.PASS, len(cases), bad.id if bad else None)
-        end = dataclasses.replace(end, fences=fences if bad else ())
+        end = dataclasses.replace(end, fences=fences if bad else (), waits=waits if bad else ())
         records += [*cases, end]
     evidence = read(samples.write(tmp_path / "evidence.jsonl", [*records, samples.end(1)]))
     assert evidence.problems == []
@@ -192,6 +192,43 @@ def test_a_hang_of_a_kernel_names_the_waiting_statement_and_the_polled_words(tmp
     assert cause.symptom.source == "kernels/move.py:143:5"
     assert "in symmetric heap of rank 0, which holds 0x2 and is compared with 0x3" in cause.symptom.waits[0]
     assert cause.symptom.waits[1] == "rank 1 runs no kernel"
+
+
+SIGNAL = {
+    "rank": 1, "owner": 0, "offset": 68, "value": 2, "kernel": "move", "instruction": "global_atomic_swap v0, v1, off",
+    "source": "kernels/signals.py:70:9",
+}  # fmt: skip
+WAIT = {
+    "rank": 0, "memory": "symmetric heap", "owner": 0, "offset": 68, "size": 4, "held": 2, "wanted": 3,
+    "instruction": "global_load_dword v0, v1, off", "source": "kernels/signals.py:76:5", "writers": [SIGNAL],
+}  # fmt: skip
+
+
+def test_a_hang_names_who_wrote_the_word_for_which_a_rank_waits(tmp_path):
+    """The record of the second execution replaces what the stacks state about the same rank."""
+    text = "[state]\nrunning wavefront 0 at 's_sleep 1' (kernels/move.py:112:5), polling 0x8 (inside heap, ...), which"
+    stacks = {
+        "0": f"{text} holds 0x2, by 'global_load_dword'",
+        "1": "[state]\nno kernel is running on the emulated device",
+    }
+    evidence = evidence_of(tmp_path, failing(STORE, DTYPES, message="did not end", stacks=stacks), waits=(WAIT,))
+    [cause] = causes_of(evidence)
+    recorded, other = cause.waits
+    assert recorded == (
+        "rank 0 polls byte 68 of the symmetric heap of rank 0, which holds 0x2 and is compared with 0x3, at"
+        " kernels/signals.py:76:5. Last written: rank 1 wrote 0x2 by global_atomic_swap of move at"
+        " kernels/signals.py:70:9"
+    )
+    assert other == "rank 1 runs no kernel"
+    assert "Last written: rank 1 wrote 0x2" in render_html(evidence)
+
+
+def test_a_hang_in_weak_memory_only_names_the_missing_fence(tmp_path):
+    stacks = {"0": "[state]\nno kernel is running on the emulated device"}
+    evidence = evidence_of(tmp_path, failing(STORE, DTYPES, message="did not end", stacks=stacks), fences=(LACK,))
+    [cause] = causes_of(evidence)
+    assert cause.title == "store did not end in weak memory: ring_triton lacks buffer_wbl2 sc0 sc1"
+    assert cause.waits == ("rank 0 runs no kernel",)
 
 
 LACK = {

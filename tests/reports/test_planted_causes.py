@@ -90,3 +90,35 @@ def test_a_hang_is_one_cause(tmp_path: Path) -> None:
     chosen = ("conformance/collectives/test_operations.py", "-k", "all_gather", "--deadline", "5")
     [cause] = causes_of(evidence_of(tmp_path, [bug], *chosen))
     assert "all_gather did not end: its ranks wait" in cause.title
+
+
+SIGNALS, AMD = "device/signals.py", "device/targets/amd.py"
+CALL, WORDS = (
+    "    intrinsics().signal_turn(pads, member, SIZE, program, turn)",
+    "        words += ((tl.load(pads + peer) + own)",
+)
+OWN_TWICE = "        peer = tl.where((first == 1) & (peer == 0), 1, peer)\n"
+FORGETS = Defect("a member signals nothing", SIGNALS, CALL, f"    if member != 1:\n    {CALL}", "def signal(")
+WRONG_VALUE = Defect(
+    "a member signals the turn before", SIGNALS, "program, turn)", "program, turn - (member == 1).to(tl.int32))",
+    "    intrinsics().signal_turn(",
+)  # fmt: skip
+WRONG_PEER = Defect("a member signals itself twice", AMD, WORDS, OWN_TWICE + WORDS, "def signal_turn(")
+HANGS = [
+    (FORGETS, "No rank wrote it in this case. Within 64 bytes of it: rank ", "of any rank, was written by rank 2"),
+    (WRONG_VALUE, "which holds 0x0 and is compared with 0x1", ". Last written: rank 2 wrote 0x0 by global_atomic_swap"),
+    (WRONG_PEER, "No rank wrote it in this case. At the same place of another rank's memory: rank 2 wrote 0x",
+     "of the symmetric heap of rank 2"),
+]  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("bug", "first", "second"), HANGS, ids=[row[0].name for row in HANGS])
+def test_a_hang_names_who_was_to_write_the_word(bug: Defect, first: str, second: str, tmp_path: Path) -> None:
+    """Of three ranks, 1 and 2 are the members of the group that the first case draws."""
+    chosen = ("conformance/collectives/test_operations.py", "-k", "all_gather", "--ranks", "3", "--level", "ci")
+    plant(bug, tmp_path)
+    assert run_suite(tmp_path, *chosen, "--deadline", "4", "-x", timeout=500).returncode == 1
+    [cause] = causes_of(read(tmp_path / "evidence.jsonl"))
+    [waits] = [wait for wait in cause.waits if wait.startswith("rank 1 polls byte ")]
+    assert first in waits and second in waits and "kernels/move.py:112" in waits

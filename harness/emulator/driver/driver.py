@@ -28,6 +28,7 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from harness.emulator.driver import pointers, tables
+from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
 from harness.emulator.driver.inactive import Inactive
@@ -119,6 +120,11 @@ def describe() -> str:
     One line if no launch runs. Safe to call from a signal handler.
     """
     return _running.describe() if _running is not None else "no kernel is running on the emulated device"
+
+
+def words_polled() -> list[Polled]:
+    """Return the words that the wavefronts of the running launch poll. Safe to call from another thread."""
+    return _running.words_polled() if _running is not None else []
 
 
 _running: Scheduler | None = None

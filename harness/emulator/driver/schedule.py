@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from harness.emulator.driver.awaited import awaited
+from harness.emulator.driver.awaited import Polled, awaited, polled
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.driver.patience import Patience
 from harness.emulator.execution.launch import Chunk, Launch
@@ -113,11 +113,16 @@ class Scheduler:
             current = [self.current] if self.current is not None else []
             for wavefronts in [*current, *self.ready]:
                 if wavefronts.chunk.launch is launch:
-                    lines.append("  running " + _where(wavefronts))
+                    lines.append("  running " + _where(wavefronts, self.watch))
             for chunk in list(launch.chunks.values()):
                 for wavefronts in chunk.at_barrier:
-                    lines.append("  at s_barrier " + _where(wavefronts))
+                    lines.append("  at s_barrier " + _where(wavefronts, self.watch))
         return "\n".join(lines)
+
+    def words_polled(self) -> list[Polled]:
+        """Return the words that the wavefronts poll, for hang reports; safe to call at any time."""
+        current = [self.current] if self.current is not None else []
+        return [word for wavefronts in [*current, *self.ready] for word in polled(wavefronts, self.watch)]
 
     # -- launches ----------------------------------------------------------------------------------------------------
 
@@ -403,18 +408,18 @@ def _registers(wf: Wavefronts) -> bytes:
     return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
 
 
-def _where(wavefronts: Wavefronts) -> str:
+def _where(wavefronts: Wavefronts, watch: Watch | None) -> str:
     launch = wavefronts.chunk.launch
     instruction = launch.program.listing.instructions[launch.program.blocks[wavefronts.block].first]
     spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
     waves = wavefronts.wave
     which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
-    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(wavefronts)}"
+    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(wavefronts, watch)}"
 
 
-def _polls(wavefronts: Wavefronts) -> str:
+def _polls(wavefronts: Wavefronts, watch: Watch | None) -> str:
     """List the addresses that the wavefronts poll; wavefronts that poll the same one share an entry."""
-    return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts).items())
+    return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts, watch).items())
 
 
 def _failed(wf: Wavefronts, step: object, error: Exception) -> UnimplementedInstruction:

@@ -19,7 +19,7 @@ from harness.emulator.operations.addressing import lane_address
 from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
-from harness.emulator.program.polling import polled
+from harness.emulator.program.polling import polling_loops
 from harness.emulator.wavefront import entry
 from harness.emulator.wavefront.state import EXEC, LANES, MODE, Wavefronts
 
@@ -261,7 +261,7 @@ class Launch:
         instructions: dict[str, int] = {}
         lanes: dict[str, int] = {}
         waiting: dict[str, int] = {}
-        loops = polled(self.program)
+        loops = polling_loops(self.program)
         for segment, waves, active in zip(self.program.segments, self.waves, self.lanes, strict=True):
             for klass, count in segment.counts.items():
                 if waves:

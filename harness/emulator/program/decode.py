@@ -98,7 +98,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Polled:
+class PollingLoops:
     """Indices of the segments and instructions inside of polling loops, see ``program.polling``."""
 
     segments: frozenset[int]
@@ -107,14 +107,14 @@ class Polled:
 
 @dataclass
 class Program:
-    """A decoded kernel; immutable while it runs, shared by all its launches. ``polled`` is filled at its first use."""
+    """A decoded kernel; immutable while it runs, shared by all its launches. ``polling`` is filled at its first use."""
 
     listing: Listing
     blocks: list[Block]
     segments: list[Segment]
     accesses: list[AccessSite]
     vgprs: int
-    polled: Polled | None = None
+    polling: PollingLoops | None = None
 
     @property
     def name(self) -> str:

@@ -12,7 +12,10 @@ from harness.emulator.watch.choices import Choices
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from harness.emulator.execution.launch import Chunk, Launch
+    from harness.emulator.operations.access import GlobalAccess
 
 
 class Watch:
@@ -53,6 +56,11 @@ class Watch:
 
     def decoded(self, program: Program) -> None:
         """Called when all instructions of a program have been decoded and instrumented."""
+
+    def last_read(self, launch: Launch, access: GlobalAccess, wave: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the addresses, uint64[64], and the accessing lanes of a wavefront's last execution of ``access``; None
+        if they are not recorded."""
+        return None
 
     def before_end(self, instruction: Instruction) -> Step | None:
         """Return a step to execute before the branch, s_barrier, s_sleep or s_endpgm that ends a block, or None."""

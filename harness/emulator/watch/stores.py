@@ -26,9 +26,10 @@ class Stores(Watch):
 
     name = "stores"
 
-    def aim(self, rank: int, address: int) -> None:
-        """Watch a byte of ``rank``; ``address`` is that of the same byte of this process's own memory."""
-        self._rank, self._address = rank, address
+    def aim(self, rank: int, address: int, here: int) -> None:
+        """Watch a byte of ``rank``. ``address``: that of the same byte in this process's memory; ``here``: the rank of
+        this process."""
+        self._rank, self._address, self._here = rank, address, here
         self._hits: dict[tuple[str, int], dict[str, Any]] = {}
 
     @property
@@ -62,7 +63,7 @@ class Stores(Watch):
             return
         row, lane = (int(index) for index in np.argwhere(hit)[0])
         self._hits[key] = {
-            "rank": launch.rank,
+            "rank": self._here,
             "kernel": launch.program.name,
             "wavefront": int(wf.wave[row]),
             "lane": lane,
@@ -74,7 +75,7 @@ class Stores(Watch):
         """Return the byte's address in the launching process; None if it cannot access the rank's memory."""
         known = launch.table.allocations
         own = next((each for each in known if each.contains(self._address, 1)), None)
-        if own is None or launch.rank == self._rank:
+        if own is None or self._here == self._rank:
             return None if own is None else self._address
         theirs = (each for each in known if each.peer == self._rank and _kind(each) == _kind(own))
         return next((each.address + self._address - own.address for each in theirs), None)
