@@ -30,6 +30,7 @@ from harness.emulator.operations import (
     scalar,
     scaled,
     scratch,
+    sparse,
     vector,
 )
 from harness.emulator.operations.table import TABLE, find
@@ -63,5 +64,6 @@ __all__ = [
     "scalar",
     "scaled",
     "scratch",
+    "sparse",
     "vector",
 ]

@@ -53,6 +53,8 @@ def flow(decoded: Decoded) -> Flow:
         return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
     if name.startswith("v_mfma"):
         return Flow(reads, writes, products.spread(decoded, writes))
+    if name.startswith("v_smfmac"):
+        return Flow(reads | writes, writes, products.spread_sparse(decoded, writes))  # it adds to its destination
     if name.startswith(LANE_BY_LANE):
         # The dot products with three operands add to their destination.
         adds = len(parsed) == 3 and name.startswith("v_dot")

@@ -33,7 +33,7 @@ _VCC = registers.scalars(VCC, 2)
 _M0 = registers.scalars(M0, 1)
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _HARDWARE = re.compile(r"HW_REG_\w+|hwreg\((\w+)")
-_SHAPE = re.compile(r"v_mfma_(?:scale_)?(\w\d+)_(4x4|16x16|32x32)x(\d+)_?(?:\d+b_?)?(\w+)")
+_SHAPE = re.compile(r"v_s?mf(?:ma|mac)_(?:scale_)?(\w\d+)_(4x4|16x16|32x32)x(\d+)_?(?:\d+b_?)?(\w+)")
 _LONGEST, _LONGEST_OF_PRODUCTS = 5, 19
 
 
@@ -225,8 +225,10 @@ def _product(decoded: Decoded) -> Product | None:
     else:
         passes = 8 if k >= 8 or source == "xf32" else 16
     kind = "dgemm" if result == "f64" else "sgemm" if source == "f32" else "xdl"
-    names = [_registers(text, decoded) for text in decoded.instruction.operands[1:4]]
-    return Product(passes, names[0] | names[1], names[2], kind)
+    d, a, b, c = (_registers(text, decoded) for text in decoded.instruction.operands[:4])
+    if decoded.instruction.mnemonic.startswith("v_smfmac"):
+        return Product(passes, a | b | c, d, kind)  # the fourth operand is the index, and it adds to D
+    return Product(passes, a | b, c, kind)
 
 
 def _stored(decoded: Decoded) -> int:
