@@ -1,4 +1,4 @@
-"""LLVM's assembler, which is in Triton's wheel: the encoding of an instruction as bytes."""
+"""LLVM's assembler and its backend for AMD GPUs, which are in Triton's wheel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from functools import cache
 
+from triton._C.libtriton import llvm
 from triton.backends.amd import compiler
 
 
@@ -25,6 +26,13 @@ def encoding(line: str, arch: str = "gfx942") -> bytes | None:
 def available() -> bool:
     """Return whether this version of Triton has an assembler that a test can call."""
     return hasattr(compiler, "assemble_amdgcn")
+
+
+def compiled(ir: str, arch: str) -> str:
+    """Return the listing that LLVM's backend makes of a module in LLVM's language."""
+    llvm.init_targets()
+    # The last argument is that of newer versions of Triton.
+    return str(llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", arch, "", [], False, False, False))
 
 
 @contextlib.contextmanager

@@ -84,7 +84,9 @@ class Sparse:
         text = ", ".join(registers(first, sides[first]) for first in (D, A, B)) + f", v{INDEX}{modifiers}"
         result = execute(f"{self.name} {text}", v=v, arch=self.arch, **options)
         words = [result.v(D + n) for n in range(sides[D])]
-        return {reference.output_of(self.op, lane, n)[1:]: words[n][lane] for n in range(sides[D]) for lane in range(64)}
+        return {
+            reference.output_of(self.op, lane, n)[1:]: words[n][lane] for n in range(sides[D]) for lane in range(64)
+        }
 
     def differing(self, got):
         """Return the places where small whole numbers give another result than NumPy's product with the dense A."""
@@ -133,7 +135,9 @@ def test_every_element_lies_where_the_manual_says(name, arch):
 def test_results_are_rounded_as_those_of_the_dense_products(name, arch):
     """A sample of results of arbitrary values, NaN and infinities among them."""
     for wave in range(4):
-        case = Sparse(name, arch, lambda op, arch, seed, wave=wave: _of_wave(drawer(op, arch, seed), wave), f"{name}{wave}")
+        case = Sparse(
+            name, arch, lambda op, arch, seed, wave=wave: _of_wave(drawer(op, arch, seed), wave), f"{name}{wave}"
+        )
         got = case.run()
         for i, j in random.Random(wave).sample(sorted(got), 24):
             a = [case.stored[i, c] for c in range(case.k // 2)]

@@ -68,8 +68,8 @@ def spread_sparse(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow
 
     def product(wf: Wavefronts, shadow: Shadow) -> None:
         v = shadow.bits.v
-        rows = _elements(v, a, a_at, width).reshape(m, k // 2, -1).any(axis=1)
-        rows |= _elements(v, index, index_at, 4).reshape(m, k // 4, -1).any(axis=1)
+        stored = np.asarray(_elements(v, a, a_at, width).reshape(m, k // 2, -1).any(axis=1))
+        rows = stored | _elements(v, index, index_at, 4).reshape(m, k // 4, -1).any(axis=1)
         columns = _elements(v, b, b_at, width).reshape(k, n, -1)
         bad = rows[:, None] | _elements(v, d, d_at, 32).reshape(m, n, -1)
         # 1 for each k that a row selects, int32[W, m, k].
