@@ -79,9 +79,12 @@ class LdsAccess:
     """A ``ds_*`` access to the local data share: ``parts`` are (offset in bytes, data register), at address ``areg``.
 
     ``kind``, ``size``, ``target``, ``operation``, ``signed`` and ``half`` as in ``GlobalAccess``; ``size`` is that
-    of one part. ``areg`` -1: the address is M0 plus 4 bytes per lane (``ds_read_addtid_b32``).
+    of one part, and the old values of an atomic's parts go to successive registers from ``target`` on. ``areg`` -1: the
+    address is M0 plus 4 bytes per lane (``ds_read_addtid_b32``).
 
     ``second``      an atomic's second data register, or -1
+    ``counts``      the active lanes access one dword at M0 together, and ``parts`` have no data (``ds_append``)
+    ``aligned``     the address is rounded down to a multiple of it
     ``transposed``  bits of an element that ``ds_read_*_tr_*`` passes to another lane of its 16; 0: a lane keeps the
     data
                     that it reads
@@ -98,13 +101,30 @@ class LdsAccess:
     half: int = 0
     second: int = -1
     transposed: int = 0
+    counts: bool = False
+    aligned: int = 1
 
     def addresses(self, wf: Wavefronts, part: int = 0) -> np.ndarray:
         """Return each lane's address in its work-group's data share, int64[W, 64], undefined for inactive lanes."""
         offset, _ = self.parts[part]
         if self.areg < 0:
-            return _lane_slots(wf, 4) + offset
-        return wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) + offset
+            return _lane_slots(wf, 0 if self.counts else 4) + offset
+        return wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) + offset & -self.aligned
+
+    @property
+    def loaded(self) -> list[int]:
+        """The first register that each part writes, empty for a store or an atomic that returns nothing."""
+        if self.kind == LOAD:
+            return [register for _, register in self.parts]
+        words = max(1, self.size // 4)
+        return [self.target + i * words for i in range(len(self.parts))] if self.target >= 0 else []
+
+    @property
+    def stored(self) -> list[int]:
+        """The first register of each part's data, then an atomic's second data register."""
+        if self.kind == LOAD or self.counts:
+            return []
+        return [register for _, register in self.parts] + ([self.second] if self.second >= 0 else [])
 
 
 @dataclass(frozen=True)
@@ -174,7 +194,7 @@ class ScratchAccess:
 class FlatAccess(GlobalAccess):
     """A ``flat_*`` access: to global memory, or lane by lane to LDS (``shared``) or scratch (``private``).
 
-    The latter happens in lanes whose address has an aperture as its upper half. Atomics have neither.
+    The latter happens in lanes whose address has an aperture as its upper half. Atomics have no ``private``.
     """
 
     shared: LdsAccess | None = None

@@ -16,6 +16,8 @@ from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.listing.limits import SGPRS
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
+    ATOMIC,
+    LOAD,
     Access,
     CopyAccess,
     GlobalAccess,
@@ -119,9 +121,11 @@ def _parts(access: Access) -> Iterator[_Part]:
     if isinstance(access, ScratchAccess):
         yield "v", access.data, words
     if isinstance(access, LdsAccess):
-        yield from (("v", register, words) for _, register in access.parts)
-        if access.second >= 0:
-            yield "v", access.second, words
+        yield from (("v", register, words) for register in access.stored)
+        if access.loaded:
+            yield "v", access.loaded[0], words * (len(access.loaded) if access.kind == ATOMIC else 1)
+            yield from (("v", register, words) for register in access.loaded[1:] if access.kind == LOAD)
+        return
     target = getattr(access, "target", -1)
     if target >= 0:
         yield "v", target, words

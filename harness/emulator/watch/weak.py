@@ -328,8 +328,7 @@ class Weak(Watch):
             scalars = tuple(range(access.target, access.target + access.words))
         elif isinstance(access, LdsAccess):
             words = max(1, access.size // 4)
-            firsts = [register for _, register in access.parts] if access.kind == LOAD else [access.target]
-            vectors = tuple(first + i for first in firsts if first >= 0 for i in range(words))
+            vectors = tuple(first + i for first in access.loaded for i in range(words))
         else:  # a clock, or a lane permutation through the LDS unit
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))
