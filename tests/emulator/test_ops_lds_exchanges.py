@@ -82,7 +82,7 @@ def test_two_exchanges(stride, bits):
 
 @covers("ds_condxchg32_rtn_b64")
 def test_conditional_exchange():
-    """The highest bit of each dword selects whether its other bits replace those in memory; the address is rounded down."""
+    """The highest bit of each dword selects whether its other bits replace those in memory."""
     some = random.Random(1)
     old, data = ([some.getrandbits(64) for _ in LANES] for _ in range(2))
     v = {8: [8 * n + n % 8 for n in LANES], 9: [8 * n for n in LANES], 0: OLD, 1: OLD}

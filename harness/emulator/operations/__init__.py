@@ -32,6 +32,7 @@ from harness.emulator.operations import (
     scaled,
     scratch,
     sparse,
+    typed,
     vector,
 )
 from harness.emulator.operations.table import TABLE, find
@@ -67,5 +68,6 @@ __all__ = [
     "scaled",
     "scratch",
     "sparse",
+    "typed",
     "vector",
 ]

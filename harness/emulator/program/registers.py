@@ -20,6 +20,7 @@ from harness.emulator.operations.access import (
     LOAD,
     Access,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
@@ -38,6 +39,7 @@ _OFFSETS = {
     "scratch": [("offset", -4096, 4095)],
     "flat": [("offset", 0, 4095)],
     "buffer": [("offset", 0, 4095)],
+    "tbuffer": [("offset", 0, 4095)],
     "ds": [("offset", 0, 65535), ("offset0", 0, 255), ("offset1", 0, 255)],
     "s": [("offset", -(2**20), 2**20 - 1)],
 }
@@ -103,12 +105,12 @@ def _named(text: str) -> tuple[tuple[str, int, int], ...]:
 
 def _parts(access: Access) -> Iterator[_Part]:
     """Yield the registers that the functions of ``native`` access for an access."""
-    words = max(1, access.words if isinstance(access, ScalarAccess) else access.size // 4)
+    words = access.words if isinstance(access, (ScalarAccess, FormatAccess)) else max(1, access.size // 4)
     if isinstance(access, ScalarAccess):
         yield "s", access.target, words
         yield "s", access.base, 4 if "buffer" in access.instruction.mnemonic else 2
         return
-    if isinstance(access, (GlobalAccess, CopyAccess)):
+    if isinstance(access, (GlobalAccess, CopyAccess, FormatAccess)):
         lane, scalar = _ADDRESS[access.address.form]
         if access.address.areg >= 0:
             yield "v", access.address.areg, lane
@@ -116,6 +118,8 @@ def _parts(access: Access) -> Iterator[_Part]:
             yield "s", access.address.sreg, scalar
     if isinstance(access, (LdsAccess, ScratchAccess)) and access.areg >= 0:
         yield "v", access.areg, 1
+    if isinstance(access, FormatAccess):
+        yield "v", access.data, words
     if isinstance(access, GlobalAccess):
         yield "v", access.data, words * (2 if access.operation == native.CMPSWAP else 1)
     if isinstance(access, ScratchAccess):

@@ -46,9 +46,11 @@ from harness.emulator.operations.access import (
     LOAD,
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     ScalarAccess,
     ScratchAccess,
+    at_one,
 )
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded, Program
@@ -144,7 +146,7 @@ class Race(Watch):
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic, modifiers = decoded.instruction.mnemonic, decoded.instruction.modifiers
-        if isinstance(decoded.access, GlobalAccess | CopyAccess):
+        if isinstance(decoded.access, GlobalAccess | CopyAccess | FormatAccess):
             assert decoded.step is not None  # sanity check
             return self._watched(decoded.access, decoded.step)
         if isinstance(decoded.access, ScalarAccess):
@@ -167,12 +169,13 @@ class Race(Watch):
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def _watched(self, access: GlobalAccess | CopyAccess, plain: Step) -> Step:
-        scope = SCOPES.index(access.scope)
-        index = access.instruction.index
+    def _watched(self, declared: GlobalAccess | CopyAccess | FormatAccess, plain: Step) -> Step:
+        scope = SCOPES.index(declared.scope)
+        index = declared.instruction.index
         shared = scope >= AGENT
 
         def step(wf: Wavefronts) -> None:
+            access = at_one(declared, wf)
             addresses, taking = access.addresses(wf)
             lanes, launch = np.flatnonzero(taking[0]), wf.chunk.launch
             chosen = addresses[0, lanes]

@@ -36,10 +36,12 @@ from harness.emulator.operations.access import (
     LOAD,
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
     ScratchAccess,
+    at_one,
 )
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded
@@ -213,7 +215,7 @@ class Weak(Watch):
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic = decoded.instruction.mnemonic
-        if isinstance(decoded.access, GlobalAccess):
+        if isinstance(decoded.access, GlobalAccess | FormatAccess):
             return self._issue_access(decoded.access)
         if isinstance(decoded.access, CopyAccess):
             return self._issue_copy(decoded.access)
@@ -232,8 +234,10 @@ class Weak(Watch):
 
     # -- issuing -----------------------------------------------------------------------------------------------------
 
-    def _issue_access(self, access: GlobalAccess) -> Step:
+    def _issue_access(self, declared: GlobalAccess | FormatAccess) -> Step:
         def step(wf: Wavefronts) -> None:
+            access = at_one(declared, wf)
+            assert isinstance(access, GlobalAccess)  # sanity check
             addresses, taking = access.addresses(wf)
             chunk = wf.chunk
             chunk.launch.executions[access.site] += len(wf)

@@ -18,6 +18,7 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import (
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScratchAccess,
@@ -254,11 +255,12 @@ def _product(decoded: Decoded) -> Product | None:
 
 def _stored(decoded: Decoded) -> int:
     access = decoded.access
-    if not isinstance(access, (GlobalAccess, ScratchAccess)) or access.kind != STORE or access.size <= 8:
+    if not isinstance(access, (GlobalAccess, FormatAccess, ScratchAccess)) or access.kind != STORE:
         return 0
-    if isinstance(access, GlobalAccess) and access.address.soffset >= 0:
+    words = access.words if isinstance(access, FormatAccess) else access.size // 4
+    if words <= 2 or (not isinstance(access, ScratchAccess) and access.address.soffset >= 0):
         return 0
-    return registers.vectors(access.data, access.size // 4)
+    return registers.vectors(access.data, words)
 
 
 def _last(decoded: Decoded) -> int:

@@ -15,6 +15,7 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import (
     CopyAccess,
     FlatAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
@@ -159,6 +160,11 @@ class Check(Watch):
         if isinstance(access, GlobalAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.access(access, plain)
+            self._note(decoded, names, results)
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+        if isinstance(access, FormatAccess):
+            assert plain is not None  # sanity check
+            results, body = self._heap.formatted(access, plain)
             self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
