@@ -334,10 +334,11 @@ class FlatAccess(GlobalAccess):
 
 @dataclass(frozen=True)
 class ScalarAccess:
-    """An ``s_load_*`` or ``s_buffer_load_*``: ``words`` dwords to scalar register ``target``.
+    """An ``s_load_*``, ``s_store_*``, ``s_atomic_*``, or their ``s_buffer_*``: ``words`` dwords, register ``target``.
 
     The address is that in the register pair ``base`` (48 bits of it in a descriptor), plus ``offset``, plus scalar
-    register ``soffset`` (-1: omitted).
+    register ``soffset`` (-1: omitted). ``kind`` and ``operation`` as in ``GlobalAccess``; ``returns``: the instruction
+    writes ``target``.
     """
 
     instruction: Instruction
@@ -346,6 +347,14 @@ class ScalarAccess:
     base: int
     soffset: int
     offset: int
+    kind: str = LOAD
+    operation: int = -1
+    returns: bool = True
+
+    @property
+    def data(self) -> int:
+        """Number of dwords that the instruction reads from ``target`` on."""
+        return 0 if self.kind == LOAD else self.words * (2 if self.operation == native.CMPSWAP else 1)
 
     def addresses(self, wf: Wavefronts) -> np.ndarray:
         """Return each wavefront's address, uint64[W]."""

@@ -107,7 +107,7 @@ def _parts(access: Access) -> Iterator[_Part]:
     """Yield the registers that the functions of ``native`` access for an access."""
     words = access.words if isinstance(access, (ScalarAccess, FormatAccess)) else max(1, access.size // 4)
     if isinstance(access, ScalarAccess):
-        yield "s", access.target, words
+        yield "s", access.target, max(words, access.data)
         yield "s", access.base, 4 if "buffer" in access.instruction.mnemonic else 2
         return
     if isinstance(access, (GlobalAccess, CopyAccess, FormatAccess)):

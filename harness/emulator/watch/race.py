@@ -209,8 +209,9 @@ class Race(Watch):
             inside = 0 <= int(addresses[0]) - launch.kernarg_address < launch.kernarg.nbytes
             if not inside and access.instruction.index not in self._guesses(launch.program):
                 lanes, size = np.zeros(1, np.int64), 4 * access.words
-                effect = Effect(LOAD, WAVE, access.instruction, size, addresses, lanes)
-                self._state.scalar_load(*self._thread(wf), effect)
+                scope = AGENT if access.kind == ATOMIC else WAVE
+                effect = Effect(access.kind, scope, access.instruction, size, addresses & ~np.uint64(3), lanes)
+                self._state.scalar(*self._thread(wf), effect)
 
         return step
 

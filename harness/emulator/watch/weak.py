@@ -329,6 +329,11 @@ class Weak(Watch):
         vectors: tuple[int, ...] = ()
         scalars: tuple[int, ...] = ()
         if isinstance(access, ScalarAccess):
+            if access.kind != LOAD:
+                # LLVM's memory model has no scalar writes: they go to another cache, which s_dcache_wb writes back.
+                raise UnimplementedInstruction(
+                    f"mode weak cannot track {access.instruction.mnemonic}; use another mode"
+                )
             scalars = tuple(range(access.target, access.target + access.words))
         elif isinstance(access, LdsAccess):
             words = max(1, access.size // 4)

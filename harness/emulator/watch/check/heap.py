@@ -108,6 +108,9 @@ class Heap:
                     _check_data(wf, shadow, access, stored, addresses, lanes)
             if aligned:
                 _check_alignment(wf, instruction, addresses, lanes, size)
+            if self._forgotten and access.kind == ATOMIC and lanes.any():
+                # Before it changes the bytes, by which memory that was never written is recognized.
+                self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
             chunk = wf.chunk
             facts = self._programs[id(chunk.launch.program)]
             table = chunk.table
@@ -119,7 +122,7 @@ class Heap:
                 chunk.table = table
             if shadow.dirty & results:
                 _define(wf, shadow, access, target, words)
-            if self._forgotten and lanes.any():
+            if self._forgotten and access.kind != ATOMIC and lanes.any():
                 self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
 
         return results, step
@@ -205,6 +208,7 @@ class Heap:
         instruction = access.instruction
         _, base, where = (operands.parse(text) for text in instruction.operands)
         offset = int(instruction.modifiers.get("offset", "0"), 0) + (int(where.value) if where.space == "const" else 0)
+        data = registers.scalars(access.target, access.data)
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             if shadow.dirty & reads and (undefined := shadow.undefined_scalar(reads)):
@@ -219,11 +223,18 @@ class Heap:
             if (start & np.uint64(3)).any():
                 wave = int((start & np.uint64(3) != 0).argmax())
                 address = int(start[wave])
-                message = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
+                message = f"misaligned scalar {access.kind} at address {address:#x}, whose two low bits are ignored"
                 wf.chunk.raise_fault(message, wf, instruction, LANES * wave, address=address)
+            if shadow.dirty & data and (undefined := shadow.undefined_scalar(data)):
+                wave, name = undefined
+                message = f"an undefined value in {first_of(name)} is stored to {int(start[wave]):#x}"
+                report.undefined(wf, instruction, LANES * wave, message, address=int(start[wave]))
+            if self._forgotten and access.kind == ATOMIC:
+                self._scalars_forgotten(wf, shadow, access, start)
             plain(wf)
-            shadow.define_scalars(access.target, access.words)
-            if self._forgotten:
+            if access.returns:
+                shadow.define_scalars(access.target, access.words)
+            if self._forgotten and access.kind != ATOMIC:
                 self._scalars_forgotten(wf, shadow, access, start)
 
         return step
@@ -236,8 +247,11 @@ class Heap:
         size = 4 * access.words
         for region in self._near(addresses, lanes, size):
             bits = np.zeros((max(1, access.words // 2), len(start), LANES, 2), np.uint32)
-            lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False)
-            if lane >= 0:
+            into = 0 if access.kind == LOAD else -1
+            lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, into, access.kind == STORE)
+            if lane >= 0 and access.kind == ATOMIC:
+                _unwritten(wf, access.instruction, lane, addresses)
+            if lane >= 0 and access.kind == LOAD:
                 shadow.loaded = _position(wf, access.instruction, int(start[lane // LANES]))
                 words = np.moveaxis(bits[:, :, 0], 0, 1).reshape(len(start), -1)[:, : access.words]
                 shadow.bits.s[:, access.target : access.target + access.words] |= words

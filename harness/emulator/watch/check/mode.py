@@ -184,7 +184,7 @@ class Check(Watch):
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
-            results = registers.scalars(access.target, access.words)
+            results = registers.scalars(access.target, access.words) if access.returns else 0
             address = touched(replace(instruction, operands=instruction.operands[1:]), 0)
             body = self._heap.scalar(access, plain, address)
             return _issuing(instruction, names, body, Operation(SCALAR_MEMORY, instruction, results))
