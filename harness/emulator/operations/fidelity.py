@@ -37,6 +37,8 @@ _RULES: tuple[tuple[str, Fidelity], ...] = (
     (r"v_dot2c?_(f32_f16|f32_bf16)", Fidelity("modelled", "order and rounding of additions", _MANUAL)),
     (r"(global|buffer|flat|ds)_\w*(add|pk_add)_(rtn_)?(b?f16|f32|f64)",
      Fidelity("modelled", "order of the lanes' additions", "the hardware's order is not determined")),
+    (r"v_(mad|mac|madmk|madak)_(legacy_)?f16", Fidelity("modelled", "two roundings", "not stated by the manual")),
+    (r"s_dcache_discard", Fidelity("modelled", "no scalar cache", "nothing is discarded")),
     (r"t?buffer_(load|store)_format_", Fidelity("modelled", "rounding of conversions", "not stated by the manual")),
     (r"ds_(append|consume)", Fidelity("modelled", "the address is M0 plus the offset", "LLVM; the manual omits M0")),
     (r"s_mem(real)?time", Fidelity("modelled", "clocks of the host", "no model of time")),

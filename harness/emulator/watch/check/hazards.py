@@ -119,7 +119,7 @@ def site(decoded: Decoded, reads: int, writes: int) -> Site:
         decoded.encoding == "dpp",
         _last(decoded) if name.startswith(("v_readlane", "v_writelane")) else 0,
         _stored(decoded),
-        isinstance(access, CopyAccess) or "addtid" in name or name.startswith("s_sendmsg"),
+        isinstance(access, CopyAccess) or "addtid" in name or name.startswith(("s_sendmsg", "s_movrel")),
         _hardware(instruction) if name.startswith(("s_setreg", "s_getreg")) else "",
     )
 
