@@ -35,7 +35,7 @@ def install(settings: Settings) -> None:
         "triton.runtime.driver": _use_driver,
         "harness.emulator.driver.driver": _use_mode,
     }
-    _installed = _Installed(settings, _AroundImport(before, after), sys.excepthook)
+    _installed = _Installed(settings, AroundImport(before, after), sys.excepthook)
     sys.meta_path.insert(0, _installed.finder)
     sys.excepthook = _with_hint(sys.excepthook)
     for name in after:
@@ -69,7 +69,7 @@ def remove() -> None:
 class _Installed:
     """State of an installed machine. ``kept``: parts that cannot be undone."""
 
-    def __init__(self, settings: Settings, finder: _AroundImport, excepthook: Callable[..., Any]) -> None:
+    def __init__(self, settings: Settings, finder: AroundImport, excepthook: Callable[..., Any]) -> None:
         self.settings = settings
         self.finder = finder
         self.excepthook = excepthook
@@ -207,7 +207,7 @@ def _with_hint(before: Callable[..., Any]) -> Callable[..., Any]:
 # -- around imports --------------------------------------------------------------------------------------------------
 
 
-class _AroundImport(importlib.abc.MetaPathFinder):
+class AroundImport(importlib.abc.MetaPathFinder):
     """Import hook that calls a function before a module is executed, or a patch right after it was, once each."""
 
     def __init__(self, before: Mapping[str, Callable[[], None]], after: Mapping[str, Patch]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.devices.emulated import parse_mode
+from harness.emulated_device import STARTUP
 from harness.emulated_machine import system
 from harness.emulated_machine.facts import MAX_GPUS, MODELS, Gpu, gpus
 from harness.emulated_machine.hip import build, loading
@@ -20,9 +21,6 @@ VARIABLE = "IRIS_HARNESS_EMULATE"
 
 MODES = ("fast", "check", "race", "weak")
 """Modes that need nothing but a seed. ``trace`` writes a file: ``python -m harness.emulator trace`` has its options."""
-
-STARTUP = Path(__file__).resolve().parent / "startup"
-"""The folder of the ``sitecustomize`` that switches the machine on in every Python process."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
-"""LLVM's assembler, which is in Triton's wheel: the encoding of an instruction as bytes."""
+"""LLVM's assembler and its backend for AMD GPUs, which are in Triton's wheel."""
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import re
 import struct
+import tempfile
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
+from triton._C import libtriton
+from triton._C.libtriton import llvm
 from triton.backends.amd import compiler
 
 
@@ -25,6 +31,58 @@ def encoding(line: str, arch: str = "gfx942") -> bytes | None:
 def available() -> bool:
     """Return whether this version of Triton has an assembler that a test can call."""
     return hasattr(compiler, "assemble_amdgcn")
+
+
+@cache
+def mnemonics(arch: str) -> tuple[str, ...]:
+    """Return all mnemonics that the assembler knows for ``arch``: those that it does not refuse by name.
+
+    LLVM's table of mnemonics is in the library, each with its length before it, in alphabetical order.
+    """
+    name = re.compile(rb"[a-z0-9_]+")
+    with Path(libtriton.__file__).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        known = b"v_mfma_f32_32x32x1f32"
+        start = data.find(bytes([len(known)]) + known)
+        assert start > 0, "LLVM's table of mnemonics was not found"
+        while before := [
+            n for n in range(1, 64) if data[start - n - 1] == n and name.fullmatch(data[start - n : start])
+        ]:
+            start -= before[0] + 1
+        names = []
+        while (size := data[start]) and name.fullmatch(data[start + 1 : start + 1 + size]):
+            names.append(data[start + 1 : start + 1 + size].decode())
+            start += 1 + size
+    # One line each, with operands that exist nowhere: the assembler names those that it does not have on this GPU.
+    lines = "".join(f"\t{each} v999999999\n" for each in names)
+    messages = _messages(f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\nprobe:\n{lines}', arch)
+    refused = {
+        int(line)
+        for line, why in re.findall(r":(\d+):\d+: error: (.*)", messages)
+        if "not supported on this GPU" in why or "invalid instruction" in why
+    }
+    return tuple(each for number, each in enumerate(names, 3) if number not in refused)
+
+
+def _messages(text: str, arch: str) -> str:
+    """Assemble, and return what LLVM writes to the descriptor of stderr."""
+    with tempfile.TemporaryFile() as file:
+        saved = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            with contextlib.suppress(RuntimeError):
+                _assemble(text, arch)
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+        file.seek(0)
+        return file.read().decode()
+
+
+def compiled(ir: str, arch: str) -> str:
+    """Return the listing that LLVM's backend makes of a module in LLVM's language."""
+    llvm.init_targets()
+    # The last argument is that of newer versions of Triton.
+    return str(llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", arch, "", [], False, False, False))
 
 
 @contextlib.contextmanager

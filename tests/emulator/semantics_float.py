@@ -107,6 +107,15 @@ for kind, f in FORMATS.items():
         means(f"v_min3_{kind}", three, lambda a, b, c, f=f: least(f, least(f, a, b), c))
         means(f"v_max3_{kind}", three, lambda a, b, c, f=f: greatest(f, greatest(f, a, b), c))
         means(f"v_med3_{kind}", three, lambda a, b, c, f=f: middle(f, a, b, c))
+
+
+def multiply_then_add(a, b, c):
+    return add(F16, mul(F16, a, b), c)
+
+
+means("v_mad_f16", "f16 = f16 f16 f16", multiply_then_add, keeps_high=True)
+means("v_mad_legacy_f16 v_madmk_f16 v_madak_f16", "f16 = f16 f16 f16", multiply_then_add)
+means("v_mac_f16", "f16 = f16 f16 @f16", multiply_then_add)
 means("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32", lambda a, b, c: fma(F32, a, b, c))
 
 # -- approximations: float32 without denormals -------------------------------------------------------------------------

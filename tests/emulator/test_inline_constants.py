@@ -177,6 +177,7 @@ def test_wider_operands():
 # The assembler writes a number as an inline constant if the operand then reads that number: so it states the rule.
 REGISTERS = {"f64": "v[2:3]", "u64": "v[2:3]", "i64": "v[2:3]"}
 CLASSES = ("v_cmp_class_f16", "v_cmpx_class_f16")  # a half on the hardware, see LLVM issue 58167; 32 bits for LLVM
+LITERALS = ("v_madmk_f16", "v_madak_f16")  # the assembler takes 32 bits for a negative integer, but not in hexadecimal
 CRASHES = ("v_cvt_scalef32_sr_pk_fp4_f32@gfx950",)  # the assembler, on a literal
 
 
@@ -259,7 +260,9 @@ def as_half(op, i, kind, constant):
 def test_all_sources_read_what_llvm_encodes():
     """Each source of each opcode; 16-bit integers that are not packed have no rule here, nor have SDWA forms."""
     names = [
-        name for name, op in TABLE.items() if isinstance(op, Op) and not op.mixed and name not in (*CLASSES, *CRASHES)
+        name
+        for name, op in TABLE.items()
+        if isinstance(op, Op) and not op.mixed and name not in (*CLASSES, *CRASHES, *LITERALS)
     ]
     wrong, agree, undecided = disagreements(as_executed, names)
     assert not wrong

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.emulator import MemoryFault, UnimplementedInstruction
+from harness.emulator import MemoryFault
 from harness.emulator.operations import atomics
 from harness.emulator.wavefront.entry import PRIVATE_APERTURE, SHARED_APERTURE
 from tests.emulator.covering import covers
@@ -159,40 +159,44 @@ def test_flat_store(name):
 
 
 @covers(*atomics.names("flat"))
-@pytest.mark.parametrize("name", RMW)
-def test_flat_atomic(name):
-    """On global memory it equals the ``global_atomic`` of the same name."""
-    bits, combine = RMW[name]
-    size, cases, memory = bits // 8, operands_of(name, bits), Memory()
+@pytest.mark.parametrize("returns", [True, False], ids=["returns", "no-return"])
+@pytest.mark.parametrize("name", [*RMW, "cmpswap", "cmpswap_x2"])
+def test_flat_atomic(name, returns):
+    """Even lanes access global memory, odd ones the data share; every third lane is inactive."""
+    compares = name.startswith("cmpswap")
+    bits = RMW[name][0] if not compares else 64 if name.endswith("_x2") else 32
+    size, memory, mask = bits // 8, Memory(), sum(1 << n for n in LANES if n % 3)
+    if compares:
+        # The data are the new value and the expected one, which every fifth lane gets wrong.
+        start = [0x0123456789ABCDEF * (n + 1) % (1 << bits) for n in LANES]
+        data = [(n + 7) | (start[n] ^ (n % 5 == 0)) << bits for n in LANES]
+        after = [old if n % 5 == 0 else n + 7 for n, old in enumerate(start)]
+    else:
+        cases, combine = operands_of(name, bits), RMW[name][1]
+        start, data, after = [old for old, _ in cases], [value for _, value in cases], [combine(*c) for c in cases]
     cells = memory.bytes[: 64 * size].view(f"u{size}")
-    cells[:] = [old for old, _ in cases]
-    full = [memory.address + size * n for n in LANES]
-    v = {8: [a & 0xFFFFFFFF for a in full], 9: [a >> 32 for a in full],
-         2: [c[1] & 0xFFFFFFFF for c in cases], 3: [c[1] >> 32 for c in cases]}  # fmt: skip
+    cells[:] = start
+    full = [(SHARED_APERTURE << 32 if n % 2 else memory.address) + size * n for n in LANES]
+    v = {8: [a & 0xFFFFFFFF for a in full], 9: [a >> 32 for a in full], 10: [size * n for n in LANES], 0: OLD, 1: OLD}
+    v |= {2 + i: [x >> 32 * i & 0xFFFFFFFF for x in data] for i in range(4)}
+    v |= {16 + i: [x >> 32 * i & 0xFFFFFFFF for x in start] for i in range(2)}
     pair = (lambda r: f"v[{r}:{r + 1}]") if bits == 64 else (lambda r: f"v{r}")
-    result = execute(f"flat_atomic_{name} {pair(0)}, v[8:9], {pair(2)} sc0", v=v, memory=memory.known)
-    assert (result.v64(0) if bits == 64 else result.v(0)) == [old for old, _ in cases]
-    assert cells.tolist() == [combine(*case) for case in cases]
-
-
-@pytest.mark.parametrize("bits", [32, 64])
-def test_flat_compare_and_swap(bits):
-    memory = Memory()
-    cells = memory.bytes[: 8 * bits].view(f"u{bits // 8}")
-    start = cells.tolist()
-    v = {
-        8: memory.address & 0xFFFFFFFF,
-        9: memory.address >> 32,
-        2: 7,
-        3: 0,
-        4: start[0] & 0xFFFFFFFF,
-        5: start[0] >> 32,
-    }
-    if bits == 32:
-        v[3] = start[0]
-    text = "flat_atomic_cmpswap v[8:9], v[2:3]" if bits == 32 else "flat_atomic_cmpswap_x2 v[8:9], v[2:5]"
-    execute(text, v=v, exec=1, memory=memory.known)
-    assert cells.tolist() == [7, *start[1:]]
+    operand = f"v[2:{1 + bits // 16}]" if compares else pair(2)
+    text = (
+        f"flat_atomic_{name} {pair(0)}, v[8:9], {operand} sc0" if returns else f"flat_atomic_{name} v[8:9], {operand}"
+    )
+    result = execute(
+        f"ds_write_b{bits} v10, {pair(16)}", "s_mov_b64 exec, s[4:5]", text,
+        v=v, s={4: mask & 0xFFFFFFFF, 5: mask >> 32}, memory=memory.known, lds=64 * size,
+    )  # fmt: skip
+    share = np.frombuffer(result.wavefronts.chunk.lds.tobytes(), f"u{size}").tolist()
+    kept = OLD | OLD << 32 if bits == 64 else OLD
+    for n in LANES:
+        active = mask >> n & 1
+        here, elsewhere = (share, cells.tolist()) if n % 2 else (cells.tolist(), share)
+        assert here[n] == (after[n] if active else start[n]), (name, n)
+        assert elsewhere[n] == start[n]
+        assert (result.v64(0) if bits == 64 else result.v(0))[n] == (start[n] if active and returns else kept)
 
 
 def test_bad_flat_accesses():
@@ -203,8 +207,10 @@ def test_bad_flat_accesses():
         execute(text, v={8: 64, 9: SHARED_APERTURE}, lds=64)
     with pytest.raises(MemoryFault, match="4-byte access to scratch at 0x40, outside the 64 bytes"):
         execute(text, v={8: 64, 9: PRIVATE_APERTURE}, private=64)
-    with pytest.raises(UnimplementedInstruction, match="on LDS or the private segment"):
-        execute("flat_atomic_add v[8:9], v0", v={8: 0, 9: SHARED_APERTURE}, lds=64)
+    with pytest.raises(MemoryFault, match="atomic on the private segment at 0x8: the hardware has none"):
+        execute("flat_atomic_add v[8:9], v0 offset:8", v={8: 0, 9: PRIVATE_APERTURE}, private=64)
+    with pytest.raises(MemoryFault, match="misaligned 8-byte LDS atomic at 0x4"):
+        execute("flat_atomic_add_x2 v[8:9], v[0:1]", v={8: 4, 9: SHARED_APERTURE}, lds=64)
 
 
 def test_apertures_can_be_read():

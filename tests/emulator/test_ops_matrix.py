@@ -356,7 +356,6 @@ def test_wavefronts_do_not_depend_on_each_other():
         ("v_mfma_f32_16x16x16_f16 v[0:3], v4, v[6:7], 0", "gfx942", "not a range of 2 vector registers"),
         ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:15], 0", "gfx950", "not a range of 8 vector registers"),
         ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0 cbsz:5", "gfx950", "format number 5"),
-        ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", "gfx942", "not implemented"),
     ],
 )
 def test_what_does_not_exist_is_refused(text, arch, why):

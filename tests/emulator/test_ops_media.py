@@ -45,7 +45,8 @@ def test_packed_multiply_add_into_the_destination():
 
 HINTS = [
     "s_setprio 3", "s_icache_inv", "s_dcache_inv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol", "s_wakeup",
-    "s_incperflevel 1", "s_decperflevel 1", "s_atc_probe 1, s[0:1], 0x0", "ds_nop", "v_nop", "v_clrexcp",
+    "s_incperflevel 1", "s_decperflevel 1", "s_atc_probe 1, s[0:1], 0x0", "s_atc_probe_buffer 1, s[0:3], 0x0",
+    "s_dcache_discard s[0:1], 0x0", "s_dcache_discard_x2 s[0:1], 0x0", "ds_nop", "v_nop", "v_clrexcp",
 ]  # fmt: skip
 
 

@@ -35,17 +35,19 @@ CROSS_LANE = {
 NAMED_ELSEWHERE = {
     # follows the value that a loop polls to its comparison
     "program/polling.py": {"v_cmp", "s_cmp", "s_waitcnt", "buffer_inv", "s_nop"},
+    "listing/spellings.py": {"v_mfma_"},  # second spellings of opcodes
     "program/decode.py": ABOUT_ORDER | {"v_cmpx"},  # steps that order memory end a block; EXEC must be read again
     "program/build.py": {"v_fma_mixhi"},  # writes the upper half of its destination
     "program/compiled/runs.py": CROSS_LANE,  # compiled by hand: their steps are not pure functions
     "watch/check/crosslane.py": CROSS_LANE
     | {
         "ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32",
-        "v_dot", "v_mfma", "v_cvt_scalef32_", "v_mqsad_u32_u8", "v_nop", "v_clrexcp",
+        "v_dot", "v_mfma", "v_smfmac", "v_cvt_scalef32_", "v_mqsad_u32_u8", "v_nop", "v_clrexcp", "s_movrel",
+        "s_movrels",
     },  # rules of builders, which have no table entry with types
     "watch/check/hazards.py": {
-        "v_mfma_", "v_cmpx", "v_readlane", "v_readfirstlane", "v_writelane", "v_div_fmas", "v_dot", "s_setreg",
-        "s_getreg", "s_sendmsg", "s_nop",
+        "v_cmpx", "v_cvt_", "v_readlane", "v_readfirstlane", "v_writelane", "v_div_fmas", "v_dot", "v_permlane",
+        "v_permlane16_swap", "v_permlane32_swap", "v_smfmac", "s_setreg", "s_getreg", "s_movrel", "s_sendmsg", "s_nop",
     },  # pairs of instructions, whatever they compute
     "watch/check/mode.py": ABOUT_ORDER | {"s_setprio", "s_trap"},
     "watch/check/report.py": {"s_waitcnt"},

@@ -1,6 +1,6 @@
-"""Start-up module of every Python process below ``iris-harness emulate``.
+"""Start-up module of Python processes below ``iris-harness emulate``, and of those that inherit the emulated device.
 
-Python imports the first ``sitecustomize`` of its path. This one switches the emulated machine on,
+Python imports the first ``sitecustomize`` of its path. This one switches the emulated machine or device on,
 leaves the path as the program expects it, and then runs the ``sitecustomize`` that it displaced, if there is one.
 """
 
@@ -36,11 +36,13 @@ def _switch_on() -> None:
             f" {OLDEST[0]}.{OLDEST[1]} or newer: run the program with the python that iris-harness is installed in"
         )
     _refuse_namesake()
-    from harness.emulated_machine import hook, settings
+    from harness.emulated_machine import device, hook, settings
 
     known = settings.current()
     if known is not None:
-        hook.install(known)
+        hook.install(known)  # the machine's GPUs are emulated devices already
+    else:
+        device.install()
 
 
 def _refuse_namesake() -> None:
@@ -78,6 +80,6 @@ def _run_displaced() -> None:
         spec.loader.exec_module(module)
 
 
-if "IRIS_HARNESS_EMULATE" in os.environ:
+if "IRIS_HARNESS_EMULATE" in os.environ or "IRIS_HARNESS_DEVICE" in os.environ:
     _start()
     _run_displaced()

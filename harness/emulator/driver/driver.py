@@ -27,6 +27,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from harness import emulated_device
 from harness.emulator.driver import pointers, tables
 from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
@@ -74,9 +75,13 @@ def activate(
     mode: str | None = None,
     choices: Choices | int | None = None,
     kind: type[EmulatedDriver] | None = None,
+    inherit: bool = False,
     **options: Any,
 ) -> EmulatedDriver:
     """Make the emulated device Triton's active driver in this process.
+
+    ``inherit``: Python processes that this one starts, until ``deactivate``, have the same device, arch, mode and seed:
+    by ``subprocess``, ``multiprocessing`` with spawn, or pytest-xdist. It sets IRIS_HARNESS_DEVICE and PYTHONPATH.
 
     ``mode`` is one of ``harness.emulator.watch.MODES``, by default ``fast`` or the mode set by ``watching``.
     ``choices`` (a seed, or a ``Choices``) decides the interleaving of wavefronts in a watched mode; ``options`` are
@@ -88,7 +93,15 @@ def activate(
     watch = _default if mode is None else make(mode, choices, **options)
     if mode is None and (choices is not None or options):
         raise ValueError(f"choices and options need a mode; got choices={choices!r}, options={options} and mode=None")
+    if inherit and (kind is not None or options or not isinstance(choices, (int, type(None)))):
+        raise ValueError(
+            "inherit passes the arch, the mode and a seed to child processes, and nothing else of activate"
+        )
     driver = (kind or EmulatedDriver)(arch, watch)
+    if inherit:
+        emulated_device.pass_on(emulated_device.Inherited(arch, mode, choices if isinstance(choices, int) else None))
+    else:
+        emulated_device.take_back()
     triton_driver.set_active(driver)
     report_active(lambda: isinstance(triton_driver._active, EmulatedDriver))
     refuse_graphs()
@@ -110,7 +123,8 @@ def watching(watch: Watch | None) -> Iterator[None]:
 
 
 def deactivate() -> None:
-    """Restore Triton's default driver, which is looked up at its next use."""
+    """Restore Triton's default driver, which is looked up at its next use, and the environment of child processes."""
+    emulated_device.take_back()
     triton_driver.set_active(Inactive())
 
 

@@ -20,6 +20,7 @@ import yaml
 from harness.emulator.faults import ListingError
 from harness.emulator.listing import limits, symbols
 from harness.emulator.listing.instructions import Instruction, Listing
+from harness.emulator.listing.spellings import canonical
 from harness.isa.listing import Position
 from harness.isa.sources import Frame
 
@@ -180,7 +181,7 @@ def _split(code: str) -> tuple[str, tuple[str, ...], dict[str, str]]:
                 kept.append(word)
         if kept:
             operands.append(" ".join(kept))
-    return mnemonic, tuple(operands), modifiers
+    return canonical(mnemonic), tuple(operands), modifiers
 
 
 def _commas(text: str) -> list[str]:

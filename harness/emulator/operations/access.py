@@ -14,6 +14,7 @@ import numpy as np
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import memory as native
+from harness.emulator.operations import formats
 from harness.emulator.operations.table import Step
 from harness.emulator.wavefront.entry import PRIVATE_APERTURE, SHARED_APERTURE
 from harness.emulator.wavefront.state import LANES, M0, Wavefronts
@@ -63,6 +64,18 @@ class GlobalAccess:
         return _global_addresses(wf, self.address, self.size)
 
     @property
+    def words(self) -> int:
+        """Number of data registers, of an atomic those of one operand."""
+        return max(1, self.size // 4)
+
+    @property
+    def data_masks(self) -> list[int]:
+        """The bits of each data register that a store writes to memory."""
+        if self.size >= 4:
+            return [0xFFFFFFFF] * self.words
+        return [((1 << 8 * self.size) - 1) << (16 if self.half == 2 else 0)]
+
+    @property
     def scope(self) -> str:
         """The scope of the access itself: ``wave``, ``workgroup``, ``agent`` or ``system``.
 
@@ -75,13 +88,121 @@ class GlobalAccess:
 
 
 @dataclass(frozen=True)
+class TypedAccess(GlobalAccess):
+    """An access to a buffer's elements in one format: see ``FormatAccess``, whose ``parts`` returns them.
+
+    ``data_format``, ``number_format``: see ``formats``; ``select``: for each component of the element in registers
+    what it is, as in a descriptor: 0, 1, or 4 to 7 for the components in memory.
+    """
+
+    components: int = 1
+    halves: bool = False
+    data_format: int = 0
+    number_format: int = 0
+    select: tuple[int, ...] = (4, 5, 6, 7)
+
+    @property
+    def words(self) -> int:
+        return (self.components + 1) // 2 if self.halves else self.components
+
+    @property
+    def data_masks(self) -> list[int]:
+        if not self.halves:
+            return [0xFFFFFFFF] * self.words
+        if self.components == 1:
+            return [0xFFFF0000 if self.half == 2 else 0xFFFF]
+        return [0xFFFFFFFF if 2 * i + 1 < self.components else 0xFFFF for i in range(self.words)]
+
+    def loaded(self, words: np.ndarray) -> np.ndarray:
+        """Return the registers for elements, uint32[..., words of an element]; a single half is in the lower bits."""
+        fields, bits = formats.unpack(words, self.data_format), formats.LAYOUTS[self.data_format]
+        one = np.full(words.shape[:-1], formats.one(self.number_format, self.halves), np.uint32)
+        memory = [formats.decode(f, b, self.number_format, self.halves) for f, b in zip(fields, bits, strict=True)]
+        memory += [np.zeros_like(one)] * (3 - len(memory)) + [one] * (len(memory) < 4)
+        values = [memory[s - 4] if s > 3 else one if s == 1 else np.zeros_like(one) for s in self.select]
+        if self.halves:
+            values = [*values[: self.components], np.zeros_like(one)]
+            values = [values[i] | values[i + 1] << np.uint32(16) for i in range(0, self.components, 2)]
+        return np.stack(values[: self.words], axis=-1)
+
+    def element(self, words: np.ndarray) -> np.ndarray:
+        """Return the elements that registers are stored as: the inverse of ``loaded``."""
+        if self.halves:
+            values = [words[..., i // 2] >> np.uint32(16 * (i % 2)) & np.uint32(0xFFFF) for i in range(self.components)]
+        else:
+            values = [words[..., i] for i in range(self.components)]
+        bits = formats.LAYOUTS[self.data_format]
+        fields = []
+        for i, width in enumerate(bits):
+            # The component that the descriptor reads from here.
+            chosen = next((n for n, s in enumerate(self.select[: self.components]) if s == 4 + i), -1)
+            value = values[chosen] if chosen >= 0 else np.zeros_like(values[0])
+            fields.append(formats.encode(value, width, self.number_format, self.halves))
+        return formats.pack(fields, self.data_format)
+
+
+@dataclass(frozen=True)
+class FormatAccess:
+    """A ``buffer_load_format_*``, ``buffer_store_format_*``, ``tbuffer_*``: the element's format is known when it runs.
+
+    ``site``, ``kind``, ``address``, ``data`` and ``half`` as in ``GlobalAccess``. ``components`` of an element are in
+    registers, as 16 bits each if ``halves``. ``fixed``: the format in the instruction, DATA_FORMAT | NUM_FORMAT << 4,
+    or -1: the one in the descriptor, which also selects components.
+    """
+
+    instruction: Instruction
+    site: int
+    kind: str
+    address: AddressForm
+    data: int
+    components: int
+    halves: bool
+    half: int
+    fixed: int
+
+    @property
+    def scope(self) -> str:
+        """The scope of the access: see ``GlobalAccess.scope``."""
+        return _scope(self.instruction)
+
+    @property
+    def words(self) -> int:
+        """Number of data registers."""
+        return (self.components + 1) // 2 if self.halves else self.components
+
+    def parts(self, wf: Wavefronts) -> list[tuple[np.ndarray, TypedAccess]]:
+        """Return the accesses by format, with the wavefronts of each, bool[W].
+
+        Raises ``UnimplementedInstruction`` for a format that ``formats`` does not convert.
+        """
+        words = wf.s[:, self.address.sreg + 3] & np.uint32(0x7FFFF)
+        if self.fixed >= 0:
+            words = np.full_like(words, (self.fixed & 15) << 15 | self.fixed >> 4 << 12 | 0o7654)
+        out = []
+        for word in np.unique(words).tolist():
+            data_format, number_format = word >> 15, word >> 12 & 7
+            formats.check(data_format, number_format, self.components, self.kind == STORE)
+            select = tuple(word >> 3 * i & 7 for i in range(4))
+            typed = TypedAccess(
+                self.instruction, self.site, self.kind, formats.size_of(data_format), self.address, self.data,
+                half=self.half, components=self.components, halves=self.halves, data_format=data_format,
+                number_format=number_format, select=select,
+            )  # fmt: skip
+            out.append((words == word, typed))
+        return out
+
+
+@dataclass(frozen=True)
 class LdsAccess:
     """A ``ds_*`` access to the local data share: ``parts`` are (offset in bytes, data register), at address ``areg``.
 
     ``kind``, ``size``, ``target``, ``operation``, ``signed`` and ``half`` as in ``GlobalAccess``; ``size`` is that
-    of one part. ``areg`` -1: the address is M0 plus 4 bytes per lane (``ds_read_addtid_b32``).
+    of one part, and the old values of an atomic's parts go to successive registers from ``target`` on. ``areg`` -1: the
+    address is M0 plus 4 bytes per lane (``ds_read_addtid_b32``).
 
     ``second``      an atomic's second data register, or -1
+    ``counts``      the active lanes access one dword at M0 together, and ``parts`` have no data (``ds_append``)
+    ``aligned``     the address is rounded down to a multiple of it
     ``transposed``  bits of an element that ``ds_read_*_tr_*`` passes to another lane of its 16; 0: a lane keeps the
     data
                     that it reads
@@ -98,13 +219,30 @@ class LdsAccess:
     half: int = 0
     second: int = -1
     transposed: int = 0
+    counts: bool = False
+    aligned: int = 1
 
     def addresses(self, wf: Wavefronts, part: int = 0) -> np.ndarray:
         """Return each lane's address in its work-group's data share, int64[W, 64], undefined for inactive lanes."""
         offset, _ = self.parts[part]
         if self.areg < 0:
-            return _lane_slots(wf, 4) + offset
-        return wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) + offset
+            return _lane_slots(wf, 0 if self.counts else 4) + offset
+        return wf.v[self.areg >> 1][:, :, self.areg & 1].astype(np.int64) + offset & -self.aligned
+
+    @property
+    def loaded(self) -> list[int]:
+        """The first register that each part writes, empty for a store or an atomic that returns nothing."""
+        if self.kind == LOAD:
+            return [register for _, register in self.parts]
+        words = max(1, self.size // 4)
+        return [self.target + i * words for i in range(len(self.parts))] if self.target >= 0 else []
+
+    @property
+    def stored(self) -> list[int]:
+        """The first register of each part's data, then an atomic's second data register."""
+        if self.kind == LOAD or self.counts:
+            return []
+        return [register for _, register in self.parts] + ([self.second] if self.second >= 0 else [])
 
 
 @dataclass(frozen=True)
@@ -174,7 +312,7 @@ class ScratchAccess:
 class FlatAccess(GlobalAccess):
     """A ``flat_*`` access: to global memory, or lane by lane to LDS (``shared``) or scratch (``private``).
 
-    The latter happens in lanes whose address has an aperture as its upper half. Atomics have neither.
+    The latter happens in lanes whose address has an aperture as its upper half. Atomics have no ``private``.
     """
 
     shared: LdsAccess | None = None
@@ -196,10 +334,11 @@ class FlatAccess(GlobalAccess):
 
 @dataclass(frozen=True)
 class ScalarAccess:
-    """An ``s_load_*`` or ``s_buffer_load_*``: ``words`` dwords to scalar register ``target``.
+    """An ``s_load_*``, ``s_store_*``, ``s_atomic_*``, or their ``s_buffer_*``: ``words`` dwords, register ``target``.
 
     The address is that in the register pair ``base`` (48 bits of it in a descriptor), plus ``offset``, plus scalar
-    register ``soffset`` (-1: omitted).
+    register ``soffset`` (-1: omitted). ``kind`` and ``operation`` as in ``GlobalAccess``; ``returns``: the instruction
+    writes ``target``.
     """
 
     instruction: Instruction
@@ -208,6 +347,14 @@ class ScalarAccess:
     base: int
     soffset: int
     offset: int
+    kind: str = LOAD
+    operation: int = -1
+    returns: bool = True
+
+    @property
+    def data(self) -> int:
+        """Number of dwords that the instruction reads from ``target`` on."""
+        return 0 if self.kind == LOAD else self.words * (2 if self.operation == native.CMPSWAP else 1)
 
     def addresses(self, wf: Wavefronts) -> np.ndarray:
         """Return each wavefront's address, uint64[W]."""
@@ -217,7 +364,7 @@ class ScalarAccess:
         return address + wf.s[:, self.soffset].astype(np.uint64) if self.soffset >= 0 else address
 
 
-Access = GlobalAccess | LdsAccess | CopyAccess | ScratchAccess | ScalarAccess
+Access = GlobalAccess | FormatAccess | LdsAccess | CopyAccess | ScratchAccess | ScalarAccess
 
 
 @dataclass(frozen=True)
@@ -229,6 +376,11 @@ class Effect:
 
     access: Access
     step: Step
+
+
+def at_one(access: GlobalAccess | CopyAccess | FormatAccess, wf: Wavefronts) -> GlobalAccess | CopyAccess:
+    """Return the access of a single wavefront, in the format that its descriptor names."""
+    return access.parts(wf)[0][1] if isinstance(access, FormatAccess) else access
 
 
 def _scope(instruction: Instruction) -> str:

@@ -26,7 +26,7 @@ def address_form(instruction, context, data_first: bool):
     """
     parsed = [operands.parse(text, context.accum_offset) for text in instruction.operands]
     offset = int(instruction.modifiers.get("offset", "0"), 0)
-    if instruction.mnemonic.startswith("buffer"):
+    if instruction.mnemonic.startswith(("buffer", "tbuffer")):
         *data, lane_part, descriptor, outer = parsed
         form = native.BUFFER
         if "idxen" in instruction.modifiers:

@@ -15,7 +15,7 @@ from harness.emulator.operations.access import ATOMIC, Effect, GlobalAccess
 from harness.emulator.operations.addressing import address_form
 from harness.emulator.operations.table import instruction
 
-_OPS = {
+OPERATIONS = {
     "add": native.ADD,
     "sub": native.SUB,
     "swap": native.SWAP,
@@ -31,7 +31,7 @@ _OPS = {
     "dec": native.DEC,
     "add_f32": native.FADD,
 }
-_WIDE = {**{f"{name}_x2": op for name, op in _OPS.items() if name != "add_f32"},
+_WIDE = {**{f"{name}_x2": op for name, op in OPERATIONS.items() if name != "add_f32"},
          "add_f64": native.FADD, "min_f64": native.FMIN, "max_f64": native.FMAX}  # fmt: skip
 
 
@@ -40,16 +40,16 @@ _PACKED = ("pk_add_f16", "pk_add_bf16")
 
 def names(space: str) -> list[str]:
     """Return the atomics of ``global``, ``buffer`` or ``flat`` memory."""
-    return [f"{space}_atomic_{name}" for name in (*_OPS, *_WIDE, *_PACKED)]
+    return [f"{space}_atomic_{name}" for name in (*OPERATIONS, *_WIDE, *_PACKED)]
 
 
 def _names(ops) -> str:
     return " ".join(f"{space}_atomic_{name}" for space in ("global", "buffer") for name in ops)
 
 
-@instruction(_names(_OPS), klass="atomic")
+@instruction(_names(OPERATIONS), klass="atomic")
 def atomic(instruction, context):
-    return _rmw(instruction, context, native_atomics.atomic32, _OPS[instruction.mnemonic.split("_", 2)[2]], 4)
+    return _rmw(instruction, context, native_atomics.atomic32, OPERATIONS[instruction.mnemonic.split("_", 2)[2]], 4)
 
 
 @instruction(_names(_WIDE), klass="atomic")

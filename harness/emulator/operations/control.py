@@ -22,7 +22,7 @@ def cache(instruction, context):
 
 @instruction(
     "s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_dcache_inv_vol s_dcache_wb_vol s_inst_prefetch s_ttracedata "
-    "s_wakeup s_incperflevel s_decperflevel s_atc_probe ds_nop",
+    "s_wakeup s_incperflevel s_decperflevel s_atc_probe s_atc_probe_buffer s_dcache_discard s_dcache_discard_x2 ds_nop",
     klass="other",
 )
 def hint(instruction, context):

@@ -13,9 +13,10 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import lds as native_lds
+from harness.emulator.native import memory as native
 from harness.emulator.native import scratch as native_scratch
-from harness.emulator.operations import atomics, memory
-from harness.emulator.operations.access import LOAD, Effect, FlatAccess, LdsAccess, ScratchAccess
+from harness.emulator.operations import atomics, lds_atomics, memory
+from harness.emulator.operations.access import ATOMIC, LOAD, Effect, FlatAccess, LdsAccess, ScratchAccess
 from harness.emulator.operations.table import TABLE, Builder, instruction
 
 
@@ -59,15 +60,33 @@ def access(instruction, context):
 
 @instruction(" ".join(atomics.names("flat")), klass="atomic")
 def atomic(instruction, context):
-    """flat_atomic_*, on global memory only: for atomics, compilers know if a pointer is to the local data share."""
+    """flat_atomic_*, on global memory and the data share. The private segment has none: LLVM expands them there."""
     plain = _as_global(instruction)
     whole = _builder(plain)(plain, context)
-    flat = FlatAccess(**vars(whole.access))
+    plain, (_, areg, *_, offset) = whole.access, whole.access.address
+    # A compare-and-swap of the share takes the expected value first.
+    words, swaps = plain.size // 4, plain.operation == native.CMPSWAP
+    data, second = (plain.data + words, plain.data) if swaps else (plain.data, -1)
+    operation = native_lds.CMPST if swaps else plain.operation
+    shared = LdsAccess(instruction, ATOMIC, plain.size, areg, ((offset, data),), plain.target, operation, second=second)
+    flat = FlatAccess(**{**vars(plain), "instruction": instruction}, shared=shared)
+    in_share, refused = lds_atomics.step_of(shared), lds_atomics.refused(operation, plain.size, context)
 
     def step(wf):
-        if flat.apertures(wf) is not None:
-            raise UnimplementedInstruction(f"{instruction.text!r} on LDS or the private segment is not implemented")
-        whole.step(wf)
+        apertures = flat.apertures(wf)
+        if apertures is None:
+            whole.step(wf)
+            return
+        lds, scratch = apertures
+        if scratch.any():
+            lane = int(scratch.argmax())
+            address = int(wf.v[areg >> 1].reshape(-1, 2)[lane, areg & 1]) + offset
+            message = f"atomic on the private segment at {address:#x}: the hardware has none"
+            wf.chunk.raise_fault(message, wf, instruction, lane, address=address)
+        if refused:
+            raise UnimplementedInstruction(f"{instruction.text!r} on LDS {refused}")
+        _rest(wf, in_share, ~lds)
+        _rest(wf, whole.step, lds)
 
     return Effect(flat, step)
 

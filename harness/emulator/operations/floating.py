@@ -142,6 +142,10 @@ vector("v_fma_legacy_f16", "f16 = f16 f16 f16", rounds="result")(fma)
 vector("v_fmac_f32", "f32 = f32 f32 @f32", rounds="result")(fma)
 vector("v_fmac_f64", "f64 = f64 f64 @f64", rounds="result")(fma)
 vector("v_fmac_f16", "f16 = f16 f16 @f16", keeps_high=True, rounds="result")(fma)
+# Multiply, then add: both are rounded. "mac" and the forms with a constant clear the upper half, as the manual states.
+vector("v_mad_f16", "f16 = f16 f16 f16", keeps_high=True, rounds="steps")(lambda a, b, c: a * b + c)
+vector("v_mad_legacy_f16 v_madmk_f16 v_madak_f16", "f16 = f16 f16 f16", rounds="steps")(lambda a, b, c: a * b + c)
+vector("v_mac_f16", "f16 = f16 f16 @f16", rounds="steps")(lambda a, b, c: a * b + c)
 # The constant k is written at its position in the formula: a * k + b, and a * b + k.
 vector("v_fmamk_f32 v_fmaak_f32", "f32 = f32 f32 f32", rounds="result")(fma)
 vector("v_frexp_exp_i32_f32", "i32 = f32")(frexp_exp)

@@ -41,39 +41,51 @@ _ALL |= {
     "ds_wrxchg_rtn_b64": native.SWAP,
     "ds_wrap_rtn_b32": native_lds.WRAP,
 }
-_PACKED = {"ds_pk_add_f16": pk_add_f16, "ds_pk_add_bf16": pk_add_bf16,
-           "ds_pk_add_rtn_f16": pk_add_f16, "ds_pk_add_rtn_bf16": pk_add_bf16}  # fmt: skip
+_PACKED = {"ds_pk_add_f16": native.PK_ADD_F16, "ds_pk_add_bf16": native.PK_ADD_BF16,
+           "ds_pk_add_rtn_f16": native.PK_ADD_F16, "ds_pk_add_rtn_bf16": native.PK_ADD_BF16}  # fmt: skip
 
 
-@instruction(" ".join(_ALL), klass="lds")
+@instruction(" ".join([*_ALL, *_PACKED]), klass="lds")
 def atomic(instruction, context):
     size = 8 if instruction.mnemonic.endswith("64") else 4
-    operation = _ALL[instruction.mnemonic]
+    operation = _ALL[instruction.mnemonic] if instruction.mnemonic in _ALL else _PACKED[instruction.mnemonic]
+    if why := refused(operation, size, context):
+        raise UnimplementedInstruction(f"{instruction.mnemonic} {why}")
+    access = _access(instruction, context, size, operation)
+    return Effect(access, step_of(access))
+
+
+def refused(operation: int, size: int, context) -> str:
+    """Return why an operation is not implemented in this kernel, or nothing."""
     if operation == native.FADD and size == 4 and context.varying & DENORMALS_32:
         # On hardware it flushes as other additions do (LLVM pull request 89468).
-        raise UnimplementedInstruction(f"{instruction.mnemonic} in a kernel that changes MODE's denormal bits")
-    access = _access(instruction, context, size, operation)
-    ((offset, data),) = access.parts
+        return "in a kernel that changes MODE's denormal bits"
+    return ""
+
+
+def step_of(access: LdsAccess):
+    """Return the step that performs an atomic with one part in the active lanes."""
+    if access.operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
+        return _packed(access)
+    instruction, ((offset, data),) = access.instruction, access.parts
     native_lds.prepare()
 
     def step(wf):
         chunk = wf.chunk
         lane = native_lds.atomic(
-            wf.v, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, access.areg, offset, operation,
-            data, access.second, access.target, size,
+            wf.v, wf.exec_mask, wf.wave, *chunk.groups, chunk.lds, chunk.lds_bytes, access.areg, offset,
+            access.operation, data, access.second, access.target, access.size,
         )  # fmt: skip
         if lane >= 0:
-            chunk.lds_fault(wf, instruction, lane, access.areg, offset, size, aligned=True)
+            chunk.lds_fault(wf, instruction, lane, access.areg, offset, access.size, aligned=True)
 
-    return Effect(access, step)
+    return step
 
 
-@instruction(" ".join(_PACKED), klass="lds")
-def packed(instruction, context):
+def _packed(access: LdsAccess):
     """Perform two 16-bit float additions as one 32-bit read-modify-write."""
-    add = _PACKED[instruction.mnemonic]
-    access = _access(instruction, context, 4, native.PK_ADD_BF16 if add is pk_add_bf16 else native.PK_ADD_F16)
-    ((offset, data),) = access.parts
+    add = pk_add_bf16 if access.operation == native.PK_ADD_BF16 else pk_add_f16
+    instruction, ((offset, data),) = access.instruction, access.parts
 
     def step(wf):
         chunk = wf.chunk
@@ -98,7 +110,7 @@ def packed(instruction, context):
             column = wf.v[access.target >> 1][:, :, access.target & 1]
             np.copyto(column, old.reshape(column.shape), where=wf.exec_mask)
 
-    return Effect(access, step)
+    return step
 
 
 def _access(instruction, context, size: int, operation: int) -> LdsAccess:

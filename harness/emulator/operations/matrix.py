@@ -5,7 +5,7 @@ ISA", chapter "Matrix arithmetic instructions"; AMD's matrix instruction calcula
 blog "Matrix Core Programming on CDNA3 and CDNA4" those of the f8f6f4 forms. EXEC and the float mode are ignored.
 ``harness.emulator.native.mfma`` describes the rounding of results.
 
-The sparse forms (``v_smfmac_*``) are not implemented: neither tl.dot nor Gluon emits them.
+``operations.sparse`` has the sparse forms.
 """
 
 from __future__ import annotations

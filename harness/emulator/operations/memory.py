@@ -92,7 +92,7 @@ def store(instruction, context):
 
 @instruction(" ".join(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
 def load_scalar(instruction, context):
-    target, base, words, soffset, offset = _scalar_operands(instruction)
+    target, base, words, soffset, offset = scalar_operands(instruction)
 
     def step(wf):
         chunk = wf.chunk
@@ -108,7 +108,7 @@ def load_scalar(instruction, context):
 
 @instruction(" ".join(f"s_buffer_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
 def load_scalar_buffer(instruction, context):
-    target, descriptor, words, soffset, offset = _scalar_operands(instruction)
+    target, descriptor, words, soffset, offset = scalar_operands(instruction)
     native_scalar.prepare()
 
     def step(wf):
@@ -123,8 +123,8 @@ def load_scalar_buffer(instruction, context):
     return Effect(ScalarAccess(instruction, target.register, words, descriptor.register, soffset, offset), step)
 
 
-def _scalar_operands(instruction):
-    """Return target, base or descriptor, number of dwords, register with an offset or -1, and constant offset."""
+def scalar_operands(instruction):
+    """Return target or data, base or descriptor, number of dwords, offset register or -1, and constant offset."""
     words = int(instruction.mnemonic.partition("dwordx")[2] or 1)
     target, base, where = (operands.parse(text) for text in instruction.operands)
     offset = int(instruction.modifiers.get("offset", "0"), 0)

@@ -18,7 +18,7 @@ from harness.emulator.faults import ListingError, UnimplementedInstruction
 from harness.emulator.listing import symbols
 from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.listing.parser import parse
-from harness.emulator.operations import find, hardware
+from harness.emulator.operations import absent, find, hardware
 from harness.emulator.operations.access import Access, Effect
 from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.operations.table import Builder, Op, Step
@@ -326,7 +326,8 @@ def _block(
 def _decode(instruction: Instruction, context: Context, listing: Listing) -> Decoded:
     entry, encoding = find(instruction.mnemonic, listing.arch)
     if entry is None:
-        raise _unimplemented(instruction, listing, "the opcode is not implemented")
+        why = absent.reason(instruction.mnemonic)
+        raise _unimplemented(instruction, listing, f"the opcode is not implemented{': ' * bool(why)}{why}")
     try:
         if isinstance(entry, Builder):
             built = entry.build(instruction, context)

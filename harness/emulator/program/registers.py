@@ -16,8 +16,11 @@ from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.listing.limits import SGPRS
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
+    ATOMIC,
+    LOAD,
     Access,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
@@ -36,6 +39,7 @@ _OFFSETS = {
     "scratch": [("offset", -4096, 4095)],
     "flat": [("offset", 0, 4095)],
     "buffer": [("offset", 0, 4095)],
+    "tbuffer": [("offset", 0, 4095)],
     "ds": [("offset", 0, 65535), ("offset0", 0, 255), ("offset1", 0, 255)],
     "s": [("offset", -(2**20), 2**20 - 1)],
 }
@@ -101,12 +105,12 @@ def _named(text: str) -> tuple[tuple[str, int, int], ...]:
 
 def _parts(access: Access) -> Iterator[_Part]:
     """Yield the registers that the functions of ``native`` access for an access."""
-    words = max(1, access.words if isinstance(access, ScalarAccess) else access.size // 4)
+    words = access.words if isinstance(access, (ScalarAccess, FormatAccess)) else max(1, access.size // 4)
     if isinstance(access, ScalarAccess):
-        yield "s", access.target, words
+        yield "s", access.target, max(words, access.data)
         yield "s", access.base, 4 if "buffer" in access.instruction.mnemonic else 2
         return
-    if isinstance(access, (GlobalAccess, CopyAccess)):
+    if isinstance(access, (GlobalAccess, CopyAccess, FormatAccess)):
         lane, scalar = _ADDRESS[access.address.form]
         if access.address.areg >= 0:
             yield "v", access.address.areg, lane
@@ -114,14 +118,18 @@ def _parts(access: Access) -> Iterator[_Part]:
             yield "s", access.address.sreg, scalar
     if isinstance(access, (LdsAccess, ScratchAccess)) and access.areg >= 0:
         yield "v", access.areg, 1
+    if isinstance(access, FormatAccess):
+        yield "v", access.data, words
     if isinstance(access, GlobalAccess):
         yield "v", access.data, words * (2 if access.operation == native.CMPSWAP else 1)
     if isinstance(access, ScratchAccess):
         yield "v", access.data, words
     if isinstance(access, LdsAccess):
-        yield from (("v", register, words) for _, register in access.parts)
-        if access.second >= 0:
-            yield "v", access.second, words
+        yield from (("v", register, words) for register in access.stored)
+        if access.loaded:
+            yield "v", access.loaded[0], words * (len(access.loaded) if access.kind == ATOMIC else 1)
+            yield from (("v", register, words) for register in access.loaded[1:] if access.kind == LOAD)
+        return
     target = getattr(access, "target", -1)
     if target >= 0:
         yield "v", target, words

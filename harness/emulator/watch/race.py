@@ -46,9 +46,11 @@ from harness.emulator.operations.access import (
     LOAD,
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     ScalarAccess,
     ScratchAccess,
+    at_one,
 )
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded, Program
@@ -144,7 +146,7 @@ class Race(Watch):
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic, modifiers = decoded.instruction.mnemonic, decoded.instruction.modifiers
-        if isinstance(decoded.access, GlobalAccess | CopyAccess):
+        if isinstance(decoded.access, GlobalAccess | CopyAccess | FormatAccess):
             assert decoded.step is not None  # sanity check
             return self._watched(decoded.access, decoded.step)
         if isinstance(decoded.access, ScalarAccess):
@@ -167,12 +169,13 @@ class Race(Watch):
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def _watched(self, access: GlobalAccess | CopyAccess, plain: Step) -> Step:
-        scope = SCOPES.index(access.scope)
-        index = access.instruction.index
+    def _watched(self, declared: GlobalAccess | CopyAccess | FormatAccess, plain: Step) -> Step:
+        scope = SCOPES.index(declared.scope)
+        index = declared.instruction.index
         shared = scope >= AGENT
 
         def step(wf: Wavefronts) -> None:
+            access = at_one(declared, wf)
             addresses, taking = access.addresses(wf)
             lanes, launch = np.flatnonzero(taking[0]), wf.chunk.launch
             chosen = addresses[0, lanes]
@@ -206,8 +209,9 @@ class Race(Watch):
             inside = 0 <= int(addresses[0]) - launch.kernarg_address < launch.kernarg.nbytes
             if not inside and access.instruction.index not in self._guesses(launch.program):
                 lanes, size = np.zeros(1, np.int64), 4 * access.words
-                effect = Effect(LOAD, WAVE, access.instruction, size, addresses, lanes)
-                self._state.scalar_load(*self._thread(wf), effect)
+                scope = AGENT if access.kind == ATOMIC else WAVE
+                effect = Effect(access.kind, scope, access.instruction, size, addresses & ~np.uint64(3), lanes)
+                self._state.scalar(*self._thread(wf), effect)
 
         return step
 

@@ -51,7 +51,7 @@ _RECENT = 256
 """Events of a work-group among which an iteration is looked for."""
 
 _LINE_BITS = 7
-_ACCESSES = ("access", "scalar_load")
+_ACCESSES = ("access", "scalar")
 
 _PRIVATE_BITS = 48
 """A process's own addresses, and offsets in a file, have fewer bits."""
@@ -164,8 +164,8 @@ class Recording:
         else:
             self._add_of_wave("access", key, wave, plain)
 
-    def scalar_load(self, key: int, wave: int, effect: Effect) -> None:
-        self._add_of_wave("scalar_load", key, wave, self._plain(key, effect))
+    def scalar(self, key: int, wave: int, effect: Effect) -> None:
+        self._add_of_wave("scalar", key, wave, self._plain(key, effect))
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class _Rank:
             site = Instruction(0, 0, text, text, (), {}, (Frame(file, line, 0),))
             launch = Launched(self.rank, HOST, (1, 1, 1), 1, self._map.place)
             return launch, kind, site, size, self._map.translate(np.frombuffer(addresses, np.uint64))
-        if call in ("access", "scalar_load"):
+        if call in ("access", "scalar"):
             key, wave, plain = arguments
             effects = [self._effect(one) for one in (plain if call == "access" else [plain])]
             return key, wave, effects if call == "access" else effects[0]

@@ -177,8 +177,8 @@ class HappensBefore:
             self._note(Event.of(effect, thread, thread.reached[ISSUED] + 1), effect.outside, taken)
         thread.access(tuple(taken.values()))
 
-    def scalar_load(self, key: int, wave: int, effect: Effect) -> None:
-        """A scalar load: lgkmcnt waits for it, and it counts as complete when nothing else is in flight."""
+    def scalar(self, key: int, wave: int, effect: Effect) -> None:
+        """A scalar access: lgkmcnt waits for it, and it counts as complete when nothing else is in flight."""
         thread = self._by_wave[key, wave]
         thread.reached[ISSUED] += 1
         self._note(Event.of(effect, thread, thread.reached[ISSUED]), False, {})

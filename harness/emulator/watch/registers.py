@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.emulator.native import atomics as native_atomics
 from harness.emulator.native import memory as native
-from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess
+from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScratchAccess, TypedAccess
 from harness.emulator.operations.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.wavefront.state import Wavefronts
 
@@ -34,10 +34,12 @@ def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.
     """Return the stored bytes, uint8[lanes, size] (empty for a load), and a compare-and-swap's expected values."""
     if access.kind == LOAD:
         return np.zeros((len(lanes), access.size), np.uint8), None
-    data = _words(wf, access.data, max(1, access.size // 4), lanes)
+    data = _words(wf, access.data, access.words, lanes)
     if access.kind != ATOMIC:
         if access.half == 2:
             data = data >> np.uint32(16)
+        if isinstance(access, TypedAccess):
+            data = access.element(data)
         return np.ascontiguousarray(data.view(np.uint8)[:, : access.size]), None
     compared = None
     if access.operation == native.CMPSWAP:
@@ -48,6 +50,8 @@ def gather(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> tuple[np.
 def deliver(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, data: np.ndarray) -> None:
     """Write a load's bytes, uint8[lanes, size], to its destination registers."""
     words = _extended(data, access.size, access.signed)
+    if isinstance(access, TypedAccess):
+        words = access.loaded(words)
     if access.half:
         old = wf.v[access.data >> 1][0, lanes, access.data & 1][:, None]
         low, high = np.uint32(0xFFFF), np.uint32(0xFFFF0000)
@@ -76,7 +80,10 @@ def deliver_old(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray | None, 
 
 def clear(wf: Wavefronts, access: GlobalAccess, lanes: np.ndarray) -> None:
     """Write 0 to the registers of lanes whose buffer access is out of range."""
-    if access.kind == LOAD:
+    if isinstance(access, TypedAccess):
+        kept = {0: 0, 1: 0xFFFF0000, 2: 0xFFFF}[access.half]
+        _write(wf, access.data, lanes, _words(wf, access.data, access.words, lanes) & np.uint32(kept))
+    elif access.kind == LOAD:
         deliver(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
     elif access.target >= 0:
         deliver_old(wf, access, lanes, np.zeros((len(lanes), access.size), np.uint8))
@@ -112,4 +119,5 @@ def written(access: GlobalAccess | CopyAccess | ScratchAccess | None) -> frozens
     if access is None or isinstance(access, CopyAccess) or access.kind == STORE:
         return frozenset()
     first = access.data if access.kind == LOAD or isinstance(access, ScratchAccess) else access.target
-    return frozenset(range(first, first + max(1, access.size // 4))) if first >= 0 else frozenset()
+    words = access.words if isinstance(access, GlobalAccess) else max(1, access.size // 4)
+    return frozenset(range(first, first + words)) if first >= 0 else frozenset()

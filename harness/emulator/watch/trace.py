@@ -21,7 +21,16 @@ import numpy as np
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import memory as native
 from harness.emulator.native.banks import bank_conflicts
-from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, LdsAccess, ScalarAccess
+from harness.emulator.operations.access import (
+    ATOMIC,
+    LOAD,
+    STORE,
+    CopyAccess,
+    FormatAccess,
+    GlobalAccess,
+    LdsAccess,
+    ScalarAccess,
+)
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded
 from harness.emulator.watch import heat, perfetto
@@ -154,6 +163,8 @@ class Trace(Watch):
         access = decoded.access
         if isinstance(access, GlobalAccess | CopyAccess):
             return self._logged(access, decoded.step)
+        if isinstance(access, FormatAccess):
+            return self._logged_by_format(access, decoded.step)
         if isinstance(access, LdsAccess):
             return self._counted(access, decoded.step)
         if isinstance(access, ScalarAccess):
@@ -242,6 +253,18 @@ class Trace(Watch):
                 # A compare-and-swap that does not swap is a read only.
                 writes = writes & (_words(wf, old[1]) == compared).all(axis=0)
             self._log(wf, access, addresses, taking, writes)
+
+        return step
+
+    def _logged_by_format(self, access: FormatAccess, plain: Step | None) -> Step:
+        ticking = self._ticking(plain)
+
+        def step(wf: Wavefronts) -> None:
+            parts = [(rows, part, *part.addresses(wf)) for rows, part in access.parts(wf)]
+            ticking(wf)
+            for rows, part, addresses, taking in parts:
+                taking = taking & rows[:, None]
+                self._log(wf, part, addresses, taking, taking if access.kind == STORE else np.zeros_like(taking))
 
         return step
 

@@ -36,10 +36,12 @@ from harness.emulator.operations.access import (
     LOAD,
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
     ScratchAccess,
+    at_one,
 )
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Decoded
@@ -213,7 +215,7 @@ class Weak(Watch):
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic = decoded.instruction.mnemonic
-        if isinstance(decoded.access, GlobalAccess):
+        if isinstance(decoded.access, GlobalAccess | FormatAccess):
             return self._issue_access(decoded.access)
         if isinstance(decoded.access, CopyAccess):
             return self._issue_copy(decoded.access)
@@ -232,8 +234,10 @@ class Weak(Watch):
 
     # -- issuing -----------------------------------------------------------------------------------------------------
 
-    def _issue_access(self, access: GlobalAccess) -> Step:
+    def _issue_access(self, declared: GlobalAccess | FormatAccess) -> Step:
         def step(wf: Wavefronts) -> None:
+            access = at_one(declared, wf)
+            assert isinstance(access, GlobalAccess)  # sanity check
             addresses, taking = access.addresses(wf)
             chunk = wf.chunk
             chunk.launch.executions[access.site] += len(wf)
@@ -325,11 +329,15 @@ class Weak(Watch):
         vectors: tuple[int, ...] = ()
         scalars: tuple[int, ...] = ()
         if isinstance(access, ScalarAccess):
+            if access.kind != LOAD:
+                # LLVM's memory model has no scalar writes: they go to another cache, which s_dcache_wb writes back.
+                raise UnimplementedInstruction(
+                    f"mode weak cannot track {access.instruction.mnemonic}; use another mode"
+                )
             scalars = tuple(range(access.target, access.target + access.words))
         elif isinstance(access, LdsAccess):
             words = max(1, access.size // 4)
-            firsts = [register for _, register in access.parts] if access.kind == LOAD else [access.target]
-            vectors = tuple(first + i for first in firsts if first >= 0 for i in range(words))
+            vectors = tuple(first + i for first in access.loaded for i in range(words))
         else:  # a clock, or a lane permutation through the LDS unit
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))

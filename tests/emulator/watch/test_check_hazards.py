@@ -11,6 +11,7 @@ from harness import emulator
 from harness.emulator.faults import MissingWaitStates
 from harness.emulator.program.decode import decode
 from harness.emulator.watch.check import Check
+from tests.emulator.assembler import available, compiled
 from tests.emulator.single import listing
 
 # Two instructions, and the wait states that the second needs: GCNHazardRecognizer, for gfx942.
@@ -49,24 +50,75 @@ PAIRS = [
     ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0",
      "v_mfma_f32_16x16x16_f16 v[8:11], v[2:3], v[6:7], v[8:11]", 7),
     ("v_dot2_f32_f16 v0, v1, v2, v3", "v_add_f32_e32 v4, v0, v0", 3),
+    ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0",
+     "v_mfma_f32_16x16x16_f16 v[2:5], v[6:7], v[8:9], v[2:5]", 5),
+    ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0",
+     "v_mfma_f64_16x16x4_f64 v[2:9], v[10:11], v[12:13], v[2:9]", 9),
+    ("v_mfma_f64_4x4x4_4b_f64 v[0:1], v[8:9], v[10:11], 0",
+     "v_mfma_f64_4x4x4_4b_f64 v[0:1], v[8:9], v[10:11], v[0:1]", 4),
+    ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", "v_mov_b32_e32 v8, v2", 7),
+    ("v_smfmac_f32_32x32x16_f16 v[0:15], v[16:17], v[18:21], v22", "v_mov_b32_e32 v24, v2", 11),
+    ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10",
+     "v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", 0),
+    ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10",
+     "v_smfmac_f32_16x16x32_f16 v[12:15], v[4:5], v[6:9], v3", 7),
+    ("v_mov_b32_e32 v10, v8", "v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", 2),
+]  # fmt: skip
+# gfx950: the same recogniser, and AMD "CDNA4 ISA", "Required Independent Instructions".
+PAIRS_950 = [
+    ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0", "v_mov_b32_e32 v8, v2", 8),
+    ("v_mfma_f32_4x4x4_16b_f16 v[0:3], v[4:5], v[6:7], 0", "v_mov_b32_e32 v8, v2", 5),
+    ("v_mfma_f32_32x32x16_f16 v[0:15], v[16:19], v[20:23], 0", "v_mov_b32_e32 v24, v2", 12),
+    ("v_mfma_f32_32x32x4_2b_f16 v[0:31], v[32:33], v[34:35], 0", "v_mov_b32_e32 v40, v2", 20),
+    ("v_mfma_f32_16x16x4_f32 v[0:3], v4, v5, 0", "v_mov_b32_e32 v8, v2", 10),
+    ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0", "v_mov_b32_e32 v12, v2", 19),
+    ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0", "global_store_dword v[12:13], v2, off", 18),
+    ("v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], 0",
+     "v_mfma_f64_16x16x4_f64 v[2:9], v[10:11], v[12:13], v[2:9]", 17),
+    ("v_mfma_f32_16x16x32_f16 v[0:3], v[4:7], v[8:11], 0",
+     "v_mfma_f32_16x16x32_f16 v[2:5], v[6:9], v[10:13], v[2:5]", 6),
+    ("v_mfma_f32_4x4x4_16b_f16 v[0:3], v[4:5], v[6:7], 0",
+     "v_mfma_f32_4x4x4_16b_f16 v[2:5], v[6:7], v[8:9], v[2:5]", 4),
+    ("v_mfma_f32_4x4x4_16b_f16 v[0:3], v[4:5], v[6:7], 0", "v_mfma_f32_4x4x1_16b_f32 v[2:5], v6, v7, v[2:5]", 3),
+    ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0", "v_mov_b32_e32 v20, v2", 12),
+    ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[12:19], 0 cbsz:4", "v_mov_b32_e32 v20, v2", 12),
+    ("v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[8:11], 0 cbsz:4 blgp:4", "v_mov_b32_e32 v20, v2", 8),
+    ("v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:23], v[24:31], 0", "v_mov_b32_e32 v32, v2", 20),
+    ("v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:21], v[24:29], 0 cbsz:2 blgp:3", "v_mov_b32_e32 v32, v2", 12),
+    ("v_mfma_f32_16x16x16_f16 v[20:23], v[24:25], v[26:27], 0",
+     "v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], 0, v21, v24", 8),
+    ("v_smfmac_f32_16x16x64_f16 v[0:3], v[4:7], v[8:15], v16", "v_mov_b32_e32 v17, v2", 8),
+    ("v_smfmac_f32_32x32x64_fp8_fp8 v[0:15], v[16:19], v[20:27], v28", "v_mov_b32_e32 v29, v2", 12),
+    ("v_xor_b32_e32 v0, v1, v2", "v_permlane32_swap_b32_e32 v3, v0", 2),
+    ("v_xor_b32_e32 v3, v1, v2", "v_permlane16_swap_b32_e32 v3, v0", 2),
+    ("v_cmpx_eq_u32_e32 vcc, v0, v1", "v_permlane32_swap_b32_e32 v3, v2", 4),
+    ("v_cvt_scalef32_pk_fp4_f32 v1, v2, v2, 1.0 op_sel:[0,0,1,0]", "v_xor_b32_e32 v3, v1, v1", 1),
+    ("v_cvt_scalef32_pk_fp4_f32 v1, v2, v2, 1.0 op_sel:[0,0,1,0]",
+     "v_cvt_scalef32_pk_fp4_f32 v1, v3, v3, 1.0 op_sel:[0,0,0,1]", 1),
+    ("v_cvt_scalef32_pk_fp4_f32 v1, v2, v2, 1.0", "v_xor_b32_e32 v3, v1, v1", 0),
+    ("v_cvt_scalef32_sr_pk_fp4_f32 v1, v[2:3], v4, 1.0", "v_xor_b32_e32 v3, v1, v1", 1),
+    ("v_cvt_sr_fp8_f32 v1, v2, v3 op_sel:[0,0,1,0]", "v_xor_b32_e32 v3, v1, v1", 1),
+    ("v_cvt_scalef32_pk_fp8_f32 v1, v2, v2, 1.0 op_sel:[0,0,0,1]", "v_xor_b32_e32 v3, v1, v1", 1),
 ]  # fmt: skip
 
 
-def check(*lines):
-    decode(listing(*lines, "s_endpgm"), watch=Check())
+def check(*lines, arch="gfx942"):
+    decode(listing(*lines, "s_endpgm", arch=arch), watch=Check())
 
 
-@pytest.mark.parametrize(("first", "second", "states"), PAIRS)
-def test_pairs(first, second, states):
-    check(first, *["s_nop 0"] * states, second)
+@pytest.mark.parametrize(
+    ("first", "second", "states", "arch"), [(*p, "gfx942") for p in PAIRS] + [(*p, "gfx950") for p in PAIRS_950]
+)
+def test_pairs(first, second, states, arch):
+    check(first, *["s_nop 0"] * states, second, arch=arch)
     if states:
         few = re.escape(f"{second!r} (at (no source line)) needs {states} wait states after {first!r}")
         with pytest.raises(MissingWaitStates, match=few) as caught:
-            check(first, *["s_nop 0"] * (states - 1), second)
+            check(first, *["s_nop 0"] * (states - 1), second, arch=arch)
         assert f"and has {states - 1}: insert s_nop 0" in str(caught.value)
-        check(first, f"s_nop {states - 1}", second)
+        check(first, f"s_nop {states - 1}", second, arch=arch)
         # Others count too, whatever they do.
-        check(first, *["s_mov_b32 s20, 0"] * states, second)
+        check(first, *["s_mov_b32 s20, 0"] * states, second, arch=arch)
 
 
 def test_over_branches():
@@ -98,6 +150,49 @@ def test_what_llvm_inserts_is_enough_and_needed():
     for lines in pauses:
         with pytest.raises(MissingWaitStates):
             decode(text.replace(lines, re.sub(r"\ts_nop \d+\n$", "", lines)), watch=Check())
+
+
+PRODUCT = """
+declare {d} @llvm.amdgcn.{name}({a}, {b}, {d}, i32, i32, i32)
+define amdgpu_kernel void @probe(ptr addrspace(1) %p, {a} %a, {b} %b, {d} %c) {{
+  %r = call {d} @llvm.amdgcn.{name}({a} %a, {b} %b, {d} %c, i32 0, i32 0, i32 0)
+  store {d} %r, ptr addrspace(1) %p
+  ret void
+}}
+"""
+SWAP = """
+declare {{i32, i32}} @llvm.amdgcn.permlane32.swap(i32, i32, i1, i1)
+define amdgpu_kernel void @probe(ptr addrspace(1) %p, i32 %a) {{
+  %v = load i32, ptr addrspace(1) %p
+  %u = mul i32 %v, 77
+  %w = xor i32 %v, %a
+  %r = call {{i32, i32}} @llvm.amdgcn.permlane32.swap(i32 %u, i32 %w, i1 false, i1 false)
+  %x = extractvalue {{i32, i32}} %r, 0
+  store i32 %x, ptr addrspace(1) %p
+  ret void
+}}
+"""
+
+
+COMPILED = [
+    ("mfma.f32.16x16x16f16", "<4 x float>", "<4 x half>", "gfx942"),
+    ("mfma.f32.16x16x16f16", "<4 x float>", "<4 x half>", "gfx950"),
+    ("mfma.f32.4x4x4f16", "<4 x float>", "<4 x half>", "gfx950"),
+    ("mfma.f32.16x16x4f32", "<4 x float>", "float", "gfx950"),
+    ("mfma.i32.16x16x64.i8", "<4 x i32>", "<4 x i32>", "gfx950"),
+    ("permlane32.swap", "", "", "gfx950"),
+]
+
+
+@pytest.mark.skipif(not available(), reason="this Triton has no assembler that Python can call")
+@pytest.mark.parametrize(("name", "d", "a", "arch"), COMPILED)
+def test_the_compiler_inserts_as_many(name, d, a, arch):
+    """LLVM's own code passes, and is reported with one wait state less."""
+    text = compiled((PRODUCT if d else SWAP).format(name=name, d=d, a=a, b=a), arch)
+    decode(text, watch=Check())
+    ((pause, states),) = re.findall(r"(\ts_nop (\d+)\n)\t(?:global_store|v_permlane)", text)
+    with pytest.raises(MissingWaitStates):
+        decode(text.replace(pause, f"\ts_nop {int(states) - 1}\n" if int(states) else ""), watch=Check())
 
 
 @triton.jit

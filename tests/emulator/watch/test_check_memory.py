@@ -252,7 +252,7 @@ def test_undefined_values_pass_through_private_memory(name, defined):
 
 def test_every_lane_instruction_says_how_undefined_bits_move():
     """A builder unknown to ``crosslane.flow`` would leave a defined result."""
-    known = (*crosslane.MOVES, *crosslane.LANE_BY_LANE, *crosslane.STILL, "v_mfma")
+    known = (*crosslane.MOVES, *crosslane.LANE_BY_LANE, *crosslane.STILL, "v_mfma", "v_smfmac")
     unknown = [
         name
         for name, entry in TABLE.items()

@@ -226,6 +226,27 @@ def test_a_matrix_product_spoils_its_row_or_column():
     assert not undefined_after("v_mfma_f32_4x4x4_16b_f16 v[16:19], v[0:1], v[2:3], 0").v[8:10].any()
 
 
+def test_a_sparse_product_spoils_the_rows_that_use_an_element():
+    """Rows of even numbers select k 0 and 1 of each group of four, those of odd numbers k 2 and 3."""
+    name = "v_smfmac_f32_16x16x32_f16 v[16:19], v[0:1], v[2:5], v6"
+    index = {6: np.where(LANES % 2 == 0, np.uint32(0x44), np.uint32(0xEE))}
+    one = np.where(LANES == 5, np.uint32(1), np.uint32(0))
+
+    def spoiled(undefined):
+        bits = undefined_after(name, undefined, index)
+        # Row 4 * (lane / 16) + register, column lane % 16.
+        return {
+            (4 * (lane // 16) + r, lane % 16) for r in range(4) for lane in range(64) if vector(bits, 16 + r)[lane] != 0
+        }
+
+    assert spoiled({0: one}) == {(5, j) for j in range(16)}
+    assert spoiled({2: one}) == {(i, 5) for i in range(0, 16, 2)}, "k 0 of column 5"
+    assert spoiled({3: one}) == {(i, 5) for i in range(1, 16, 2)}, "k 2 of column 5"
+    assert spoiled({6: one}) == {(5, j) for j in range(16)}
+    assert spoiled({6: np.where(LANES == 5, np.uint32(0x100), np.uint32(0))}) == set(), "a bit of another set"
+    assert spoiled({17: one}) == {(1, 5)}
+
+
 def test_exec_may_not_be_undefined():
     with pytest.raises(UndefinedValue, match="which lanes are active"):
         undefined_after("s_and_saveexec_b64 s[2:3], s[6:7]", s={6: 1}, undefined_s={6: 1})

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.operations import relative
 from harness.emulator.operations.table import Builder
 from harness.emulator.program.decode import Context, Decoded
-from harness.emulator.watch.check import products
+from harness.emulator.watch.check import products, report
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.propagate import Flow
 from harness.emulator.watch.check.shadow import Shadow, lane_bits, scalar_bits, touched
 from harness.emulator.wavefront import operands
-from harness.emulator.wavefront.state import LANES, Wavefronts
+from harness.emulator.wavefront.state import LANES, M0, Wavefronts
 
 # Instructions that only move bits, and which of their operands select the target; operand 0 is the destination.
 MOVES: dict[str, tuple[int, ...]] = {
@@ -51,8 +52,12 @@ def flow(decoded: Decoded) -> Flow:
         writes = reads = writes | reads
     if name in MOVES:
         return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
+    if name.startswith("s_movrel"):
+        return _relative(decoded, parsed)
     if name.startswith("v_mfma"):
         return Flow(reads, writes, products.spread(decoded, writes))
+    if name.startswith("v_smfmac"):
+        return Flow(reads | writes, writes, products.spread_sparse(decoded, writes))  # it adds to its destination
     if name.startswith(LANE_BY_LANE):
         # The dot products with three operands add to their destination.
         adds = len(parsed) == 3 and name.startswith("v_dot")
@@ -68,6 +73,27 @@ def flow(decoded: Decoded) -> Flow:
             shadow.define_scalars(operand.register, operand.count)
 
     return Flow(0, writes, define)
+
+
+def _relative(decoded: Decoded, parsed: list[Any]) -> Flow:
+    """Execute a move from or to the register that M0 selects on the undefined bits; M0 must be defined."""
+    entry, instruction = decoded.entry, decoded.instruction
+    assert isinstance(entry, Builder)  # sanity check
+    execute = entry.build(instruction, Context("gfx942", decoded.accum_offset, []))
+    from_there = instruction.mnemonic.startswith("s_movrels")
+    any_register, m0 = registers.scalars(0, relative.LAST + 1), registers.scalars(M0)
+    target, source = (registers.registers(operand) for operand in parsed)
+
+    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+        bits = shadow.aligned(wf)
+        if undefined := shadow.undefined_scalar(m0):
+            report.undefined(wf, instruction, LANES * undefined[0], "the register that m0 selects is undefined")
+        bits.s[:, M0] = wf.s[:, M0]
+        execute(bits)
+        bits.s[:, M0] = 0
+        shadow.settle(target if from_there else any_register)
+
+    return Flow((any_register if from_there else source) | m0, target if from_there else any_register, spread)
 
 
 def _lane_by_lane(result: Any, sources: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:

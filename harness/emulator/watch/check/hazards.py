@@ -1,11 +1,10 @@
-"""Hazards that gfx940 does not resolve by itself: pairs of instructions with too few wait states between them.
+"""Hazards that the hardware does not resolve by itself: pairs of instructions with too few wait states between them.
 
 Each instruction between the two is one wait state, ``s_nop N`` is N + 1. LLVM inserts ``s_nop`` where its own code
 needs it, but not inside inline assembly. Rules: LLVM ``GCNHazardRecognizer`` (checkVALUHazards, checkDPPHazards,
-checkRWLaneHazards, checkDivFMasHazards, checkVMEMHazards, checkSetRegHazards, checkReadM0Hazards, checkMAIHazards90A,
-checkMAIVALUHazards), and the passes of matrix products from ``SISchedule``, model SIDPGFX942FullSpeedModel.
-
-Left out: what gfx950 needs beyond gfx942, and the exact-overlap forms of SrcC between matrix products of unequal kinds.
+checkRWLaneHazards, checkDivFMasHazards, checkVMEMHazards, checkSetRegHazards, checkReadM0Hazards, checkPermlaneHazards,
+checkMAIHazards90A, checkMAIVALUHazards), and the passes of matrix products from ``SISchedule``, models
+SIDPGFX942FullSpeedModel and SIDPGFX950FullSpeedModel; AMD "CDNA4 ISA", "Required Independent Instructions".
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import (
     STORE,
     CopyAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScratchAccess,
@@ -33,25 +33,41 @@ _VCC = registers.scalars(VCC, 2)
 _M0 = registers.scalars(M0, 1)
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _HARDWARE = re.compile(r"HW_REG_\w+|hwreg\((\w+)")
-_SHAPE = re.compile(r"v_mfma_(?:scale_)?(\w\d+)_(4x4|16x16|32x32)x(\d+)_?(?:\d+b_?)?(\w+)")
-_LONGEST, _LONGEST_OF_PRODUCTS = 5, 19
+# Conversions that write one byte of their destination: op_sel[3:2] selects it.
+_BYTES = re.compile(r"v_cvt_(sr_(fp8|bf8)_f32|scalef32_(pk_fp4|sr_pk_fp4|sr_fp8|sr_bf8)_)")
+_SHAPE = re.compile(r"v_s?mf(?:ma|mac)_(?:scale_)?(\w\d+)_(4x4|16x16|32x32)x(\d+)_?(?:\d+b_?)?(\w+)")
+_LONGEST, _LONGEST_OF_PRODUCTS = 5, 20
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product: its passes, the registers of A and B, those of C, and its kind: xdl, sgemm or dgemm."""
+    """A matrix product: its passes, the registers of A, B and scales or index, those of C; kind: xdl, sgemm, dgemm."""
 
     passes: int
     factors: int
     addend: int
     kind: str
 
-    @property
-    def result_states(self) -> int:
-        """Wait states until another instruction than a matrix product may read or write the result."""
+    def result_states(self, gfx950: bool) -> int:
+        """Return the wait states until the result may be read as A or B, or by other instructions, or overwritten."""
         if self.kind == "dgemm":
-            return 6 if self.passes == 4 else 11
-        return self.passes + (3 if self.kind == "xdl" else 2)
+            return 6 if self.passes == 4 else 19 if gfx950 else 11
+        if self.kind == "sgemm":
+            return self.passes + 2
+        return self.passes + 3 + (gfx950 and self.passes != 2)
+
+    def addend_states(self, later: Product, same: bool, gfx950: bool) -> int:
+        """Return the wait states until ``later`` may read the result as C; ``same``: in the same registers exactly."""
+        if same:
+            both_4x4 = self.kind == later.kind == "dgemm" and self.passes == later.passes == 4
+            return 4 if both_4x4 else 2 if self.passes == 2 else 0
+        if self.kind != "xdl" and later.kind == "xdl":
+            return 0
+        if self.kind == "dgemm":
+            return 4 if self.passes == 4 else 17 if gfx950 else 9
+        if self.kind == "sgemm":
+            return self.passes
+        return self.passes + 1 + (gfx950 and (later.kind == "xdl" or self.passes != 2))
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,7 @@ def site(decoded: Decoded, reads: int, writes: int) -> Site:
     )
     bits = modifiers.get("op_sel", "").strip("[]").split(",")
     packed = getattr(decoded.entry, "packed", False) or getattr(decoded.entry, "mixed", False)
+    byte = _BYTES.match(name) is not None and ("sr_pk_fp4" in name or "1" in "".join(bits[2:]))
     return Site(
         instruction,
         unit,
@@ -97,11 +114,12 @@ def site(decoded: Decoded, reads: int, writes: int) -> Site:
         _product(decoded),
         name.startswith("v_cmpx"),
         (decoded.encoding == "sdwa" and modifiers.get("dst_sel", "DWORD") != "DWORD")
-        or (unit == "valu" and not packed and len(bits) > 2 and bits[-1].strip() == "1"),
+        or (unit == "valu" and not packed and len(bits) > 2 and bits[-1].strip() == "1")
+        or byte,
         decoded.encoding == "dpp",
         _last(decoded) if name.startswith(("v_readlane", "v_writelane")) else 0,
         _stored(decoded),
-        isinstance(access, CopyAccess) or "addtid" in name or name.startswith("s_sendmsg"),
+        isinstance(access, CopyAccess) or "addtid" in name or name.startswith(("s_sendmsg", "s_movrel")),
         _hardware(instruction) if name.startswith(("s_setreg", "s_getreg")) else "",
     )
 
@@ -117,6 +135,7 @@ def check(program: Program, sites: dict[int, Site]) -> None:
             before[block.index + 1].append(block.index)
         if block.end in (JUMP, BRANCH):
             before[block.target].append(block.index)
+    gfx950 = program.listing.arch == "gfx950"
     longest = _LONGEST_OF_PRODUCTS if any(s.product or _is_dot(s) for s in sites.values()) else _LONGEST
 
     def earlier(block: int, index: int) -> Iterator[tuple[int, int]]:
@@ -141,17 +160,17 @@ def check(program: Program, sites: dict[int, Site]) -> None:
                 continue
             for at, states in earlier(number, index):
                 first = sites.get(at)
-                needed = 0 if first is None else _needed(first, second)
+                needed = 0 if first is None else _needed(first, second, gfx950)
                 if first is not None and needed > states:
                     raise _fault(program, first, second, needed, states)
 
 
-def _needed(first: Site, second: Site) -> int:
+def _needed(first: Site, second: Site, gfx950: bool) -> int:
     """Return the wait states that ``second`` needs after ``first``."""
     read, written = first.writes & second.reads, first.writes & second.writes
     uses = second.unit in ("valu", "vmem", "lds")
     if first.product is not None and uses:
-        return _after_product(first.product, first, second)
+        return _after_product(first.product, first, second, gfx950)
     if first.unit == "valu":
         needed = 5 if second.unit == "vmem" and read & ~_VECTORS else 0
         if second.unit == "valu":
@@ -177,38 +196,34 @@ def _between(first: Site, second: Site, read: int) -> int:
         late = _TRANSCENDENTAL.match(first.name) and not _TRANSCENDENTAL.match(second.name)
         if late or first.partial or second.name.startswith(("v_readlane", "v_readfirstlane")):
             needed = 1
-        if second.dpp or (second.product is not None and not _is_dot(first)):
+        swaps = second.name.startswith(("v_permlane16_swap", "v_permlane32_swap"))
+        if second.dpp or swaps or (second.product is not None and not _is_dot(first)):
             needed = 2
     if read & ~_VECTORS:
         needed = max(needed, 2)
     if first.writes & second.lane_select or (second.name.startswith("v_div_fmas") and first.writes & _VCC):
         needed = max(needed, 4)
     if first.writes_exec:
-        lane = second.name.startswith(("v_readlane", "v_readfirstlane", "v_writelane"))
+        lane = second.name.startswith(("v_readlane", "v_readfirstlane", "v_writelane", "v_permlane"))
         needed = max(needed, 5 if second.dpp else 4 if lane or second.product is not None else 0)
     return needed
 
 
-def _after_product(product: Product, first: Site, second: Site) -> int:
+def _after_product(product: Product, first: Site, second: Site, gfx950: bool) -> int:
     if second.product is None:
         needed = 0
         if first.writes & (second.reads | second.writes):
-            needed = product.result_states
+            needed = product.result_states(gfx950)
             if product.kind == "dgemm" and second.unit != "valu" and first.writes & second.reads:
                 needed = 9 if product.passes == 4 else 18
         if second.unit == "valu" and product.kind == "xdl" and product.addend & second.writes:
             needed = max(needed, {2: 1, 4: 3, 8: 7}.get(product.passes, 15))
         return needed
     if first.writes & second.product.factors:
-        return product.result_states
-    shared = first.writes & second.product.addend
-    if not shared or product.kind == "dgemm":
-        return 0
-    if first.writes == second.product.addend:
-        return 2 if product.passes == 2 else 0
-    if product.kind == "xdl":
-        return product.passes + 1
-    return 0 if second.product.kind == "xdl" else product.passes
+        return product.result_states(gfx950)
+    if first.writes & second.product.addend:
+        return product.addend_states(second.product, first.writes == second.product.addend, gfx950)
+    return 0
 
 
 def _product(decoded: Decoded) -> Product | None:
@@ -218,6 +233,10 @@ def _product(decoded: Decoded) -> Product | None:
     result, shape, k, source = match[1], match[2], int(match[3]), match[4]
     if result == "f64":
         passes = 4 if shape == "4x4" else 8
+    elif source == "f8f6f4":
+        # Half as many if neither A nor B is fp8 or bf8, the formats 0 and 1.
+        formats = (int(decoded.instruction.modifiers.get(name, "0"), 0) for name in ("cbsz", "blgp"))
+        passes = (8 if shape == "16x16" else 16) >> (min(formats) > 1)
     elif shape == "4x4":
         passes = 2
     elif shape == "16x16":
@@ -225,17 +244,23 @@ def _product(decoded: Decoded) -> Product | None:
     else:
         passes = 8 if k >= 8 or source == "xf32" else 16
     kind = "dgemm" if result == "f64" else "sgemm" if source == "f32" else "xdl"
-    names = [_registers(text, decoded) for text in decoded.instruction.operands[1:4]]
-    return Product(passes, names[0] | names[1], names[2], kind)
+    d, a, b, c, *scales = (_registers(text, decoded) for text in decoded.instruction.operands)
+    if decoded.instruction.mnemonic.startswith("v_smfmac"):
+        return Product(passes, a | b | c, d, kind)  # the fourth operand is the index, and it adds to D
+    factors = a | b
+    for scale in scales:
+        factors |= scale
+    return Product(passes, factors, c, kind)
 
 
 def _stored(decoded: Decoded) -> int:
     access = decoded.access
-    if not isinstance(access, (GlobalAccess, ScratchAccess)) or access.kind != STORE or access.size <= 8:
+    if not isinstance(access, (GlobalAccess, FormatAccess, ScratchAccess)) or access.kind != STORE:
         return 0
-    if isinstance(access, GlobalAccess) and access.address.soffset >= 0:
+    words = access.words if isinstance(access, FormatAccess) else access.size // 4
+    if words <= 2 or (not isinstance(access, ScratchAccess) and access.address.soffset >= 0):
         return 0
-    return registers.vectors(access.data, access.size // 4)
+    return registers.vectors(access.data, words)
 
 
 def _last(decoded: Decoded) -> int:

@@ -11,7 +11,16 @@ import numpy as np
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import memory as native
-from harness.emulator.operations.access import ATOMIC, LOAD, STORE, CopyAccess, GlobalAccess, ScalarAccess
+from harness.emulator.operations.access import (
+    ATOMIC,
+    LOAD,
+    STORE,
+    CopyAccess,
+    FormatAccess,
+    GlobalAccess,
+    ScalarAccess,
+    TypedAccess,
+)
 from harness.emulator.operations.table import Step
 from harness.emulator.program.decode import Program
 from harness.emulator.watch.check import compiled, report
@@ -83,7 +92,7 @@ class Heap:
         """Return the registers that the instruction writes, and the step in place of ``plain``."""
         instruction, size = access.instruction, access.size
         vector, scalar = _address_registers(access)
-        words = max(1, size // 4)
+        words = access.words
         stored = 0 if access.kind == LOAD else words * (2 if access.operation == native.CMPSWAP else 1)
         target = access.data if access.kind == LOAD else access.target
         results = registers.vectors(target, words) if target >= 0 else 0
@@ -99,6 +108,9 @@ class Heap:
                     _check_data(wf, shadow, access, stored, addresses, lanes)
             if aligned:
                 _check_alignment(wf, instruction, addresses, lanes, size)
+            if self._forgotten and access.kind == ATOMIC and lanes.any():
+                # Before it changes the bytes, by which memory that was never written is recognized.
+                self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
             chunk = wf.chunk
             facts = self._programs[id(chunk.launch.program)]
             table = chunk.table
@@ -110,8 +122,28 @@ class Heap:
                 chunk.table = table
             if shadow.dirty & results:
                 _define(wf, shadow, access, target, words)
-            if self._forgotten and lanes.any():
+            if self._forgotten and access.kind != ATOMIC and lanes.any():
                 self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
+
+        return results, step
+
+    def formatted(self, access: FormatAccess, plain: Step) -> tuple[int, Body]:
+        """Return the registers that the instruction writes, and the step in place of ``plain``, format by format."""
+        results = registers.vectors(access.data, access.words) if access.kind == LOAD else 0
+        bodies: dict[tuple[object, ...], Body] = {}
+
+        def step(wf: Wavefronts, shadow: Shadow) -> None:
+            saved = wf.exec_mask, wf.exec_all
+            # A format that the emulator lacks is reported before anything is checked.
+            for rows, part in access.parts(wf):
+                wf.exec_mask, wf.exec_all = np.ascontiguousarray(saved[0] & rows[:, None]), False
+                try:
+                    form = part.data_format, part.number_format, part.select
+                    if form not in bodies:
+                        bodies[form] = self.access(part, plain)[1]
+                    bodies[form](wf, shadow)
+                finally:
+                    wf.exec_mask, wf.exec_all = saved
 
         return results, step
 
@@ -155,10 +187,11 @@ class Heap:
     ) -> None:  # fmt: skip
         """Process an access to memory that was never written: a store defines it, a load makes its result undefined.
 
-        An atomic, and a load into half a register, raise, because they use the bytes.
+        An atomic, a load into half a register and one that converts raise, because they use the bytes.
         """
         for region in self._near(addresses, lanes, access.size):
-            into = target if access.kind == LOAD and not access.half else -1
+            moves = access.kind == LOAD and not access.half and not isinstance(access, TypedAccess)
+            into = target if moves else -1
             lane = compiled.forgotten_bits(
                 addresses, lanes, access.size, *region.arrays, shadow.bits.v, into, access.kind == STORE
             )
@@ -175,6 +208,7 @@ class Heap:
         instruction = access.instruction
         _, base, where = (operands.parse(text) for text in instruction.operands)
         offset = int(instruction.modifiers.get("offset", "0"), 0) + (int(where.value) if where.space == "const" else 0)
+        data = registers.scalars(access.target, access.data)
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             if shadow.dirty & reads and (undefined := shadow.undefined_scalar(reads)):
@@ -189,11 +223,18 @@ class Heap:
             if (start & np.uint64(3)).any():
                 wave = int((start & np.uint64(3) != 0).argmax())
                 address = int(start[wave])
-                message = f"misaligned scalar load at address {address:#x}, whose two low bits are ignored"
+                message = f"misaligned scalar {access.kind} at address {address:#x}, whose two low bits are ignored"
                 wf.chunk.raise_fault(message, wf, instruction, LANES * wave, address=address)
+            if shadow.dirty & data and (undefined := shadow.undefined_scalar(data)):
+                wave, name = undefined
+                message = f"an undefined value in {first_of(name)} is stored to {int(start[wave]):#x}"
+                report.undefined(wf, instruction, LANES * wave, message, address=int(start[wave]))
+            if self._forgotten and access.kind == ATOMIC:
+                self._scalars_forgotten(wf, shadow, access, start)
             plain(wf)
-            shadow.define_scalars(access.target, access.words)
-            if self._forgotten:
+            if access.returns:
+                shadow.define_scalars(access.target, access.words)
+            if self._forgotten and access.kind != ATOMIC:
                 self._scalars_forgotten(wf, shadow, access, start)
 
         return step
@@ -206,8 +247,11 @@ class Heap:
         size = 4 * access.words
         for region in self._near(addresses, lanes, size):
             bits = np.zeros((max(1, access.words // 2), len(start), LANES, 2), np.uint32)
-            lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, 0, False)
-            if lane >= 0:
+            into = 0 if access.kind == LOAD else -1
+            lane = compiled.forgotten_bits(addresses, lanes, size, *region.arrays, bits, into, access.kind == STORE)
+            if lane >= 0 and access.kind == ATOMIC:
+                _unwritten(wf, access.instruction, lane, addresses)
+            if lane >= 0 and access.kind == LOAD:
                 shadow.loaded = _position(wf, access.instruction, int(start[lane // LANES]))
                 words = np.moveaxis(bits[:, :, 0], 0, 1).reshape(len(start), -1)[:, : access.words]
                 shadow.bits.s[:, access.target : access.target + access.words] |= words
@@ -236,12 +280,12 @@ def _check_address(
 def _check_data(
     wf: Wavefronts, shadow: Shadow, access: GlobalAccess, stored: int, addresses: np.ndarray, lanes: np.ndarray
 ) -> None:
-    if access.size >= 4:
-        bad = lane_bits(shadow, access.data, stored) & lanes
-    else:
-        word = shadow.bits.v[access.data >> 1][:, :, access.data & 1]
-        narrow = np.uint32((1 << 8 * access.size) - 1) << np.uint32(16 if access.half == 2 else 0)
-        bad = (word & narrow != 0) & lanes
+    masks = access.data_masks
+    bad = np.zeros(lanes.shape, np.bool_)
+    for i in range(stored):
+        word = shadow.bits.v[(access.data + i) >> 1][:, :, (access.data + i) & 1]
+        bad |= word & np.uint32(masks[i % len(masks)]) != 0
+    bad &= lanes
     if bad.any():
         lane = int(bad.argmax())
         address = int(addresses.reshape(-1)[lane])

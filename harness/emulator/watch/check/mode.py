@@ -15,6 +15,7 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import (
     CopyAccess,
     FlatAccess,
+    FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
@@ -161,6 +162,11 @@ class Check(Watch):
             results, body = self._heap.access(access, plain)
             self._note(decoded, names, results)
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+        if isinstance(access, FormatAccess):
+            assert plain is not None  # sanity check
+            results, body = self._heap.formatted(access, plain)
+            self._note(decoded, names, results)
+            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
             results, body = share.access(access, plain, self._share_by_chunk, self._strict_lds_alignment)
@@ -178,7 +184,7 @@ class Check(Watch):
             return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
-            results = registers.scalars(access.target, access.words)
+            results = registers.scalars(access.target, access.words) if access.returns else 0
             address = touched(replace(instruction, operands=instruction.operands[1:]), 0)
             body = self._heap.scalar(access, plain, address)
             return _issuing(instruction, names, body, Operation(SCALAR_MEMORY, instruction, results))

@@ -58,12 +58,12 @@ def flat(
     """
     as_global = GlobalAccess(**{field.name: getattr(access, field.name) for field in fields(GlobalAccess)})
     results, whole = heap.access(as_global, plain)
-    if access.shared is None or access.private is None:
-        return results, whole
+    assert access.shared is not None  # sanity check
     high = access.address.areg + 1
     _, outside = heap.access(as_global, _nothing)
     _, in_share = share.access(access.shared, _nothing, share_by_chunk, strict)
-    _, in_private = scratch(access.private, _nothing, share_by_chunk)
+    # An atomic on the private segment is a fault, which the plain step raises.
+    in_private = scratch(access.private, _nothing, share_by_chunk)[1] if access.private is not None else None
 
     def step(wf: Wavefronts, shadow: Shadow) -> None:
         if shadow.dirty >> high & 1 and (bad := lane_bits(shadow, high, 1) & wf.exec_mask).any():
@@ -76,7 +76,7 @@ def flat(
         lds, private = apertures
         saved = wf.exec_mask, wf.exec_all
         for body, lanes in ((in_share, lds), (in_private, private), (outside, saved[0] & ~lds & ~private)):
-            if lanes.any():
+            if body is not None and lanes.any():
                 wf.exec_mask, wf.exec_all = np.ascontiguousarray(lanes), False
                 try:
                     body(wf, shadow)

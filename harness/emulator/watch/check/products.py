@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.operations import matrix
+from harness.emulator.operations import matrix, sparse
 from harness.emulator.program.decode import Context, Decoded
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
 from harness.emulator.wavefront.state import Wavefronts
@@ -20,6 +20,7 @@ from harness.emulator.wavefront.state import Wavefronts
 _BITS = {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16}
 # Functions that return the positions of elements.
 _layout: Any = matrix
+_sparse: Any = sparse
 
 
 def spread(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
@@ -53,6 +54,33 @@ def spread(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None
         for half in range(2 if double else 1):
             register = d + d_at[:, 0] + half
             v[register >> 1, :, d_at[:, 1], register & 1] = words
+        shadow.settle(writes)
+
+    return product
+
+
+def spread_sparse(decoded: Decoded, writes: int) -> Callable[[Wavefronts, Shadow], None]:
+    """Return the propagation of a ``v_smfmac_*`` to its destination, the registers ``writes``."""
+    instruction = decoded.instruction
+    width = _BITS.get(_sparse.kinds(instruction).partition("_")[0], 8)
+    registers, shape, maps = _sparse.decode(instruction, Context("gfx950", decoded.accum_offset, []), width)
+    (d, a, b, index), (_, m, n, k), (a_at, b_at, d_at, index_at) = registers, shape, maps
+
+    def product(wf: Wavefronts, shadow: Shadow) -> None:
+        v = shadow.bits.v
+        stored = np.asarray(_elements(v, a, a_at, width).reshape(m, k // 2, -1).any(axis=1))
+        rows = stored | _elements(v, index, index_at, 4).reshape(m, k // 4, -1).any(axis=1)
+        columns = _elements(v, b, b_at, width).reshape(k, n, -1)
+        bad = rows[:, None] | _elements(v, d, d_at, 32).reshape(m, n, -1)
+        # 1 for each k that a row selects, int32[W, m, k].
+        words = wf.v[index >> 1][:, :, index & 1][:, index_at[:, 1]] >> index_at[:, 2].astype(np.uint32)
+        selected = np.zeros((len(wf), m, k), np.int32)
+        at = np.stack([words & np.uint32(3), words >> np.uint32(2) & np.uint32(3)], -1).reshape(len(wf), m, k // 2)
+        np.put_along_axis(selected, at.astype(np.int64) + np.arange(k // 2) // 2 * 4, 1, axis=2)
+        uses = selected @ np.moveaxis(columns, 2, 0).astype(np.int32)
+        bad = bad | np.moveaxis(uses != 0, 0, 2)
+        register = d + d_at[:, 0]
+        v[register >> 1, :, d_at[:, 1], register & 1] = np.where(bad.reshape(m * n, -1), ~np.uint32(0), np.uint32(0))
         shadow.settle(writes)
 
     return product

@@ -22,8 +22,9 @@ from harness.emulator.watch.check import compiled, report
 from harness.emulator.watch.check import shadow as registers
 from harness.emulator.watch.check.queues import DATA_SHARE
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
-from harness.emulator.wavefront.state import Wavefronts
+from harness.emulator.wavefront.state import LANES, M0, Wavefronts
 
+_M0 = registers.scalars(M0)
 _KINDS = {LOAD: compiled.READ, STORE: compiled.WRITE, ATOMIC: compiled.ATOMIC}
 
 
@@ -129,13 +130,7 @@ def access(access: LdsAccess, plain: Step, share_by_chunk: ShareByChunk, strict:
     instruction, areg, size, kind = access.instruction, access.areg, access.size, _KINDS[access.kind]
     words = max(1, size // 4)
     alignment = {8: 8, 12: 16, 16: 16}.get(size, size) if strict else 1
-    # The registers that each part loads and stores.
-    loaded = [register for _, register in access.parts] if access.kind == LOAD else []
-    if access.kind == ATOMIC and access.target >= 0:
-        loaded = [access.target]
-    stored = [] if access.kind == LOAD else [register for _, register in access.parts]
-    if access.second >= 0:
-        stored.append(access.second)
+    loaded, stored = access.loaded, access.stored
     results = 0
     for register in loaded:
         results |= registers.vectors(register, words)
@@ -143,6 +138,8 @@ def access(access: LdsAccess, plain: Step, share_by_chunk: ShareByChunk, strict:
     def step(wf: Wavefronts, shadow: Shadow) -> None:
         chunk: Chunk = wf.chunk
         share = share_by_chunk[chunk]
+        if areg < 0 and shadow.dirty & _M0 and (undefined := shadow.undefined_scalar(_M0)):
+            report.undefined(wf, instruction, LANES * undefined[0], "the LDS address in m0 is undefined")
         if areg >= 0 and shadow.dirty >> areg & 1:
             bad = lane_bits(shadow, areg, 1) & wf.exec_mask
             if bad.any():
@@ -158,7 +155,7 @@ def access(access: LdsAccess, plain: Step, share_by_chunk: ShareByChunk, strict:
             share.touch(wf, instruction, at, size, kind, data, access.half == 2)
         bits = shadow.bits.v
         common = (wf.exec_mask, wf.wave, *chunk.groups, share.undefined, chunk.lds_bytes)
-        for at, register in zip([*places, places[-1]], stored, strict=False):
+        for at, register in zip([*places, places[0]], stored, strict=False):
             compiled.store_bits(at, bits, *common, register, size, access.half == 2, access.kind == ATOMIC)
         for at, register in zip(places, loaded, strict=False):
             compiled.load_bits(at, bits, *common, register, size, access.signed, access.half)
