@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,31 +10,22 @@ from typing import Any
 import click
 from rich.console import Console
 
-import fixtures
 from command_line import preflight
-from command_line.gate import changes, executing, figures, publish, reach, timing
+from command_line.gate import changes, figures, publish, reach, timing
 from command_line.gate.changes import Base, units_since
 from command_line.gate.choose import Choice, choose, groups_of_reasons
-from command_line.gate.judge import Word, judged
-from command_line.gate.statistics import FASTER, SLOWER, UNCLEAR, Comparison
+from command_line.gate.course import AUTO, GITHUB, NONE, Clock, Course, Wishes
 from command_line.gate.times import compared as compare_times
 from command_line.gate.units import Sources
 from command_line.options import PATH, suite_options
-from command_line.output import console, printable, say
-from command_line.publishing import JUNIT, REPORT, write_reports
+from command_line.output import console, printable
+from command_line.publishing import JUNIT, REPORT
 from command_line.suite import groups as suite_groups
 from command_line.suite.process import conformance_folder
-from command_line.suite.run import check_started, conclude, run_suite, set_aside, stop_signals
 from fixtures.implementation import BUNDLED
 from harness import runs
 from harness.errors import UsageError
-from harness.evidence import EXTENDED, Evidence, read, read_table
-
-AUTO, GITHUB, NONE = "auto", "github", "none"
-SHARE = 0.3
-"""Part of the budget that the figures of compiled kernels may take."""
-UNLIMITED = 1800.0
-"""Seconds for them without a budget."""
+from harness.evidence import EXTENDED, read, read_table
 
 _DURATION = re.compile(r"(?=[\d.])(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SHOWN = 12
@@ -118,8 +105,7 @@ def command(
                  6  everything that the change can affect passed, and the rest of the level did not all run
                  130, 143  stopped by Ctrl-C or SIGTERM
     """
-    started = time.monotonic()
-    seconds = None if budget is None else seconds_of(budget)
+    clock = Clock(None if budget is None else seconds_of(budget))
     limits = figures.thresholds_in(thresholds or figures.DEFAULT)
     request = preflight.check_request(**options)
     before = read(base_evidence) if base_evidence is not None else None
@@ -141,86 +127,12 @@ def command(
         return 0
     preflight.check_software(request.device, request.arch, request.ranks, request.ranks_per_gpu)
     side_by_side = suite_groups.options(suite_groups.number(request, groups))
+    wishes = Wishes(wanted, ops, timed, before, run_base, limits, annotations)
     with changes.checked_out(base) as copy:
         folder = preflight.output_folder(output, REPORT, JUNIT, *publish.FILES)
         with runs.claimed(folder):
-            compared = figures.Compared()
-            if wanted and choice.changed:
-                from command_line.gate import kernels  # the suite's table of calls, with torch and Triton
-
-                time_left = UNLIMITED if seconds is None else SHARE * (seconds - (time.monotonic() - started))
-                with stop_signals() as stop:
-                    compared = kernels.compared(
-                        copy, library, request.implementation, kernels.calls_of(known, choice.changed),
-                        folder / "kernels", max(time_left, 1.0), stop, limits["compiled"], screen,
-                    )  # fmt: skip
-                if stop.signal is not None:
-                    return 128 + stop.signal
-            if ops is not None:
-                with stop_signals() as stop:
-                    begun = time.monotonic()
-                    pairs = timing.measured(copy, library, request, ops, folder / "times", stop, screen)
-                    started += time.monotonic() - begun
-                if stop.signal is not None:
-                    return 128 + stop.signal
-                timed += compare_times(pairs, medians=True)
-            if seconds is not None:
-                left = max(1.0, seconds - (time.monotonic() - started))
-                request = replace(request, budget=left * (1 - executing.SHARE) if run_base else left)
-            earlier = set_aside(folder / runs.EVIDENCE)
-            order = [option for name in choice.order for option in ("--requirement", name)]
-            outcome = run_suite(request, folder, screen, *side_by_side, "-p", fixtures.SELECTION, *order)
-            check_started(outcome, earlier)
-            normal = outcome.stopped is None and outcome.ending is None
-            own = executing.OfBase()
-            if run_base and normal and (of_head := read(outcome.evidence)).runs:
-                rest = None if seconds is None else max(1.0, seconds - (time.monotonic() - started))
-                own = executing.of_base(
-                    copy, request, of_head, executing.groups_for(of_head, choice), rest, folder / executing.FOLDER,
-                    screen, *side_by_side,
-                )  # fmt: skip
-                if own.stopped is not None:
-                    return 128 + own.stopped
-                before = own.evidence
-
-            words: list[Word] = []
-
-            def conclusion(evidence: Evidence) -> int:
-                written = write_reports(evidence, folder, screen)
-                executed = [] if before is None else figures.executed_rows(before, evidence, limits["executed"])
-                rows = [*compared.rows, *executed, *(_row(cell, one) for cell, one in timed if one is not None)]
-                red = [*compared.broken, *(row.sentence for row in rows if row.change == figures.RED)]
-                open_times = [(cell, one) for cell, one in timed if one is None or one.answer == UNCLEAR]
-                doubts = [*compared.unclear, *(f"{cell}: {_time_words(one)}" for cell, one in open_times)]
-                judgement = judged(evidence, choice, red, doubts)
-                words.append(judgement.word)
-                gate = publish.Gate(
-                    evidence, judgement, choice, base, rows, compared.broken, (*compared.notes, *own.notes),
-                    sources.units, _prefix(base), own.failing,
-                )  # fmt: skip
-                written = publish.write(gate, folder) and written
-                written = _announce(gate, folder, annotations, screen) and written
-                return judgement.word.status if written else 1
-
-            status = conclude(outcome, folder, screen, conclusion)
-            # pytest counts a group that could not be checked among the failures.
-            return Word.UNCLEAR.status if normal and words == [Word.UNCLEAR] else status
-
-
-def _prefix(base: Base) -> str:
-    """Return the folder of the library's parent, relative to the repository, "" if it is the root."""
-    folder = base.library.parent.as_posix()
-    return "" if folder == "." else folder
-
-
-def _row(cell: str, comparison: Comparison) -> figures.Row:
-    words = {SLOWER: figures.RED, FASTER: figures.BETTER}
-    after = f"{1 + comparison.shift:.1%} ({comparison.sentence})"
-    return figures.Row(cell, "GPU", "time", "100%", after, words.get(comparison.answer, figures.NOTE))
-
-
-def _time_words(comparison: Comparison | None) -> str:
-    return comparison.sentence if comparison is not None else "one side has no time, or a wrong output"
+            course = Course(request, base, library, copy, known, sources, choice, wishes, clock, folder, screen)
+            return course.run(side_by_side)
 
 
 def seconds_of(text: str) -> float:
@@ -276,32 +188,3 @@ def _print_choice(choice: Choice, base: Base, screen: Console) -> None:
         screen.print(printable(f"  {', '.join(names[:3])}{more}: {reason}"), markup=False, soft_wrap=True)
     if len(reasons) > _SHOWN:
         screen.print(f"  and {len(reasons) - _SHOWN} further reasons", markup=False)
-
-
-def _announce(gate: publish.Gate, folder: Path, annotations: str, screen: Console) -> bool:
-    """Print the judgement and, in GitHub Actions, the annotations; add to the job summary there. Returns False, after
-    the reason is printed, if the job summary could not be written."""
-    written = True
-    if annotations == GITHUB or (annotations == AUTO and os.environ.get("GITHUB_ACTIONS") == "true"):
-        for one in publish.remarks(gate):
-            click.echo(publish.github(one))
-    if target := os.environ.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with open(target, "a", encoding="utf-8") as file:
-                file.write(publish.summary(gate))
-        except OSError as error:
-            say(f"the job summary {target} could not be written: {error.strerror}")
-            written = False
-    _print_sentences(gate.judgement.unclear, screen)
-    _print_sentences([row.sentence for row in gate.rows if row.change == figures.RED], screen)
-    _print_sentences(gate.broken, screen)
-    screen.print(f"\n{printable(gate.judgement.headline)}", markup=False, soft_wrap=True)
-    screen.print(f"Summary: {printable(str(folder / publish.SUMMARY))}", markup=False, soft_wrap=True)
-    return written
-
-
-def _print_sentences(sentences: Sequence[str], screen: Console) -> None:
-    for sentence in sentences[:_SHOWN]:
-        screen.print(printable(sentence), markup=False, soft_wrap=True)
-    if len(sentences) > _SHOWN:
-        screen.print(f"and {len(sentences) - _SHOWN} more, in {publish.RESULT}", markup=False)
