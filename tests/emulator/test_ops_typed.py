@@ -15,6 +15,7 @@ from harness.emulator.faults import DataRace, MissingWait, UndefinedValue, Unimp
 from harness.emulator.program.decode import decode
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
+from harness.emulator.watch.trace import Trace
 from harness.emulator.watch.weak import Weak
 from tests.emulator.assembler import available, encoding
 from tests.emulator.covering import covers
@@ -348,6 +349,17 @@ def test_mode_weak(seed):
     launched(memory, Weak(Seeded(seed)), lines)
     assert memory.words[15] == 0x04030201
     assert memory.words[16] == 0, "out of range"
+
+
+def test_mode_trace():
+    """The log has the bytes of the element in memory, by format."""
+    memory, watch = checking.Memory(), Trace()
+    zeros = [f"v_mov_b32_e32 v{i}, 0" for i in range(4)]
+    launched(memory, watch, program(memory, *zeros, STORE, LOAD, "s_waitcnt vmcnt(0)"))
+    logged = [(a.kind, a.bytes, a.offset, a.instruction.split()[0]) for a in watch.accesses]
+    assert logged == [
+        ("store", 64 * 4, 4, "buffer_store_format_xyzw"), ("load", 64 * 4, 4, "buffer_load_format_xyzw"),
+    ]  # fmt: skip
 
 
 def test_mode_race():

@@ -32,7 +32,8 @@ _IDLE = "work has ended when the call that submits it returns, so a stream is ne
 
 CALLS: dict[str, Call] = {
     **_each(
-        "hipInit hipGetDeviceCount hipGetDevice hipSetDevice hipGetLastError hipExtGetLastError hipPeekAtLastError"
+        "hipInit hipGetDeviceCount hipGetDevice hipCtxGetDevice hipSetDevice hipGetLastError hipExtGetLastError"
+        " hipPeekAtLastError"
         " hipGetErrorName hipGetErrorString hipDrvGetErrorName hipDrvGetErrorString hipDeviceGet"
         " hipDeviceComputeCapability hipDeviceGetName hipDeviceGetUuid hipDeviceTotalMem hipDeviceGetPCIBusId"
         " hipDeviceGetByPCIBusId hipGetProcAddress hipDeviceCanAccessPeer hipDeviceEnablePeerAccess"

@@ -39,7 +39,8 @@ def typed(instruction, context):
     fixed = number_of(instruction.modifiers.get("format", "1")) if instruction.mnemonic.startswith("t") else -1
     if fixed >= 0:
         formats.check(fixed & 15, fixed >> 4, components, kind == STORE)
-    site = context.access(instruction, kind, 4 * components)
+    # Launch records count the bytes of the element, or, where only the descriptor names its format, those in registers.
+    site = context.access(instruction, kind, formats.size_of(fixed & 15) if fixed >= 0 else 4 * components)
     access = FormatAccess(instruction, site, kind, address, data, components, halves, half, fixed)
     return Effect(access, _loading(access) if kind == LOAD else _storing(access))
 

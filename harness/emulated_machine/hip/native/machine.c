@@ -135,6 +135,11 @@ EXPORT hipError_t hipGetDevice(int *device)
     return hipSuccess;
 }
 
+EXPORT hipError_t hipCtxGetDevice(hipDevice_t *device)
+{
+    return hipGetDevice(device);
+}
+
 EXPORT hipError_t hipGetLastError(void)
 {
     hipError_t error = last_error;
