@@ -29,27 +29,29 @@ def contradictions(
     ``kernels``: those that the case launched. ``same_suite``: this suite recorded the case. Rules that read the fields
     of a case hold for no other.
     """
-    rule = _rule_of(case, evidence, same_suite)
-    if rule is None or case.verdict is not Verdict.PASS:
+    rules = _rules_of(case, evidence, same_suite)
+    if not rules or case.verdict is not Verdict.PASS:
         return
-    if not kernels and rule is not _outcomes:
+    if not kernels and _outcomes not in rules:
         yield "launched no kernel whose code could show it"
         return
     try:
-        yield from rule(case, kernels, evidence.runs[0])
+        for rule in rules:
+            yield from rule(case, kernels, evidence.runs[0])
     except _DAMAGED as error:
         yield f"it cannot be judged again: {type(error).__name__}: {error!s:.200}"
 
 
 def rejudged(case: Case, evidence: Evidence, *, same_suite: bool) -> bool:
     """Return whether a rule applies to the requirement of a case."""
-    return _rule_of(case, evidence, same_suite) is not None
+    return bool(_rules_of(case, evidence, same_suite))
 
 
-def _rule_of(case: Case, evidence: Evidence, same_suite: bool) -> Rule | None:
+def _rules_of(case: Case, evidence: Evidence, same_suite: bool) -> list[Rule]:
     stated = evidence.statements.get(case.requirement)
     name = (stated.form_of if stated else None) or case.requirement
-    return code.WIDTHS.get(name) or (RULES.get(name) if same_suite else None)
+    rules = [code.WIDTHS.get(name), *((RULES.get(name), code.MOVED.get(name)) if same_suite else ())]
+    return [rule for rule in dict.fromkeys(rules) if rule is not None]
 
 
 def _outcomes(case: Case, kernels: Sequence[ListedKernel], run: Run) -> Iterator[str]:

@@ -33,9 +33,7 @@ class Inherited:
         """Return the device in the text of VARIABLE. UsageError if it has another form."""
         words = text.split()
         if not 1 <= len(words) <= 3 or (len(words) == 3 and not words[2].isdecimal()):
-            raise UsageError(
-                f"{VARIABLE}: expected the words ARCH, MODE and SEED, of which the last two may be left out, got {text!r:.60}"
-            )
+            raise UsageError(f"{VARIABLE}: expected ARCH [MODE [SEED]], got {text!r:.60}")
         return cls(words[0], words[1] if len(words) > 1 else None, int(words[2]) if len(words) > 2 else None)
 
     def __str__(self) -> str:

@@ -26,6 +26,10 @@ _POLLING = re.compile(
     r"(?:, by '[^'\n]{0,200}', compared with (0x[0-9a-f]+))?"
 )
 _IDLE = "no kernel is running on the emulated device"
+_CODE = re.compile(r"code of (.{1,200})")
+_MISSING = re.compile(r"\bmissing (.{1,200}?)(?: between |$)")
+_AT = re.compile(r"' at (.{1,300}?)(?= and the | is not |$)")
+_QUOTED = re.compile(r"'([^']{1,200})'")
 _SIZE = re.compile(r"^\d+-byte ")
 VAGUE = "other"
 _CLAUSE, _FRAMES = 160, 3
@@ -67,6 +71,8 @@ def symptom_of(
         return _of_exception(case, subject, raised[1], raised[2])
     if fences and case.differs is not None:
         return _of_fence(fences[0], case.differs, subject)
+    if case.differs is not None and (code := _CODE.fullmatch(case.differs.what)):
+        return _of_code(code[1], str(case.differs.got))
     if case.differs is not None:
         return _of_difference(case.differs, subject, stores)
     if case.stacks:
@@ -124,6 +130,26 @@ def _of_hang_without_fence(lack: Mapping[str, Any], hang: Symptom, subject: str)
         source=lack["source"],
         kernel=lack["kernel"],
         instruction=lack["instruction"],
+    )
+
+
+def _of_code(call: str, broken: str) -> Symptom:
+    """Return the symptom of compiled code that breaks the contract of a call: ``broken`` states how, in one clause.
+
+    Code that lacks an instruction has the same key as a case that failed in weak memory for the lack of it.
+    """
+    kernel, _, clause = broken[:_SEARCHED].partition(": ")
+    missing, places, instructions = _MISSING.search(clause), _AT.findall(clause), _QUOTED.findall(clause)
+    source = places[-1] if places else ""
+    name = kernel.partition(" (")[0]
+    title = f"{name} lacks {missing[1]}" if missing else _clause(broken)
+    key = ("fence", missing[1]) if missing else ("code", _constant(clause))
+    return Symptom(
+        (*key, _stem(source) or call),
+        f"{call}: {title}",
+        source,
+        kernel=name,
+        instruction=instructions[-1] if instructions else "",
     )
 
 

@@ -87,6 +87,58 @@ def _executed(kinds: tuple[Kind, ...], case: Case, hashes: Sequence[str], run: R
         yield f"executed no remote {' or '.join(kinds)}"
 
 
+def _moved_by_transfer(case: Case, kernels: Sequence[ListedKernel], run: Run) -> Iterator[str]:
+    """Each launch moves the payload of one rank to or from one peer."""
+    fields, op = case.case["fields"], case.case["data"]["op"]
+    loads, stores = (side == "remote" for side in SIDES[op])
+    kind = "store" if stores and (not loads or fields["direction"] == "to") else "load"
+    pairs = [(rank, peer) for rank, peers in enumerate(fields["targets"]) for peer in peers]
+    remote = sum(rank != peer for rank, peer in pairs)
+    yield from _moved(case, run, kind, remote * fields["n"] * _bytes_of(fields["dtype"]), len(pairs))
+
+
+def _moved_by_gather(case: Case, kernels: Sequence[ListedKernel], run: Run) -> Iterator[str]:
+    """Each rank's launch stores its rows to all others."""
+    fields, ranks = case.case["fields"], ranks_of(case)
+    each = fields["m"] * fields["n"] * _bytes_of(fields["dtype"])
+    yield from _moved(case, run, "store", ranks * (ranks - 1) * each, ranks)
+
+
+def _moved(case: Case, run: Run, kind: Kind, expected: int, launches: int) -> Iterator[str]:
+    """Yield a clause unless the remote accesses of ``kind`` moved ``expected`` bytes for each ``launches`` launches: a
+    payload of few bits takes several rounds."""
+    if run.device not in COUNTING:
+        return
+    launched = sum(launch["launches"] for launch in case.launches.values())
+    moved = sum(
+        access["bytes"]
+        for launch in case.launches.values()
+        for access in launch["accesses"]
+        if access["where"] == "remote" and access["kind"] == kind
+    )
+    rounds, rest = divmod(launched, launches)
+    if rest:
+        yield f"launched {launched} kernels, which is not a multiple of {launches}, the number of its calls"
+    elif moved != expected * rounds:
+        yield f"moved {moved:,} bytes by remote {kind}s, and its payload is {expected * rounds:,}"
+
+
+def _bytes_of(dtype: str) -> int:
+    """Return the bytes of an element from its type's name: the cases of these requirements have no other types."""
+    bits = re.search(r"\d+", dtype)
+    if bits is None:
+        raise ValueError(f"the element type {dtype!r:.40} has no number of bits in its name")
+    return int(bits[0]) // 8
+
+
+def ranks_of(case: Case) -> int:
+    """Return the world size in the name of a case's group."""
+    match = re.search(r"\[ranks=(\d{1,6})[,\]]", case.group)
+    if match is None:
+        raise ValueError(f"the group {case.group:.60} names no world size")
+    return int(match[1])
+
+
 def _hinted(case: Case, kernels: Sequence[ListedKernel], run: Run) -> Iterator[str]:
     for kernel in _of_names(kernels, *HINTED_KERNELS):
         if single := unhinted(kernel.code):
@@ -198,6 +250,9 @@ WIDTHS: Mapping[str, Rule] = {
 }
 """Rules that read no field of a case, so that they hold for cases of any suite. Forms have the rule of their
 requirement."""
+
+MOVED: Mapping[str, Rule] = {"ISA-WIDTH-001": _moved_by_transfer, "ISA-WIDTH-002": _moved_by_gather}
+"""Rules about the exact number of bytes that moved, on devices that count them."""
 
 RULES: Mapping[str, Rule] = {
     **WIDTHS,

@@ -47,6 +47,7 @@ def clauses(
     fields: dict[str, Any] | None = None,
     *,
     accesses: tuple[dict[str, Any], ...] = (WIDE,),
+    launches: int = 1,
     implementation: str = "another",
     triton: str = "3.9.0",
     same_suite: bool = True,
@@ -60,12 +61,14 @@ def clauses(
         "id": "0" * 16, "requirement": requirement, "group": f"{requirement}[ranks=2]", "nodeid": "x::test", "seed": 1,
         "case": {"type": "Case", "fields": fields or {}, "data": {"op": "put"}}, "phase": "explicit",
         "verdict": Verdict.PASS, "repeat": "", "kernels": tuple(each.hash for each in launched),
-        "launches": {each.hash: {"launches": 1, "accesses": list(accesses)} for each in launched},
+        "launches": {each.hash: {"launches": launches, "accesses": list(accesses)} for each in launched},
     }  # fmt: skip
     case = Case(**{**values, **changes})
     return list(recorded.contradictions(case, launched, Evidence(runs=[run]), same_suite=same_suite))
 
 
+MOVED = {"dtype": "fp32", "n": 2048, "targets": [[1], []], "direction": "to"}
+GATHERED = {"dtype": "fp16", "m": 32, "n": 128}
 TRANSFER = {"load_modifier": None, "store_modifier": ".cs", "volatile": False}
 ATOMIC = {"op": "add", "sem": "acq_rel", "scope": "sys"}
 STREAMED = changed(put(), r"(global_store_dwordx4 .*)$", r"\1 nt", 0)
@@ -74,8 +77,8 @@ ADDED = kernel("by_context", test_atomic_order.listing("tile"))
 PLAIN, TRACED = (kernel(f"gluon_{name}", kernels.listing("put")) for name in ("plain", "traced"))
 
 RIGHT: dict[str, tuple[list[ListedKernel], dict[str, Any]]] = {
-    "ISA-WIDTH-001": ([put()], {}),
-    "ISA-WIDTH-002": ([put()], {}),
+    "ISA-WIDTH-001": ([put()], MOVED),
+    "ISA-WIDTH-002": ([put("gather_0"), put("gather_1")], GATHERED),
     "ISA-WIDTH-005": ([ADDED], {}),
     "ISA-CONTRACT-001": ([EXCHANGE], {"call": "all_gather triton"}),
     "ATOMIC-ORDER-001": ([ADDED], ATOMIC),
@@ -117,6 +120,7 @@ def test_a_changed_listing_is_refused(requirement, fault):
 
 def test_every_rule_has_a_planted_fault():
     assert {requirement for requirement, _ in FORGED} == set(rules.RULES) == set(RIGHT)
+    assert set(rules.MOVED) == {"ISA-WIDTH-001", "ISA-WIDTH-002"} == set(rules.WIDTHS)
     assert set(recorded.RULES) == {*rules.RULES, "ORDER-LITMUS-001"}
 
 
@@ -139,13 +143,52 @@ def test_a_case_that_did_not_pass_is_not_judged():
     ],
 )
 def test_executed_accesses_are_judged_where_the_device_counts_them(accesses, expected):
-    assert clauses("ISA-WIDTH-001", [put()], accesses=accesses) == [expected]
+    assert clauses("ISA-WIDTH-001", [put()], accesses=accesses, same_suite=False) == [expected]
+
+
+TO_ITSELF, COPIED = {**MOVED, "targets": [[0], []]}, {"op": "copy"}
+LOADED = {**WIDE, "kind": "load"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "expected"),
+    [
+        (MOVED, {}, []),
+        (MOVED, {"launches": 2}, ["moved 8,192 bytes by remote stores, and its payload is 16,384"]),
+        ({**MOVED, "n": 2047}, {}, ["moved 8,192 bytes by remote stores, and its payload is 8,188"]),
+        (
+            {**MOVED, "targets": [[1], [0]]},
+            {},
+            ["launched 1 kernels, which is not a multiple of 2, the number of its calls"],
+        ),
+        (TO_ITSELF, {}, ["moved 8,192 bytes by remote stores, and its payload is 0"]),
+        (MOVED, {"data": COPIED}, []),
+        ({**MOVED, "direction": "from"}, {"data": COPIED, "accesses": (LOADED,)}, []),
+        ({**MOVED, "direction": "from"}, {"data": COPIED}, ["moved 0 bytes by remote loads, and its payload is 8,192"]),
+        (MOVED, {"data": {"op": "get"}, "accesses": (LOADED,)}, []),
+    ],
+)
+def test_the_moved_bytes_of_a_transfer_are_those_of_its_payload(fields, changes, expected):
+    data = changes.get("data", {"op": "put"})
+    further = {name: value for name, value in changes.items() if name != "data"}
+    listed = clauses("ISA-WIDTH-001", [put()], case={"type": "Case", "fields": fields, "data": data}, **further)
+    assert listed == expected
+
+
+def test_the_moved_bytes_of_a_gather_are_those_of_its_rows():
+    launched = RIGHT["ISA-WIDTH-002"][0]
+    [line] = clauses("ISA-WIDTH-002", launched, {**GATHERED, "m": 33})
+    assert line == "moved 16,384 bytes by remote stores, and its payload is 16,896"
+    assert clauses("ISA-WIDTH-002", launched, {**GATHERED, "m": 33}, same_suite=False) == []
+    assert "has no number of bits in its name" in clauses("ISA-WIDTH-002", launched, {**GATHERED, "dtype": "float"})[0]
 
 
 def test_roots_that_hide_the_remote_accesses():
     """The forger's record calls the table of heap bases an ordinary argument: then no access is remote."""
     hidden = kernel("put", kernels.listing("put", "fp16"), Roots(frozenset()))
-    assert clauses("ISA-WIDTH-001", [hidden]) == ["no listing of its kernels has a remote load or store"]
+    assert clauses("ISA-WIDTH-001", [hidden], same_suite=False) == [
+        "no listing of its kernels has a remote load or store"
+    ]
 
 
 @pytest.mark.parametrize(("triton", "faults"), [("3.6.0", 0), ("3.7.1+git", 0), ("3.8.0", 1), ("3.10.0", 1), ("?", 1)])

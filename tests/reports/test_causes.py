@@ -8,6 +8,7 @@ from harness.evidence import Case, Difference, Group, PlannedGroup, Requirement,
 from reports import causes_of, render_html, render_junit
 from reports.picture import picture_of
 from reports.spread import parameters_of
+from reports.symptoms import symptom_of
 from tests.evidence import samples
 
 STORE = Requirement("RMA-STORE-001", "store writes", "rma.md", ("IrisDeviceCtx.store",))
@@ -295,3 +296,40 @@ def test_the_picture_marks_wrong_elements():
     head, signs = picture_of(Difference("slot", 1, 3, 9, 5, detail())).splitlines()
     assert head == "rank 1, slot for rank 0, elements 0 to 7; each sign is one element"
     assert signs == "···××···"
+
+
+BETWEEN = (
+    "move_triton (gfx942): missing s_waitcnt vmcnt(0) between the store 'global_store_dword v1, v2, s[0:1]' at"
+    " kernels/move.py:117 (in kernels/move.py:200) and the flag 'global_atomic_swap v0, v4, off sc1' at"
+    " device/amd.py:88 (in kernels/move.py:200)"
+)
+NARROW = (
+    "accumulate (gfx942): the flag 'global_atomic_swap v6, v14, off' at kernels/all_reduce.py:60 (in"
+    " kernels/all_reduce.py:218) is not written at scope sys: missing sc1"
+)
+
+
+@pytest.mark.parametrize(
+    ("broken", "title", "source", "instruction"),
+    [
+        (BETWEEN, "put: move_triton lacks s_waitcnt vmcnt(0)", "device/amd.py:88 (in kernels/move.py:200)",
+         "global_atomic_swap v0, v4, off sc1"),
+        (NARROW, "put: accumulate lacks sc1", "kernels/all_reduce.py:60 (in kernels/all_reduce.py:218)",
+         "global_atomic_swap v6, v14, off"),
+        ("put (gfx942): 2 spills, 0 are allowed", "put: put (gfx942): 2 spills, 0 are allowed", "", ""),
+    ],
+    ids=["a wait", "a scope", "something else"],
+)  # fmt: skip
+def test_code_that_breaks_a_contract_names_the_missing_instruction_and_the_line(
+    tmp_path, broken, title, source, instruction
+):
+    differs = Difference("code of put", 0, None, broken, "the contract of put")
+    [cause] = causes_of(evidence_of(tmp_path, failing(STORE, DTYPES, differs)))
+    assert (cause.title, cause.symptom.source, cause.symptom.instruction) == (title, source, instruction)
+
+
+def test_code_without_a_fence_and_a_case_that_failed_for_it_are_one_cause(tmp_path):
+    lack = {**LACK, "missing": "s_waitcnt vmcnt(0)", "source": "device/amd.py:88 (in kernels/move.py:200)"}
+    code = symptom_of(case("g", STORE.id, Difference("code of put", 0, None, BETWEEN, "x")), STORE)
+    weak = symptom_of(case("g", STORE.id, Difference("slot", 1, 3, 9, 5, detail())), STORE, fences=(lack,))
+    assert code.key == weak.key

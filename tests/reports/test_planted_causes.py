@@ -92,6 +92,30 @@ def test_a_hang_is_one_cause(tmp_path: Path) -> None:
     assert "all_gather did not end: its ranks wait" in cause.title
 
 
+CONTRACTS = [
+    (
+        Defect("no wait before a signal", "device/targets/amd.py", "\\ns_waitcnt vmcnt(0) lgkmcnt(0)\\nv_mov",
+               "\\nv_mov", "def publish("),
+        "lacks s_waitcnt vmcnt(0)", "global_atomic_swap",
+    ),
+    (
+        Defect("a lock is released at gpu scope", "device/locks.py", "    poke(lock, 0)",
+               '    tl.atomic_xchg(lock, 0, sem="relaxed", scope="gpu")', "def release("),
+        "spinlock gluon: accumulate_gluon lacks sc1", "global_atomic_swap",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("bug", "words", "instruction"), CONTRACTS, ids=[row[0].name for row in CONTRACTS])
+def test_code_without_an_instruction_names_it_and_the_line(
+    bug: Defect, words: str, instruction: str, tmp_path: Path
+) -> None:
+    [cause] = causes_of(evidence_of(tmp_path, [bug], "conformance/isa/test_contract.py"))
+    assert words in cause.title
+    assert instruction in cause.symptom.instruction and "kernels/" in cause.symptom.source
+
+
 SIGNALS, AMD = "device/signals.py", "device/targets/amd.py"
 CALL, WORDS = (
     "    intrinsics().signal_turn(pads, member, SIZE, program, turn)",
