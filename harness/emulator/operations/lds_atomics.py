@@ -12,10 +12,11 @@ import numpy as np
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import lds as native_lds
 from harness.emulator.native import memory as native
+from harness.emulator.native import steps
 from harness.emulator.operations.access import ATOMIC, Effect, LdsAccess
 from harness.emulator.operations.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.operations.lds import offset_of
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 from harness.emulator.wavefront.state import DENORMALS_32
 
 # Name and types: the value in memory.
@@ -65,7 +66,8 @@ def atomic(instruction, context):
         if lane >= 0:
             chunk.lds_fault(wf, instruction, lane, access.areg, offset, size, aligned=True)
 
-    return Effect(access, step)
+    where = (access.areg, offset, operation, data, access.second, access.target, size)
+    return Effect(access, with_native(step, steps.atomic_share, *where))
 
 
 @instruction(" ".join(_PACKED), klass="lds")

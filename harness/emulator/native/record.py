@@ -1,0 +1,42 @@
+"""The record of a wavefront for translated code: one block of memory with its registers and its place.
+
+Byte offsets from its start, which is aligned to 64 bytes. Vector registers follow at ``VECTORS`` as in
+``wavefront.state``, pair after pair: 64 lanes of 2 dwords. So the parts of a record are the arrays of a ``Wavefronts``
+of one wavefront, without a copy.
+"""
+
+from __future__ import annotations
+
+# uint32[128] scalar registers; EXEC is at its index there.
+SCALARS = 0
+EXEC_BYTES = 4 * 126
+# uint8, and then int64 fields.
+SCC = 512
+CONTEXT, SHARE, NUMBER, POSITION, STATE, LOOPS, TURN = range(520, 576, 8)
+# Scratch space of native functions: bool[64], uint64[64], bool[64].
+MASK, ADDRESSES, TAKES = 640, 704, 1216
+VECTORS = 1280
+PAIR_BYTES = 512
+
+# States of a wavefront: can run, waits at s_barrier, has ended, needs the interpreter for its next instruction.
+RUNNING, WAITING, ENDED, STOPPED = range(4)
+
+# Fields of the context, int64 each: addresses of the table of allocations and their number, addresses of the counters
+# of access sites (executions; local and peer lanes), bytes of a work-group's data share, wavefronts of a work-group.
+STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, WAVES = range(8)
+CONTEXT_FIELDS = 8
+
+
+def record_bytes(pairs: int) -> int:
+    """Return the size of a record with ``pairs`` pairs of vector registers; what reads past the last stays inside."""
+    return VECTORS + pairs * PAIR_BYTES + 64
+
+
+def vector_offset(register: int) -> int:
+    """Return the offset of the first lane of a vector register; the next lane is 8 bytes further."""
+    return VECTORS + (register >> 1) * PAIR_BYTES + (register & 1) * 4
+
+
+# Of the parameters of an access, after those of its function: the allocation that it accessed last, and the address of
+# the general function.
+HINT, GENERAL = 20, 21
