@@ -44,6 +44,7 @@ class Native(TranslatedScheduler):
                 slot.share.ctypes.data,
             )
             header[record.NUMBER >> 3] = i
+            header[record.PRIVATE >> 3] = memory.ctypes.data + self.private
             memory[:512].view(np.uint32)[:] = self.start.s[i]
             memory[record.SCC] = self.start.scc[i]
             self._vectors(memory)[...] = self.start.v[:, i]

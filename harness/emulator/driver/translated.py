@@ -5,6 +5,7 @@ The interpreter executes what native code leaves to it: an instruction of one wa
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -16,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.emulator.driver.schedule import RESIDENT_WAVES, Scheduler, failed
+from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Scheduler, failed
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import execute, record
@@ -30,7 +31,7 @@ from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT = 3e-6, 50e-9
 COMPILING_FORM, LOADING_STEP = 25e-3, 20e-6
-NATIVE_OPERATION, WORTH_A_THREAD = 20e-9, 2e-3
+NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
 # Times that an instruction is executed, in a program with loops; only a guess.
 _ITERATIONS = 8
 _LINE = 64
@@ -58,11 +59,15 @@ class Heat:
 
         A program is translated when interpreting it has taken, or is about to take, as long as translating it.
         """
-        if self.translation is not None:
-            return self.translation
         program = launch.program
         steps = sum(len(segment.steps) for segment in program.segments)
         waves = launch.groups * launch.waves_per_group
+        if self.translation is not None and math.isinf(self.spent):
+            return self.translation
+        if self.translation is not None:
+            native = waves * (steps * NATIVE_OPERATION + self.translation.stops * STOPPING)
+            together = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
+            return self.translation if native < together else None
         loops = any(0 <= block.target <= block.index for block in program.blocks)
         self.spent += steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT) * (_ITERATIONS if loops else 1)
         if self.spent < steps * LOADING_STEP or not objects.can_compile():
@@ -73,7 +78,7 @@ class Heat:
         if self.spent >= self.translator.missing() * COMPILING_FORM:
             self.translation, self.translator = self.translator.finish(), None
         self.seconds += time.process_time() - start
-        return self.translation
+        return self.find(launch) if self.translation is not None else None
 
 
 def translation_of(launch: Launch) -> Translation | None:
@@ -83,6 +88,18 @@ def translation_of(launch: Launch) -> Translation | None:
         program.heat = Heat()
     translation: Translation | None = program.heat.find(launch)
     return translation
+
+
+class _Chunk(Chunk):
+    """The chunk of one wavefront in a slot, whose private segments are in its record."""
+
+    def __init__(self, launch: Launch, group: int, lds: np.ndarray, wave: int, scratch: np.ndarray) -> None:
+        super().__init__(launch, group, group, 1, lds)
+        self._private = wave, scratch, launch.dispatch.private_bytes
+
+    @property
+    def private(self) -> tuple[int, np.ndarray, int]:
+        return self._private
 
 
 class _Wave:
@@ -145,7 +162,10 @@ class TranslatedScheduler(Scheduler):
         self.translation = translation
         self.pairs = (launch.program.vgprs + 1) // 2 + 1
         self.size = record.VECTORS + self.pairs * record.PAIR_BYTES
-        self.stride = -(-record.record_bytes(self.pairs) // _LINE) * _LINE
+        self.private = record.private_offset(self.pairs)
+        private_bytes = LANES * launch.dispatch.private_bytes
+        self.size = self.private + private_bytes if private_bytes else self.size
+        self.stride = -(-(self.private + private_bytes) // _LINE) * _LINE
         self.slots: list[_Slot] = []
         self.tables = np.zeros((3, 0), np.int64)
         self.work = _Work.of(launch, translation)
@@ -181,8 +201,8 @@ class TranslatedScheduler(Scheduler):
         launch, state, work = self.launch, self.state_, self.work
         common = (
             self.stride, launch.waves_per_group, self.translation.code.ctypes.data, work.waves, work.lanes,
-            work.template.ctypes.data, self.size, work.setup, work.context.ctypes.data, launch.lds_bytes, state,
-            self.translation.cycles,
+            work.template.ctypes.data, self.size, self.private, work.setup, work.context.ctypes.data,
+            launch.lds_bytes, state, self.translation.cycles,
         )  # fmt: skip
         self._grow()
         try:
@@ -283,8 +303,12 @@ class TranslatedScheduler(Scheduler):
         slot, group = self.slots[number], int(self.tables[2, number])
         if slot.group != group:
             slot.group = group
-            chunk = Chunk(self.launch, group, group, 1, slot.share[: max(1, self.launch.lds_bytes)])
-            slot.waves = [_Wave(chunk, memory, self.pairs) for memory in slot.records]
+            share = slot.share[: max(1, self.launch.lds_bytes)]
+            slot.waves = []
+            for i, memory in enumerate(slot.records):
+                wave = group * len(slot.records) + i
+                chunk = _Chunk(self.launch, group, share, wave, memory[self.private :])
+                slot.waves.append(_Wave(chunk, memory, self.pairs))
         return slot.waves
 
     # -- interpreting ------------------------------------------------------------------------------------------------
@@ -345,7 +369,7 @@ class _Work:
         starts, ends, peers = launch.table.arrays
         work.context[:] = (
             starts.ctypes.data, ends.ctypes.data, peers.ctypes.data, len(starts), work.executions.ctypes.data,
-            work.access_lanes.ctypes.data, launch.lds_bytes, launch.waves_per_group,
+            work.access_lanes.ctypes.data, launch.lds_bytes, launch.dispatch.private_bytes,
         )  # fmt: skip
         return work
 
@@ -378,14 +402,13 @@ def _independent(launch: Launch, translation: Translation) -> bool:
 
 # Slots that no launch uses, by size: fresh memory costs page faults, which take longer than many kernels.
 _spare: dict[tuple[int, int, int], list[_Slot]] = {}
-_MOST_SPARE = 16
+_MOST_SPARE, _MOST_SIZES = 16, 64
 
 
 def _acquire(waves: int, stride: int, share_bytes: int) -> _Slot:
     size = waves, stride, share_bytes
-    spare = _spare.get(size)
-    if spare:
-        slot = spare.pop()
+    with contextlib.suppress(KeyError, IndexError):
+        slot = _spare[size].pop()
         slot.group = -1
         return slot
     memory = np.empty(waves * stride + share_bytes + 2 * _LINE, np.uint8)
@@ -397,6 +420,8 @@ def _acquire(waves: int, stride: int, share_bytes: int) -> _Slot:
 def _release(slot: _Slot) -> None:
     slot.waves = []
     waves, stride = slot.records.shape
+    if len(_spare) > _MOST_SIZES:
+        _spare.clear()
     spare = _spare.setdefault((waves, stride, len(slot.share) - 8), [])
     if len(spare) < _MOST_SPARE:
         spare.append(slot)

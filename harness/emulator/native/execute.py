@@ -172,7 +172,7 @@ def _run_group(first, stride, count, code, waves, lanes, state, cycles):
 
 
 @_helper
-def _start(first, stride, count, group, template, size, setup, context, share, share_bytes):
+def _start(first, stride, count, group, template, size, private, setup, context, share, share_bytes):
     """Set up the records of a work-group's wavefronts. ``setup``: grid x and y, and the registers of the system's
     scalars, -1 for those that are not passed: the work-group's x, y, z, and the wavefront's place."""
     for at in range(share, share + share_bytes, 8):
@@ -186,6 +186,7 @@ def _start(first, stride, count, group, template, size, setup, context, share, s
         put64(wave + record.CONTEXT, context)
         put64(wave + record.SHARE, share)
         put64(wave + record.NUMBER, group * count + i)
+        put64(wave + record.PRIVATE, wave + private)
         if setup[2] >= 0:
             put32(wave + 4 * setup[2], group % setup[0])
         if setup[3] >= 0:
@@ -199,27 +200,15 @@ def _start(first, stride, count, group, template, size, setup, context, share, s
 
 
 def _run(
-    records,
-    lds,
-    groups,
-    stride,
-    count,
-    code,
-    waves,
-    lanes,
-    template,
-    size,
-    setup,
-    context,
-    share_bytes,
-    state,
-    cycles,
-):
+    records, lds, groups, stride, count, code, waves, lanes, template, size, private, setup, context, share_bytes,
+    state, cycles,
+):  # fmt: skip
     """Run work-groups; return why the caller has to act.
 
     ``records``, ``lds``, ``groups`` int64[slots]: the addresses of a slot's records and data share, and the number
     of the work-group in it, or -1. ``stride``: bytes between records; ``count``: wavefronts of a work-group; ``waves``
-    and ``lanes`` int64[segments]: counters. ``template``: address of the record at entry; ``size``: bytes to set up.
+    and ``lanes`` int64[segments]: counters. ``template``: address of the record at entry; ``size``: bytes to set up;
+    ``private``: see ``record.private_offset``.
     ``state``: see ``NEXT`` to ``BUDGET``. ``cycles`` int64[n] collects the time of each operation, in cycles of the
     processor's clock, or is empty.
     """
@@ -233,7 +222,7 @@ def _run(
                 groups[slot] = state[NEXT]
                 state[NEXT] += 1
                 _start(
-                    records[slot], stride, count, groups[slot], template, size, setup, context, lds[slot],
+                    records[slot], stride, count, groups[slot], template, size, private, setup, context, lds[slot],
                     share_bytes,
                 )  # fmt: skip
             why = _run_group(records[slot], stride, count, code, waves, lanes, state, cycles)
@@ -272,7 +261,7 @@ def cycles_per_second() -> float:
 
 run: Any = njit(cache=True, nogil=True)(_run)
 _I, _A = types.int64, types.int64[::1]
-_SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_A, _A, _A, _I, _I, _I, _A, _A, _I, _I, _A, _I, _I, _A, _A)}
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_A, _A, _A, _I, _I, _I, _A, _A, _I, _I, _I, _A, _I, _I, _A, _A)}
 
 
 @cache

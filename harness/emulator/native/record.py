@@ -12,7 +12,7 @@ SCALARS = 0
 EXEC_BYTES = 4 * 126
 # uint8, and then int64 fields.
 SCC = 512
-CONTEXT, SHARE, NUMBER, POSITION, STATE, LOOPS, TURN = range(520, 576, 8)
+CONTEXT, SHARE, NUMBER, POSITION, STATE, LOOPS, TURN, PRIVATE = range(520, 584, 8)
 # Scratch space of native functions: bool[64], uint64[64], bool[64].
 MASK, ADDRESSES, TAKES = 640, 704, 1216
 VECTORS = 1280
@@ -22,13 +22,14 @@ PAIR_BYTES = 512
 RUNNING, WAITING, ENDED, STOPPED = range(4)
 
 # Fields of the context, int64 each: addresses of the table of allocations and their number, addresses of the counters
-# of access sites (executions; local and peer lanes), bytes of a work-group's data share, wavefronts of a work-group.
-STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, WAVES = range(8)
+# of access sites (executions; local and peer lanes), bytes of the data share and of a lane's private segment.
+STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, PRIVATE_BYTES = range(8)
 CONTEXT_FIELDS = 8
 
 
-def record_bytes(pairs: int) -> int:
-    """Return the size of a record with ``pairs`` pairs of vector registers; what reads past the last stays inside."""
+def private_offset(pairs: int) -> int:
+    """Return the offset of the private segments of 64 lanes; code that reads past the last of ``pairs`` pairs of vector
+    registers stays before them."""
     return VECTORS + pairs * PAIR_BYTES + 64
 
 

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import atomics, lds, memory, mfma, record, scalar
+from harness.emulator.native import atomics, lds, memory, mfma, record, scalar, scratch
 from harness.emulator.native.execute import Function
 from harness.emulator.native.raw import get64, pointer, put64
 
@@ -245,6 +245,48 @@ def atomic_share(wave, p):
         if mask[0, lane] and (np.int64(v[areg >> 1, 0, lane, areg & 1]) + offset) % width:
             return 1
     lds.atomic(v, mask, number, 1, number[0], share, size, areg, offset, operation, source, second, target, width)
+    return 0
+
+
+@_inline
+def _private(wave):
+    """Return the arguments of functions of ``scratch`` that describe the private segments, of one wavefront here."""
+    number = carray(pointer(wave + record.NUMBER), (1,), np.int64)
+    size = get64(get64(wave + record.CONTEXT) + 8 * record.PRIVATE_BYTES)
+    return number, carray(pointer(get64(wave + record.PRIVATE)), (max(1, 64 * size),), np.uint8), size
+
+
+@_inline
+def _fits(v, s, mask, areg, sreg, offset, width, size):
+    for lane in range(64):
+        if mask[0, lane] and scratch._inner(v, s, 0, lane, areg, sreg, offset) + width > size:
+            return False
+    return True
+
+
+@Function
+def load_private(wave, p):
+    v, s = _registers(wave)
+    mask = _mask(wave)
+    number, memory_, size = _private(wave)
+    areg, sreg, offset, register = get64(p), get64(p + 8), get64(p + 16), get64(p + 24)
+    width, signed, half = get64(p + 32), get64(p + 40), get64(p + 48)
+    if not _fits(v, s, mask, areg, sreg, offset, width, size):
+        return 1
+    scratch.load(v, s, mask, number, number[0], memory_, size, areg, sreg, offset, register, width, signed != 0, half)
+    return 0
+
+
+@Function
+def store_private(wave, p):
+    v, s = _registers(wave)
+    mask = _mask(wave)
+    number, memory_, size = _private(wave)
+    areg, sreg, offset, register = get64(p), get64(p + 8), get64(p + 16), get64(p + 24)
+    width, high = get64(p + 32), get64(p + 40)
+    if not _fits(v, s, mask, areg, sreg, offset, width, size):
+        return 1
+    scratch.store(v, s, mask, number, number[0], memory_, size, areg, sreg, offset, register, width, high != 0)
     return 0
 
 

@@ -59,6 +59,11 @@ class Translation:
     work: Any = None
     """Arrays of the last launch, for the next one."""
 
+    @property
+    def stops(self) -> int:
+        """The number of instructions that the interpreter executes, for one wavefront at a time."""
+        return int((self.code[:-1, 0] == execute.STOP).sum())
+
 
 class Emitted(Protocol):
     """A form: its function's name, and the code."""
