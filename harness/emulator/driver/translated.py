@@ -66,8 +66,8 @@ class Heat:
             return self.translation
         if self.translation is not None:
             native = waves * (steps * NATIVE_OPERATION + self.translation.stops * STOPPING)
-            together = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
-            return self.translation if native < together else None
+            vectorised = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
+            return self.translation if native < vectorised else None
         loops = any(0 <= block.target <= block.index for block in program.blocks)
         self.spent += steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT) * (_ITERATIONS if loops else 1)
         if self.spent < steps * LOADING_STEP or not objects.can_compile():
@@ -265,7 +265,7 @@ class TranslatedScheduler(Scheduler):
                 chunk.at_barrier = []
 
     def _wavefronts(self, state: int) -> Iterator[tuple[Chunk, Wavefronts]]:
-        """Yield copies of the wavefronts in a state, those of a work-group at the same place together."""
+        """Yield copies of the wavefronts in a state, those of a work-group at the same place vectorised."""
         for helper in self.helpers:
             yield from helper._wavefronts(state)
         for number, slot in enumerate(self.slots):
