@@ -8,7 +8,7 @@ Each benchmark stands next to its floor: NumPy's own time for the same array ope
 ``floor``). The machine's speed cancels in that ratio. Times are processor time of this process, on one core.
 
 Columns: million wavefront-instructions and lane-instructions a second, milliseconds of a warm launch, the floor, their
-ratio, the first launch (interpreted), and making machine code of its ALU instructions or loading it from disk.
+ratio, the first launch, and translating the program to native code, or loading that code from disk.
 
 No other emulator is measured for comparison: that of tinygrad (0.14.0) is neither in its wheel nor in its source
 distribution on PyPI, only in its repository's tests.
@@ -38,7 +38,7 @@ from harness import emulator
 COLUMNS = (
     ("Mwi/s", "million_wavefront_instructions_per_second"), ("Mli/s", "million_lane_instructions_per_second"),
     ("ms", "ms"), ("floor ms", "floor_ms"), ("ratio", "ratio_to_floor"), ("first ms", "first_ms"),
-    ("compile ms", "compile_ms"),
+    ("translate ms", "translate_ms"),
 )  # fmt: skip
 
 
@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=[*BENCHMARKS], help="run this benchmark; may be repeated")
     parser.add_argument("--repeat", type=int, default=5, help="rounds of each measurement; the median counts")
     parser.add_argument("--core", type=int, default=None, help="pin the process to this core")
-    parser.add_argument("--interpreted", action="store_true", help="leave ALU instructions interpreted")
-    parser.add_argument("--profile", action="store_true", help="report where the time goes, by class and by step")
+    parser.add_argument("--interpreted", action="store_true", help="execute in the interpreter")
+    parser.add_argument("--profile", action="store_true", help="report where the time goes, by class and instruction")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     if options.repeat < 1:
@@ -63,9 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION", UserWarning)
     figures = {}
     if not options.json:
-        print(f"{'':<12}" + "".join(f"{title:>12}" for title, _ in COLUMNS))
+        print(f"{'':<12}" + "".join(f"{title:>13}" for title, _ in COLUMNS))
     for name in options.only or BENCHMARKS:
         driver = emulator.activate()
+        driver.cores = 1
         try:
             benchmark = BENCHMARKS[name](driver)
             measured = measure.measure(driver, benchmark, options.repeat, not options.interpreted)
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         figures[name] = measured.as_data()
         if options.json:
             continue
-        print(f"{name:<12}" + "".join(f"{figures[name][column]:>12.3f}" for _, column in COLUMNS), flush=True)
+        print(f"{name:<12}" + "".join(f"{figures[name][column]:>13.3f}" for _, column in COLUMNS), flush=True)
         if profile:
             print(f"  {measured.title}\n{profile}")
     if options.json:

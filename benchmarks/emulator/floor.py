@@ -27,7 +27,6 @@ import numpy as np
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations import find
-from harness.emulator.program.compiled import Run
 
 _BYTES = {"byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2, "dword": 4, "dwordx2": 8,
           "dwordx3": 12, "dwordx4": 16, "b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8,
@@ -38,10 +37,9 @@ _MFMA = re.compile(r"v_mfma_(?:scale_)?\w+?_(\d+)x(\d+)x(\d+)")
 def executed(launch: Launch) -> Iterator[tuple[Instruction, int]]:
     """Each instruction that has an effect, with the number of wavefronts that executed it."""
     for segment, waves in zip(launch.program.segments, launch.waves, strict=True):
-        for step, instruction in zip(segment.steps, segment.instructions, strict=True):
-            for each in step.instructions if isinstance(step, Run) else [instruction]:
-                if waves:
-                    yield each, waves
+        for instruction in segment.instructions:
+            if waves:
+                yield instruction, waves
 
 
 def seconds(launch: Launch) -> float:

@@ -9,25 +9,27 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from benchmarks.emulator import floor
 from benchmarks.emulator.kernels import Benchmark
 from harness import emulator
 from harness.emulator.execution.launch import Launch
+from harness.emulator.native import execute
 from harness.emulator.operations import find
 from harness.emulator.operations.table import Step
-from harness.emulator.program.compiled import Run
 
 
 @dataclass
 class Figures:
-    """``first_ms``: executing the first launch, all interpreted. ``compile_ms``: making machine code of the ALU
-    instructions, or finding it on disk; a program does that when it has become hot. The rest is warm."""
+    """``first_ms``: executing the first launch. ``translate_ms``: translating the program, which happens once it is
+    worth it; machine code that is on the disk is loaded. The rest is warm."""
 
     title: str
     wavefronts: int
     wavefront_instructions: int
     first_ms: float
-    compile_ms: float
+    translate_ms: float
     ms: float
     floor_ms: float
     ratio_to_floor: float
@@ -38,25 +40,27 @@ class Figures:
         return asdict(self)
 
 
-def measure(driver: emulator.EmulatedDriver, benchmark: Benchmark, repeat: int, compiled: bool = True) -> Figures:
+def measure(driver: emulator.EmulatedDriver, benchmark: Benchmark, repeat: int, native: bool = True) -> Figures:
     """Times are processor time of this process: a launch runs on the calling thread and does not sleep."""
     with launches(driver) as seen:
         benchmark.launch()
         benchmark.check()
         ((launch, first),) = seen.items()
-        start = time.process_time()
-        (compile_now if compiled else stay_interpreted)(launch)
-        compiling = time.process_time() - start
+        program = launch.program
+        before = program.heat.seconds
+        program.heat.force(native)
         benchmark.launch()
         benchmark.check()
         *_, launch = seen
+        assert (program.heat.translation is not None) == native  # sanity check
+    translating = max(before, program.heat.seconds)
     taken = floor.timed(benchmark.launch, repeat, at_least=0.1)
     driver.drain_launches()
     record = launch.record("", "")
     instructions = sum(record.instructions.values())
     least = floor.seconds(launch)
     return Figures(
-        benchmark.title, launch.groups * launch.waves_per_group, instructions, first * 1e3, compiling * 1e3,
+        benchmark.title, launch.groups * launch.waves_per_group, instructions, first * 1e3, translating * 1e3,
         taken * 1e3, least * 1e3, taken / least, instructions / taken / 1e6, sum(record.lanes.values()) / taken / 1e6,
     )  # fmt: skip
 
@@ -80,53 +84,49 @@ def launches(driver: emulator.EmulatedDriver) -> Iterator[dict[Launch, float]]:
         del driver.run  # type: ignore[method-assign]
 
 
-def _runs(launch: Launch) -> list[Run]:
-    return [step for segment in launch.program.segments for step in segment.steps if isinstance(step, Run)]
-
-
-def compile_now(launch: Launch) -> None:
-    """Compile the launch's program now, not when it has become hot."""
-    for run in _runs(launch)[:1]:
-        if not run.compiler.load():
-            run.compiler.compile()
-
-
-def stay_interpreted(launch: Launch) -> None:
-    """Keep the launch's program interpreted."""
-    for run in _runs(launch):
-        run.compiled = None
-        run.compiler.limit = float("inf")
-
-
 # -- where time goes ---------------------------------------------------------------------------------------------------
 
 
 def profile(driver: emulator.EmulatedDriver, benchmark: Benchmark, repeat: int) -> str:
-    """Milliseconds of a launch by opcode class and by step, the costliest first; timing costs about 1 us a step."""
+    """Milliseconds of a launch by opcode class and by instruction, the costliest first, as it is executed.
+
+    Reading the clock costs about 10 ns an instruction in native code, 1 us an interpreted one.
+    """
     with launches(driver) as seen:
         benchmark.launch()
         (program,) = (launch.program for launch in seen)
-        plain = [list(segment.steps) for segment in program.segments]
-        steps: Counter[str] = Counter()
-        classes: Counter[str] = Counter()
-        try:
-            for segment in program.segments:
-                segment.steps = [
-                    _timed(step, _name(step, instruction.text), _klass(step, instruction.mnemonic), steps, classes)
-                    for step, instruction in zip(segment.steps, segment.instructions, strict=True)
-                ]
-            start = time.process_time()
-            for _ in range(repeat):
-                benchmark.launch()
-            taken = (time.process_time() - start) / repeat
-        finally:
-            for segment, unwrapped in zip(program.segments, plain, strict=True):
-                segment.steps = unwrapped
+    steps: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
+    translation = program.heat.translation
+    plain = [list(segment.steps) for segment in program.segments]
+    try:
+        if translation is not None:
+            translation.cycles = np.zeros(len(translation.code), np.int64)
+        for segment in program.segments:
+            segment.steps = [
+                _timed(step, instruction.text, _klass(instruction.mnemonic), steps, classes)
+                for step, instruction in zip(segment.steps, segment.instructions, strict=True)
+            ]
+        start = time.process_time()
+        for _ in range(repeat):
+            benchmark.launch()
+        taken = (time.process_time() - start) / repeat
+        if translation is not None:
+            rate = execute.cycles_per_second()
+            for place, cycles in zip(translation.places, translation.cycles.tolist(), strict=False):
+                ns = int(cycles / rate * 1e9)
+                steps[place.instruction.text] += ns
+                classes[_klass(place.instruction.mnemonic)] += ns
+    finally:
+        for segment, unwrapped in zip(program.segments, plain, strict=True):
+            segment.steps = unwrapped
+        if translation is not None:
+            translation.cycles = np.zeros(0, np.int64)
     driver.drain_launches()
     classes["scheduling and launching"] = int(taken * repeat * 1e9) - sum(classes.values())
-    lines = ["  by class"]
+    lines = [f"  {'native' if translation is not None else 'interpreted'}, by class"]
     lines += [f"    {ns / repeat / 1e6:9.3f} ms  {name}" for name, ns in classes.most_common()]
-    lines.append("  by step")
+    lines.append("  by instruction")
     lines += [f"    {ns / repeat / 1e6:9.3f} ms  {name}" for name, ns in steps.most_common(12)]
     return "\n".join(lines)
 
@@ -142,12 +142,5 @@ def _timed(step: Step, name: str, klass: str, steps: Counter[str], classes: Coun
     return timed
 
 
-def _name(step: Step, text: str) -> str:
-    if not isinstance(step, Run):
-        return text
-    how = "compiled" if step.compiled is not None else "interpreted"
-    return f"{len(step.steps)} ALU instructions from {text!r} on, {how}"
-
-
-def _klass(step: Step, mnemonic: str) -> str:
-    return "alu" if isinstance(step, Run) else getattr(find(mnemonic, "gfx942")[0], "klass", "other")
+def _klass(mnemonic: str) -> str:
+    return getattr(find(mnemonic, "gfx942")[0], "klass", "other")

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from harness import emulator
-from harness.emulator.program.compiled import runs
+from harness.emulator.driver import translated
 from tests.emulator.random_operations import (
     ENDS,
     INTEGERS,
@@ -358,8 +358,8 @@ def _settings(count: int) -> settings:
 
 
 def compile_at_once() -> None:
-    """Make a program's first launch compile its ALU instructions, so that the next one executes machine code."""
-    runs.LOOKING_UP = runs.COMPILING_RUN = runs.COMPILING_STEP = 0.0
+    """Translate each program at its first launch."""
+    translated.COMPILING_FORM = translated.LOADING_STEP = 0.0
 
 
 @click.command()

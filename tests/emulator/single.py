@@ -1,19 +1,26 @@
 """Execute single instructions, written as text, on chosen register values, without Triton.
 
+Each is executed in native code too, with the same effects.
+
 result = execute("v_add_u32_e32 v0, v1, v2", v={1: [1] * 64, 2: 2}) result.v(0)         # 64 values
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pytest
 
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.program.decode import Program, decode
 from harness.emulator.wavefront.state import LANES, MODE, Wavefronts
+from harness.errors import HarnessError
+from tests.emulator.native import Native, differences
 
 ALL = (1 << 64) - 1
 VCC, EXEC = 106, 126
@@ -97,8 +104,11 @@ def execute(
     memory=(),
     arch: str = "gfx942",
     private: int = 0,
+    native: bool = True,
 ) -> Result:
     """Run the instructions in order, without branches, on ``waves`` wavefronts of one work-group.
+
+    ``native``: run them in native code too, and compare; not for what depends on time, or on the order of wavefronts.
 
     ``v`` and ``s`` are register values: one value for all, or a list with a value for each lane (``v``) or wavefront
     (``s``). ``exec`` and ``vcc`` are lane masks. ``lds`` is the size of the local data share; ``memory`` lists the
@@ -122,12 +132,50 @@ def execute(
     if scc is not None:
         wf.scc[:] = scc
     wf.refresh_exec()
-    with np.errstate(all="ignore"):
-        for block in code.blocks:
-            for segment in block.segments:
-                for step in segment.steps:
-                    step(wf)
-    return Result(wf)
+
+    def interpret() -> tuple[Wavefronts, np.ndarray]:
+        with np.errstate(all="ignore"):
+            for block in code.blocks:
+                for segment in block.segments:
+                    for step in segment.steps:
+                        step(wf)
+        return wf, chunk.lds
+
+    if not native:
+        return Result(interpret()[0])
+    other = Native(Launch(code, (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(), memory), wf)
+    return Result(same_effects(other, interpret, memory))
+
+
+def same_effects(
+    native: Native, interpret: Callable[[], tuple[Wavefronts, np.ndarray]], memory: Sequence[tuple[int, int, str]]
+) -> Wavefronts:
+    """Run native code, undo its effects on ``memory``, and interpret; return the registers.
+
+    Asserts that both end with the same registers, data share and memory, or raise the same fault.
+    """
+    before = [ctypes.string_at(address, size) for address, size, _ in memory]
+    fault = None
+    try:
+        native.run()
+    except (HarnessError, ValueError) as error:
+        fault = error
+    after = [ctypes.string_at(address, size) for address, size, _ in memory]
+    for (address, size, _), data in zip(memory, before, strict=True):
+        ctypes.memmove(address, data, size)
+    try:
+        wanted, share = interpret()
+    except (HarnessError, ValueError) as error:
+        if repr(fault) != repr(error):
+            pytest.fail(f"native code raised {fault!r}, the interpreter {error!r}")
+        raise
+    assert fault is None, f"native code raised {fault!r}"
+    got, native_share = native.result()
+    assert not (different := differences(wanted, got)), f"interpreted and native registers differ: {different}"
+    assert np.array_equal(share, native_share), "interpreted and native code wrote different data shares"
+    for (address, size, label), data in zip(memory, after, strict=True):
+        assert ctypes.string_at(address, size) == data, f"interpreted and native code wrote different data to {label}"
+    return wanted
 
 
 def run_kernel(*lines: str, groups: int = 1, waves: int = 1, lds: int = 0, memory=()) -> Launch:

@@ -1,7 +1,7 @@
-"""Compiled runs against the interpreter: the same registers, bit for bit, except for the payload of a NaN.
+"""Native code of ALU instructions against the interpreter: the same registers, bit for bit, except for a NaN's payload.
 
 Both execute the same op functions (on symbolic and on NumPy arrays), so these tests cover the lowering of NumPy
-operations to LLVM, the registers, and masks.
+operations to LLVM, the registers, and masks. ``single.execute`` compares all other instructions.
 """
 
 import itertools
@@ -10,26 +10,26 @@ import re
 
 import numpy as np
 import pytest
-from llvmlite import ir
 from triton import knobs
 
 from harness import kept
-from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.driver import translated as scheduler
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.native import execute, record
 from harness.emulator.operations import TABLE
 from harness.emulator.operations.table import Op
-from harness.emulator.program.compiled import objects, runs, ufuncs
-from harness.emulator.program.decode import decode
+from harness.emulator.program.compiled import forms, objects, translation, ufuncs
+from harness.emulator.program.decode import Context, decode
 from harness.emulator.wavefront.state import EXEC
-from tests.emulator import edges
+from tests.emulator import edges, native
 from tests.emulator.single import listing, program
 
 WAVES = 8
 # One wavefront with no active lane, one with all lanes active; the others with some.
 MASKS = [0, (1 << 64) - 1, 0xAAAA5555F00FA5C3, 1, 1 << 63, 0xFFFF, 0x00FF00FF00FF00FF, (1 << 64) - 2]
-_names = (f"test_{n}" for n in itertools.count())
+_salts = itertools.count()
 
 
 def ops():
@@ -95,58 +95,28 @@ def fill(wf, op, seed):
     return wf
 
 
-def interpret(steps, wf):
+def interpret(code, wf):
     with np.errstate(all="ignore"):
-        for step in steps:
-            step(wf)
+        for segment in code.segments:
+            for step in segment.steps:
+                step(wf)
+    return wf
 
 
-def compiled(steps):
-    """Return the steps as machine code, and the number of compiled steps."""
-    name, module = next(_names), ir.Module()
-    pieces = runs.lower(steps, module, f"{name}_0")
-    compiler = runs.Compiler(None)
-    compiler._name = lambda: name
-    compiler.runs.append(runs.Run(steps, [], compiler))
-    compiler._install([[*pieces]], objects.compile_module(module))
-    return compiler.runs[0], sum(last - first for first, last, _ in pieces)
-
-
-def differences(kinds, wanted, got):
-    """Return the registers that differ; ``kinds`` marks those that hold floats, whose NaNs are all equal."""
-    where = []
-    for name in ("s", "scc", "exec_mask"):
-        where += [(name, *i) for i in np.argwhere(getattr(wanted, name) != getattr(got, name))]
-    for register in range(2 * len(wanted.v)):
-        a, b = (w.v[register >> 1, :, :, register & 1] for w in (wanted, got))
-        kind = kinds.get(register & ~1)
-        different = a != b
-        if kind == "f64":
-            x, y = (w.v[register >> 1].view(np.float64)[:, :, 0] for w in (wanted, got))
-            different &= ~(np.isnan(x) & np.isnan(y))
-        elif kind == "f32":
-            x, y = (np.ascontiguousarray(part).view(np.float32) for part in (a, b))
-            different &= ~(np.isnan(x) & np.isnan(y))
-        elif kind == "f16":
-            x, y = (np.ascontiguousarray(part).view(np.float16).reshape(*a.shape, 2) for part in (a, b))
-            words = [np.ascontiguousarray(part).view(np.uint16).reshape(*a.shape, 2) for part in (a, b)]
-            different = ((words[0] != words[1]) & ~(np.isnan(x) & np.isnan(y))).any(axis=2)
-        where += [(f"v{register}", *i, hex(a[tuple(i)]), hex(b[tuple(i)])) for i in np.argwhere(different)]
-    return where
+def run_native(code, wf):
+    """Return the registers after native code, and the instructions that it left to the interpreter."""
+    launch = Launch(code, (1, 1, 1), len(wf), 0, np.zeros(8, np.uint8), Allocations())
+    run = native.Native(launch, wf)
+    run.run()
+    return run.result()[0], run.interpreted
 
 
 def compare(op, masks):
-    """Return None if the op is not compiled, otherwise the differences of the two executions."""
+    """Return None if the op has no native form, otherwise the differences of the two executions."""
     code = code_of(op)
-    (steps,) = [segment.steps for block in code.blocks for segment in block.segments]
-    wanted, got = (fill(wavefronts(code, masks), op, 7) for _ in range(2))
-    run, count = compiled(steps)
-    if not count:
-        return None
-    interpret(steps, wanted)
-    interpret([run], got)
-    kind = "f16" if "_f16_f32" in op.name else op.results[0]
-    return differences({50: kind}, wanted, got)
+    start = fill(wavefronts(code, masks), op, 7)
+    got, interpreted = run_native(code, start)
+    return None if interpreted else native.differences(interpret(code, start), got)
 
 
 @pytest.mark.parametrize("name", sorted(ops()))
@@ -155,16 +125,22 @@ def test_opcode(name):
         assert not compare(ops()[name], masks)
 
 
-def test_most_opcodes_have_a_compiled_form():
-    """Transcendental functions use the host's library, bit reversals NumPy's unpackbits."""
+def test_most_opcodes_have_a_native_form():
     interpreted = []
     for name, op in ops().items():
-        steps = code_of(op).blocks[0].segments[0].steps
-        interpreted += [name] * (not runs.lower(steps, ir.Module(), "unused"))
+        form, _ = forms.form_of(*code_and_context(op))
+        interpreted += [name] * (form.emit() is None)
     assert len(interpreted) < 0.1 * len(ops()), interpreted
     assert not [
-        n for n in interpreted if n.startswith(("s_a", "s_cmp", "v_cmp", "v_cndmask", "v_add", "v_mul", "v_fma"))
+        n
+        for n in interpreted
+        if n.startswith(("s_a", "s_cmp", "v_cmp", "v_cndmask", "v_add", "v_mul", "v_fma", "v_exp"))
     ]
+
+
+def code_and_context(op):
+    code = code_of(op)
+    return code.listing.instructions[0], Context(code.listing.arch, 64, [])
 
 
 @pytest.mark.parametrize(
@@ -177,9 +153,16 @@ def test_most_opcodes_have_a_compiled_form():
         (np.isnan, np.isinf, "v_max_f64"),
     ],
 )
-def test_a_wrong_lowering_is_found(monkeypatch, ufunc, wrong, op):
+def test_a_wrong_lowering_is_found(monkeypatch, cache, ufunc, wrong, op):
     monkeypatch.setitem(ufuncs.LOWERINGS, ufunc, ufuncs.LOWERINGS[wrong])
     assert compare(ops()[op], MASKS)
+
+
+@pytest.mark.parametrize("offset", [2, -2])
+def test_a_wrong_register_is_found(monkeypatch, cache, offset):
+    right = record.vector_offset
+    monkeypatch.setattr(record, "vector_offset", lambda register: right(register + offset * (register == 4)))
+    assert compare(ops()["v_sub_u32"], MASKS)
 
 
 # -- many instructions in one run --------------------------------------------------------------------------------------
@@ -241,108 +224,108 @@ def random_code(some, length):
     return [*lines, some.choice(ENDINGS)]
 
 
-def run_of(code):
-    (steps,) = [segment.steps for block in code.blocks for segment in block.segments if segment.steps]
-    return steps
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_random_runs(seed):
     some = random.Random(seed)
     code = program(*random_code(some, 25))
-    steps = run_of(code)
-    wanted, got = (wavefronts(code, MASKS if seed % 4 else [(1 << 64) - 1] * WAVES) for _ in range(2))
+    start = wavefronts(code, MASKS if seed % 4 else [(1 << 64) - 1] * WAVES)
     numbers = np.random.default_rng(seed)
-    wanted.v[:] = numbers.integers(0, 1 << 32, wanted.v.shape, np.uint32)
-    wanted.s[:, :EXEC] = numbers.integers(0, 1 << 32, (WAVES, EXEC), np.uint32)
-    wanted.scc[:] = numbers.integers(0, 2, WAVES)
-    for name in ("v", "s", "scc"):
-        getattr(got, name)[...] = getattr(wanted, name)
-    run, count = compiled(steps)
-    assert count >= len(steps) - sum(i.mnemonic.startswith("v_exp") for i in code.listing.instructions)
-    interpret(steps, wanted)
-    interpret([run], got)
-    kinds = {**dict.fromkeys(range(10, 20, 2), "f32"), **dict.fromkeys(range(20, 26, 2), "f16")}
-    assert not differences(kinds, wanted, got)
+    start.v[:] = numbers.integers(0, 1 << 32, start.v.shape, np.uint32)
+    start.s[:, :EXEC] = numbers.integers(0, 1 << 32, (WAVES, EXEC), np.uint32)
+    start.scc[:] = numbers.integers(0, 2, WAVES)
+    got, interpreted = run_native(code, start)
+    assert not interpreted
+    assert not native.differences(interpret(code, start), got)
 
 
-# -- when a program is compiled, and the cache on disk -----------------------------------------------------------------
+# -- when a program is translated, and the cache on disk ---------------------------------------------------------------
 
-CODE = ["v_add_u32_e32 v0, v1, v2", "v_exp_f32_e32 v3, v0", "s_and_saveexec_b64 s[40:41], vcc", "v_mov_b32_e32 v4, v0"]
+CODE = ["v_add_u32_e32 v0, v1, v2", "v_exp_f32_e32 v3, v0", "s_and_saveexec_b64 s[40:41], vcc", "v_mov_b32_e32 v4, v0",
+        "v_add_u32_e32 v9, s3, v2", "v_add_u32_e32 v8, v3, v2", "s_endpgm"]  # fmt: skip
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
+    """An empty cache of machine code, on disk and in the process; functions loaded before keep their names."""
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(translation, "_compiled", translation._Compiled())
+    monkeypatch.setattr(native, "_translations", {})
+    salt = next(_salts)
+    name = forms.Form.name.fget
+    monkeypatch.setattr(forms.Form, "name", property(lambda form: f"{name(form)}_{salt}"))
     return kept.file_in(tmp_path, "machine-code", "name").parent
 
 
-def fresh():
-    """Return a program with its runs, and their compiler."""
-    code = decode(listing(*CODE))
-    runs.compile_runs(code)
-    steps = [step for segment in code.segments for step in segment.steps]
-    return code, steps, steps[0].compiler
+def translated(code):
+    translator = translation.Translator(code)
+    missing = translator.missing()
+    return translator.finish(), missing
 
 
-def test_a_program_is_compiled_when_interpreting_it_has_cost_as_much(cache):
-    code, steps, compiler = fresh()
-    assert [len(step.steps) for step in steps] == [3, 1]
-    wf = wavefronts(code, MASKS)
-    for _ in range(3):
-        interpret(steps, wf)
-    assert not any(step.compiled for step in steps)
-    assert not cache.exists()
-    compiler.spend(1.0)
-    assert all(step.compiled for step in steps)
-    (file,) = cache.iterdir()
-    before = file.stat()
-    # The next process loads it from the disk, long before it would have compiled it.
-    again, steps, compiler = fresh()
-    compiler.spend(runs.LOOKING_UP)
-    assert all(step.compiled for step in steps)
-    assert file.stat().st_mtime_ns == before.st_mtime_ns
-    one, other = (fill(wavefronts(c, MASKS), ops()["v_add_u32"], 3) for c in (again, again))
-    interpret(steps, one)
-    interpret([s for step in steps for s in step.steps], other)
-    assert not differences({2: "f32"}, one, other)
+def test_forms_are_compiled_once_for_all_registers_and_programs(cache, monkeypatch):
+    _, missing = translated(decode(listing(*CODE)))
+    assert missing == 5  # two forms of v_add_u32: of vector registers, and with a scalar one
+    assert len(list(cache.iterdir())) == missing
+    _, missing = translated(decode(listing("v_add_u32_e32 v6, v7, v8", "s_endpgm")))
+    assert missing == 0
+    # The next process loads them from the disk.
+    monkeypatch.setattr(translation, "_compiled", translation._Compiled())
+    monkeypatch.setattr(forms.Form, "emit", None)
+    monkeypatch.setattr(objects, "load", lambda codes: dict.fromkeys(codes, 8))
+    assert translated(decode(listing(*CODE)))[1] == 0
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda data: b""])
-def test_a_damaged_file_is_not_used(cache, damage):
-    _, _, compiler = fresh()
-    compiler.compile()
-    (file,) = cache.iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(damage(whole))
-    _, steps, compiler = fresh()
-    assert not compiler.load()
-    compiler.compile()
-    assert file.read_bytes() == whole
-    assert all(step.compiled for step in steps)
+def test_a_damaged_file_is_not_used(cache, monkeypatch, damage):
+    translated(decode(listing(*CODE)))
+    whole = {file: file.read_bytes() for file in cache.iterdir()}
+    for file, data in whole.items():
+        file.write_bytes(damage(data))
+    monkeypatch.setattr(translation, "_compiled", translation._Compiled())
+    monkeypatch.setattr(objects, "load", lambda codes: dict.fromkeys(codes, 8))
+    assert translated(decode(listing(*CODE)))[1] == len(whole)
+    assert {file: file.read_bytes() for file in cache.iterdir()} == whole
 
 
 def test_code_of_another_source_or_processor_is_not_used(cache, monkeypatch):
-    _, _, compiler = fresh()
-    compiler.compile()
+    translated(decode(listing(*CODE)))
+    monkeypatch.setattr(translation, "_compiled", translation._Compiled())
     monkeypatch.setattr(objects, "version", lambda: "another")
-    assert not fresh()[2].load()
+    assert translation.Translator(decode(listing(*CODE))).missing() == 5
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(cache, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_no_error(cache):
     cache.parent.write_text("a file where the folder should be")
-    _, steps, compiler = fresh()
-    compiler.compile()
-    assert all(step.compiled for step in steps)
+    done, _ = translated(decode(listing(*CODE)))
+    assert (done.code[:-1, 0] != execute.STOP).all()
 
 
-def test_a_step_that_fails_in_a_run_is_named(monkeypatch):
+def launch_of(code, groups=1):
+    return Launch(code, (groups, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
+
+
+def test_a_program_is_translated_when_interpreting_it_costs_as_much(cache):
+    code = decode(listing(*CODE))
+    assert scheduler.translation_of(launch_of(code)) is None
+    assert not cache.exists()
+    launches = 1
+    while scheduler.translation_of(launch_of(code)) is None:
+        launches += 1
+    steps = sum(len(segment.steps) for segment in code.segments)
+    assert launches * steps * scheduler.INTERPRETING_STEP <= 5 * scheduler.COMPILING_FORM
+    assert launches * steps * 2 * scheduler.INTERPRETING_STEP >= 5 * scheduler.COMPILING_FORM
+    # A grid that is large enough is translated at its first launch.
+    assert scheduler.translation_of(launch_of(decode(listing(*CODE)), 100_000)) is not None
+
+
+def test_an_instruction_that_fails_in_the_interpreter_is_named():
     def broken(wf):
         raise ValueError("broken")
 
-    code, steps, _ = fresh()
-    steps[0].steps[1] = broken
-    monkeypatch.setattr(code.segments[0], "steps", [steps[0]])
-    launch = Launch(code, (1, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
+    code = decode(listing(*CODE))
+    broken.native = None
+    code.segments[0].steps[1] = broken
+    done = translation.Translator(code).finish()
+    done.code[2, 0] = execute.STOP
     with pytest.raises(UnimplementedInstruction, match="v_exp_f32_e32 v3, v0"):
-        Scheduler([[launch]]).run()
+        scheduler.TranslatedScheduler(launch_of(code), done).run()

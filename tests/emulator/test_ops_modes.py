@@ -160,7 +160,7 @@ def test_what_a_mode_is_not_applied_to_is_refused():
         execute(set_mode(4, 2, 0), "ds_add_f32 v0, v1", lds=64)
     some = "s_setreg_b32 hwreg(HW_REG_MODE, 4, 2), s5"
     with pytest.raises(UnimplementedInstruction, match="different float modes"):
-        execute(some, "v_add_f32_e32 v0, v1, v2", s={5: [0, 3]}, waves=2)
+        execute(some, "v_add_f32_e32 v0, v1, v2", s={5: [0, 3]}, waves=2, native=False)
 
 
 def test_a_kernel_turns_denormals_on_for_itself():

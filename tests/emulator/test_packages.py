@@ -38,7 +38,6 @@ NAMED_ELSEWHERE = {
     "listing/spellings.py": {"v_mfma_"},  # second spellings of opcodes
     "program/decode.py": ABOUT_ORDER | {"v_cmpx"},  # steps that order memory end a block; EXEC must be read again
     "program/build.py": {"v_fma_mixhi"},  # writes the upper half of its destination
-    "program/compiled/runs.py": CROSS_LANE,  # compiled by hand: their steps are not pure functions
     "watch/check/crosslane.py": CROSS_LANE
     | {
         "ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32",

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from harness import emulator
-from harness.emulator.program.compiled import runs
+from harness.emulator.driver import translated
 from tests.emulator.random_programs import failing, source
 
 SEED = 3
@@ -25,10 +25,10 @@ def test_random_programs_agree_with_numpy(device, arch, tmp_path):
 
 
 def test_random_programs_agree_with_numpy_as_machine_code(device, tmp_path, monkeypatch):
-    """The same as above, with the ALU instructions compiled in the first of two launches."""
+    """The same as above, with the programs translated at the first of two launches."""
     device("gfx942")
-    for cost in ("LOOKING_UP", "COMPILING_RUN", "COMPILING_STEP"):
-        monkeypatch.setattr(runs, cost, 0.0)
+    for cost in ("COMPILING_FORM", "LOADING_STEP"):
+        monkeypatch.setattr(translated, cost, 0.0)
     assert_none(failing(5, SEED + 1, tmp_path, launches=2), f"--count 5 --seed {SEED + 1} --compiled")
 
 

@@ -7,11 +7,14 @@ the kernel has ended.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -34,6 +37,7 @@ from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
 from harness.emulator.driver.inactive import Inactive
 from harness.emulator.driver.schedule import RESIDENT_WAVES, Scheduler
+from harness.emulator.driver.translated import TranslatedScheduler, translation_of
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.counters import LaunchRecord
 from harness.emulator.execution.hostcall import Hostcall
@@ -44,7 +48,6 @@ from harness.emulator.listing import limits
 from harness.emulator.listing.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEFRONT, check_grid
 from harness.emulator.listing.parser import parse
 from harness.emulator.native import memory as native
-from harness.emulator.program.compiled import compile_runs
 from harness.emulator.program.decode import Program, decode
 from harness.emulator.watch import Choices, Watch, make
 from harness.emulator.wavefront import entry
@@ -160,6 +163,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         self.rank: int | None = None
         # Seconds after which a launch that has not ended raises ``TimeLimit``; None: no limit.
         self.time_limit: float | None = None
+        # Threads on which mode ``fast`` runs work-groups of a large launch. Results do not depend on their number.
+        self.cores = _free_cores()
         # Called whenever every wavefront of the running launches has had its turn, as while all wait for other ranks.
         self.polled: Callable[[], None] | None = None
         # Receives the output of device_print, by default ``sys.stdout``; ``concurrent_ranks`` collects it by rank.
@@ -261,9 +266,15 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
     def run(self, streams: Sequence[Sequence[Launch]], closed: bool = False) -> None:
         """Execute launches under one scheduler: see ``Scheduler``."""
         global _running
-        _running = Scheduler(
-            streams, self.watch, closed or (self.watch is not None and self.watch.closed), self.time_limit
-        )
+        translation = None
+        if self.watch is None and not closed and len(streams) == len(streams[0]) == 1:
+            translation = translation_of(streams[0][0])
+        if translation is not None:
+            _running = TranslatedScheduler(streams[0][0], translation, self.time_limit, cores=self.cores)
+        else:
+            _running = Scheduler(
+                streams, self.watch, closed or (self.watch is not None and self.watch.closed), self.time_limit
+            )
         _running.polled = self.polled
         try:
             _running.run()
@@ -285,9 +296,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
                 listing = parse(text)
                 limits.check_arch(listing, self.arch)
                 limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
-            program = self._programs[key] = decode(listing, watch=self.watch)
-            if self.watch is None:
-                compile_runs(program)
+            self._programs[key] = decode(listing, watch=self.watch)
         return self._programs[key]
 
     # -- for Triton --------------------------------------------------------------------------------------------------
@@ -327,6 +336,12 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
 
     def clear_cache(self, cache: torch.Tensor) -> None:
         cache.zero_()
+
+
+def _free_cores() -> int:
+    """Return the number of cores for one launch: 1 if this process is one of several, which use the others."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1 or "PYTEST_XDIST_WORKER" in os.environ
+    return 1 if several or multiprocessing.parent_process() is not None else len(os.sched_getaffinity(0))
 
 
 class MemorySource(Protocol):
@@ -416,7 +431,6 @@ class Launcher:
             raise OutOfResources(self.num_warps * WAVEFRONT, MAX_THREADS, "threads")
         limits.check_sizes(listing, self.num_warps, self.lds_bytes)
         self.program: Program = decode(listing)
-        compile_runs(self.program)
         # (bytes for each work-group, alignment) of Triton's two scratch memories: global, and of the profiler.
         self.scratch = tuple(
             (getattr(metadata, f"{kind}_scratch_size", 0), getattr(metadata, f"{kind}_scratch_align", 1))
@@ -497,13 +511,13 @@ class Launcher:
         launch.tables, launch.peers = self._reach(active, arguments, tensors)
         if active.defer is not None:
             launch.keep_alive = keep_alive, arguments
-            launch.record_it = lambda: active.records.add(launch.record(self.hash, code))
+            launch.record_it = lambda: active.records.add(partial(launch.tally().record, self.hash, code))
             active.defer(launch)
         else:
             try:
                 active.run([[launch]])
             finally:
-                active.records.add(launch.record(self.hash, code))
+                active.records.add(partial(launch.tally().record, self.hash, code))
                 del keep_alive
 
     def _reach(

@@ -43,6 +43,8 @@ class Patience:
         self._scheduler = scheduler
         self._begin = self._since = time.perf_counter()
         self._alone: bool | None = None
+        self.threads = 1
+        """Threads that execute the launches; their work-groups do not wait for each other."""
         self._reference: tuple[bytes, bytes] | None = None
         self._turns: dict[bytes, int] = {}
         self._looks, self._renewed, self._next = 0, 1, 0.0
@@ -63,7 +65,7 @@ class Patience:
     def alone(self) -> bool:
         """Return whether no other process or thread can change the memory of the launches."""
         if self._alone is None:
-            self._alone = threading.active_count() == 1 and self._is_private()
+            self._alone = threading.active_count() <= self.threads and self._is_private()
         return self._alone
 
     def look(self) -> None:

@@ -20,6 +20,9 @@ import torch
 # Addresses of user space on x86-64 and ARM64 with 48 bits; the first 64 KiB are never mapped.
 _LOWEST, _HIGHEST = 1 << 16, 1 << 47
 
+# Elements of a table for which Python is faster than NumPy.
+_FEW = 64
+
 # Types of devices whose memory this process can read: without a GPU, "cuda" is that of an emulated machine.
 _HOST = ("cpu", "cuda")
 
@@ -35,7 +38,9 @@ def find(
     named = {value: name for name, value in values.items() if _LOWEST <= value < _HIGHEST}
     for name, table in tables.items():
         words = _words(table)
-        for word in np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)]).tolist():
+        if words.size > _FEW:
+            words = np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)])
+        for word in sorted({word for word in words.tolist() if _LOWEST <= word < _HIGHEST}):
             named.setdefault(word, f"an element of {name}")
     named = {word: name for word, name in named.items() if not known(word)}
     if not named:

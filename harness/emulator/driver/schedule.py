@@ -310,11 +310,11 @@ class Scheduler:
             raise
         except IndexError as error:
             if wf.block < len(blocks):
-                raise _failed(wf, step, error) from error
+                raise failed(wf, step, error) from error
             last = launch.program.listing.instructions[-1]
             wf.chunk.raise_fault("execution goes on after the end of the code", wf, last, 0)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise _failed(wf, step, error) from error
+            raise failed(wf, step, error) from error
         finally:
             self.current = None
 
@@ -422,7 +422,7 @@ def _polls(wavefronts: Wavefronts, watch: Watch | None) -> str:
     return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts, watch).items())
 
 
-def _failed(wf: Wavefronts, step: object, error: Exception) -> UnimplementedInstruction:
+def failed(wf: Wavefronts, step: object, error: Exception) -> UnimplementedInstruction:
     name, instruction = wf.chunk.launch.program.name, _instruction_of(wf, step)
     return UnimplementedInstruction(f"kernel {name}: executing {instruction} failed in the emulator: {error!r}")
 

@@ -46,6 +46,12 @@ def _reaches(address: int, others: list[Range], readable: list[Range], depth: in
     if address % 8 or not count:
         return False
     words = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address))
+    # Most memory holds no addresses at all: one comparison finds that out.
+    ranges = [*others, *readable] if depth > 1 else others
+    first, last = min(start for start, _ in ranges), max(end for _, end in ranges)
+    words = words[words - np.uint64(first) < np.uint64(last - first)]
+    if not words.size:
+        return False
     if any(((words >= start) & (words < end)).any() for start, end in others):
         return True
     if depth == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -21,7 +22,7 @@ from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
 from harness.emulator.program.polling import polling_loops
 from harness.emulator.wavefront import entry
-from harness.emulator.wavefront.state import EXEC, LANES, MODE, Wavefronts
+from harness.emulator.wavefront.state import EXEC, LANES, MODE, SGPRS, Wavefronts
 
 QUEUE = entry.queue()
 _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
@@ -30,18 +31,22 @@ _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
 class Chunk:
     """Work-groups whose wavefronts run together, with their local data share."""
 
-    def __init__(self, launch: Launch, index: int, first_group: int, groups: int) -> None:
+    def __init__(
+        self, launch: Launch, index: int, first_group: int, groups: int, lds: np.ndarray | None = None
+    ) -> None:
+        """``lds``: the data share of work-groups whose wavefronts exist already; None: set both up."""
         self.launch = launch
         self.index = index
         self.groups = (launch.waves_per_group, first_group)
         self.table = launch.table.arrays
         self.lds_bytes = launch.lds_bytes
-        self.lds = np.zeros(max(1, groups * launch.lds_bytes), np.uint8)
+        self.lds = np.zeros(max(1, groups * launch.lds_bytes), np.uint8) if lds is None else lds
         self._scratch: np.ndarray | None = None
         self.live = groups * launch.waves_per_group
         self.live_in_group = np.full(groups, launch.waves_per_group)
         self.at_barrier: list[Wavefronts] = []
-        self.wavefronts = launch.initial_wavefronts(self, first_group, groups)
+        if lds is None:
+            self.wavefronts = launch.initial_wavefronts(self, first_group, groups)
 
     def group_of(self, wave: np.ndarray) -> np.ndarray:
         """Return the index of each wavefront's work-group within the chunk."""
@@ -247,22 +252,64 @@ class Launch:
         waves = groups * self.waves_per_group
         v, s = initial_registers(self.program, waves)
         wave = np.arange(first_group * self.waves_per_group, first_group * self.waves_per_group + waves)
-        kernarg = self.kernarg.view(np.uint32)
-        packet = 0 if self.packet is None else self.packet.ctypes.data
-        user = entry.scalar_registers(directives, self.dispatch, kernarg, packet, QUEUE.ctypes.data)
-        s[:, : len(user)] = user
-        entry.set_up(v, s, wave, {"user_sgpr_count": len(user), **directives}, self.dispatch)
-        s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
-        s[:, MODE] = modes.initial(directives)
+        s[...], user = self.initial_scalars()
+        entry.set_up(v, s, wave, {"user_sgpr_count": user, **directives}, self.dispatch)
         return Wavefronts(chunk, wave, v, s, np.zeros(waves, np.bool_))
+
+    def initial_scalars(self) -> tuple[np.ndarray, int]:
+        """Return the scalar registers that all wavefronts start with, uint32[128], and the number of the user's."""
+        directives = self.program.listing.directives
+        packet = 0 if self.packet is None else self.packet.ctypes.data
+        user = entry.scalar_registers(
+            directives, self.dispatch, self.kernarg.view(np.uint32), packet, QUEUE.ctypes.data
+        )
+        s = np.zeros(SGPRS, np.uint32)
+        s[: len(user)] = user
+        s[EXEC : EXEC + 2] = 0xFFFFFFFF
+        s[MODE] = modes.initial(directives)
+        return s, len(user)
+
+    def tally(self) -> Tally:
+        """Return the counters, without the launch's memory and arguments."""
+        counts = np.array(self.access_lanes, np.int64).reshape(-1, 2)
+        return Tally(
+            self.program, self.grid, self.waves_per_group, np.array(self.waves), np.array(self.lanes),
+            np.array(self.executions), counts, self.lds_conflicts, self.stalls, self.sources, self.tables, self.peers,
+        )  # fmt: skip
 
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
         """Return the launch's counters as data."""
+        return self.tally().record(kernel_hash, listing)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The counters of a launch as they were collected; ``record`` makes data for people of them.
+
+    ``waves``, ``lanes`` int64[segments]; ``executions`` int64[sites]; ``access_lanes`` int64[sites, 2].
+    """
+
+    program: Program
+    grid: tuple[int, int, int]
+    waves_per_group: int
+    waves: np.ndarray
+    lanes: np.ndarray
+    executions: np.ndarray
+    access_lanes: np.ndarray
+    lds_conflicts: int
+    stalls: dict[tuple[str, str], int]
+    sources: dict[str, int]
+    tables: tuple[int, ...] | None
+    peers: tuple[int, ...]
+
+    def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
+        """Return the launch's counters as data."""
+        counted = self.waves.tolist(), self.lanes.tolist()
         instructions: dict[str, int] = {}
         lanes: dict[str, int] = {}
         waiting: dict[str, int] = {}
         loops = polling_loops(self.program)
-        for segment, waves, active in zip(self.program.segments, self.waves, self.lanes, strict=True):
+        for segment, waves, active in zip(self.program.segments, *counted, strict=True):
             for klass, count in segment.counts.items():
                 if waves:
                     instructions[klass] = instructions.get(klass, 0) + count * waves
@@ -271,13 +318,15 @@ class Launch:
                     if klass in _VECTOR_KLASSES:
                         lanes[klass] = lanes.get(klass, 0) + count * active
         inexact: dict[str, int] = {}
-        for segment, waves in zip(self.program.segments, self.waves, strict=True):
+        for segment, waves in zip(self.program.segments, counted[0], strict=True):
             for opcode, count in segment.inexact.items():
                 if waves:
                     inexact[opcode] = inexact.get(opcode, 0) + count * waves
         accesses = []
-        for site, executions, counts in zip(self.program.accesses, self.executions, self.access_lanes, strict=True):
-            for where, n in zip(("local", "peer"), counts.tolist(), strict=True):
+        for site, executions, counts in zip(
+            self.program.accesses, self.executions.tolist(), self.access_lanes.tolist(), strict=True
+        ):
+            for where, n in zip(("local", "peer"), counts, strict=True):
                 if n:
                     accesses.append(
                         Access(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from harness.emulator.execution.counters import Access, Inexact, LaunchRecord, Stall
@@ -15,21 +16,24 @@ class Records:
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
-        self._newest: deque[LaunchRecord] = deque()
+        self._newest: deque[Callable[[], LaunchRecord]] = deque()
         # By kernel hash and listing, which a mutation test may change.
         self._sums: dict[tuple[str, str], LaunchRecord] = {}
 
-    def add(self, record: LaunchRecord) -> None:
-        """Add the record of a launch; while there are more than ``limit``, the oldest joins its kernel's sum."""
+    def add(self, record: Callable[[], LaunchRecord]) -> None:
+        """Add a launch, whose ``record`` is made when it is needed.
+
+        While there are more than ``limit``, the oldest joins its kernel's sum.
+        """
         self._newest.append(record)
         while len(self._newest) > self.limit:
-            oldest = self._newest.popleft()
+            oldest = self._newest.popleft()()
             key = oldest.hash, oldest.listing
             self._sums[key] = added(self._sums[key], oldest) if key in self._sums else oldest
 
     def drain(self) -> list[LaunchRecord]:
         """Return the sums, then the newest records, oldest first, and forget them."""
-        records = [*self._sums.values(), *self._newest]
+        records = [*self._sums.values(), *(record() for record in self._newest)]
         self._sums.clear()
         self._newest.clear()
         return records

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -440,6 +441,17 @@ def compile_once(cache: Path) -> None:
     compile_now(_SIGNATURES)
 
 
+@contextlib.contextmanager
+def compiling_alone() -> Iterator[None]:
+    """Hold the lock under which one process compiles with numba; the block is reported as compilation time."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(compiling())
+        if _cache is not None:
+            lock = locks.in_cache(_cache, "emulator-native.lock")
+            stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
+        yield
+
+
 def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
     """Compile functions, or load them from numba's cache; one of several processes compiles and the others wait.
 
@@ -448,11 +460,7 @@ def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
     """
     if all(function.signatures for function in signatures):
         return
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(compiling())
-        if _cache is not None:
-            lock = locks.in_cache(_cache, "emulator-native.lock")
-            stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
+    with compiling_alone():
         for function, signature in signatures.items():
             function.compile(signature)
             if function.stats.cache_misses:

@@ -11,9 +11,10 @@ import numpy as np
 
 from harness.emulator.native import atomics as native_atomics
 from harness.emulator.native import memory as native
+from harness.emulator.native import steps
 from harness.emulator.operations.access import ATOMIC, Effect, GlobalAccess
 from harness.emulator.operations.addressing import address_form
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 
 OPERATIONS = {
     "add": native.ADD,
@@ -119,7 +120,8 @@ def _rmw(instruction, context, function, op, size):
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size, aligned=True)
 
-    return Effect(access, step)
+    native_function = steps.atomic32 if size == 4 else steps.atomic64
+    return Effect(access, with_native(step, native_function, *address, op, data, target, site))
 
 
 def _operands(instruction, context):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.operations.table import instruction, vector
+from harness.emulator.native import steps
+from harness.emulator.operations.table import instruction, vector, with_native
 from harness.emulator.operations.vector import bit_count
 from harness.emulator.wavefront.state import LANES, SCALAR, VECTOR, key
 
@@ -81,7 +82,7 @@ def bpermute(instruction, context):
         value = np.where(wf.exec_mask, wf.view[at], np.uint32(0))
         np.copyto(wf.view[to], np.take_along_axis(value, source, axis=1), where=wf.exec_mask)
 
-    return step
+    return with_native(step, steps.permute, target.register, address.register, data.register, offset)
 
 
 @instruction("ds_permute_b32", klass="lds")

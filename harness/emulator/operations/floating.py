@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator.native.fused import fma
+from harness.emulator.operations import elementary
 from harness.emulator.operations.table import vector
 from harness.emulator.wavefront.state import DTYPES
 
@@ -190,23 +191,23 @@ def _sine(turns):
     """Return the sine of an angle in turns: exact at the multiples of a quarter; -0 for -0."""
     rest = turns - np.rint(turns)
     rest = np.where(np.abs(rest) > 0.25, np.copysign(0.5, rest) - rest, rest)
-    return np.where(turns == 0, turns, np.sin(2 * np.pi * rest))
+    return np.where(turns == 0, turns, elementary.sin_turns(rest))
 
 
 def _cosine(turns):
-    return np.sin(2 * np.pi * (0.25 - np.abs(turns - np.rint(turns))))
+    return elementary.sin_turns(0.25 - np.abs(turns - np.rint(turns)))
 
 
 for _name, _function in (
-    ("rcp", np.reciprocal), ("rsq", _reciprocal_root), ("sqrt", np.sqrt), ("exp", np.exp2), ("log", np.log2),
-    ("sin", _sine), ("cos", _cosine),
+    ("rcp", np.reciprocal), ("rsq", _reciprocal_root), ("sqrt", np.sqrt), ("exp", elementary.exp2),
+    ("log", elementary.log2), ("sin", _sine), ("cos", _cosine),
 ):  # fmt: skip
     for _type in ("f16", "f32", "f64") if _name in ("rcp", "rsq", "sqrt") else ("f16", "f32"):
         _flushes = _type == "f32" and _name not in ("sin", "cos")
         vector(f"v_{_name}_{_type}", f"{_type} = {_type}")(_rounded(_function, _type, _flushes))
 vector("v_rcp_iflag_f32", "f32 = f32")(_rounded(np.reciprocal, "f32", flushes=True))
-vector("v_exp_legacy_f32", "f32 = f32")(_rounded(np.exp2, "f32", flushes=True))
-vector("v_log_legacy_f32", "f32 = f32")(_rounded(np.log2, "f32", flushes=True))
+vector("v_exp_legacy_f32", "f32 = f32")(_rounded(elementary.exp2, "f32", flushes=True))
+vector("v_log_legacy_f32", "f32 = f32")(_rounded(elementary.log2, "f32", flushes=True))
 
 
 # -- division steps ----------------------------------------------------------------------------------------------------

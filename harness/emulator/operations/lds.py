@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.native import lds as native_lds
+from harness.emulator.native import steps
 from harness.emulator.operations.access import LOAD, STORE, Effect, LdsAccess
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 
 _READS = {
     "ds_read_u8": (1, False, 0),
@@ -150,7 +151,8 @@ def _read(instruction, areg, parts, size, signed, half):
         if lane >= 0:
             chunk.lds_fault(wf, instruction, lane, areg, max(offset, second), size)
 
-    return Effect(LdsAccess(instruction, LOAD, size, areg, tuple(parts), signed=signed, half=half), step)
+    access = LdsAccess(instruction, LOAD, size, areg, tuple(parts), signed=signed, half=half)
+    return Effect(access, with_native(step, steps.read_share, areg, offset, second, register, size, signed, half))
 
 
 def _write(instruction, areg, parts, size, half):
@@ -166,4 +168,6 @@ def _write(instruction, areg, parts, size, half):
             if lane >= 0:
                 chunk.lds_fault(wf, instruction, lane, areg, offset, size)
 
-    return Effect(LdsAccess(instruction, STORE, size, areg, tuple(parts), half=half), step)
+    access = LdsAccess(instruction, STORE, size, areg, tuple(parts), half=half)
+    places = [word for part in parts for word in part]
+    return Effect(access, with_native(step, steps.write_share, areg, size, half == 2, len(parts), *places))

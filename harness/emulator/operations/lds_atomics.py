@@ -12,10 +12,11 @@ import numpy as np
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import lds as native_lds
 from harness.emulator.native import memory as native
+from harness.emulator.native import steps
 from harness.emulator.operations.access import ATOMIC, Effect, LdsAccess
 from harness.emulator.operations.atomics import pk_add_bf16, pk_add_f16
 from harness.emulator.operations.lds import offset_of
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 from harness.emulator.wavefront.state import DENORMALS_32
 
 # Name and types: the value in memory.
@@ -79,7 +80,8 @@ def step_of(access: LdsAccess):
         if lane >= 0:
             chunk.lds_fault(wf, instruction, lane, access.areg, offset, access.size, aligned=True)
 
-    return step
+    where = (access.areg, offset, access.operation, data, access.second, access.target, access.size)
+    return with_native(step, steps.atomic_share, *where)
 
 
 def _packed(access: LdsAccess):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.native import mfma
-from harness.emulator.operations.table import instruction
+from harness.emulator.native import mfma, steps
+from harness.emulator.operations.table import instruction, with_native
 from harness.emulator.wavefront.operands import constant
 from harness.emulator.wavefront.state import LANES
 
@@ -50,14 +50,14 @@ def _names(start: str, types: str, shapes: str) -> str:
 @instruction(_names("f32", "f32", "32x32x1_2b 16x16x1_4b 4x4x1_16b 32x32x2 16x16x4"), klass="valu")
 def f32(instruction, context):
     common = _decode(instruction, context, 32, 32)
-    return lambda wf: mfma.chain_f32(wf.v, *common)
+    return _native(lambda wf: mfma.chain_f32(wf.v, *common), steps.chain_f32, common)
 
 
 @instruction(_names("f64", "f64", "16x16x4 4x4x4_4b"), klass="valu")
 def f64(instruction, context):
     common = _decode(instruction, context, 64, 64, {"neg"})
     negate = sum(bit << i for i, bit in enumerate(_flags(instruction, "neg")))
-    return lambda wf: mfma.chain_f64(wf.v, *common, negate)
+    return _native(lambda wf: mfma.chain_f64(wf.v, *common, negate), steps.chain_f64, common, negate)
 
 
 @instruction(
@@ -66,7 +66,7 @@ def f64(instruction, context):
 )
 def i8(instruction, context):
     common = _decode(instruction, context, 8, 8)
-    return lambda wf: mfma.wrapping_i8(wf.v, *common)
+    return _native(lambda wf: mfma.wrapping_i8(wf.v, *common), steps.wrapping_i8, common)
 
 
 @instruction(
@@ -79,15 +79,13 @@ def narrow(instruction, context):
     a_type, _, b_type = _taken_apart(instruction)[-1].partition("_")
     a_form, b_form = _form(a_type, context), _form(b_type or a_type, context)
     common = _decode(instruction, context, a_form.bits, b_form.bits)
-    rounding = tuple(a_form), tuple(b_form), *_GROUPS.get(a_type, _GROUP_OF_8_BITS), _UNSCALED, _UNSCALED
-    return lambda wf: mfma.fused_sum(wf.v, *common, *rounding)
+    return _fused_sum(common, a_form, b_form, _GROUPS.get(a_type, _GROUP_OF_8_BITS))
 
 
 @instruction(_names("f32", "f8f6f4", "16x16x128@gfx950 32x32x64@gfx950"), klass="valu")
 def f8f6f4(instruction, context):
     (a_form, b_form), common = _decode_f8f6f4(instruction, context, {"cbsz", "blgp"})
-    rounding = tuple(a_form), tuple(b_form), *_GROUP_OF_8_BITS, _UNSCALED, _UNSCALED
-    return lambda wf: mfma.fused_sum(wf.v, *common, *rounding)
+    return _fused_sum(common, a_form, b_form, _GROUP_OF_8_BITS)
 
 
 @instruction(_names("scale_f32", "f8f6f4", "16x16x128@gfx950 32x32x64@gfx950"), klass="valu")
@@ -109,6 +107,22 @@ def scaled(instruction, context):
         mfma.fused_sum(wf.v, *common, *rounding, *exponents)
 
     return step
+
+
+def _fused_sum(common, a_form, b_form, groups):
+    rounding = tuple(a_form), tuple(b_form), *groups, _UNSCALED, _UNSCALED
+    forms = np.array([*a_form, *b_form], np.int64)
+    return _native(
+        lambda wf: mfma.fused_sum(wf.v, *common, *rounding), steps.fused_sum, common, forms.ctypes.data, *groups,
+        keeps=(forms,),
+    )  # fmt: skip
+
+
+def _native(step, function, common, *more, keeps=()):
+    registers, shape, *places, constant = common
+    maps = [word for at in places for word in (at.ctypes.data, len(at))]
+    constant = int(constant) - (int(constant) >> 63 << 64)
+    return with_native(step, function, *registers, *shape, *maps, constant, *more, keeps=(*places, *keeps))
 
 
 def _scale(words):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import scalar as native_scalar
+from harness.emulator.native import steps
 from harness.emulator.operations.access import LOAD, STORE, Effect, GlobalAccess, ScalarAccess
 from harness.emulator.operations.addressing import address_form
 from harness.emulator.operations.lds_copies import buffer_load_to_lds
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 from harness.emulator.wavefront import operands
 
 # Suffix: (bytes, sign-extended, half of the register that a narrow access uses: 0 all, 1 low, 2 high).
@@ -60,7 +61,8 @@ def load(instruction, context):
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
 
-    return Effect(access, step)
+    native_step = with_native(step, steps.load, *address, register, size, signed, half, site)
+    return Effect(access, native_step)
 
 
 @instruction(_each("global_store_", STORES) + " " + _each("buffer_store_", STORES), klass="vmem")
@@ -87,7 +89,7 @@ def store(instruction, context):
         if lane >= 0:
             chunk.fault(wf, instruction, lane, address, size)
 
-    return Effect(access, step)
+    return Effect(access, with_native(step, steps.store, *address, register, size, half == 2, site))
 
 
 @instruction(" ".join(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
@@ -103,7 +105,8 @@ def load_scalar(instruction, context):
             address += offset + (int(wf.s[wave, soffset]) if soffset >= 0 else 0)
             chunk.memory_fault(wf, instruction, wave * 64, address, 4 * words)
 
-    return Effect(ScalarAccess(instruction, target.register, words, base.register, soffset, offset), step)
+    where = (target.register, words, base.register, soffset, offset)
+    return Effect(ScalarAccess(instruction, *where), with_native(step, steps.load_scalar, *where))
 
 
 @instruction(" ".join(f"s_buffer_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")), klass="smem")
@@ -120,7 +123,8 @@ def load_scalar_buffer(instruction, context):
             address = (low | (high & 0xFFFF) << 32) + offset + (wf.s[wave, soffset].item() if soffset >= 0 else 0)
             wf.chunk.memory_fault(wf, instruction, wave * 64, address & ~3, 4 * words)
 
-    return Effect(ScalarAccess(instruction, target.register, words, descriptor.register, soffset, offset), step)
+    where = (target.register, words, descriptor.register, soffset, offset)
+    return Effect(ScalarAccess(instruction, *where), with_native(step, steps.load_scalar_buffer, *where))
 
 
 def scalar_operands(instruction):

@@ -8,9 +8,10 @@ alignment is allowed.
 from __future__ import annotations
 
 from harness.emulator.native import scratch as native_scratch
+from harness.emulator.native import steps
 from harness.emulator.operations.access import LOAD, STORE, Effect, ScratchAccess
 from harness.emulator.operations.memory import LOADS, STORES, WIDTHS
-from harness.emulator.operations.table import instruction
+from harness.emulator.operations.table import instruction, with_native
 
 
 @instruction(" ".join(f"scratch_load_{name}" for name in LOADS), klass="vmem")
@@ -27,7 +28,8 @@ def load(instruction, context):
         if failed >= 0:
             wf.chunk.private_fault(wf, access, failed)
 
-    return Effect(access, step)
+    where = (*address, access.data, access.size, access.signed, access.half)
+    return Effect(access, with_native(step, steps.load_private, *where))
 
 
 @instruction(" ".join(f"scratch_store_{name}" for name in STORES), klass="vmem")
@@ -44,7 +46,8 @@ def store(instruction, context):
         if failed >= 0:
             wf.chunk.private_fault(wf, access, failed)
 
-    return Effect(access, step)
+    where = (*address, access.data, access.size, access.half == 2)
+    return Effect(access, with_native(step, steps.store_private, *where))
 
 
 def _access(instruction, kind, data, lane, scalar) -> ScratchAccess:

@@ -159,6 +159,24 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Native:
+    """The native function of a step and its parameters, int64 each; see ``native.steps``.
+
+    ``keeps``: objects whose addresses are among the parameters.
+    """
+
+    function: Any
+    parameters: tuple[int, ...]
+    keeps: tuple[Any, ...] = ()
+
+
+def with_native(step: Step, function: Any, *parameters: int, keeps: tuple[Any, ...] = ()) -> Step:
+    """Return ``step``, with a native function that translated code calls instead of it."""
+    step.native = Native(function, tuple(int(p) for p in parameters), keeps)  # type: ignore[attr-defined]
+    return step
+
+
+@dataclass(frozen=True)
 class Builder:
     """Entry of an instruction that is not a pure function.
 

@@ -175,9 +175,13 @@ def leading_signs(words: np.ndarray) -> np.ndarray:
 
 def reverse(words: np.ndarray) -> np.ndarray:
     """Return the bits in reverse order."""
-    octets = np.ascontiguousarray(words)[..., None].view(np.uint8)
-    bits = np.unpackbits(octets[..., ::-1], axis=-1, bitorder="big")
-    return np.packbits(bits, axis=-1, bitorder="little").view(words.dtype).reshape(np.shape(words))
+    kind, bits = words.dtype.type, 8 * words.dtype.itemsize
+    width = 1
+    while width < bits:  # exchange neighbours of 1, 2, 4, ... bits
+        low = kind(sum(((1 << width) - 1) << at for at in range(0, bits, 2 * width)))
+        words = (words & low) << kind(width) | (words >> kind(width) & low)
+        width *= 2
+    return words
 
 
 vector("v_bcnt_u32_b32", "u32 = u32 u32")(lambda a, b: bit_count(a) + b)

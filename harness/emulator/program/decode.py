@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -115,6 +115,8 @@ class Program:
     accesses: list[AccessSite]
     vgprs: int
     polling: PollingLoops | None = None
+    heat: Any = None
+    """How hot the program is, and its translation: see ``driver.translated``."""
 
     @property
     def name(self) -> str:
@@ -193,7 +195,7 @@ def decode(text: str | Listing, entry: int | None = None, watch: Instrument | No
     start = listing.entry if entry is None else entry
     code = listing.instructions
     context = Context(
-        listing.arch, listing.directives.get("accum_offset", 0), [], _varying(listing), Available.of(listing)
+        listing.arch, listing.directives.get("accum_offset", 0), [], varying(listing), Available.of(listing)
     )
     leaders = {start}
     for i in listing.labels.values():
@@ -364,7 +366,7 @@ def _alu(
     return build(op, encoding, instruction, accum_offset, varying)
 
 
-def _varying(listing: Listing) -> int:
+def varying(listing: Listing) -> int:
     """Return the bits of MODE that the kernel may set to other values than Triton's defaults."""
     start = modes.initial(listing.directives)
     varying = start ^ modes.USUAL

@@ -8,6 +8,7 @@ of the private segment.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -109,14 +110,23 @@ def set_up(v: np.ndarray, s: np.ndarray, wave: np.ndarray, directives: dict[str,
     group, inner = np.divmod(wave, dispatch.waves_per_group)
     np.add((inner * LANES)[:, None], _LANE_NUMBERS, out=v[0, :, :, 0], casting="unsafe")
     x, y, _ = dispatch.grid
-    register = directives["user_sgpr_count"]
-    for name, values in (
-        ("workgroup_id_x", lambda: group % x),
-        ("workgroup_id_y", lambda: group // x % y),
-        ("workgroup_id_z", lambda: group // (x * y)),
+    values: tuple[Callable[[], np.ndarray], ...] = (
+        lambda: group % x,
+        lambda: group // x % y,
+        lambda: group // (x * y),
         # The first wavefront of a work-group has bit 31 set; the low bits count the work-group's wavefronts.
-        ("workgroup_info", lambda: dispatch.waves_per_group | (inner == 0).astype(np.int64) << 31),
-    ):
-        if directives.get(f"system_sgpr_{name}", int(name == "workgroup_id_x")):
-            s[:, register] = values()
-            register += 1
+        lambda: np.asarray(dispatch.waves_per_group | (inner == 0).astype(np.int64) << 31),
+    )
+    for register, value in zip(system_registers(directives), values, strict=True):
+        if register >= 0:
+            s[:, register] = value()
+
+
+def system_registers(directives: dict[str, int]) -> list[int]:
+    """Return the scalar registers of the work-group's x, y and z and of the wavefront's place in it; -1: not passed."""
+    registers, register = [], directives["user_sgpr_count"]
+    for name in ("workgroup_id_x", "workgroup_id_y", "workgroup_id_z", "workgroup_info"):
+        passed = directives.get(f"system_sgpr_{name}", int(name == "workgroup_id_x"))
+        registers.append(register if passed else -1)
+        register += 1 if passed else 0
+    return registers

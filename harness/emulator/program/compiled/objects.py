@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,9 @@ from triton import knobs
 
 from harness import kept
 
-# (v, s, scc, number of wavefronts): addresses of the arrays in ``state.Wavefronts``.
-PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-Native = Callable[[int, int, int, int], None]
-_SOURCES = Path(__file__).resolve().parent.parent
+_EMULATOR = Path(__file__).resolve().parents[2]
+# The packages that decide what a function does.
+_SOURCES = [_EMULATOR / name for name in ("native", "wavefront", "operations", "program")]
 
 
 class _Host:
@@ -59,18 +56,20 @@ def compile_module(module: ir.Module) -> bytes:
     return code
 
 
-def load(code: bytes, names: list[str]) -> list[Native]:
-    """Return the functions of an object file; ``names`` must be unique in this process."""
-    host().engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    host().engine.finalize_object()
-    return [PROTOTYPE(host().engine.get_function_address(name)) for name in names]
+def load(codes: dict[str, bytes]) -> dict[str, int]:
+    """Load object files, each with one function, by the name of the function; return the functions' addresses."""
+    for code in codes.values():
+        host().engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    if codes:
+        host().engine.finalize_object()
+    return {name: host().engine.get_function_address(name) for name in codes}
 
 
 @lru_cache(maxsize=1)
 def version() -> str:
     """Return a hash of the inputs of compilation besides the listing: emulator source, NumPy, LLVM, the processor."""
     parts = (np.__version__, llvm.llvm_version_info, host().cpu, host().features.flatten())
-    return hashlib.sha256(repr((kept.sources_hash(_SOURCES), *parts)).encode()).hexdigest()
+    return hashlib.sha256(repr(([kept.sources_hash(folder) for folder in _SOURCES], *parts)).encode()).hexdigest()
 
 
 def _file(name: str) -> Path:

@@ -4,9 +4,10 @@ A ``Value`` replaces a NumPy array. Operators, ufuncs and the array functions of
 computing, so one definition of an op serves both the interpreter and the compiler. NumPy itself determines the types in
 which an operation works (``ufunc.resolve_dtypes``).
 
-The code is emitted for one wavefront, inside a loop over all of them. So for an array of shape [W, 64] the lanes are a
-vector of 64 elements, and an array of shape [W] or [W, 1] is a scalar. To an op function W is ``WAVES``, more than one,
-so that no special case for a single wavefront is taken.
+The code is emitted for one wavefront. So for an array of shape [W, 64] the lanes are a vector of ``Emitter.width``
+elements: all 64, or those of one pass of a loop over parts of a wavefront. An array of shape [W] or [W, 1] is a scalar.
+To an op function W is ``WAVES``, more than one, so that no special case for a single
+wavefront is taken.
 
 Data is not known while compiling: ``any()`` is True and ``all()`` is False, so an op function may call them only to
 take a shortcut. Any other operation that needs data, or that has no lowering, raises ``NotCompilable``.
@@ -93,6 +94,7 @@ class Value(NDArrayOperatorsMixin):
         """Return the first set lane of a lane mask, 0 if no lane is set."""
         if self.dtype != BOOL or not self.lanes or axis != 1:
             raise NotCompilable("argmax")
+        self.emit.require_all_lanes()
         first = self.emit.intrinsic("cttz", self.packed().ir, ir.Constant(ir.IntType(1), 0))
         lane = self.emit.builder.and_(first, ir.Constant(ir.IntType(64), LANES - 1))
         return Value(self.emit, np.dtype(np.int64), (WAVES,), lane)
@@ -101,13 +103,15 @@ class Value(NDArrayOperatorsMixin):
         """Unpack a uint64 lane mask to 64 booleans; see ``state.unpack``."""
         if self.dtype.itemsize != 8 or self.lanes:
             raise NotCompilable("a lane mask of another type")
+        self.emit.require_all_lanes()
         return Value(self.emit, BOOL, (WAVES, LANES), self.emit.builder.bitcast(self.ir, self.emit.type(BOOL, True)))
 
     def packed(self) -> Value:
         """Pack 64 booleans to a uint64 lane mask; see ``state.pack``."""
         if self.dtype != BOOL or not self.lanes:
             raise NotCompilable("a lane mask of another type")
-        return Value(self.emit, np.dtype(np.uint64), (WAVES,), self.emit.builder.bitcast(self.ir, ir.IntType(64)))
+        mask = self.emit.builder.bitcast(self.ir, ir.IntType(self.emit.width))
+        return (Value if self.emit.width == LANES else PartOfMask)(self.emit, np.dtype(np.uint64), (WAVES,), mask)
 
     def __getitem__(self, index: Any) -> Value:
         if index is Ellipsis:
@@ -145,11 +149,23 @@ class Value(NDArrayOperatorsMixin):
         return Value(self.emit, dtype, shape, self.emit.intrinsic("fma", *values))
 
 
+class PartOfMask(Value):
+    """The bits of a lane mask that belong to this part of the wavefront; can only be written to a register."""
+
+    @property
+    def ir(self) -> Any:
+        raise NotCompilable("a lane mask of all lanes")
+
+    @property
+    def part(self) -> Any:
+        return self._value
+
+
 class Emitter:
     """Target of emitted code, and the small vocabulary that lowerings share.
 
     ``ufunc(emitter, ufunc, inputs, **options)`` and ``functions`` (by NumPy function) lower the calls of NumPy
-    functions.
+    functions. ``width``: elements of a vector, 64 or a part of them.
     """
 
     def __init__(
@@ -158,7 +174,9 @@ class Emitter:
         builder: ir.IRBuilder,
         ufunc: Callable[..., Any],
         functions: Mapping[Any, Callable[..., Any]],
+        width: int = LANES,
     ) -> None:
+        self.width = width
         self.ufunc = ufunc
         self.functions = functions
         self.module = module
@@ -170,7 +188,7 @@ class Emitter:
     def type(self, dtype: np.dtype, lanes: bool) -> ir.Type:
         """Return the LLVM type of an element, or of 64 of them."""
         element = _FLOATS.get(dtype) or ir.IntType(1 if dtype == BOOL else 8 * dtype.itemsize)
-        return ir.VectorType(element, LANES) if lanes else element
+        return ir.VectorType(element, self.width) if lanes else element
 
     def like(self, value: Any, dtype: np.dtype) -> ir.Type:
         """Return the LLVM type of ``dtype`` with as many elements as ``value``."""
@@ -198,23 +216,30 @@ class Emitter:
         if len(set(words)) == 1:
             value = self.bitcast(ir.Constant(element, words[0]), dtype)
             return self.splat(value) if lanes else value
-        if len(words) != LANES or not lanes:
+        if len(words) != self.width or not lanes:
             raise NotCompilable(f"a constant of shape {array.shape}")
-        return self.bitcast(ir.Constant(ir.VectorType(element, LANES), words), dtype)
+        return self.bitcast(ir.Constant(ir.VectorType(element, self.width), words), dtype)
 
     def splat(self, value: Any) -> Any:
         """Broadcast a scalar to all lanes."""
-        vector = ir.VectorType(value.type, LANES)
+        vector = ir.VectorType(value.type, self.width)
         zeros = ir.Constant(vector, None)
         first = self.builder.insert_element(zeros, value, ir.Constant(ir.IntType(32), 0))
-        return self.builder.shuffle_vector(first, zeros, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+        return self.builder.shuffle_vector(first, zeros, ir.Constant(ir.VectorType(ir.IntType(32), self.width), None))
+
+    def require_all_lanes(self) -> None:
+        """Raise ``NotCompilable`` if vectors hold only a part of the lanes."""
+        if self.width != LANES:
+            raise NotCompilable("an operation across lanes")
 
     def element(self, vector: Any, lane: Any) -> Any:
+        self.require_all_lanes()
         index = ir.Constant(ir.IntType(32), lane) if isinstance(lane, int) else self.lift(lane, np.dtype("i4"), False)
         return self.builder.extract_element(vector, index)
 
     def shuffle(self, vector: Any, lanes: np.ndarray) -> Any:
         """Return the vector whose lane i is element ``lanes[i]``."""
+        self.require_all_lanes()
         picks = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [int(n) for n in lanes])
         return self.builder.shuffle_vector(vector, ir.Constant(vector.type, None), picks)
 

@@ -1,0 +1,270 @@
+"""Execution of translated code: work-groups, their wavefronts, and the code of a wavefront, compiled by numba.
+
+The code of a kernel is int64[n, ``ROW``]: an operation, the address of a function, and its parameters. A function gets
+the record of a wavefront and the address of its parameters (``native.record``), and returns 0, or 1 without having
+changed anything if the interpreter has to execute the instruction: because it faults, or is one that the function does
+not handle. So a fault is always raised, and worded, by the interpreter.
+
+A wavefront runs until it ends, waits at an s_barrier, stops for the interpreter, or has used its turn: a number of
+backward jumps, a small one in loops that poll memory. When every wavefront of a work-group has run, the next work-group
+does. A work-group starts when none is left that has not used a turn. The order does not depend on time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba import cfunc, njit, types
+
+from harness.emulator.native import memory as native
+from harness.emulator.native import record
+from harness.emulator.native.raw import bit_count, call, get8, get64, put32, put64
+from harness.emulator.native.raw import cycles as cycles_now
+
+# Operations. COUNT: a segment begins. STOP: the instruction has no native form.
+CALL, COUNT, JUMP, BRANCH, END, BARRIER, SLEEP, STOP = range(8)
+ROW = 24
+"""Number of int64 of one operation: operation, function, parameters."""
+
+# Why ``run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
+# caller to look at signals and limits; a work-group needs another slot.
+FINISHED, STOPPED, ROUND, PAUSE, GROW = range(5)
+
+# Fields of the state of ``run``: next work-group and their number, used slots and their number, the current slot,
+# wavefronts that ended, operations until the next pause.
+NEXT, TOTAL, USED, SLOTS, CURSOR, ENDED, BUDGET = range(7)
+STATE_FIELDS = 7
+
+
+class Function:
+    """A native function of an instruction, ``int64(record, parameters)``; compiled, or loaded, at its first use.
+
+    ``kind``: what it does, if ``program.compiled`` has faster forms of it for the usual case.
+    """
+
+    def __init__(self, python: Callable[[int, int], int], kind: str = "") -> None:
+        self.python = python
+        self.kind = kind
+        self._compiled: Any = None
+
+    @property
+    def address(self) -> int:
+        if self._compiled is None:
+            with native.compiling_alone():
+                self._compiled = cfunc(types.int64(types.int64, types.int64), cache=True, nopython=True)(self.python)
+                if not self._compiled.cache_hits:
+                    native._report_progress()
+        address: int = self._compiled.address
+        return address
+
+
+_helper = njit(nogil=True)
+_INTERRUPTED = 100_000
+"""Cycles after which an instruction was interrupted by another process, and does not count."""
+
+
+@_helper
+def _run_wavefront(wave, code, waves, lanes, budget, cycles):
+    """Run one wavefront; return the operations that it executed, and whether it used its turn."""
+    at = code + 8 * ROW * get64(wave + record.POSITION)
+    executed = 0
+    while True:
+        executed += 1
+        operation = get64(at)
+        if operation == CALL:
+            start = cycles_now() if len(cycles) else 0
+            status = call(get64(at + 8), wave, at + 16)
+            if len(cycles):
+                elapsed = cycles_now() - start
+                if elapsed < _INTERRUPTED:
+                    cycles[(at - code) // (8 * ROW)] += elapsed
+            if status != 0:
+                put64(wave + record.STATE, record.STOPPED)
+                break
+            at += 8 * ROW
+        elif operation == COUNT:
+            segment = get64(at + 16)
+            waves[segment] += 1
+            lanes[segment] += bit_count(get64(wave + record.EXEC_BYTES))
+            at += 8 * ROW
+        elif operation in (BRANCH, JUMP):
+            taken = True
+            if operation == BRANCH:
+                condition = get64(at + 32)
+                if condition < 2:
+                    taken = get8(wave + record.SCC) == condition
+                else:
+                    taken = (get64(wave + 4 * get64(at + 40)) != 0) == (condition == 3)
+            if not taken:
+                at += 8 * ROW
+                continue
+            target, quantum = get64(at + 16), get64(at + 24)
+            at = code + 8 * ROW * target
+            if quantum:
+                loops = get64(wave + record.LOOPS) + 1
+                if loops >= quantum:
+                    put64(wave + record.LOOPS, 0)
+                    put64(wave + record.TURN, get64(wave + record.TURN) + 1)
+                    put64(wave + record.POSITION, (at - code) // (8 * ROW))
+                    return executed, True
+                put64(wave + record.LOOPS, loops)
+                if executed > budget:
+                    break
+        elif operation == SLEEP:
+            at += 8 * ROW
+            put64(wave + record.LOOPS, 0)
+            put64(wave + record.TURN, get64(wave + record.TURN) + 1)
+            put64(wave + record.POSITION, (at - code) // (8 * ROW))
+            return executed, True
+        elif operation == BARRIER:
+            at += 8 * ROW
+            put64(wave + record.STATE, record.WAITING)
+            break
+        elif operation == END:
+            put64(wave + record.STATE, record.ENDED)
+            break
+        else:
+            put64(wave + record.STATE, record.STOPPED)
+            break
+    put64(wave + record.POSITION, (at - code) // (8 * ROW))
+    return executed, False
+
+
+@_helper
+def _run_group(first, stride, count, code, waves, lanes, state, cycles):
+    """Run the wavefronts of a work-group; return why it pauses, FINISHED if all have ended."""
+    turned = False
+    while True:
+        for i in range(count):
+            wave = first + i * stride
+            if get64(wave + record.STATE) != record.RUNNING:
+                continue
+            executed, turn = _run_wavefront(wave, code, waves, lanes, state[BUDGET], cycles)
+            state[BUDGET] -= executed
+            turned |= turn
+            if get64(wave + record.STATE) == record.ENDED:
+                state[ENDED] += 1
+        waiting, ended, stopped, turns = 0, 0, 0, 0
+        for i in range(count):
+            wave = first + i * stride
+            now = get64(wave + record.STATE)
+            waiting += now == record.WAITING
+            ended += now == record.ENDED
+            stopped += now == record.STOPPED
+            turns = max(turns, get64(wave + record.TURN))
+        if stopped:
+            return STOPPED
+        if ended == count:
+            return FINISHED
+        if waiting + ended == count:
+            for i in range(count):
+                wave = first + i * stride
+                if get64(wave + record.STATE) == record.WAITING:
+                    put64(wave + record.STATE, record.RUNNING)
+                    put64(wave + record.TURN, turns)
+        if turned:
+            return ROUND
+        if state[BUDGET] < 0:
+            return PAUSE
+
+
+@_helper
+def _start(first, stride, count, group, template, size, private, setup, context, share, share_bytes):
+    """Set up the records of a work-group's wavefronts. ``setup``: grid x and y, and the registers of the system's
+    scalars, -1 for those that are not passed: the work-group's x, y, z, and the wavefront's place."""
+    for at in range(share, share + share_bytes, 8):
+        put64(at, 0)
+    for i in range(count):
+        wave = first + i * stride
+        for at in range(0, record.VECTORS, 8):
+            put64(wave + at, get64(template + at))
+        for at in range(record.VECTORS, size, 8):
+            put64(wave + at, 0)
+        put64(wave + record.CONTEXT, context)
+        put64(wave + record.SHARE, share)
+        put64(wave + record.NUMBER, group * count + i)
+        put64(wave + record.PRIVATE, wave + private)
+        if setup[2] >= 0:
+            put32(wave + 4 * setup[2], group % setup[0])
+        if setup[3] >= 0:
+            put32(wave + 4 * setup[3], group // setup[0] % setup[1])
+        if setup[4] >= 0:
+            put32(wave + 4 * setup[4], group // (setup[0] * setup[1]))
+        if setup[5] >= 0:
+            put32(wave + 4 * setup[5], count | (1 << 31 if i == 0 else 0))
+        for lane in range(64):
+            put32(wave + record.VECTORS + 8 * lane, 64 * i + lane)
+
+
+def _run(
+    records, lds, groups, stride, count, code, waves, lanes, template, size, private, setup, context, share_bytes,
+    state, cycles,
+):  # fmt: skip
+    """Run work-groups; return why the caller has to act.
+
+    ``records``, ``lds``, ``groups`` int64[slots]: the addresses of a slot's records and data share, and the number
+    of the work-group in it, or -1. ``stride``: bytes between records; ``count``: wavefronts of a work-group; ``waves``
+    and ``lanes`` int64[segments]: counters. ``template``: address of the record at entry; ``size``: bytes to set up;
+    ``private``: see ``record.private_offset``.
+    ``state``: see ``NEXT`` to ``BUDGET``. ``cycles`` int64[n] collects the time of each operation, in cycles of the
+    processor's clock, or is empty.
+    """
+    while True:
+        while state[CURSOR] < state[USED]:
+            slot = state[CURSOR]
+            if groups[slot] < 0:
+                if state[NEXT] >= state[TOTAL]:
+                    state[CURSOR] += 1
+                    continue
+                groups[slot] = state[NEXT]
+                state[NEXT] += 1
+                _start(
+                    records[slot], stride, count, groups[slot], template, size, private, setup, context, lds[slot],
+                    share_bytes,
+                )  # fmt: skip
+            why = _run_group(records[slot], stride, count, code, waves, lanes, state, cycles)
+            if why == FINISHED:
+                groups[slot] = -1
+                if state[NEXT] >= state[TOTAL]:
+                    state[CURSOR] += 1
+            elif why == ROUND:
+                state[CURSOR] += 1
+            if why == STOPPED or state[BUDGET] < 0:
+                return STOPPED if why == STOPPED else PAUSE
+        if state[NEXT] < state[TOTAL]:
+            if state[USED] == state[SLOTS]:
+                return GROW
+            state[USED] += 1
+            continue
+        state[CURSOR] = 0
+        for slot in range(state[USED]):
+            if groups[slot] >= 0:
+                return ROUND
+        return FINISHED
+
+
+@njit(nogil=True)
+def _now():
+    return cycles_now()
+
+
+def cycles_per_second() -> float:
+    """Return the rate of the clock that counts ``cycles``."""
+    _now()  # compile it
+    start, first = time.perf_counter(), _now()
+    time.sleep(0.02)
+    return float((_now() - first) / (time.perf_counter() - start))
+
+
+run: Any = njit(cache=True, nogil=True)(_run)
+_I, _A = types.int64, types.int64[::1]
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_A, _A, _A, _I, _I, _I, _A, _A, _I, _I, _I, _A, _I, _I, _A, _A)}
+
+
+@cache
+def prepare() -> None:
+    """Compile the functions above, or load them from the cache."""
+    native.compile_now(_SIGNATURES)
