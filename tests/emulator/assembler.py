@@ -81,8 +81,11 @@ def _messages(text: str, arch: str) -> str:
 def compiled(ir: str, arch: str) -> str:
     """Return the listing that LLVM's backend makes of a module in LLVM's language."""
     llvm.init_targets()
-    # The last argument is that of newer versions of Triton.
-    return str(llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", arch, "", [], False, False, False))
+    arguments = (ir, "amdgcn-amd-amdhsa", arch, "", [], False, False)
+    try:
+        return str(llvm.translate_to_asm(*arguments, False))
+    except TypeError:  # older versions of Triton have one argument less
+        return str(llvm.translate_to_asm(*arguments))
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ def test_llvm_has_no_other_opcodes(arch):
     lacking = {name for name in names if opcode(canonical(name), arch) is None}
     unexplained = sorted(name for name in lacking if not absent.reason(name))
     assert not unexplained, f"{arch}: {unexplained}"
+    assert not implemented(arch) - set(names), "opcodes that the arch does not have"
     # A reason for an opcode that is implemented, or that does not exist on any arch, would be wrong.
     assert not [name for name in implemented(arch) if absent.reason(name)]
 

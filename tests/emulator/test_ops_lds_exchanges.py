@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from harness.emulator import MemoryFault
-from harness.emulator.faults import MissingWait, UndefinedValue
+from harness.emulator.faults import LdsRace, MissingWait, UndefinedValue
+from harness.emulator.watch import Seeded
+from harness.emulator.watch.weak import Weak
 from tests.emulator.covering import covers
 from tests.emulator.single import execute
 from tests.emulator.test_ops_memory import LANES, MASK, OLD
+from tests.emulator.test_ops_typed import launched
 from tests.emulator.watch.checking import Memory, at, run
 
 
@@ -139,3 +142,28 @@ def test_a_flat_atomic_on_the_share_is_checked():
     assert at(memory.address) == 7
     with pytest.raises(UndefinedValue, match="an undefined value is stored"):
         run(*FILL[:2], "s_mov_b64 exec, 1", *flat, *STORE, memory=memory, lds=64)
+
+
+def test_counters_of_wavefronts_do_not_race_with_each_other():
+    """But a read of the counter needs an s_barrier."""
+    memory = Memory()
+    fill = ["v_mov_b32_e32 v1, 0", "v_mov_b32_e32 v2, 8", "ds_write_b32 v2, v1 offset:12", "s_waitcnt lgkmcnt(0)",
+            "s_barrier", "s_mov_b32 m0, 8", "ds_append v0 offset:12", "s_waitcnt lgkmcnt(0)"]  # fmt: skip
+    read = ["ds_read_b32 v3, v2 offset:12", "s_waitcnt lgkmcnt(0)", "s_endpgm"]
+    run(*fill, "s_barrier", *read, memory=memory, lds=64, waves=2)
+    with pytest.raises(LdsRace, match=r"ds_read_b32|ds_append"):
+        run(*fill, *read, memory=memory, lds=64, waves=2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mode_weak(seed):
+    """Results arrive at their s_waitcnt, or before: a register that is read earlier has either value."""
+    memory = Memory()
+    lines = [*memory.prologue(), *FILL, "s_mov_b32 m0, 8", "v_mov_b32_e32 v0, 1", "v_mov_b32_e32 v4, 1",
+             "ds_append v0 offset:12", "ds_wrxchg2_rtn_b32 v[4:5], v2, v1, v2 offset0:3 offset1:4",
+             "v_mov_b32_e32 v6, v0", "s_waitcnt lgkmcnt(0)", "v_mov_b32_e32 v3, 0"]  # fmt: skip
+    store = [f"global_store_dword v3, v{v}, s[4:5] offset:{4 * n}" for n, v in enumerate((0, 4, 6))]
+    launched(memory, Weak(Seeded(seed)), [*lines, "s_mov_b64 exec, 1", *store, "s_endpgm"], lds=64)
+    appended, exchanged, early = memory.words[:3].tolist()
+    assert (appended, exchanged) == (7, 71)
+    assert early in (1, 7)

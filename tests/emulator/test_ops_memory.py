@@ -267,7 +267,7 @@ def operands_of(name, bits):
     return (cases * 64)[:64]
 
 
-@covers(*[f"{space}_atomic_{n}" for space in ("global", "buffer") for n in RMW])
+@covers(*[f"{space}_atomic_{n}" for space in ("global", "buffer") for n in RMW], "buffer_atomic_pk_add_bf16@gfx950")
 @pytest.mark.parametrize("returns", [True, False], ids=["returns", "no-return"])
 @pytest.mark.parametrize("space", ["global", "buffer"])
 @pytest.mark.parametrize("name", RMW)
@@ -296,7 +296,8 @@ def test_atomic(space, name, returns):
         text = f"global_atomic_{name} {target}v[8:9], {pair(2)}, off{' sc0' if returns else ''} sc1"
     else:
         text = f"buffer_atomic_{name} {pair(2)}, v10, s[4:7], 0 offen{' sc0' if returns else ''}"
-    result = execute(text, v=v, s=s, exec=MASK, memory=memory.known)
+    arch = "gfx950" if text.startswith("buffer_atomic_pk_add_bf16") else "gfx942"
+    result = execute(text, v=v, s=s, exec=MASK, memory=memory.known, arch=arch)
     register = 2 if space == "buffer" else 0
     got = result.v64(register) if bits == 64 else result.v(register)
     for lane, (old, value) in enumerate(cases):

@@ -333,8 +333,8 @@ def test_mode_check():
         checking.run(*program(memory, LOAD.replace("v8", "v9")), memory=memory)
 
 
-def launched(memory, watch, lines, waves=1):
-    launch = Launch(decode(listing(*lines), watch=watch), (1, 1, 1), waves, 0, np.zeros(8, np.uint8), Allocations(),
+def launched(memory, watch, lines, waves=1, lds=0):
+    launch = Launch(decode(listing(*lines), watch=watch), (1, 1, 1), waves, lds, np.zeros(8, np.uint8), Allocations(),
                     [(memory.address, 4096, "memory")])  # fmt: skip
     Scheduler([[launch]], watch).run()
 

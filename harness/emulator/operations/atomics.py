@@ -58,7 +58,7 @@ def atomic_x2(instruction, context):
     return _rmw(instruction, context, native_atomics.atomic64, _WIDE[instruction.mnemonic.split("_", 2)[2]], 8)
 
 
-@instruction(_names(_PACKED), klass="atomic")
+@instruction(_names(("pk_add_f16",)) + " global_atomic_pk_add_bf16 buffer_atomic_pk_add_bf16@gfx950", klass="atomic")
 def atomic_pk_add(instruction, context):
     """Perform two 16-bit float additions as one 32-bit read-modify-write, published by compare-and-swap."""
     add = pk_add_bf16 if instruction.mnemonic.endswith("bf16") else pk_add_f16

@@ -10,7 +10,7 @@ from __future__ import annotations
 from harness.emulator.operations.table import instruction
 
 
-@instruction("s_waitcnt s_waitcnt_vscnt s_nop", klass="wait")
+@instruction("s_waitcnt s_nop", klass="wait")
 def wait(instruction, context):
     return None
 
@@ -21,7 +21,7 @@ def cache(instruction, context):
 
 
 @instruction(
-    "s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_dcache_inv_vol s_dcache_wb_vol s_inst_prefetch s_ttracedata "
+    "s_setprio s_icache_inv s_dcache_inv s_dcache_wb s_dcache_inv_vol s_dcache_wb_vol s_ttracedata "
     "s_wakeup s_incperflevel s_decperflevel s_atc_probe s_atc_probe_buffer s_dcache_discard s_dcache_discard_x2 ds_nop",
     klass="other",
 )

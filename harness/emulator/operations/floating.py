@@ -142,7 +142,6 @@ vector("v_mul_legacy_f32", "f32 = f32 f32", rounds="result")(
 vector("v_fma_legacy_f16", "f16 = f16 f16 f16", rounds="result")(fma)
 vector("v_fmac_f32", "f32 = f32 f32 @f32", rounds="result")(fma)
 vector("v_fmac_f64", "f64 = f64 f64 @f64", rounds="result")(fma)
-vector("v_fmac_f16", "f16 = f16 f16 @f16", keeps_high=True, rounds="result")(fma)
 # Multiply, then add: both are rounded. "mac" and the forms with a constant clear the upper half, as the manual states.
 vector("v_mad_f16", "f16 = f16 f16 f16", keeps_high=True, rounds="steps")(lambda a, b, c: a * b + c)
 vector("v_mad_legacy_f16 v_madmk_f16 v_madak_f16", "f16 = f16 f16 f16", rounds="steps")(lambda a, b, c: a * b + c)
