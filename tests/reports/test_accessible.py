@@ -75,8 +75,8 @@ def violations(browser, axe, address, *, width, scheme):
 @pytest.mark.parametrize("name", ["green", "red", "gpus", "long"])
 def test_axe_finds_nothing(browser, axe, pages, name, width, scheme):
     browser.set_script_timeout(120)
-    found = violations(browser, axe, pages[name], width=width, scheme=scheme)
-    assert found == [], json.dumps(found, indent=1)
+    broken = violations(browser, axe, pages[name], width=width, scheme=scheme)
+    assert broken == [], json.dumps(broken, indent=1)
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,5 @@ def test_planted_a_page_that_breaks_a_criterion(browser, axe, tmp_path, before, 
     text = render_html(read(samples.write(tmp_path / "evidence.jsonl", samples.red())))
     assert before in text
     page = written(tmp_path / "broken.html", text.replace(before, after, 1))
-    found = violations(browser, axe, page, width=1400, scheme="light")
-    assert rule in {each[0] for each in found}
+    broken = violations(browser, axe, page, width=1400, scheme="light")
+    assert rule in {each[0] for each in broken}
