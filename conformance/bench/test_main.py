@@ -124,6 +124,7 @@ def cases(ranks, part):
     own_gpu=True,
     because="a run of benchmarks starts its own ranks, one on each GPU",
     weak=False,
+    one_process="",
 )
 def test_main(check, case):
     check(run, case, deadline=SECONDS)

@@ -23,6 +23,6 @@ def cases(ranks):
     return st.builds(lambda given: HostCase("ranges", given), arguments)
 
 
-@requirement("BENCH-AXES-001", cases=cases, weight=0.5, weak=False)
+@requirement("BENCH-AXES-001", cases=cases, weight=0.5, weak=False, one_process="")
 def test_ranges(check, case):
     check(run, case)
