@@ -276,10 +276,14 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
                 streams, self.watch, closed or (self.watch is not None and self.watch.closed), self.time_limit
             )
         _running.polled = self.polled
+        start = time.process_time()
         try:
             _running.run()
         finally:
             _running = None
+            for launch in [launch for stream in streams for launch in stream if translation is None]:
+                if launch.program.heat is not None:
+                    launch.program.heat.spent += time.process_time() - start
 
     def code(self, launcher: Launcher) -> str:
         """Return the listing of the launcher's kernel that this driver executes: rewritten, if ``rewrite`` is set."""

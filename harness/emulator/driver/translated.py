@@ -22,6 +22,7 @@ from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import execute, record
 from harness.emulator.operations.access import ATOMIC
+from harness.emulator.operations.table import Native, Step
 from harness.emulator.program.compiled import objects
 from harness.emulator.program.compiled.translation import Translation, Translator
 from harness.emulator.program.decode import Program
@@ -29,7 +30,7 @@ from harness.emulator.wavefront import entry
 from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
-INTERPRETING_STEP, INTERPRETING_WAVEFRONT = 3e-6, 50e-9
+INTERPRETING_STEP, INTERPRETING_WAVEFRONT, INTERPRETING_PRODUCT = 3e-6, 50e-9, 5e-6
 COMPILING_FORM, LOADING_STEP = 25e-3, 20e-6
 NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
 # Times that an instruction is executed, in a program with loops; only a guess.
@@ -69,7 +70,9 @@ class Heat:
             vectorised = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
             return self.translation if native < vectorised else None
         loops = any(0 <= block.target <= block.index for block in program.blocks)
-        self.spent += steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT) * (_ITERATIONS if loops else 1)
+        seconds = steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT)
+        seconds += waves * INTERPRETING_PRODUCT * sum(_is_product(s) for each in program.segments for s in each.steps)
+        self.spent += seconds * (_ITERATIONS if loops else 1)
         if self.spent < steps * LOADING_STEP or not objects.can_compile():
             return None
         start = time.process_time()
@@ -79,6 +82,11 @@ class Heat:
             self.translation, self.translator = self.translator.finish(), None
         self.seconds += time.process_time() - start
         return self.find(launch) if self.translation is not None else None
+
+
+def _is_product(step: Step) -> bool:
+    native: Native | None = getattr(step, "native", None)
+    return native is not None and native.function.kind == "product"
 
 
 def translation_of(launch: Launch) -> Translation | None:

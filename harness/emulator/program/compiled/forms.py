@@ -77,12 +77,14 @@ class Form:
 
 
 def form_of(instruction: Instruction, context: Context) -> tuple[Form, list[int]] | None:
-    """Return the form of an ALU instruction and its parameters, int64 each; None for another instruction.
+    """Return the form of an instruction that only moves and computes registers, and its parameters, int64 each.
+
+    None for another instruction; one of the data share may turn out to have no form when it is emitted.
 
     A parameter is the offset of a register in the record, or a constant's bits.
     """
     entry, encoding = find(instruction.mnemonic, context.arch)
-    if entry is None or (isinstance(entry, Builder) and entry.klass not in ("valu", "salu")):
+    if entry is None or (isinstance(entry, Builder) and entry.klass not in ("valu", "salu", "lds")):
         return None
     texts, kinds, parameters = [], "", []
     types = _types(entry, encoding)
