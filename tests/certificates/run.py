@@ -134,7 +134,10 @@ MUSTPASS = to_text(
 
 
 def case(planned: PlannedGroup, number: int, hash_: str, **changes: Any) -> Case:
-    drawn = {"type": "Copy", "fields": {"count": number}}
+    drawn: dict[str, Any] = {"type": "Copy", "fields": {"count": number}}
+    if planned.requirement == WIDTH:  # rank 0 puts the 8,192 bytes that the launch below stored
+        drawn["fields"] |= {"targets": [[1], []], "n": 4096, "dtype": "fp16"}
+        drawn["data"] = {"op": "put"}
     width = 16 if hash_ == WIDE_HASH else 2
     access = {
         "kind": "store", "width": width, "where": "remote", "peer": True, "executions": 8, "lanes": 512,

@@ -163,7 +163,7 @@ def env(image, recent=(), take=None, where="cuda", iris=None):
     snapshot = describe.Snapshot(image.arena) if take is None else SimpleNamespace(take=take)
     backend = "gloo" if where == "cpu" else "cpu:gloo,cuda:nccl"
     device = SimpleNamespace(torch_device=torch.device(where), backend=backend, launches=Launches(list(recent)))
-    return SimpleNamespace(device=device, image=image, snapshot=snapshot, iris=iris)
+    return SimpleNamespace(device=device, image=image, snapshot=snapshot, iris=iris, emulator=None)
 
 
 def test_a_gpu_names_its_last_launches_and_its_collectives(image, monkeypatch: pytest.MonkeyPatch):
