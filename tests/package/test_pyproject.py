@@ -64,7 +64,8 @@ def test_constraints_pin_everything_exactly_and_lie_in_range():
         if line and not line.startswith("#"):
             requirement = Requirement(line)
             [pin] = requirement.specifier
-            assert pin.operator == "==", line
+            # torch's CPU build leaves Triton open, so pip takes this release; the build on PyPI requires an older one.
+            assert pin.operator == ("<=" if requirement.name == "triton" else "=="), line
             pins[requirement.name.lower().replace("_", "-")] = pin.version
     extras = PROJECT["project"]["optional-dependencies"]
     for line in [
