@@ -30,7 +30,7 @@ from harness import runs
 from harness.evidence import Evidence, read
 
 AUTO, GITHUB, NONE = "auto", "github", "none"
-"""Where annotations are printed: in GitHub Actions, always, never."""
+"""When annotations are printed: in GitHub Actions only, always, or never."""
 SHARE = 0.3
 """Part of the budget that the figures of compiled kernels may take."""
 UNLIMITED = 1800.0
@@ -39,7 +39,7 @@ _SHOWN = 12
 
 
 class Clock:
-    """The time of a gate, in seconds. ``budget`` None: there is no limit."""
+    """Seconds that a gate has left of its ``budget``; None is no limit."""
 
     def __init__(self, budget: float | None) -> None:
         self._budget = budget

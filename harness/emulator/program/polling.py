@@ -114,7 +114,7 @@ class Comparison:
 
 _SUM = re.compile(r"[vs]_(sub|subrev|add)_(?:nc_)?[ui]32(?:_e32|_e64)?$")
 _Chain = tuple[tuple[Operand, ...], tuple[Operand, ...]]
-"""What was subtracted from a value since it was read, and what was added to it."""
+"""Operands that were subtracted from a value since it was read, and those that were added to it."""
 
 
 def comparison(loop: Sequence[Instruction], access: GlobalAccess, program: Program) -> Comparison | None:
