@@ -39,7 +39,7 @@ _SHOWN = 12
 
 
 class Clock:
-    """Seconds that a gate has left of its ``budget``; None is no limit."""
+    """Seconds that a gate has left of its ``budget``, which is None without a limit."""
 
     def __init__(self, budget: float | None) -> None:
         self._budget = budget
