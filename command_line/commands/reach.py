@@ -23,6 +23,7 @@ from command_line.suite import groups as suite_groups
 from command_line.suite.process import Suite, child_environment, conformance_folder, pytest_command
 from command_line.suite.run import stop_signals
 from conformance.isa.catalogue import CALLS
+from fixtures import dry
 from fixtures.adapters import package_of
 from harness import devices
 from harness.errors import HarnessError, UsageError
@@ -30,8 +31,6 @@ from harness.evidence import sources_of
 from harness.ranks import CaseFailed, RankGroup
 from reports.text import plural
 
-END = {"end": True}
-"""The last line of a recording."""
 RANKS, SECONDS = 2, 60.0
 """Ranks that make the calls of the catalogue, and the seconds that each may take."""
 
@@ -100,7 +99,7 @@ class _Part:
 
     def records(self) -> list[dict[str, Any]]:
         lines = self.raw.read_text("utf-8").splitlines() if self.raw.is_file() else []
-        self.ended = bool(lines) and json.loads(lines[-1]) == END
+        self.ended = bool(lines) and json.loads(lines[-1]) == dry.END
         return [json.loads(line) for line in lines[: None if self.ended else -1]]
 
 

@@ -1,4 +1,4 @@
-"""The course of a gate: figures of kernels, times, the suite, the base's own run, and the judgement over all."""
+"""The course of a gate: code of kernels, times, the suite, the base's own run, and the judgement over all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -29,10 +30,13 @@ from command_line.suite.run import Outcome, StopRequest, check_started, conclude
 from harness import runs
 from harness.evidence import Evidence, read
 
+if TYPE_CHECKING:
+    from command_line.gate.planned import Planned
+
 AUTO, GITHUB, NONE = "auto", "github", "none"
 """When annotations are printed: in GitHub Actions only, always, or never."""
-SHARE = 0.3
-"""Part of the budget that the figures of compiled kernels may take."""
+CALLS, KERNELS = 0.15, 0.25
+"""Parts of the rest of the budget that the figures of calls, and then the code of planned kernels, may take."""
 UNLIMITED = 1800.0
 """Seconds for them without a budget."""
 _SHOWN = 12
@@ -100,35 +104,58 @@ class Course:
     def run(self, options: Sequence[str]) -> int:
         """Compare, run and judge; return the exit status. ``options`` are further ones of pytest."""
         try:
-            compared, timed = self._kernels(), self._times()
-            outcome = self._suite(options)
-            own = self._base(outcome, options)
+            compared, kernels = self._calls(), self._kernels()
+            ordered = replace(self, choice=self.choice if kernels is None else kernels.ordered(self.choice))
+            return ordered._judge_cases(options, compared, kernels, self._times())
         except _StoppedError as stopped:
             return 128 + int(stopped.args[0])
-        words: list[Word] = []
+
+    def _judge_cases(
+        self,
+        options: Sequence[str],
+        compared: Compared,
+        kernels: Planned | None,
+        timed: Sequence[tuple[str, Comparison | None]],
+    ) -> int:
+        outcome = self._suite(options)
+        own = self._base(outcome, options)
+        final: list[int] = []
 
         def conclusion(evidence: Evidence) -> int:
             written = write_reports(evidence, self.folder, self.screen)
-            gate = self._judged(evidence, compared, timed, own)
-            words.append(gate.judgement.word)
+            gate = self._judged(evidence, compared, kernels, timed, own)
             written = publish.write(gate, self.folder) and written
             written = self._announce(gate) and written
-            return gate.judgement.word.status if written else 1
+            final.append(gate.judgement.word.status if written else 1)
+            return final[0]
 
         status = conclude(outcome, self.folder, self.screen, conclusion)
-        # pytest counts a group that could not be checked among the failures.
-        return Word.UNCLEAR.status if _is_normal(outcome) and words == [Word.UNCLEAR] else status
+        # pytest counts a group that could not be checked, or that did not run in time, among the failures.
+        known = (Word.UNCLEAR.status, Word.SHORT.status)
+        return final[0] if _is_normal(outcome) and final and final[0] in known else status
 
-    def _kernels(self) -> Compared:
+    def _calls(self) -> Compared:
         if not (self.wishes.kernels and self.choice.changed):
             return Compared()
         from command_line.gate import kernels  # the suite's table of calls, with torch and Triton
 
-        seconds = self.clock.left(SHARE)
+        seconds = self.clock.left(CALLS)
         with _stoppable() as stop:
             return kernels.compared(
                 self.copy, self.library, self.request.implementation,
                 kernels.calls_of(self.known, self.choice.changed), self.folder / "kernels",
+                UNLIMITED if seconds is None else seconds, stop, self.wishes.limits["compiled"], self.screen,
+            )  # fmt: skip
+
+    def _kernels(self) -> Planned | None:
+        if not (self.wishes.kernels and self.choice.changed):
+            return None
+        from command_line.gate import planned  # as above
+
+        seconds = self.clock.left(KERNELS)
+        with _stoppable() as stop:
+            return planned.compared(
+                self.copy, self.library, self.request, list(self.choice.reasons), self.folder / "kernels" / "planned",
                 UNLIMITED if seconds is None else seconds, stop, self.wishes.limits["compiled"], self.screen,
             )  # fmt: skip
 
@@ -163,17 +190,25 @@ class Course:
         return own
 
     def _judged(
-        self, evidence: Evidence, compared: Compared, timed: Sequence[tuple[str, Comparison | None]], own: OfBase
+        self,
+        evidence: Evidence,
+        compared: Compared,
+        kernels: Planned | None,
+        timed: Sequence[tuple[str, Comparison | None]],
+        own: OfBase,
     ) -> publish.Gate:
         limits = self.wishes.limits["executed"]
         executed = [] if own.evidence is None else figures.executed_rows(own.evidence, evidence, limits)
-        rows = [*compared.rows, *executed, *(_row(cell, one) for cell, one in timed if one is not None)]
-        red = [*compared.broken, *(row.sentence for row in rows if row.change == figures.RED)]
+        planned_rows, planned_notes = ((), ()) if kernels is None else (kernels.rows, kernels.notes)
+        broken = [*compared.broken, *(() if kernels is None else kernels.broken)]
+        rows = [*compared.rows, *planned_rows, *executed, *(_row(cell, one) for cell, one in timed if one is not None)]
+        red = [*broken, *(row.sentence for row in rows if row.change == figures.RED)]
         open_times = [(cell, one) for cell, one in timed if one is None or one.answer == UNCLEAR]
         doubts = [*compared.unclear, *(f"{cell}: {_time_words(one)}" for cell, one in open_times)]
         return publish.Gate(
-            evidence, judged(evidence, self.choice, red, doubts), self.choice, self.base, rows, compared.broken,
-            (*compared.notes, *own.notes), self.sources.units, _prefix(self.base), own.failing,
+            evidence, judged(evidence, self.choice, red, doubts), self.choice, self.base, rows, broken,
+            (*compared.notes, *planned_notes, *own.notes), self.sources.units, _prefix(self.base), own.failing,
+            {} if kernels is None else kernels.code,
         )  # fmt: skip
 
     def _announce(self, gate: publish.Gate) -> bool:

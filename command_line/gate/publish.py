@@ -62,6 +62,8 @@ class Gate:
     """The folder of the package's parent, relative to the repository, "" if it is the root."""
     of_base: Mapping[str, Verdict] = field(default_factory=dict)
     """Verdicts of the base for groups that the head fails, as far as they ran."""
+    code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is known of the kernels of chosen requirements, ``planned.Code``, by requirement and target."""
 
 
 def write(gate: Gate, folder: Path) -> bool:
@@ -159,11 +161,22 @@ def _markdown(gate: Gate, rows: int) -> Iterator[str]:
         yield from _table("Figures that changed", ("kernel", "target", "figure", "base", "head", ""), lines, rows)
     reasons = [(reason, str(len(names)), _names(names)) for reason, names in groups_of_reasons(gate.choice).items()]
     yield from _table("What ran first, and why", ("reason", "requirements", ""), reasons, rows)
+    yield from _code(gate, rows)
     if judged.idle_rest or judged.idle_chosen:
         names = list(dict.fromkeys(group.partition("[")[0] for group in (*judged.idle_chosen, *judged.idle_rest)))
         title = f"Did not run: {plural(len(judged.idle_chosen) + len(judged.idle_rest), 'group')}"
         yield from _list(title, [_names(names, 40)], rows)
     yield from _list("Notes", gate.notes, rows)
+
+
+def _code(gate: Gate, rows: int) -> Iterator[str]:
+    """Yield the table of the requirements whose kernels have other code than the base's, and a line for the others."""
+    other = {name: table for name, table in gate.code.items() if any(one.other for one in table.values())}
+    same = [name for name, table in gate.code.items() if not any(one.other or one.unknown for one in table.values())]
+    cells = [(name, "; ".join(f"{arch}: {one.words}" for arch, one in table.items())) for name, table in other.items()]
+    yield from _table("Kernels with other code", ("requirement", "kernels"), cells, rows)
+    if same:
+        yield from ("", f"All kernels of {plural(len(same), 'chosen requirement')} have the same code: {_names(same)}.")
 
 
 def _in_base(gate: Gate, group: str) -> str:
@@ -274,5 +287,6 @@ def _plain(gate: Gate) -> dict[str, Any]:
         "not_run": {"chosen": list(judged.idle_chosen), "rest": list(judged.idle_rest)},
         "figures": [asdict(row) for row in gate.rows],
         "broken": list(gate.broken),
+        "code": {name: {arch: asdict(one) for arch, one in table.items()} for name, table in gate.code.items()},
         "notes": list(gate.notes),
     }

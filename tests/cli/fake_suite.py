@@ -137,7 +137,9 @@ def excused(session):
 def pytest_sessionfinish(session, exitstatus):
     if not session.items:
         return
-    status = 1 if FAKE.endswith("fail") and not excused(session) else int(exitstatus)
+    red = FAKE.endswith("fail") and not excused(session)
+    red = red or FAKE == "gap" or (FAKE == "short" and session.config.getoption("--budget"))
+    status = 1 if red else int(exitstatus)
     session.exitstatus = status
     if FAKE == "internal":
         raise RuntimeError("planted internal error")
