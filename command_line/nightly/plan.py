@@ -35,7 +35,7 @@ _LEG: dict[str, type] = {
 }  # fmt: skip
 _SOAK: dict[str, type] = {
     "budget": str, "device": str, "arch": str, "ranks": int, "mode": str, "implementation": str, "groups": int,
-    "memory_mib": int, "files": int, "threads": int,
+    "memory_mib": int, "heap_kib": int, "files": int, "threads": int,
 }  # fmt: skip
 _TABLES: dict[str, dict[str, type]] = {
     "corpus": {"folder": str, "budget": str, "mended_after": int},
@@ -71,12 +71,14 @@ class Corpus:
 @dataclass(frozen=True)
 class Soak:
     """Mixed traffic on one warm rank group, for ``budget`` seconds: ``groups`` of the suite in each round, and the
-    growth over all rounds that is allowed for each process: ``memory_mib``, open ``files``, ``threads``."""
+    growth over all rounds that is allowed for each process: ``memory_mib``, open ``files``, ``threads``; and by how
+    much the room in each rank's heap may shrink, ``heap_kib``."""
 
     request: Request
     budget: float
     groups: int = 6
     memory_mib: int = 64
+    heap_kib: int = 32
     files: int = 8
     threads: int = 4
 
@@ -205,7 +207,7 @@ def _request(entry: Mapping[str, Any], where: str) -> Request:
 def _soak(entry: Mapping[str, Any], where: str) -> Soak:
     limits = {
         key: _count(entry[key], f"{where} {key}")
-        for key in ("groups", "memory_mib", "files", "threads")
+        for key in ("groups", "memory_mib", "heap_kib", "files", "threads")
         if key in entry
     }
     request = _request({"ranks": 2, "level": "ci", "judge": "together", **entry}, where)

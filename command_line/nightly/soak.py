@@ -35,6 +35,7 @@ LEAST_ROUNDS = 8
 SLOWER = 3.0
 """Factor by which the median time of an area's rounds may grow from the first to the last third."""
 _LEAST_SECONDS = 1.0
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -119,17 +120,23 @@ def judge(lines: Sequence[Mapping[str, Any]], soak: Soak) -> list[str]:
     if len({line["generation"] for line in rounds}) > 1 and not problems:
         problems.append("the ranks were started again, although no case failed")
     limits = {
-        "memory": soak.memory_mib << 20,
-        "shared": soak.memory_mib << 20,
+        "memory": soak.memory_mib * MIB,
+        "shared": soak.memory_mib * MIB,
+        "heap": soak.heap_kib * KIB,
         "files": soak.files,
         "threads": soak.threads,
     }
     for (kind, process), growth in sorted(growths(lines).items()):
         if growth > limits[kind]:
-            amount = f"{growth / (1 << 20):.0f} MiB of {kind}" if limits[kind] >= 1 << 20 else f"{growth:.0f} {kind}"
-            bound = f"{soak.memory_mib} MiB" if limits[kind] >= 1 << 20 else str(limits[kind])
+            amount, bound = _amount(kind, growth), _amount(kind, limits[kind]).partition(" of ")[0]
             problems.append(f"{process} grew by {amount} over {len(rounds)} rounds; allowed are {bound}")
     return problems + _drift(rounds)
+
+
+def _amount(kind: str, number: float) -> str:
+    if kind in ("files", "threads"):
+        return f"{number:.0f} {kind}"
+    return f"{number / KIB:.0f} KiB of {kind}" if kind == "heap" else f"{number / MIB:.0f} MiB of {kind}"
 
 
 def growths(lines: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:

@@ -17,13 +17,17 @@ REQUEST = check_request("emulated", None, "2", "ci", "iris_under_test")
 SOAK = Soak(REQUEST, 60.0, memory_mib=64, files=8, threads=4)
 
 
-def rounds(count=24, *, memory=lambda n: 0, files=lambda n: 0, threads=lambda n: 0, seconds=lambda n: 2.0, **changes):
+def rounds(
+    count=24, *, memory=lambda n: 0, files=lambda n: 0, threads=lambda n: 0, heap=lambda n: 0, seconds=lambda n: 2.0,
+    **changes,
+):  # fmt: skip
     return [
         {
             "round": number, "seed": number, "groups": ["RMA-PUT-001[ranks=2]"], "cases": 3, "failures": [],
             "seconds": {"RMA": seconds(number)}, "generation": 1,
             "uses": {"python 7": {"memory": 200 * MIB + memory(number), "shared": 9 * MIB, "files": 30 + files(number),
-                                  "threads": 8 + threads(number)}},
+                                  "threads": 8 + threads(number)},
+                     "rank 0": {"heap": heap(number) - MIB}},
             **changes,
         }
         for number in range(count)
@@ -38,14 +42,15 @@ def test_steady_rounds_have_no_problem():
     ("planted", "words"),
     [
         ({"memory": lambda n: 5 * MIB * n}, "python 7 grew by 75 MiB of memory over 24 rounds; allowed are 64 MiB"),
-        ({"files": lambda n: n}, "python 7 grew by 15 files over 24 rounds; allowed are 8"),
-        ({"threads": lambda n: n}, "python 7 grew by 15 threads"),
+        ({"files": lambda n: n}, "python 7 grew by 15 files over 24 rounds; allowed are 8 files"),
+        ({"heap": lambda n: 4096 * n}, "rank 0 grew by 60 KiB of heap over 24 rounds; allowed are 32 KiB"),
+        ({"threads": lambda n: n}, "python 7 grew by 15 threads over 24 rounds; allowed are 4 threads"),
         (
             {"seconds": lambda n: 1.0 if n < 16 else 11.0},
             "RMA became slower: 1.0 s for a round at the beginning, 11.0 s at the end",
         ),
     ],
-    ids=["memory", "files", "threads", "time"],
+    ids=["memory", "files", "heap", "threads", "time"],
 )
 def test_a_planted_leak_or_drift_is_red(planted, words):
     problems = judge(rounds(**planted), SOAK)
@@ -94,14 +99,14 @@ def test_a_soak_that_did_not_reach_its_end_is_not_run():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("plant", ["", "files"])
+@pytest.mark.parametrize("plant", ["", "files", "heap"])
 def test_a_real_soak(tmp_path, plant):
-    soak = Soak(REQUEST, 60.0, groups=2, memory_mib=256)
+    soak = Soak(REQUEST, 60.0, groups=2, memory_mib=256, heap_kib=8)
     result = run_soak(soak, tmp_path / "soak", 5, Console(file=io.StringIO()), plant=plant)
     assert result.rounds >= LEAST_ROUNDS and result.ended
     assert result.verdict is (Verdict.FAIL if plant else Verdict.PASS), result.problems
     if plant:
-        assert any("grew by" in problem and "files" in problem for problem in result.problems)
+        assert any("grew by" in problem and plant in problem for problem in result.problems)
     assert result.areas and result.evidence is not None
     with History(tmp_path / "h.sqlite", create=True) as opened:
         whole = history.Soak(result.verdict, 9, 9, 60.0, result.growth, result.areas)
