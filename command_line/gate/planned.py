@@ -22,7 +22,7 @@ from rich.console import Console
 import fixtures
 from command_line.gate.choose import Choice
 from command_line.gate.figures import BETTER, RED, Figures, Row, compiled_rows
-from command_line.preflight import Request
+from command_line.preflight import Request, check_software
 from command_line.suite import groups as suite_groups
 from command_line.suite.process import BEHIND, Suite, environment_of, pytest_command
 from command_line.suite.run import StopRequest
@@ -31,6 +31,7 @@ from conformance.isa.figures import figures_of
 from fixtures.dry import END
 from harness import devices
 from harness.devices.launches import GpuCode, GpuLaunch
+from harness.errors import UsageError
 from harness.files import write_whole
 from reports.text import plural
 
@@ -127,7 +128,7 @@ def compared(
     if not names:
         return Planned()
     output.mkdir(parents=True, exist_ok=True)
-    targets = targets_of(request)
+    targets, notes = targets_of(request)
     shown = " and ".join(target.rpartition(":")[2] for target in targets)
     screen.print(f"Comparing the kernels of {plural(len(names), 'requirement')} for {shown}", markup=False)
     run = _Runs(request, targets, output, time.monotonic() + seconds, stop)
@@ -139,17 +140,25 @@ def compared(
     if stop.signal is not None:
         return Planned()
     problem = next((one.problem for one in (old, new, code) if one.problem), "")
-    notes = [f"the code of planned kernels was not compared: {problem}"] if problem else []
+    notes += [f"the code of planned kernels was not compared: {problem}"] if problem else []
     if any(one.late for one in (old, new, code)):
         notes.append(f"the code of planned kernels was compared in part: {seconds:.0f} s were too short for the rest")
     return _judged({**old.cases, **code.cases}, new.cases, output, limits, notes)
 
 
-def targets_of(request: Request) -> list[str]:
-    """Return the targets, as DEVICE:ARCH: that of the run, then those of the emulated device."""
+def targets_of(request: Request) -> tuple[list[str], list[str]]:
+    """Return the targets, as DEVICE:ARCH: that of the run, then those of the emulated device; and a sentence for each
+    of these that this machine cannot compile for."""
     emulated = devices.kind("emulated")
-    own = f"{request.device}:{request.arch}"
-    return list(dict.fromkeys([own, *(f"{emulated.name}:{arch}" for arch in emulated.archs)]))
+    targets, notes = [f"{request.device}:{request.arch}"], []
+    for arch in emulated.archs:
+        try:
+            check_software(emulated.name, arch)
+        except UsageError as error:
+            notes.append(f"the code of planned kernels was not compared for {arch}: {error}")
+        else:
+            targets.append(f"{emulated.name}:{arch}")
+    return list(dict.fromkeys(targets)), notes
 
 
 # -- runs of the plugin ------------------------------------------------------------------------------------------------
