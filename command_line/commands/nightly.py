@@ -88,7 +88,10 @@ def _run(plan: Plan, night: Night, index: corpus.Index, origin: history.Origin, 
             f"\n{leg.name}: {' '.join(leg.request.options())}, {leg.budget:.0f} s", markup=False, soft_wrap=True
         )
         ran = _last_ran(plan, leg.name)
-        result = run_leg(leg, place, night.seed_of(leg.name), screen, first=index.groups(), ran=ran)
+        result = run_leg(
+            leg, place, night.seed_of(leg.name), screen, first=index.groups(), ran=ran,
+            database=(plan.corpus.folder / corpus.DATABASE).absolute(),
+        )  # fmt: skip
         problems += _reports(result, place)
         legs.append(result)
         problems += _add(plan, result.attempts.files, history.Origin(origin.node, leg.name, night.name))

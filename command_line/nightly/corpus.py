@@ -28,7 +28,8 @@ from harness.evidence import Verdict, merge, read
 from harness.files import write_whole
 from harness.runs import EVIDENCE
 
-INDEX = "index.json"
+INDEX, DATABASE = "index.json", "hypothesis"
+"""Names in the folder of the corpus; the second is Hypothesis's folder of failing examples."""
 SCHEMA = 1
 _KEPT = 60
 """Nights whose verdicts of a case are kept."""

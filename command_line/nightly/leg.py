@@ -87,11 +87,13 @@ def run_leg(
     *,
     first: Sequence[str] = (),
     ran: Mapping[str, float] | None = None,
+    database: Path | None = None,
 ) -> LegResult:
     """Run the groups of a leg that have no verdict in ``folder`` yet, and return the result of all attempts.
 
     A run that dies is continued with the groups that are left; a group in which it died twice is left out. ``first``
-    and ``ran`` order the groups, see ``fixtures.order``. Raises Stopped if the run was stopped from outside.
+    and ``ran`` order the groups, see ``fixtures.order``; ``database`` is Hypothesis's folder of failing examples.
+    Raises Stopped if the run was stopped from outside.
     """
     attempts, idle, problems = attempts_of(folder), 0, []
     while not (attempts.complete or attempts.ended) and idle < IDLE:
@@ -100,7 +102,7 @@ def run_leg(
             break
         before = len(attempts.union.groups)
         try:
-            outcome = _attempt(leg, folder, seed, screen, remaining, attempts, first, ran or {})
+            outcome = _attempt(leg, folder, seed, screen, remaining, attempts, first, ran or {}, database)
         except UsageError as error:  # the other legs of the night can run
             problems.append(str(error))
             break
@@ -155,6 +157,7 @@ def _attempt(
     attempts: Attempts,
     first: Sequence[str],
     ran: Mapping[str, float],
+    database: Path | None,
 ) -> Outcome | None:
     """Run what is left in a new folder; None if it was ended because a group outlived the grace."""
     request = leg.request
@@ -174,6 +177,7 @@ def _attempt(
     request = replace(request, seed=seed, budget=max(_LEAST, remaining))
     try:
         options = ["-p", fixtures.SELECTION, "--order", str(place / ORDER)]
+        options += [] if database is None else ["--database", str(database)]
         options += [word for name in leg.requirements for word in ("--requirement", name)]
         targets = files_of(leg.requirements) if leg.requirements else ("",)
         outcome = run_suite(request, place, screen, *options, targets=targets, look=look)

@@ -32,6 +32,8 @@ def pytest_addoption(parser):
         parser.addoption("--" + name)
     for name in ("quarantine", "waivers", "evidence", "seed", "replay", "deadline", "api", "judge", "budget"):
         parser.addoption("--" + name)
+    for name in ("database",):
+        parser.addoption("--" + name)
 
 
 def pytest_configure(config):
