@@ -21,6 +21,7 @@ from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, R
 from harness.ranks.keeping import END_LIMIT, Keeper
 from harness.ranks.output import Output
 from harness.ranks.spec import Spec
+from harness.ranks.starved import Starved
 from harness.text import clipped
 
 logger = logging.getLogger(__package__)
@@ -147,6 +148,7 @@ class Generation:
         self._logged = keeper.outputs.add(self._log)
         self._door = joining.Door(world_size)
         self._meter = compiling.Meter((), limit=_COMPILE_LIMIT)  # of no process until the ranks have joined
+        self._starved = Starved(())
         limit = time.monotonic() + start_timeout
         spec = Spec(
             world_size=world_size,
@@ -183,6 +185,7 @@ class Generation:
     def call(self, frame: bytes, deadline: float) -> list[Any]:
         """Send ``frame`` to every rank and return the results in rank order; ends the generation if it has to."""
         self._meter.reset()
+        self._starved.begin(limit=deadline)
         limit = time.monotonic() + deadline
         for member in self._members.values():
             member.written.mark()
@@ -317,6 +320,7 @@ class Generation:
         self._meter = compiling.Meter(
             [member.compiling for _, member in sorted(self._members.items())], limit=_COMPILE_LIMIT
         )
+        self._starved = Starved(self.pids)
         self._send(frame, limit, answers)
         self._gather(answers, limit)
         if answers.cut_off:
@@ -366,14 +370,15 @@ class Generation:
         """Receive answers until every rank has answered, a rank ended or was cut off, or the limit passed, or the grace
         after an error.
 
-        Time in which a rank compiles, or waits for a compilation, extends the limit, by up to _COMPILE_LIMIT in all.
+        Time in which a rank compiles, or waits for a compilation, extends the limit, by up to _COMPILE_LIMIT in all; so
+        does time in which a rank gets no core, see ``harness.ranks.starved``.
 
         The grace ends early when the ranks that have not answered use no CPU at all, except with GPUs, for which a rank
         may wait asleep. That changes no verdict: the call is a RankFailure by then, and is only reported sooner.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits and not answers.cut_off:
-            limit += self._meter.lap()
+            limit += self._meter.lap() + self._starved.lap()
             limit = min(limit, self._cutoff.until)
             seconds = min(limit - time.monotonic(), _COMPILE_LAP)
             if seconds <= 0:

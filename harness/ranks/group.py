@@ -143,7 +143,8 @@ class RankGroup:
 
         ``deadline``: seconds for the whole call. It excludes the start of processes and the time in which a rank
         compiles or waits for a compilation (Triton's, or numba's in the emulator); that time has its own limits, and
-        HarnessError is raised when they pass. Raises RankFailure, RankHang, RankCrash or RankCutOff if the case failed
+        HarnessError is raised when they pass. Time in which a rank is ready to run and gets no core extends the
+        deadline, up to twice its length. Raises RankFailure, RankHang, RankCrash or RankCutOff if the case failed
         on the ranks; the next call runs on a fresh group if needed. Payload and results are plain data, see ``wire``:
         another payload raises TypeError or FrameError, another result RankFailure. If the group could not be started,
         every later call raises the same exception again.

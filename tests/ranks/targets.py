@@ -165,6 +165,10 @@ def hangs_in_sleep(env: dict[str, Any], payload: Any) -> None:
         time.sleep(FOREVER)
 
 
+def sleeps(env: dict[str, Any], payload: float) -> None:
+    time.sleep(payload)
+
+
 def hangs_alone(env: dict[str, Any], payload: Any) -> None:
     time.sleep(FOREVER)
 
