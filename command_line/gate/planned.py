@@ -131,19 +131,25 @@ def compared(
     targets, notes = targets_of(request)
     shown = " and ".join(target.rpartition(":")[2] for target in targets)
     screen.print(f"Comparing the kernels of {plural(len(names), 'requirement')} for {shown}", markup=False)
-    run = _Runs(request, targets, output, time.monotonic() + seconds, stop)
-    chosen = [option for name in names for option in ("--requirement", name)]
-    old = run.plan("base-sources", base, chosen, known=None)
-    new = run.plan("head", library.parent, chosen, known=old) if old.cases else _Side({}, old.late, old.problem)
-    groups = list(dict.fromkeys(key[0] for key in new.cases if key in old.cases and _differ(old, new, key)))
-    code = run.plan("base", base, [option for name in groups for option in ("--group", name)], known=new)
+    run = _Runs(request, targets, (base, library.parent), output, time.monotonic() + seconds, stop)
+    old, new = run.sides("sources", [option for name in names for option in ("--requirement", name)])
+    # The groups in the order of the requirements: what the change affects most is compared first.
+    place = {name: number for number, name in enumerate(names)}
+    differing = sorted(
+        (key for key in new.cases if key in old.cases and _differ(old, new, key)),
+        key=lambda key: place.get(new.cases[key].requirement, len(place)),
+    )
+    groups = list(dict.fromkeys(key[0] for key in differing))
+    of_groups = [option for name in groups for option in ("--group", name)]
+    left, right = run.sides("code", of_groups, known=(new, old))
     if stop.signal is not None:
         return Planned()
-    problem = next((one.problem for one in (old, new, code) if one.problem), "")
-    notes += [f"the code of planned kernels was not compared: {problem}"] if problem else []
-    if any(one.late for one in (old, new, code)):
+    sides = (old, new, left, right)
+    if problem := next((one.problem for one in sides if one.problem), ""):
+        notes.append(f"the code of planned kernels was not compared: {problem}")
+    if any(one.late for one in sides):
         notes.append(f"the code of planned kernels was compared in part: {seconds:.0f} s were too short for the rest")
-    return _judged({**old.cases, **code.cases}, new.cases, output, limits, notes)
+    return _judged({**old.cases, **left.cases}, {**new.cases, **right.cases}, output, limits, notes)
 
 
 def targets_of(request: Request) -> tuple[list[str], list[str]]:
@@ -166,36 +172,48 @@ def targets_of(request: Request) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class _Runs:
+    """Runs of the plugin with the libraries in ``folders``, those of base and head, at the same time: if the time is
+    too short, what both have done can be compared."""
+
     request: Request
     targets: Sequence[str]
+    folders: tuple[Path, Path]
     output: Path
     end: float
     stop: StopRequest
 
-    def plan(self, name: str, folder: Path, chosen: Sequence[str], known: _Side | None) -> _Side:
-        """Run the plugin with the library in ``folder``; compile kernels whose source ``known`` does not have. Without
-        ``known`` none is compiled."""
+    def sides(self, name: str, chosen: Sequence[str], known: tuple[_Side, _Side] | None = None) -> tuple[_Side, _Side]:
+        """Run the plugin with both libraries. ``known``: for each of them, kernels whose sources are not compiled;
+        without it none is."""
         if self._is_over() or not chosen:
-            return _Side({}, late=bool(chosen))
+            return (_Side({}, late=bool(chosen)),) * 2
+        count = min(suite_groups.number(self.request, None) // 2, chosen.count("--requirement") // _SHARE) or 1
+        with contextlib.ExitStack() as stack:
+            parts = [
+                [
+                    _Part(
+                        self, f"{side}-{name}", f"{part}/{count}", folder, self._options(side, name, chosen, of), stack
+                    )
+                    for part in range(1, count + 1)
+                ]
+                for side, folder, of in zip(("base", "head"), self.folders, known or (None, None), strict=True)
+            ]
+            running = [part for side in parts for part in side]
+            while any(part.suite.poll() is None for part in running) and not self._is_over():
+                time.sleep(0.1)
+            late = [any(part.suite.poll() is None for part in side) for side in parts]
+        old, new = (_side_of(side, is_late) for side, is_late in zip(parts, late, strict=True))
+        return old, new
+
+    def _options(self, side: str, name: str, chosen: Sequence[str], known: _Side | None) -> list[str]:
         options = [*replace(self.request, waivers=None, quarantine=None, budget=None).options(), BEHIND]
         options += ["-p", fixtures.PLANNED, "-p", fixtures.SELECTION, "--ahead", "0", *chosen]
         options += [option for target in self.targets for option in ("--planned-target", target)]
         if known is not None:
-            file = self.output / f"{name}-known.json"
+            file = self.output / f"{side}-{name}-known.json"
             write_whole(file, json.dumps(sorted(_sources(known.cases.values()))))
             options += ["--planned-known", str(file.absolute())]
-        count = min(suite_groups.number(self.request, None), 1 + chosen.count("--requirement") // _SHARE)
-        with contextlib.ExitStack() as stack:
-            parts = [_Part(self, name, f"{part}/{count}", folder, options, stack) for part in range(1, count + 1)]
-            while any(part.suite.poll() is None for part in parts) and not self._is_over():
-                time.sleep(0.1)
-            late = any(part.suite.poll() is None for part in parts)
-        records = [part.records() for part in parts]
-        cases = {key: case for known, _ in records for key, case in known}
-        ended = all(end for _, end in records)
-        tail = [line for part in parts for line in part.suite.tail if line.strip()]
-        reason = tail[-1] if tail else "the suite did not start"
-        return _Side(cases, late, "" if ended or late else reason)
+        return options
 
     def _is_over(self) -> bool:
         return self.stop.signal is not None or time.monotonic() > self.end
@@ -220,6 +238,15 @@ class _Part:
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         ended = bool(lines) and lines[-1] == END
         return [_read(line) for line in lines if line != END], ended
+
+
+def _side_of(parts: Sequence[_Part], late: bool) -> _Side:
+    records = [part.records() for part in parts]
+    cases = {key: case for known, _ in records for key, case in known}
+    ended = all(end for _, end in records)
+    tail = [line for part in parts for line in part.suite.tail if line.strip()]
+    reason = tail[-1] if tail else "the suite did not start"
+    return _Side(cases, late, "" if ended or late else reason)
 
 
 def _read(line: Mapping[str, Any]) -> tuple[Key, _Case]:
@@ -285,7 +312,7 @@ def _judged(
         for row in [] if same else _rows(pair, limits):
             tables[requirement, target, row.subject, row.figure].append(row)
     if late:
-        notes.append(f"the sources of {plural(late, 'kernel')} differ, and only one library's was compiled")
+        notes.append(f"the sources of {plural(late, 'kernel')} differ, and were not compiled with both libraries")
     code: dict[str, dict[str, Code]] = defaultdict(dict)
     for (requirement, target), (same, other, unknown) in counts.items():
         code[requirement][target.rpartition(":")[2]] = Code(same, other, unknown)
