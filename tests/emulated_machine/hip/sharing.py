@@ -23,7 +23,7 @@ by_pointer = dataclasses.replace(by_value, by_value=False)
 
 
 def virtual(pieces):
-    """Return the address of a range of so many memories, one after the other."""
+    """Return the address of a range of ``pieces`` memories, one after the other."""
     nothing, address = ctypes.c_ulonglong(0), ctypes.c_void_p()
     assert hip.hipMemAddressReserve(ctypes.byref(address), size(pieces * GRANULE), size(0), None, nothing) == 0
     for place in range(address.value, address.value + pieces * GRANULE, GRANULE):
