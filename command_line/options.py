@@ -50,7 +50,7 @@ def suite_options(
             "--judge",
             default=judge,
             help="Compare in the process that runs the library (together), or in one that the library never enters"
-            f" (apart).  [default: {judge or 'apart on the emulated device, else together'}]",
+            f" (apart).  [default: {judge or 'apart where possible'}]",
         ),
         click.option("--seed", default=seed, help=f"Seed of the drawn cases.  [default: {seed or _LEVELS}]"),
     ]

@@ -112,7 +112,7 @@ def check_request(
     levels.level_named(level)
     options.check_api(api)
     count = options.parse_count("--nodes", str(nodes))
-    apart = not devices.kind(device).is_gpu and mode == "fast" and count == 1
+    apart = devices.kind(device).shares_memory and mode == "fast" and count == 1
     judge = options.check_judge(judge or (APART if apart else ONE_PROCESS), device)
     chosen = adapters.adapter_of(implementation)
     chosen.check_installed()

@@ -175,6 +175,11 @@ def unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
             f"that the library did not change the results of {len(own):,} cases that were compared in its own process,"
             f" of {len(set(own))} requirements ({named}), or what its process counts and lists for the judge"
         )
+    if evidence.runs and evidence.runs[0].device in _gpus() and any(case.judge == APART for case in evidence.cases):
+        yield (
+            "that kernels moved the data of the cases that were compared apart: a GPU does not count accesses, and the"
+            " library's process chose the memory that it exported to the judge"
+        )
     if for_a_level(evidence) and evidence.runs[0].device in _gpus() and not evidence.hardware:
         yield f"that the GPUs are those of {evidence.runs[0].profile}: the evidence has no record of them"
     marks = [mark for record in evidence.telemetry for mark in record.marks]

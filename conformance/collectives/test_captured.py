@@ -77,7 +77,12 @@ def cases(ranks, op):
 
 
 @requirement(
-    "CCL-CAPTURE-001", cases=cases, device="gpu", because="the emulated device has no device graphs", op=COLLECTIVES
+    "CCL-CAPTURE-001",
+    cases=cases,
+    device="gpu",
+    because="the emulated device has no device graphs",
+    op=COLLECTIVES,
+    one_process="it captures work in a device graph of its process",
 )
 def test_captured(check, case):
     check(run, case)

@@ -306,7 +306,12 @@ def captured_cases(ranks):
 
 
 @requirement(
-    "CCL-MESSAGE-004", cases=captured_cases, device="gpu", because="the emulated device has no device graphs", ranks=2
+    "CCL-MESSAGE-004",
+    cases=captured_cases,
+    device="gpu",
+    because="the emulated device has no device graphs",
+    ranks=2,
+    one_process="it captures work in a device graph of its process",
 )
 def test_captured(check, case):
     check(run_captured, case)

@@ -66,7 +66,12 @@ def barrier_cases(ranks):
     ]
 
 
-@requirement("HOST-BARRIER-001", cases=barrier_cases, one_process="")
+@requirement(
+    "HOST-BARRIER-001",
+    cases=barrier_cases,
+    one_process="",
+    one_process_on_gpus="it tests the order of work that a process has enqueued",
+)
 def test_barrier(check, case):
     check(run_barrier, case)
 

@@ -83,6 +83,7 @@ def cases(ranks, op):
     cases=cases,
     device="gpu",
     because="the emulated device has no device graphs",
+    one_process="it captures work in a device graph of its process",
     op=tuple(PRODUCTS),
 )
 def test_captured(check, case):

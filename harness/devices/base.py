@@ -58,6 +58,9 @@ class Kind:
 
     is_gpu = False
 
+    shares_memory = False
+    """Whether another process can map the memory of a rank, as a judge apart from the library must."""
+
 
 class Device(Protocol):
     """One kind of device, as a run uses it. Plain data until ``activate``; calling ``missing`` starts nothing.
@@ -78,6 +81,9 @@ class Device(Protocol):
 
     def missing(self) -> str | None:
         """Return what this machine lacks to run it, and how to get that; None if it can be used."""
+
+    def select(self, local_rank: int) -> None:
+        """Make it the device of this process's tensors, in a process that launches no kernels. Called once."""
 
     def activate(self, local_rank: int) -> None:
         """Make it the device of this process. Called once per rank process."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.devices.gpu_kind import NCCL_VARIABLES, GpuInfo, GpuKind, UnreadableError
+from harness.devices.shared_memory import MemoryCalls
 from harness.errors import HarnessError
 from harness.telemetry.source import Library
 
@@ -29,6 +30,7 @@ class Cuda(GpuKind):
     code."""
 
     name = "cuda"
+    shares_memory = True
     archs = ("sm_90",)
     profiles = {"h200-8": ("sm_90", ("H200",))}
     lanes = 32
@@ -110,6 +112,11 @@ class Cuda(GpuKind):
     def shared_memory(self, pid: int) -> str:
         """Return the prefix of the driver's own files: ``cuda.shm.UID.PID.N``, PID in hexadecimal."""
         return f"cuda.shm.{os.getuid()}.{pid:x}."
+
+    def memory_calls(self) -> MemoryCalls:
+        """Return those of the driver API."""
+        versions = {"MemGetAddressRange": "_v2", "IpcOpenMemHandle": "_v2"}
+        return MemoryCalls("libcuda.so.1", "cu", "cuGetErrorName", versions)
 
     def disassembly(self, files: Mapping[str, str]) -> str | None:
         """Return the machine code that ptxas made of PTX, with each instruction's source line and inlining, and the

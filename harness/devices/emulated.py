@@ -19,6 +19,7 @@ class EmulatedKind(Kind):
     """Kind of the emulated device: AMD machine code without a GPU."""
 
     name = "emulated"
+    shares_memory = True
     archs = ("gfx942", "gfx950")
     profiles = {f"emulated-{arch}": (arch, ()) for arch in archs}
     lanes = 64
@@ -62,6 +63,9 @@ class Emulated:
             if importlib.util.find_spec(package) is None:
                 return f"the package {package} is not installed; python -m pip install {package}"
         return None
+
+    def select(self, local_rank: int) -> None:
+        """Do nothing: tensors are on the CPU."""
 
     def activate(self, local_rank: int) -> None:
         """Install the emulator's Triton driver in this process. ``local_rank`` has no effect: there is one device."""

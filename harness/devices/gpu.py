@@ -35,8 +35,8 @@ class Gpu:
         """Report a missing build of torch, driver, permission or GPU of this arch; checked in a child process."""
         return inventory.unfit(self.name, self.arch)
 
-    def activate(self, local_rank: int) -> None:
-        """Make GPU ``local_rank``, modulo the visible ones, the current device, and record launches from now on."""
+    def select(self, local_rank: int) -> None:
+        """Make GPU ``local_rank``, modulo the visible ones, the current device."""
         module = self.kind.torch_module()
         count = module.device_count()
         if local_rank >= count * self.ranks_per_gpu:
@@ -46,6 +46,10 @@ class Gpu:
             )
         self._index = local_rank % count
         module.set_device(self._index)
+
+    def activate(self, local_rank: int) -> None:
+        """Select the GPU, and record launches from now on."""
+        self.select(local_rank)
         self.launches = launches.install()
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.devices.base import Kind
+from harness.devices.shared_memory import MemoryCalls
 
 _NCCL = """
     NCCL_ALGO NCCL_ASYNC_ERROR_HANDLING NCCL_BLOCKING_WAIT NCCL_BUFFSIZE NCCL_CUMEM_ENABLE NCCL_DEBUG
@@ -197,6 +198,10 @@ class GpuKind(Kind, ABC):
     def collectives(self) -> str:
         """Return the library of collectives with its version, such as ``NCCL 2.27.3``."""
         return f"{self.library} {'.'.join(map(str, self.torch_module().nccl.version()))}"
+
+    def memory_calls(self) -> MemoryCalls | None:
+        """Return the calls with which another process can map memory of this one; None if the harness knows none."""
+        return None
 
     # -- code --------------------------------------------------------------------------------------------------------
 

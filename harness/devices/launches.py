@@ -90,6 +90,11 @@ class GpuLaunch(NamedTuple):
     number: int
 
     @property
+    def launches(self) -> int:
+        """1: each launch has a record of its own."""
+        return 1
+
+    @property
     def accesses(self) -> tuple[Any, ...]:
         """Empty: a GPU does not count them."""
         return ()

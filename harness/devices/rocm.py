@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.devices.gpu_kind import NCCL_VARIABLES, GpuInfo, GpuKind, UnreadableError
+from harness.devices.shared_memory import MemoryCalls
 from harness.telemetry.source import Library
 
 _ROOT = Path(os.environ.get("IRIS_SYSTEM_ROOT", "/"))
@@ -31,6 +32,7 @@ class Rocm(GpuKind):
     amdsmi."""
 
     name = "rocm"
+    shares_memory = True
     archs = ("gfx942", "gfx950")
     profiles = {
         "mi300x-8": ("gfx942", ("MI300X",)),
@@ -79,13 +81,16 @@ class Rocm(GpuKind):
 
     def bus_id_of(self, index: int) -> str:
         """Read the bus id from the HIP library that torch has loaded."""
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            path = next(line.split()[-1] for line in maps if "libamdhip64" in line)
         text = ctypes.create_string_buffer(32)
-        status = ctypes.CDLL(path).hipDeviceGetPCIBusId(text, len(text), index)
+        status = ctypes.CDLL(_hip()).hipDeviceGetPCIBusId(text, len(text), index)
         if status != 0:
             raise OSError(f"the PCI bus id of GPU {index} could not be read: status {status}")
         return text.value.decode()
+
+    def memory_calls(self) -> MemoryCalls:
+        """Return those of HIP. Before ROCm 7.1 a descriptor is passed by a pointer, since then in a pointer's place."""
+        version = tuple(int(part) for part in str(self.runtime_version()).split(".")[:2])
+        return MemoryCalls(_hip(), "hip", "hipDrvGetErrorName", by_value=version >= (7, 1))
 
     def visibility(self, gpus: Sequence[GpuInfo], caller: Mapping[str, str]) -> dict[str, str]:
         """Name the GPUs by index, as HIP requires. Indices count within the GPUs of ROCR_VISIBLE_DEVICES: they come
@@ -106,6 +111,12 @@ class Rocm(GpuKind):
     def users_of(self, gpu: GpuInfo) -> list[tuple[int, int | None]]:
         """Read the compute driver's files of processes."""
         return list(_users(gpu))
+
+
+def _hip() -> str:
+    """Return the path of the HIP library that torch has loaded."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return next(line.split()[-1] for line in maps if "libamdhip64" in line)
 
 
 def _users(gpu: GpuInfo) -> Iterator[tuple[int, int | None]]:

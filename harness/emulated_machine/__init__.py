@@ -17,6 +17,6 @@
 """
 
 from harness.emulated_machine.machine import activate, active, deactivate
-from harness.emulated_machine.settings import MODES, VARIABLE, Settings
+from harness.emulated_machine.settings import MODES, VARIABLE, VARIABLES, Settings
 
-__all__ = ["MODES", "VARIABLE", "Settings", "activate", "active", "deactivate"]
+__all__ = ["MODES", "VARIABLE", "VARIABLES", "Settings", "activate", "active", "deactivate"]

@@ -19,6 +19,9 @@ from harness.errors import HarnessError, UsageError
 VARIABLE = "IRIS_HARNESS_EMULATE"
 """Arch, mode and number of GPUs, separated by spaces: ``gfx942 weak:7 8``. The last two may be left out."""
 
+VARIABLES = frozenset((VARIABLE, loading.VARIABLE))
+"""Variables that a process on the machine needs."""
+
 MODES = ("fast", "check", "race", "weak")
 """Modes that need nothing but a seed. ``trace`` writes a file: ``python -m harness.emulator trace`` has its options."""
 

@@ -18,6 +18,8 @@ import psutil
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PIDFD_GETFD = 438
+"""The system call's number on all architectures."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -55,6 +57,23 @@ def refuse_tracing() -> None:
     Files of this process in /proc then belong to root.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def descriptor_of(pid: int, descriptor: int) -> int:
+    """Return a duplicate of a file descriptor of another process. OSError if the kernel refuses it.
+
+    The caller must be allowed to trace the process, as its parent is on most machines; containers may forbid it.
+    """
+    process = open_pidfd(pid)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        number = int(libc.syscall(ctypes.c_long(_PIDFD_GETFD), process, descriptor, 0))
+        if number < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"descriptor {descriptor} of process {pid}: {os.strerror(code)}")
+        return number
+    finally:
+        os.close(process)
 
 
 def open_pidfd(pid: int) -> int:

@@ -11,7 +11,7 @@ from certificates import archive
 from command_line.commands import verify as verify_command
 from command_line.main import run as command
 from harness.errors import UsageError
-from harness.evidence import Hardware, Run, read, withdrawn
+from harness.evidence import APART, ONE_PROCESS, Hardware, Run, read, withdrawn
 from harness.evidence.mustpass import parse_list
 from tests.certificates import run
 from tests.certificates.run import GROUPS, Signer, check, members_of
@@ -143,6 +143,18 @@ def test_a_run_on_gpus_of_which_nothing_is_recorded(signer, certificate):
     assert stated in list(verify_command.unproven(checked, evidence))
     known = replace(evidence, hardware=[Hardware("amdsmi", 0.1)])
     assert stated not in list(verify_command.unproven(checked, known))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_run_on_gpus_that_was_judged_apart(signer, certificate):
+    """A GPU does not count what kernels access, and its memory is exported by the process of the library."""
+    checked = check(certificate, signer.key.public)
+    [recorded] = checked.evidence.runs
+    for device, judge, stated in (("cuda", APART, 1), ("cuda", ONE_PROCESS, 0), ("emulated", APART, 0)):
+        cases = [replace(case, judge=judge) for case in checked.evidence.cases]
+        evidence = replace(checked.evidence, runs=[replace(recorded, device=device)], cases=cases)
+        lines = [line for line in verify_command.unproven(checked, evidence) if "that kernels moved the data" in line]
+        assert len(lines) == stated, (device, judge)
 
 
 def test_a_recorded_gpu_of_another_model():

@@ -16,14 +16,17 @@ IN_CI = ("patched oracle", "recorded replies", "skipped launches")
 BY_NAME = {defect.name: defect for defect in DEFECTS}
 
 
-def run(cheat: Cheat, folder: Path, judge: str) -> tuple[int, str]:
-    """Run the cheat's tests on a library that cheats; return the exit status and the output."""
+def run(cheat: Cheat, folder: Path, judge: str, *device: str) -> tuple[int, str]:
+    """Run the cheat's tests on a library that cheats; return the exit status and the output. ``device``: options that
+    choose another one than the emulated."""
     changed = {"__init__.py": original("__init__.py") + cheat.code}
     if cheat.defect:
         defect = BY_NAME[cheat.defect]
         changed[defect.file] = with_defect(defect)
     write_copy(folder, changed)
-    done = run_suite(folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--level", "ci", "--judge", judge)
+    done = run_suite(
+        folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--level", "ci", "--judge", judge, *device
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from command_line import preflight
 from command_line.commands import doctor
 from fixtures import outcome, telemetry
 from fixtures.needs import Needs, of_item
@@ -20,7 +21,7 @@ from harness import devices
 from harness.devices import inventory, launches, occupancy, probe, table
 from harness.devices.gpu_kind import GpuKind
 from harness.errors import KernelFault, UsageError
-from harness.evidence import capture_environment, read, relevant_variables
+from harness.evidence import APART, ONE_PROCESS, capture_environment, read, relevant_variables
 from harness.evidence.environment import installed_version
 from harness.oracles import reference
 from harness.ranks import RankCrash, generation, keeper, leases
@@ -285,6 +286,18 @@ def test_what_its_driver_leaves_in_shared_memory_is_removed(tmp_path, monkeypatc
     monkeypatch.setattr(keeper, "_SHARED_MEMORY", str(tmp_path))
     keeper.remove_shared_memory("no such run", {77})
     assert [path.name for path in tmp_path.iterdir()] == ["acme-78-1"]
+
+
+def test_it_is_judged_together_because_its_memory_cannot_be_mapped():
+    assert preflight.check_request("xpu", None, "2", "ci", "iris_under_test", judge=None).judge == ONE_PROCESS
+    with pytest.raises(UsageError, match="--judge apart: the harness cannot map memory of device xpu"):
+        preflight.check_request("xpu", None, "2", "ci", "iris_under_test", judge=APART)
+    assert devices.gpu_kind("xpu").memory_calls() is None
+
+
+@pytest.mark.parametrize("device", ["cuda", "rocm", "emulated"])
+def test_the_other_kinds_are_judged_apart_by_default(device):
+    assert preflight.check_request(device, None, "2", "ci", "iris_under_test", judge=None).judge == APART
 
 
 def test_ranks_on_it_are_ranks_on_gpus():

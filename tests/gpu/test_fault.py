@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fixtures.outcome import of_failure
-from harness.evidence import Verdict
+from harness.evidence import JUDGES, Verdict
 from harness.ranks import CaseFailed, RankCrash, RankFailure, RankGroup
 from mutants.listed.general import CONTEXT
 from mutants.planting import Defect, plant, run_suite
@@ -55,13 +55,16 @@ def test_an_illegal_address_is_the_verdict(group: RankGroup, function: str) -> N
         assert failure.errors[1].type == "harness.errors.KernelFault"
 
 
-def test_in_the_suite_a_fault_costs_one_group(tmp_path) -> None:
+@pytest.mark.parametrize("judge", JUDGES)
+def test_in_the_suite_a_fault_costs_one_group(judge: str, tmp_path) -> None:
     """A put far outside its target, as a user would see it."""
     near = "gl.store(remote, value, mask=mask, cache_modifier=store_cache_modifier)"
     far = "(remote.to(gl.int64, bitcast=True) + 17592186044416).to(remote.dtype, bitcast=True)"
     plant(Defect("put far away", CONTEXT, near, near.replace("remote", far), "def put("), tmp_path)
     files = ("conformance/rma/test_put.py", "conformance/rma/test_get.py", "-k", "int32")
-    done = run_suite(tmp_path, *files, *rig.chosen(), "--level", "ci", "--deadline", "20", timeout=500)
+    done = run_suite(
+        tmp_path, *files, *rig.chosen(), "--level", "ci", "--deadline", "20", "--judge", judge, timeout=500
+    )
     printed = done.stdout + done.stderr
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, printed
     assert "RMA-PUT-001[ranks=2,dtype=int32]: fail" in done.stdout, printed

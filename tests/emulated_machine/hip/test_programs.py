@@ -36,6 +36,13 @@ def test_the_calls_return_what_amd_documents():
         assert any(f" {name} is not available" in line for line in lines), name
 
 
+def test_memory_is_mapped_by_another_process():
+    command = [sys.executable, "-m", "tests.emulated_machine.hip.sharing"]
+    environment = Settings(gpus=2).environment(os.environ)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "passed\npassed\n"), done.stdout + done.stderr
+
+
 C_PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
