@@ -43,10 +43,19 @@ class Starved:
         before, self._before = self._before, self._delays(self._pids)
         if before is None:
             return 0.0
-        longest = max((delay - before.get(thread, 0) for thread, delay in self._before.items()), default=0)
-        seconds = min(max(0.0, longest / 1e9), length, self._limit - self.seconds)
+        seconds = min(_longest(before, self._before), length, self._limit - self.seconds)
         self.seconds += seconds
         return seconds
+
+
+def starved_since(before: Mapping[int, int], pids: Iterable[int]) -> float:
+    """Return the seconds since ``before``, a result of ``run_delays``, in which the thread that waited longest had no
+    core."""
+    return _longest(before, run_delays(pids))
+
+
+def _longest(before: Mapping[int, int], after: Mapping[int, int]) -> float:
+    return max((delay - before.get(thread, 0) for thread, delay in after.items()), default=0) / 1e9
 
 
 def run_delays(pids: Iterable[int]) -> dict[int, int]:
