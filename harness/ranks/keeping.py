@@ -30,7 +30,7 @@ _open: weakref.WeakSet[Keeper] = weakref.WeakSet()
 
 
 def _forget_keepers() -> None:
-    """Close this process's copies of the connections: a keeper ends when nobody holds the other end of its own."""
+    """Close this process's copies of the connections: a keeper ends when no process holds the other end of its own."""
     for keeper in _open:
         keeper.connection.close()
 
