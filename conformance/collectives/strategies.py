@@ -90,12 +90,18 @@ def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
     ``dtype`` is the element type, or for an op that only moves data its width in bytes: then the builds go round all
     types of that width, which may share kernels.
     """
-    some = [name for name in COLLECTIVES if COLLECTIVES[name].reduces == COLLECTIVES[op].reduces]
-    kernels = tuple((name, COLLECTIVES[name].drawn_kernels(ranks)) for name in some)
-    builds = _builds(kernels, ranks > 1)[op, dtype]
+    builds = _builds_of(ranks, op, dtype)
     dtypes = [name for name in (*ALL, *FURTHER) if dtype in (name, size_of(name))]
     pairs = [(dtypes[k % len(dtypes)], builds[k % len(builds)]) for k in range(max(len(dtypes), len(builds)))]
     return [_published(_of_build(ranks, op, name, build)) for name, build in pairs]
+
+
+def _builds_of(ranks: int, op: str, dtype: str | int) -> Sequence[Build]:
+    """Return the builds of one collective; ``dtype``: an element type, or its width in bytes."""
+    reduces = COLLECTIVES[op].reduces
+    some = [name for name in COLLECTIVES if COLLECTIVES[name].reduces == reduces]
+    kernels = tuple((name, COLLECTIVES[name].drawn_kernels(ranks)) for name in some)
+    return _builds(kernels, ranks > 1)[op, dtype if reduces or isinstance(dtype, int) else size_of(dtype)]
 
 
 def accumulations(ranks: int, variant: str) -> list[Cases]:
@@ -171,8 +177,10 @@ def _published(cases: Cases) -> Cases:
 
 
 @st.composite
-def _accumulation(draw: st.DrawFn, ranks: int, dtype: str, build: Build) -> CollectiveCase:
-    case = draw(_of_build(ranks, "all_reduce", dtype, build))
+def _accumulation(
+    draw: st.DrawFn, ranks: int, dtype: str, build: Build, limits: tuple[int, int] | None = None
+) -> CollectiveCase:
+    case = draw(_of_build(ranks, "all_reduce", dtype, build, limits))
     rings = 1 + (build.extent == "ragged") if build.kernel.variant == "ring" else case.rings
     return replace(case, rings=rings, comm_sms=max(case.comm_sms, rings))
 
@@ -181,6 +189,22 @@ def _accumulation(draw: st.DrawFn, ranks: int, dtype: str, build: Build) -> Coll
 def _message(draw: st.DrawFn, ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
     case = draw(_of_build(ranks, "send", dtype, build))
     return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)
+
+
+@st.composite
+def small(
+    draw: st.DrawFn, ranks: int, op: str, variant: str, dtypes: Sequence[str], limits: tuple[int, int]
+) -> CollectiveCase:
+    """Draw one call of a collective with a kernel that ``drawn`` or, for a variant of ``ACCUMULATING``, that
+    ``accumulations`` draws too, with at most ``limits`` rows and columns, or 16."""
+    if variant:
+        builds = _builds(tuple(ACCUMULATING.items()), ranks > 1, few=True)
+        rows = [(dtype, build) for dtype in dtypes for build in builds.get((variant, dtype), ())]
+    else:
+        rows = [(dtype, build) for dtype in dtypes for build in _builds_of(ranks, op, dtype)]
+    dtype, build = draw(st.sampled_from(rows))
+    cases = _accumulation(ranks, dtype, build, limits) if variant else _of_build(ranks, op, dtype, build, limits)
+    return replace(draw(cases), calls=1, reuse=False)
 
 
 @st.composite
@@ -204,8 +228,10 @@ def collectives(
 
 
 @st.composite
-def _of_build(draw: st.DrawFn, ranks: int, name: str, dtype: str, build: Build) -> CollectiveCase:
-    """Draw a case of one collective that runs the kernel of ``build``."""
+def _of_build(
+    draw: st.DrawFn, ranks: int, name: str, dtype: str, build: Build, limits: tuple[int, int] | None = None
+) -> CollectiveCase:
+    """Draw a case of one collective that runs the kernel of ``build``. ``limits``: rows and columns of its shape."""
     op, kernel = described(name), build.kernel
     in_pad, out_pad, shift, turned = build.layout
     group = draw(st.sampled_from(build.groups))
@@ -215,6 +241,8 @@ def _of_build(draw: st.DrawFn, ranks: int, name: str, dtype: str, build: Build) 
     n = draw(extents(kernel.block_n, 272))
     members = max(len(members_of(group, rank, ranks)) for rank in range(ranks))
     m, n = _fitting(op, m, n, members, max(in_pad, out_pad), ROOM // size_of(dtype) // (1 if reuse else calls))
+    if limits is not None:
+        m, n = min(m, limits[0]), min(n, limits[1])
     m, n = of_extent(build.extent, m, n, (in_pad, out_pad), bool(turned))
     late = draw(st.sampled_from([False, False, True]))
     return CollectiveCase(

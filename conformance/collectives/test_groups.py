@@ -49,7 +49,7 @@ def run_alone(env, case):
 
 
 def alone_cases(ranks, op):
-    return [COLLECTIVES[op].case(dtype="int32", m=5, n=70, group="uneven", async_op=late) for late in (False, True)]
+    return [COLLECTIVES[op].case(dtype="fp32", m=5, n=70, group="uneven", async_op=late) for late in (False, True)]
 
 
 @requirement("CCL-GROUP-001", cases=alone_cases, ranks=3, race=False, op=COLLECTIVES)
@@ -93,7 +93,7 @@ def run_overlapping(env, case):
 
 def overlapping_cases(ranks):
     return [
-        COLLECTIVES["all_gather"].case(dtype="int32", m=5, n=70, calls=8, async_op=True, skewed=late, skew_ms=15)
+        COLLECTIVES["all_gather"].case(dtype="fp32", m=5, n=70, calls=8, async_op=True, skewed=late, skew_ms=15)
         for late in range(2)
     ]
 
@@ -126,7 +126,7 @@ def run_again(env, case):
 
 
 def again_cases(ranks):
-    return [COLLECTIVES["all_reduce"].case(dtype="int32", m=5, n=70, group="uneven", calls=3)]
+    return [COLLECTIVES["all_reduce"].case(dtype="fp32", m=5, n=70, group="uneven", calls=3)]
 
 
 @requirement("CCL-GROUP-003", cases=again_cases, ranks=3, one_process="it makes and destroys process groups")

@@ -48,7 +48,7 @@ def _output_after(env, handle, call, findings, *, by_host):
 
 
 def cases(ranks, op):
-    return [COLLECTIVES[op].case(dtype="int32", m=9, n=70, calls=2, async_op=True, skewed=0, skew_ms=20)]
+    return [COLLECTIVES[op].case(dtype="fp32", m=9, n=70, calls=2, async_op=True, skewed=0, skew_ms=20)]
 
 
 @requirement("CCL-ASYNC-001", cases=cases, op=COLLECTIVES)
@@ -84,7 +84,7 @@ def run_ahead(env, case):
 
 
 def ahead_cases(ranks):
-    return [COLLECTIVES["all_gather"].case(dtype="int32", m=9, n=70, calls=3, async_op=True, skewed=0)]
+    return [COLLECTIVES["all_gather"].case(dtype="fp32", m=9, n=70, calls=3, async_op=True, skewed=0)]
 
 
 @requirement(

@@ -46,7 +46,7 @@ def run(env, case, held):
 def cases(ranks, op):
     op = COLLECTIVES[op]
     # Asynchronous calls: with others, the members exchange their arguments on the host before any kernel begins.
-    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=CALLS, reuse=True, async_op=True)
+    plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=CALLS, reuse=True, async_op=True)
     if not judged.extended():
         return [published(plain)]
     return [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]

@@ -11,7 +11,7 @@ from fixtures.requirement import requirement
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=2, reuse=True)
+    plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=2, reuse=True)
     # The protocol is for few members: a larger world has its default results.
     return op.also_fast(plain, ranks) if ranks <= LOW_LATENCY_MEMBERS else [plain]
 

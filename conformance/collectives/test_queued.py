@@ -20,7 +20,7 @@ FEW = (66, 65, 67)
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    common = {"dtype": "int32", "m": 3, "n": 66, "calls": CALLS, "async_op": True}
+    common = {"dtype": "fp32", "m": 3, "n": 66, "calls": CALLS, "async_op": True}
     same = op.case(**common, root=1, reuse=True)
     listed = [*(replace(same, calls=FEW_CALLS, n=n) for n in FEW), same, *op.also_fast(same, ranks)]
     if op.name in one_of_each_kind():

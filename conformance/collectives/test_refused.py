@@ -22,7 +22,7 @@ from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
 
 OVERLAPPING = 512 * 1024
-FLOAT_SUM = {"dtype": "fp32", "m": 8, "n": 64}
+FLOAT_SUM = {"dtype": "fp32", "m": 5, "n": 70}
 
 
 def run_refused(env, case):

@@ -24,7 +24,7 @@ def run(env, case):
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=3)
+    plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=3)
     return [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
 
 

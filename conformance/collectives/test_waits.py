@@ -10,7 +10,7 @@ from fixtures.requirement import requirement
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    listed = [op.case(dtype="int32", m=5, n=70, root=late, skewed=late, skew_ms=60) for late in (0, ranks - 1)]
+    listed = [op.case(dtype="fp32", m=5, n=70, root=late, skewed=late, skew_ms=60) for late in (0, ranks - 1)]
     return listed + op.also_fast(listed[-1], ranks)
 
 

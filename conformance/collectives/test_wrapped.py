@@ -23,7 +23,7 @@ def run_wrapping(env, case, start):
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
-    plain = op.case(dtype="int32", m=5, n=70, root=ranks - 1, calls=6, reuse=True, async_op=True, skewed=0, skew_ms=5)
+    plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=6, reuse=True, async_op=True, skewed=0, skew_ms=5)
     return [plain, *op.also_fast(plain, ranks)]
 
 

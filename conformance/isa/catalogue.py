@@ -77,14 +77,16 @@ def _collective(op: str, variant: str, protocol: str, gluon: bool, env: Env) -> 
 
 
 def _fused(op: str, variant: str, env: Env) -> Any:
-    case = FusedCase(op, m=2 * ROWS, n=COLUMNS // 2, k=64, block_m=16, block_n=64, block_k=32, variant=variant)
-    return products.run(env, case)
+    # The kernels of FUSED-EDGES-001.
+    return products.run(env, FusedCase(op, m=64, n=64, k=64, block_m=32, block_n=64, block_k=32, variant=variant))
 
 
 def _tile(op: str, env: Env) -> Any:
     # A published library sets a tile's flag by Triton's release: that of the methods waits in every wavefront.
     own = promises(env.implementation)
-    return tiles.run(env, TileCase(op, m=ROWS, n=128, block_m=4, block_n=128, warps=WARPS, aligned=True, methods=own))
+    dtype, block_m, block_n, warps = TILES[op].aligned  # the kernels of X-MOVE-001 and X-SUM-001
+    case = TileCase(op, dtype, *(block_m, block_n) * 2, warps, methods=own, aligned=True)
+    return tiles.run(env, case)
 
 
 def _barrier(env: Env) -> None:

@@ -27,7 +27,7 @@ def run(env, case):
     """
     name, form = case.arguments
     op = TRANSFERS[name]
-    shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=4, form=form)
+    shape = TransferCase(dtype="int32", n=COUNT, spt=1, warps=1, form=form)  # the kernels of RMA-FAR
     me, ranks = env.rank, env.world_size
     right, left = (me + 1) % ranks, (me - 1) % ranks
     push = op.pushes(shape)
@@ -42,15 +42,16 @@ def run(env, case):
     wanted = exchange(mine, transfers, rank=me, ranks=ranks)[left if push else right]
     source, target = (near, last) if push else (last, near)
     # A copy has both ends on a heap, at the same offset, so that only one rank may send. A kernel with
-    # ``DeviceContext`` is compiled for one rank.
+    # ``DeviceContext`` is compiled for one rank: the ranks take the operations by turns.
     alone = op.two_ranks or form == "context"
+    actor = list(TRANSFERS).index(name) % ranks if form == "context" else 0
     if op.two_ranks:
         source, target = last, last
-    if alone and me != (1 % ranks if push else 0):
+    if alone and me != ((actor + 1) % ranks if push else actor):
         wanted = target.cpu().clone()
     keep = torch.ones(COUNT, dtype=torch.uint8, device=env.device.torch_device)
     with env.acting():
-        if not alone or me == 0:
+        if not alone or me == actor:
             launch(OtherInstance(env, iris), op, shape, source, target, keep, right)
     env.settle()
     findings.same(f"the last {COUNT} elements after {name}", target, wanted)

@@ -119,4 +119,7 @@ _LISTED = (
     FusedProduct("matmul_reduce_scatter", _plain, _summed, "FUSED-REDUCESCATTER-001", sums=True, owned=owned),
 )  # fmt: skip
 
+DTYPES = ("fp16", "bf16", "fp32")
+"""Element types of the products."""
+
 PRODUCTS = {op.name: op for op in _LISTED}

@@ -1,19 +1,23 @@
 """Hypothesis strategies for fused products. Everything shrinks towards one call with one element.
 
 A compile costs as much as ten cases. So the values that select a compiled kernel (tile, bias, whether sizes are 1 or
-multiples of 16, order in memory) are drawn from ``KERNELS``; all others are drawn freely.
+multiples of 16, order in memory: one of ``KERNELS``; element type and variant) are rows of a covering array of all ops,
+which has the kernels of ``edges``; all others are drawn freely, many times for each row.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.ops.cases import FusedCase
-from conformance.ops.operations import PRODUCTS
+from conformance.ops.operations import DTYPES, PRODUCTS
 from fixtures import judged
+from harness.cases.covering import covering
 
 
 @dataclass(frozen=True)
@@ -63,31 +67,66 @@ def edges(op: str) -> list[FusedCase]:
     sums in float32, a late rank, every variant, and tiles in which a lane holds different elements of a float32 tensor
     than of a float16 tensor.
     """
-    odd, even, turned = KERNELS[1:]
-    large = Kernel((64,), (64,), blocks=(32, 64, 32))
-    free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
-    variants = PRODUCTS[op].variants
-    listed = [large.case(op, "fp16", m=64, n=64, k=64, sms=2, variant=variant, **free) for variant in variants]
-    (first, second, third), others = (variants * 3)[:3], variants[3:]
-    listed += [
-        turned.case(op, "bf16", m=65, n=48, k=64, sms=5, variant=first, **free),
-        even.case(op, "fp32", m=33, n=64, k=48, sms=2, variant=second, **free),
-        odd.case(op, "fp16", m=33, n=63, k=40, sms=2, variant=third, **free),
-    ]
-    listed += [odd.case(op, "fp16", m=33, n=63, k=40, sms=5, variant=one, **free) for one in others]
+    listed = [case for case, _ in _edges(op)]
     return listed if judged.extended() else list(dict.fromkeys(map(published, listed)))
 
 
-def fused(ranks: int, op: str, dtype: str) -> st.SearchStrategy[FusedCase]:
-    """Return the strategy for cases of one op with one element type, for the run's API."""
-    cases = _fused(ranks, op, dtype)
-    return cases if judged.extended() else cases.map(published)
+def _edges(op: str) -> list[tuple[FusedCase, Mapping[str, Any]]]:
+    """Return each case of ``edges``, and the values that select its kernel: see ``rows``. ``kernel`` None is none of
+    ``KERNELS``."""
+    odd, even, turned = 1, 2, 3
+    large = Kernel((64,), (64,), blocks=(32, 64, 32))
+    free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
+    variants = PRODUCTS[op].variants
+    listed = [
+        (large.case(op, "fp16", m=64, n=64, k=64, sms=2, variant=variant, **free), {"kernel": None})
+        for variant in variants
+    ]
+    (first, second, third), others = (variants * 3)[:3], variants[3:]
+    chosen = [
+        (turned, "bf16", first, {"m": 65, "n": 48, "k": 64, "sms": 5}),
+        (even, "fp32", second, {"m": 33, "n": 64, "k": 48, "sms": 2}),
+        (odd, "fp16", third, {"m": 33, "n": 63, "k": 40, "sms": 2}),
+        *((odd, "fp16", one, {"m": 33, "n": 63, "k": 40, "sms": 5}) for one in others),
+    ]
+    for kernel, dtype, variant, sizes in chosen:
+        row = {"op": op, "dtype": dtype, "kernel": kernel, "variant": variant}
+        listed.append((KERNELS[kernel].case(op, dtype, variant=variant, **sizes, **free), row))
+    return listed
+
+
+@functools.cache
+def rows() -> tuple[Mapping[str, Any], ...]:
+    """Return the op, element type ("dtype"), place in ``KERNELS`` and variant of each drawn kernel.
+
+    Each op has every kernel, and every variant with every element type; every element type has every kernel.
+    """
+    known = [row for op in PRODUCTS for _, row in _edges(op) if row["kernel"] is not None]
+    variants = dict.fromkeys(variant for op in PRODUCTS.values() for variant in op.variants)
+    parameters = {
+        "op": tuple(PRODUCTS), "dtype": DTYPES, "kernel": range(len(KERNELS)), "variant": tuple(variants),
+    }  # fmt: skip
+    also = [("op", "kernel"), ("dtype", "kernel"), ("op", "dtype", "variant")]
+    others = covering(
+        parameters,
+        strength=1,
+        also=also,
+        having=known,
+        valid=lambda row: row["variant"] in PRODUCTS[row["op"]].variants,
+    )
+    return tuple({str(row): row for row in (*known, *others)}.values())
+
+
+def fused(ranks: int, op: str, dtype: str) -> list[st.SearchStrategy[FusedCase]]:
+    """Return a strategy for each kernel of one op with one element type, for the run's API."""
+    chosen = [row for row in rows() if (row["op"], row["dtype"]) == (op, dtype)]
+    cases = [_of_kernel(ranks, op, dtype, KERNELS[row["kernel"]], row["variant"]) for row in chosen]
+    return cases if judged.extended() else [each.map(published) for each in cases]
 
 
 @st.composite
-def _fused(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> FusedCase:
-    """Draw a case of one op with one element type."""
-    kernel = draw(st.sampled_from(KERNELS))
+def _of_kernel(draw: st.DrawFn, ranks: int, op: str, dtype: str, kernel: Kernel, variant: str) -> FusedCase:
+    """Draw a case that runs the kernel."""
     late = draw(st.sampled_from([False, False, True]))
     return kernel.case(
         op,
@@ -96,7 +135,7 @@ def _fused(draw: st.DrawFn, ranks: int, op: str, dtype: str) -> FusedCase:
         n=draw(st.sampled_from(kernel.columns)),
         k=draw(st.sampled_from(kernel.inner)),
         sms=draw(st.sampled_from([2, 1, 5])),
-        variant=draw(st.sampled_from(PRODUCTS[op].variants)),
+        variant=variant,
         calls=draw(st.sampled_from([1, 4])),
         async_op=draw(st.booleans()),
         skewed=draw(st.integers(0, ranks - 1)) if late else -1,

@@ -5,7 +5,7 @@ size and number of calls. Calls on one workspace follow each other with differen
 Memory other than the output stays unchanged.
 """
 
-from conformance.ops.operations import PRODUCTS
+from conformance.ops.operations import DTYPES, PRODUCTS
 from conformance.ops.products import moves, run
 from fixtures.requirement import requirement
 
@@ -22,7 +22,7 @@ def _test_of(op):
         check(run, case)
 
     test.__name__ = test.__qualname__ = f"test_{op.name}"
-    return requirement(op.requirement, cases=cases, moves=moves, weight=op.weight, dtype=("fp16", "bf16", "fp32"))(test)
+    return requirement(op.requirement, cases=cases, moves=moves, weight=op.weight, dtype=DTYPES)(test)
 
 
 globals().update({f"test_{op.name}": _test_of(op) for op in PRODUCTS.values()})

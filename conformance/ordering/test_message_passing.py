@@ -69,24 +69,18 @@ def consume(
     ctx.store(result + offsets, values, ctx.cur_rank, mask=mask)
 
 
-@gluon.jit(do_not_specialize=["n", "blocks", "to_rank"])
+@gluon.jit(do_not_specialize=["n", "consumed", "to_rank"])
 def message_kernel(
-    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, result, flag, n, blocks, to_rank,
-    CONSUMES: gl.constexpr, PRODUCES: gl.constexpr, FLAG: gl.constexpr,
-    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank,
+    FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Consume blocks, produce blocks, or both. For both, work-groups [0, blocks) consume and the next ones produce."""
+    """Work-groups [0, consumed) consume a block each, and the next ones produce one each. One kernel for all ranks."""
     ctx = IrisDeviceCtx.initialize(context_tensor)
     pid = gl.program_id(0)
-    if CONSUMES and PRODUCES:
-        if pid < blocks:
-            consume(ctx, target, result, flag, n, pid, FLAG, SPT, LANES, WARPS)
-        else:
-            produce(ctx, source, target, flag, n, pid - blocks, to_rank, FLAG, SPT, LANES, WARPS)
-    elif CONSUMES:
+    if pid < consumed:
         consume(ctx, target, result, flag, n, pid, FLAG, SPT, LANES, WARPS)
     else:
-        produce(ctx, source, target, flag, n, pid, to_rank, FLAG, SPT, LANES, WARPS)
+        produce(ctx, source, target, flag, n, pid - consumed, to_rank, FLAG, SPT, LANES, WARPS)
 
 
 @triton.jit
@@ -117,24 +111,18 @@ def triton_consume(ctx, target, result, flag, n, block, FLAG: tl.constexpr, BLOC
     ctx.store(result + offsets, values, ctx.rank, mask=mask)
 
 
-@triton.jit(do_not_specialize=["n", "blocks", "to_rank"])
+@triton.jit(do_not_specialize=["n", "consumed", "to_rank"])
 def triton_message_kernel(
-    DeviceContext: tl.constexpr, context_tensor, source, target, result, flag, n, blocks, to_rank,
-    CONSUMES: tl.constexpr, PRODUCES: tl.constexpr, FLAG: tl.constexpr, BLOCK: tl.constexpr,
-    RANK: tl.constexpr, RANKS: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank,
+    FLAG: tl.constexpr, BLOCK: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     """See ``message_kernel``."""
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     pid = tl.program_id(0)
-    if CONSUMES and PRODUCES:
-        if pid < blocks:
-            triton_consume(ctx, target, result, flag, n, pid, FLAG, BLOCK)
-        else:
-            triton_produce(ctx, source, target, flag, n, pid - blocks, to_rank, FLAG, BLOCK)
-    elif CONSUMES:
+    if pid < consumed:
         triton_consume(ctx, target, result, flag, n, pid, FLAG, BLOCK)
     else:
-        triton_produce(ctx, source, target, flag, n, pid, to_rank, FLAG, BLOCK)
+        triton_produce(ctx, source, target, flag, n, pid - consumed, to_rank, FLAG, BLOCK)
 
 
 def run(env, case: MessageCase):
@@ -183,15 +171,15 @@ def _round(env, case, digit):
         warps = env.warps(case.warps)
         grid = (case.blocks * (consumes + produces),)
         for places_of_one in regions if consumes or produces else ():
-            data = (*(image.tensor(region) for region in places_of_one), case.n, case.blocks, right)
-            does = (consumes, produces, case.flag)
+            consumed = case.blocks * consumes
+            data = (*(image.tensor(region) for region in places_of_one), case.n, consumed, right, case.flag)
             if case.form == "gluon":
                 message_kernel[grid](
-                    env.device_context, env.context, *data, *does, case.spt, env.device.lanes, warps, num_warps=warps
+                    env.device_context, env.context, *data, case.spt, env.device.lanes, warps, num_warps=warps
                 )
             else:
                 triton_message_kernel[grid](
-                    env.under_test.triton_context, env.context, *data, *does, case.block, me, ranks, num_warps=warps
+                    env.under_test.triton_context, env.context, *data, case.block, me, ranks, num_warps=warps
                 )
     env.settle()
     return image.difference()

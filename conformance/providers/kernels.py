@@ -43,6 +43,9 @@ def load(env: Env, bases: torch.Tensor, peer: int, start: int, count: int, dtype
     return there.cpu()
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def _elements(values: torch.Tensor) -> Any:
-    """Return booleans as bytes, as which they are stored."""
-    return values.view(torch.uint8) if values.dtype == torch.bool else values
+    """Return the values as integers of their size: a provider knows no element types, and each would be a kernel."""
+    return values.view(_INTEGERS[values.element_size()])

@@ -9,7 +9,6 @@ valid sequence.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import names, published
-from conformance.collectives.strategies import ACCUMULATING, collectives
+from conformance.collectives.strategies import ACCUMULATING, small
 from conformance.sequences.cases import SequenceCase, Step, step_of
 from conformance.sequences.model import Model
 from conformance.sequences.rules import RULES, Pick
@@ -63,13 +62,11 @@ def _sequence(ranks: int, calls: list[CollectiveCase], raw: list[list[tuple[str,
 
 @st.composite
 def _calls(draw: st.DrawFn, ranks: int) -> CollectiveCase:
-    """Draw one call of any collective that the library offers, in any variant."""
+    """Draw one call of any collective that the library offers, in any variant, with a kernel that other requirements
+    compile too."""
     op = draw(st.sampled_from([op for op in names() if judged.offers(f"ccl.{op}")]))
     variant = draw(st.sampled_from(["", *ACCUMULATING])) if op == "all_reduce" else ""
     # An atomic sum of narrow floats may round differently in each order.
-    dtype = DTYPES[0] if variant == "atomic" else draw(st.sampled_from(DTYPES))
-    case = draw(collectives(ranks, op, dtype, ACCUMULATING.get(variant)))
-    if variant == "atomic":
-        case = replace(case, reduce="sum")
-    case = replace(case, m=min(case.m, ROWS), n=min(case.n, COLUMNS), calls=1, reuse=False)
+    dtypes = DTYPES[:1] if variant == "atomic" else DTYPES
+    case = draw(small(ranks, op, variant, dtypes, (ROWS, COLUMNS)))
     return case if judged.extended() else published(case)

@@ -24,7 +24,7 @@ LARGE, SMALL = {"m": 20, "n": 135}, {"m": 1, "n": 3}
 """Sizes that 16 does not divide, so that one kernel serves both."""
 FEW, MANY = {"comm_sms": 1}, {"comm_sms": 5}
 WAVES = {"block_m": 4, "block_n": 128, "warps": 4, "dtype": "fp16"}
-PLAIN = {"dtype": "int32"}
+PLAIN = {"dtype": "fp32"}
 
 
 def cases(ranks, memory):
@@ -37,7 +37,7 @@ def cases(ranks, memory):
         {**one, **PLAIN, **LARGE, **FEW}, {**one, **PLAIN, **group, **LARGE, **MANY},
         {**other, **WAVES, **LARGE, **FEW}, {**one, **PLAIN, **SMALL, **MANY},
     )  # fmt: skip
-    steps = [step_of("collective", instance=0, swizzle=1, async_op=True, **call) for call in calls]
+    steps = [step_of("collective", instance=0, async_op=True, **call) for call in calls]
     return [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
 
 

@@ -90,7 +90,7 @@ def check_arguments(env, findings):
 
 def check_reset(env, findings, form):
     """Check that after reset the slots are used again from the first, without data of earlier events."""
-    traced = Traced(env, TraceCase(form=form, kinds=(3, 5), grid=2, n=70, room=8, step=0))
+    traced = Traced(env, TraceCase(form=form, kinds=(3,), grid=4, n=70, room=8, step=0))
     tracing = traced.iris.tracing
     tracing.enable(max_events=8)
     with env.acting():
@@ -110,7 +110,7 @@ def check_reset(env, findings, form):
 
 def check_enabled_again(env, findings, form):
     """Check that each enable creates new buffers: those of an earlier enable keep their events and get no new ones."""
-    case = TraceCase(form=form, kinds=(3, 5), grid=2, n=70, step=0)
+    case = TraceCase(form=form, kinds=(3,), grid=4, n=70, step=0)
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     tracing.enable(max_events=64)

@@ -24,7 +24,9 @@ def record(slot, address, pointers, mask, masks, places, BLOCK_M: tl.constexpr, 
     tl.store(masks + at, mask.to(tl.int32))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["m", "n", "stride_m", "stride_n", "pid_m", "pid_n", "offset_m", "offset_n"],
+)
 def view_kernel(
     TileView: tl.constexpr, Tile: tl.constexpr, make_tensor_view: tl.constexpr, tile_layout: tl.constexpr,
     tile_ptr: tl.constexpr, offset_ptr: tl.constexpr, address, places, masks, lines, m, n, stride_m, stride_n,

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from harness.errors import HarnessError, UsageError
-from harness.ranks import flight_recorder, keeper, wire
+from harness.ranks import flight_recorder, wire
 from harness.ranks import network as networks
 from harness.ranks.errors import RankFailure
 from harness.ranks.generation import Cutoff, Generation, Span
+from harness.ranks.keeper import COMPILE_ONCE
 from harness.ranks.keeping import Keeper
 
 logger = logging.getLogger(__package__)
@@ -164,6 +165,13 @@ class RankGroup:
         """Start the processes now instead of at the first call."""
         self._started()
 
+    def prepare(self) -> None:
+        """Have the modules of the ranks imported from now on, in another process, while this one goes on. Errors of it
+        are raised by the first call."""
+        if not self._closed and self._running.keeper is None:
+            private = self._network not in (networks.LOOPBACK, networks.NODES)
+            self._running.keeper = Keeper(self._preload(), self._environment, self._hold, private)
+
     def renew(self, setup: str | None = None) -> None:
         """End the processes: the next call runs on fresh ones. ``setup`` replaces that of the constructor."""
         self._setup = setup or self._setup
@@ -241,19 +249,23 @@ class RankGroup:
             raise
 
     def _start(self) -> Generation:
-        if self._running.keeper is not None and not self._running.keeper.alive():
-            self._running.keeper.kill()
+        if (lost := self._running.keeper) is not None and lost.ready and not lost.alive():
+            lost.kill()
             self._running.keeper = None
-        if self._running.keeper is None:
-            preload = self._preload()
-            private = self._network not in (networks.LOOPBACK, networks.NODES)
-            started = Keeper(preload, self._environment, self._start_timeout, self._hold, private)
-            self._running.keeper = started
-            self._running.network = networks.decide(self._network, started.not_private, self._uses_nccl)
+        self.prepare()
+        keeper = self._running.keeper
+        assert keeper is not None  # sanity check: no call reaches a closed group
+        if not keeper.ready:
+            try:
+                keeper.wait_ready(self._start_timeout)
+            except BaseException:
+                self._running.keeper = None
+                raise
+            self._running.network = networks.decide(self._network, keeper.not_private, self._uses_nccl)
         assert self._running.network is not None  # sanity check
         self.generation += 1
         self._running.generation = Generation(
-            self._running.keeper,
+            keeper,
             self.world_size,
             self._setup,
             self._options,
@@ -274,7 +286,7 @@ class RankGroup:
         if self._start_method == "exec":
             return ("torch.distributed.launcher.api",)
         # Triton comes first: its hash is computed in a thread during the imports that follow.
-        modules = [keeper.COMPILE_ONCE] if self._options.get("compile_once", True) else []
+        modules = [COMPILE_ONCE] if self._options.get("compile_once", True) else []
         modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,18 +26,31 @@ stop their kernels. Longer than the keeper's own limit, so that the keeper can a
 
 _EXIT_LIMIT = 5.0
 
+_open: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _forget_keepers() -> None:
+    """Close this process's copies of the connections: a keeper ends when no process holds the other end of its own."""
+    for keeper in _open:
+        keeper.connection.close()
+
+
+os.register_at_fork(after_in_child=_forget_keepers)
+
 
 class Keeper:
     """The keeper process, started at construction. Call ``kill`` to end it; it also ends with this process.
 
-    ``private``: enter a private network. ``not_private``: the reason why that failed; "" if it did not.
+    It imports the modules ``preload`` while this process goes on. Call ``wait_ready`` before anything else.
+
+    ``private``: enter a private network. ``not_private``: the reason why that failed; "" if it did not; known once the
+    keeper is ``ready``.
     """
 
     def __init__(
         self,
         preload: tuple[str, ...],
         environment: Mapping[str, str],
-        limit: float,
         hold: tuple[int, ...] = (),
         private: bool = True,
     ) -> None:
@@ -56,12 +71,19 @@ class Keeper:
         )
         theirs.close()
         self.connection = mine
+        self.not_private = ""
+        self.ready = False
+        _open.add(self)
+        with contextlib.suppress(ConnectionError):  # it has ended already: ``wait_ready`` reports that
+            wire.send(mine, list(preload))
+
+    def wait_ready(self, limit: float) -> None:
+        """Wait until the modules are imported; ``limit``: seconds for each of two answers. If one of them cannot be
+        imported, or the keeper does not answer, raises RankFailure or HarnessError, and the keeper is gone."""
         try:
             _, self.not_private = self._answer(limit)
-            wire.send(mine, list(preload))
             kind, value = self._answer(limit)
         except BaseException:
-            self.process.kill()  # it has no children yet, and may be in the middle of a long import
             self.kill()
             raise
         if kind == "failed":
@@ -71,6 +93,7 @@ class Keeper:
             logger.warning(
                 "modules loaded for the ranks started threads (%d), which forked ranks will not have", value - 1
             )
+        self.ready = True
 
     def start(self, spec: Spec, log: int, channel: int) -> int:
         """Start an agent and return its pid. ``channel``: the ranks' end of the door, see ``joining``."""
@@ -125,6 +148,8 @@ class Keeper:
         """End the keeper; it, or the kernel, ends every process below it. Idempotent."""
         if self.log < 0:
             return
+        if not self.ready:
+            self.process.kill()  # it has no children yet, and may be in the middle of a long import
         self.connection.close()
         try:
             self.process.wait(END_LIMIT)

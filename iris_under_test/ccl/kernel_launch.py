@@ -172,7 +172,10 @@ def _wide(tensor: torch.Tensor, strides: tuple[int, ...], columns: int, tile_col
 
 
 def _step(tensor: torch.Tensor | None, parts: str, part: tuple[int, int]) -> int:
-    """Return the elements from one member's part to the next one's."""
-    if tensor is None or not parts:
+    """Return the elements from one member's part to the next one's. A tensor that this member does not need counts as a
+    contiguous one, so that all members run one binary if the others' is."""
+    if not parts:
         return 0
+    if tensor is None:
+        return part[0] * part[1] if parts == "rows" else part[1]
     return part[0] * tensor.stride(0) if parts == "rows" else part[1] * tensor.stride(1)

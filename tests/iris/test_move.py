@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from iris_under_test.ccl import Config, ReduceOp
+from iris_under_test.ccl.kernel_launch import _step
 from iris_under_test.ccl.plans import PLANS, Plan, prepare_move
 from tests.iris.ranks import run_checks
 
@@ -135,6 +136,12 @@ def an_op_that_was_never_measured_has_the_default_configuration(ctx, rank, num_r
     launch()
     ctx.barrier()
     assert output[::M, 0].tolist() == list(range(num_ranks))
+
+
+@pytest.mark.parametrize(("parts", "whole"), [("rows", (4 * 5, 70)), ("columns", (5, 4 * 70)), ("", (5, 70))])
+def test_a_member_without_a_tensor_runs_the_binary_of_the_others(parts, whole):
+    """Gather's and scatter's members that pass None: their steps are specialized like those of a contiguous tensor."""
+    assert _step(None, parts, (5, 70)) == _step(torch.empty(whole), parts, (5, 70))
 
 
 CHECKS = [
