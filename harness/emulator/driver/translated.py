@@ -31,7 +31,7 @@ from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT, INTERPRETING_PRODUCT = 3e-6, 50e-9, 5e-6
-COMPILING_FORM, LOADING_STEP = 25e-3, 20e-6
+COMPILING_FORM, COMPILING_OPERATION, LOADING_STEP = 25e-3, 1e-3, 20e-6
 NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
 # Times that an instruction is executed, in a program with loops; only a guess.
 _ITERATIONS = 8
@@ -49,11 +49,14 @@ class Heat:
     translation: Translation | None = None
     seconds: float = 0.0
     """Processor time that translating took."""
+    running: float = 0.0
+    """Seconds that the translation was executed without runs."""
 
     def force(self, native: bool) -> None:
         """Translate the program at its next launch, or interpret all its launches."""
         self.translation = self.translation if native else None
         self.spent = math.inf if native else -math.inf
+        self.running = math.inf
 
     def find(self, launch: Launch) -> Translation | None:
         """Return the translation of the launch's program; None if interpreting it is expected to be faster.
@@ -63,6 +66,8 @@ class Heat:
         program = launch.program
         steps = sum(len(segment.steps) for segment in program.segments)
         waves = launch.groups * launch.waves_per_group
+        if self.translation is not None:
+            self.ran(self.translation, 0.0)
         if self.translation is not None and math.isinf(self.spent):
             return self.translation
         if self.translation is not None:
@@ -80,8 +85,18 @@ class Heat:
             self.translator = Translator(program)
         if self.spent >= self.translator.missing() * COMPILING_FORM:
             self.translation, self.translator = self.translator.finish(), None
+            self.translation.use_runs(compiling=False)
         self.seconds += time.process_time() - start
         return self.find(launch) if self.translation is not None else None
+
+    def ran(self, translation: Translation, seconds: float) -> None:
+        """Note that a translation was executed; compile its runs once it has taken as long as that takes."""
+        self.running += seconds
+        if translation.has_runs or self.running < translation.runs.size * COMPILING_OPERATION:
+            return
+        start = time.process_time()
+        translation.use_runs()
+        self.seconds += time.process_time() - start
 
 
 def _is_product(step: Step) -> bool:
@@ -213,6 +228,7 @@ class TranslatedScheduler(Scheduler):
             launch.lds_bytes, state, self.translation.cycles,
         )  # fmt: skip
         self._grow()
+        before = time.thread_time()
         try:
             with np.errstate(all="ignore"):
                 while True:
@@ -230,15 +246,25 @@ class TranslatedScheduler(Scheduler):
                         continue
                     elif why == execute.PAUSE:
                         self.patience.exhausted()
+                        before = self._ran(before)
                     else:
                         state[execute.CURSOR] = 0
                         self._yield()
         finally:
             with _interpreting:
                 work.count(launch)
+            self._ran(before)
             self.translation.work = work
             for slot in self.slots:
                 _release(slot)
+
+    def _ran(self, since: float) -> float:
+        """Note the time that native code took; return the time now."""
+        now = time.thread_time()
+        if not self.translation.has_runs and isinstance(heat := self.launch.program.heat, Heat):
+            with _interpreting:
+                heat.ran(self.translation, now - since)
+        return now
 
     # -- for reports -------------------------------------------------------------------------------------------------
 
@@ -377,7 +403,8 @@ class _Work:
         starts, ends, peers = launch.table.arrays
         work.context[:] = (
             starts.ctypes.data, ends.ctypes.data, peers.ctypes.data, len(starts), work.executions.ctypes.data,
-            work.access_lanes.ctypes.data, launch.lds_bytes, launch.dispatch.private_bytes,
+            work.access_lanes.ctypes.data, launch.lds_bytes, launch.dispatch.private_bytes, work.waves.ctypes.data,
+            work.lanes.ctypes.data,
         )  # fmt: skip
         return work
 
