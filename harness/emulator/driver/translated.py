@@ -162,6 +162,7 @@ class _Slot:
 
     records: np.ndarray
     share: np.ndarray
+    addresses: tuple[int, int]
     group: int = -1
     waves: list[_Wave] = field(default_factory=list)
 
@@ -223,8 +224,8 @@ class TranslatedScheduler(Scheduler):
     def _run_own(self) -> None:
         launch, state, work = self.launch, self.state_, self.work
         common = (
-            self.stride, launch.waves_per_group, self.translation.code.ctypes.data, work.waves, work.lanes,
-            work.template.ctypes.data, self.size, self.private, work.setup, work.context.ctypes.data,
+            self.stride, launch.waves_per_group, self.translation.address, work.waves, work.lanes,
+            work.addresses[0], self.size, self.private, work.setup, work.addresses[1],
             launch.lds_bytes, state, self.translation.cycles,
         )  # fmt: skip
         self._grow()
@@ -326,7 +327,7 @@ class TranslatedScheduler(Scheduler):
             self.slots.append(_acquire(launch.waves_per_group, self.stride, launch.lds_bytes))
         tables = np.full((3, len(self.slots)), -1, np.int64)
         for number, slot in enumerate(self.slots):
-            tables[:2, number] = slot.records.ctypes.data, slot.share.ctypes.data
+            tables[:2, number] = slot.addresses
         tables[2, : self.tables.shape[1]] = self.tables[2]
         self.tables = tables
         self.state_[execute.SLOTS] = len(self.slots)
@@ -391,6 +392,8 @@ class _Work:
         self.template = np.zeros(record.VECTORS, np.uint8)
         self.scalars = self.template[: 4 * SGPRS].view(np.uint32)
         self.setup = np.zeros(6, np.int64)
+        self.counters = tuple(a.ctypes.data for a in (self.executions, self.access_lanes, self.waves, self.lanes))
+        self.addresses = self.template.ctypes.data, self.context.ctypes.data
 
     @classmethod
     def of(cls, launch: Launch, translation: Translation) -> _Work:
@@ -400,11 +403,10 @@ class _Work:
         work.scalars[:], user = launch.initial_scalars()
         directives = {"user_sgpr_count": user, **launch.program.listing.directives}
         work.setup[:] = *launch.grid[:2], *entry.system_registers(directives)
-        starts, ends, peers = launch.table.arrays
+        executions, access_lanes, waves, lanes = work.counters
         work.context[:] = (
-            starts.ctypes.data, ends.ctypes.data, peers.ctypes.data, len(starts), work.executions.ctypes.data,
-            work.access_lanes.ctypes.data, launch.lds_bytes, launch.dispatch.private_bytes, work.waves.ctypes.data,
-            work.lanes.ctypes.data,
+            *launch.table.addresses, len(launch.table.allocations), executions, access_lanes, launch.lds_bytes,
+            launch.dispatch.private_bytes, waves, lanes,
         )  # fmt: skip
         return work
 
@@ -413,8 +415,7 @@ class _Work:
         launch.waves = [a + b for a, b in zip(launch.waves, self.waves.tolist(), strict=True)]
         launch.lanes = [a + b for a, b in zip(launch.lanes, self.lanes.tolist(), strict=True)]
         launch.executions = [a + b for a, b in zip(launch.executions, self.executions.tolist(), strict=True)]
-        for counts, more in zip(launch.access_lanes, self.access_lanes, strict=True):
-            counts += more
+        launch.access_lanes += self.access_lanes
 
 
 # Held while Python executes an instruction, or adds to counters, in one of several threads.
@@ -447,9 +448,11 @@ def _acquire(waves: int, stride: int, share_bytes: int) -> _Slot:
         slot.group = -1
         return slot
     memory = np.empty(waves * stride + share_bytes + 2 * _LINE, np.uint8)
-    first = -memory.ctypes.data % _LINE
+    start = memory.ctypes.data
+    first = -start % _LINE
     end = first + waves * stride
-    return _Slot(memory[first:end].reshape(waves, stride), memory[end : end + share_bytes + 8])
+    addresses = start + first, start + end
+    return _Slot(memory[first:end].reshape(waves, stride), memory[end : end + share_bytes + 8], addresses)
 
 
 def _release(slot: _Slot) -> None:

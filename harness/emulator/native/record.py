@@ -22,9 +22,10 @@ PAIR_BYTES = 512
 RUNNING, WAITING, ENDED, STOPPED = range(4)
 
 # Fields of the context, int64 each: addresses of the table of allocations and their number, addresses of the counters
-# of access sites (executions; local and peer lanes), bytes of the data share and of a lane's private segment, addresses of
-# the counters of segments (wavefronts; lanes).
-STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, PRIVATE_BYTES, SEGMENT_WAVES, SEGMENT_LANES = range(10)
+# of access sites (executions; local and peer lanes), bytes of the data share and of a lane's private segment.
+STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, PRIVATE_BYTES = range(8)
+# Addresses of the counters of segments: wavefronts, and lanes.
+SEGMENT_WAVES, SEGMENT_LANES = 8, 9
 CONTEXT_FIELDS = 10
 
 

@@ -98,8 +98,7 @@ class Runs:
     def _load(self, code: bytes) -> list[Run]:
         addresses = objects.load_functions(code, [self._function(first) for first, _ in self._stretches])
         return [
-            Run(first, len(items), address)
-            for (first, items), address in zip(self._stretches, addresses, strict=True)
+            Run(first, len(items), address) for (first, items), address in zip(self._stretches, addresses, strict=True)
         ]
 
     def _compile(self) -> bytes:

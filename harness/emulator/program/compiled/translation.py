@@ -62,6 +62,9 @@ class Translation:
     work: Any = None
     """Arrays of the last launch, for the next one."""
 
+    def __post_init__(self) -> None:
+        self.address: int = self.code.ctypes.data
+
     def use_runs(self, compiling: bool = True) -> bool:
         """Execute runs of instructions by one function each; return False if they are not on disk, unless compiled."""
         runs = self.runs.find() if compiling else self.runs.kept()
@@ -130,7 +133,9 @@ class Translator:
             code[i, :2] = operation, address
             code[i, 2 : 2 + len(words)] = words
         keeps = [function.keeps for _, function, _ in self._rows if isinstance(function, Native)]
-        return Translation(self.program, code, self._places, self._entries, keeps, Runs(self._stretches(code), self._context))
+        return Translation(
+            self.program, code, self._places, self._entries, keeps, Runs(self._stretches(code), self._context)
+        )
 
     def _stretches(self, code: np.ndarray) -> list[tuple[int, list[Item]]]:
         """Return operations in succession that only count and call, with the first of each stretch."""
