@@ -31,7 +31,7 @@ from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT, INTERPRETING_PRODUCT = 3e-6, 50e-9, 5e-6
-COMPILING_FORM, COMPILING_OPERATION, LOADING_STEP = 25e-3, 1e-3, 20e-6
+COMPILING_FORM, COMPILING_OPERATION, LOADING_STEP = 25e-3, 2e-3, 20e-6
 NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
 # Times that an instruction is executed, in a program with loops; only a guess.
 _ITERATIONS = 8

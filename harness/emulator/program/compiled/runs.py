@@ -161,7 +161,10 @@ class _Stretch:
             self.function.blocks.remove(self.stopped)
 
     def _emit_loop(self, items: Sequence[Item]) -> int:
-        """Emit ALU instructions, as many as can be in one loop over the lanes; return their number."""
+        """Emit ALU instructions, as many as can be in one loop over the lanes; return their number.
+
+        A single one is called: that costs less to compile, and little more to execute.
+        """
         loop = _Loop(self.function, self.b, self.wave)
         count = 0
         for item in items:
@@ -171,7 +174,7 @@ class _Stretch:
             elif item.instruction is None or not loop.add(item.instruction, self.context):
                 break
             count += 1
-        if not count:
+        if count < 2:
             loop.drop()
             return 0
         self.b = loop.finish()
