@@ -42,6 +42,8 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _TYPE = ir.FunctionType(_I64, [_I8.as_pointer(), _I64.as_pointer()])
 # Longer functions would compile more slowly than in proportion to their length.
 _LONGEST = 64
+# LLVM instructions of one that is inlined. Longer ones, such as exponentials, cost more to compile than a call does.
+_LARGEST = 80
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,9 @@ class _Loop:
             return False
         entry, _ = find(instruction.mnemonic, context.arch)
         before = self.file.saved()
+        length = len(self.loop.instructions)
+        caches = self.emitter._constants.copy(), self.emitter._words.copy(), self.file._rows.copy()
+        base = self.file._part_base
         try:
             step = _step(instruction, context)
             if step is None:
@@ -237,10 +242,15 @@ class _Loop:
             else:
                 step(SymbolicWavefronts(self.file))
                 self.file.check_scalars(before)
+                if len(self.loop.instructions) - length > _LARGEST:
+                    raise NotCompilable("too long")
         except (NotCompilable, UnimplementedInstruction, AttributeError, TypeError, ValueError, IndexError) as why:
             # As in ``forms``: an unsupported operation on symbolic arrays can raise any exception.
             _log.debug("a loop ends before %s: %s", instruction, why)
             self.file.restore(before)
+            del self.loop.instructions[length:]
+            self.emitter._constants, self.emitter._words, self.file._rows = caches
+            self.file._part_base = base
             return False
         return True
 
