@@ -18,6 +18,7 @@ def translation_of(program: Program) -> Translation:
     """Return the program's translation; programs are compared by identity."""
     if id(program) not in _translations:
         _translations[id(program)] = program, Translator(program).finish()
+        _translations[id(program)][1].use_runs()
     return _translations[id(program)][1]
 
 

@@ -20,7 +20,7 @@ from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import execute, record
 from harness.emulator.operations import TABLE
 from harness.emulator.operations.table import Op
-from harness.emulator.program.compiled import forms, objects, translation, ufuncs
+from harness.emulator.program.compiled import forms, objects, runs, translation, ufuncs
 from harness.emulator.program.decode import Context, decode
 from harness.emulator.wavefront.state import EXEC
 from tests.emulator import edges, native
@@ -224,8 +224,16 @@ def random_code(some, length):
     return [*lines, some.choice(ENDINGS)]
 
 
+@pytest.mark.parametrize("runs", [True, False])
 @pytest.mark.parametrize("seed", range(24))
-def test_random_runs(seed):
+def test_random_runs(seed, runs, monkeypatch):
+    if not runs:
+        monkeypatch.setattr(native, "_translations", {})
+        monkeypatch.setattr(translation.Translation, "use_runs", lambda translation: False)
+    assert not random_differences(seed)
+
+
+def random_differences(seed):
     some = random.Random(seed)
     code = program(*random_code(some, 25))
     start = wavefronts(code, MASKS if seed % 4 else [(1 << 64) - 1] * WAVES)
@@ -235,7 +243,27 @@ def test_random_runs(seed):
     start.scc[:] = numbers.integers(0, 2, WAVES)
     got, interpreted = run_native(code, start)
     assert not interpreted
-    assert not native.differences(interpret(code, start), got)
+    return native.differences(interpret(code, start), got)
+
+
+def stale_mask(registers, register):
+    return super(runs.RunRegisters, registers).mask(register)
+
+
+def scalar_of_a_part(registers, register, lanes):
+    return super(runs.RunRegisters, registers).word(register, lanes)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("mask", stale_mask), ("word", scalar_of_a_part)],
+)
+def test_a_planted_fault_in_runs_is_found(name, wrong, monkeypatch, cache):
+    """Reading a lane mask as it was before the run, and a scalar before the comparison that writes it."""
+    monkeypatch.setattr(runs.RunRegisters, name, wrong)
+    salted = f"{runs.objects.version()[:8]}_{name}"
+    monkeypatch.setattr(runs.Runs, "_function", lambda self, first: f"{self.name}_{first}_{salted}")
+    assert any(random_differences(seed) for seed in range(24))
 
 
 # -- when a program is translated, and the cache on disk ---------------------------------------------------------------

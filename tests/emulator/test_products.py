@@ -50,9 +50,10 @@ def execute(function, parameters, registers):
 
 def different(code, registers):
     """Return how many words the two functions write differently; NaNs are equal."""
-    row = Translator(decode(listing(code))).finish().code[1].copy()
+    translated = Translator(decode(listing(code))).finish()  # holds the arrays whose addresses are parameters
+    row = translated.code[1].copy()
     general, parameters = int(row[2 + record.GENERAL]), row[2:]
-    assert general != int(row[1]) != 0
+    assert general not in (0, int(row[1]))
     one, other = (execute(function, parameters, registers) for function in (int(row[1]), general))
     nan = np.isnan(one.view(np.float32)) & np.isnan(other.view(np.float32))
     return int(((one != other) & ~nan).sum())
@@ -65,7 +66,7 @@ def test_finite_operands(code, spread):
     assert different(code, numbers(element, spread, np.random.default_rng(spread))) == 0
 
 
-@pytest.mark.parametrize("middle", [-62, -56, 50, 58])
+@pytest.mark.parametrize("middle", [-62, -56, -42, -37, 37, 50, 58])
 def test_small_and_large_operands(middle):
     assert different(CODES[4], numbers("bf16", 2, np.random.default_rng(1), middle)) == 0
 
@@ -78,18 +79,51 @@ def test_any_bits(code, seed):
     assert different(code, words.astype(np.uint32)) == 0
 
 
+@pytest.mark.parametrize("exponent", [-126, -110, -84, -82, -81, -60, 60, 120, 127])
+@pytest.mark.parametrize("zeros", [0.2, 0.9])
+@pytest.mark.parametrize("code", [CODES[1], CODES[4]])
+def test_addends_beside_products_of_any_size(code, zeros, exponent):
+    assert different(code, beside(code, zeros, exponent)) == 0
+
+
+def beside(code, zeros, exponent):
+    """Return operands near the least direct exponents, some 0, and addends of one exponent, float32."""
+    some = np.random.default_rng(exponent % 100)
+    element = code.split()[0].rsplit("_", 1)[1]
+    registers = numbers(element, 1, some, -12 if element == "f16" else -37)
+    registers[some.random(registers.shape) < zeros] = 0
+    words = some.uniform(1, 2, registers.shape).astype(np.float32) * some.choice([-1, 1], registers.shape)
+    words = np.ldexp(words.astype(np.float32), exponent)
+    words[some.random(words.shape) < 0.1] = 0
+    addends = slice(2, 4) if "16x16" in code else slice(8, 16)
+    registers[addends] = words[addends].view(np.uint32)
+    return registers
+
+
 def test_a_limit_that_is_too_wide_is_found(monkeypatch):
     """Products of elements beyond it cannot be aligned by a power of two in float32."""
-    monkeypatch.setattr(products, "_LIMIT", 120)
+    plant(monkeypatch, "_LIMIT", 120)
+    registers = numbers("bf16", 2, np.random.default_rng(1), -56)
+    registers[8:16] = 0
+    assert different(CODES[4], registers)
+
+
+def test_a_least_exponent_that_is_too_low_is_found(monkeypatch):
+    """An addend cannot be aligned by a power of two in float32."""
+    plant(monkeypatch, "_LEAST", -126)
+    assert different(CODES[4], beside(CODES[4], 0.9, -110))
+
+
+def plant(monkeypatch, name, value):
+    monkeypatch.setattr(products, name, value)
     monkeypatch.setattr(translation, "_file", lambda name: f"{name}_of_a_planted_fault")
     monkeypatch.setattr(translation, "_compiled", translation._Compiled())
-    monkeypatch.setattr(products.ProductForm, "__init__", planted(products.ProductForm.__init__))
-    assert different(CODES[4], numbers("bf16", 2, np.random.default_rng(1), -56))
+    monkeypatch.setattr(products.ProductForm, "__init__", planted(products.ProductForm.__init__, f"{name}{value}"))
 
 
-def planted(right):
+def planted(right, salt):
     def init(form, *arguments):
         right(form, *arguments)
-        form.name += "_planted"
+        form.name += f"_planted{salt}"
 
     return init

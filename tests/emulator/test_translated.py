@@ -49,11 +49,16 @@ def reset(launch):
         counts[:] = 0
 
 
-def run_both(launch, change=lambda translation: None):
-    """Run a launch in native code and interpreted, on the same memory; return what differs."""
+def run_both(launch, change=lambda translation: None, runs=False):
+    """Run a launch in native code and interpreted, on the same memory; return what differs.
+
+    ``runs``: runs of instructions are one function each.
+    """
     memory = memory_of(launch)
     before = [each.copy() for each in memory]
     translation = Translator(launch.program).finish()
+    if runs:
+        assert translation.use_runs()
     change(translation)
     TranslatedScheduler(launch, translation).run()
     native = launch.record("", ""), [each.copy() for each in memory]
@@ -80,7 +85,12 @@ def both(monkeypatch):
         if launch.hostcall is not None:
             Scheduler(streams).run()
         else:
+            before = [each.copy() for each in memory_of(launch)]
             different.extend(run_both(launch))
+            for each, data in zip(memory_of(launch), before, strict=True):
+                each[...] = data
+            reset(launch)
+            different.extend(run_both(launch, runs=True))
 
     monkeypatch.setattr(emulator.EmulatedDriver, "run", run)
     yield different
@@ -156,8 +166,14 @@ def test_a_planted_fault_is_seen(launched, change):
     assert launched(lambda launch: run_both(launch, change))
 
 
-def test_without_it_nothing_differs(launched):
-    assert launched(run_both) == []
+@pytest.mark.parametrize("change", [other_address, other_site, other_share])
+def test_a_planted_fault_is_seen_in_runs(launched, change):
+    assert launched(lambda launch: run_both(launch, lambda each: (change(each), each.use_runs())))
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_without_it_nothing_differs(launched, runs):
+    assert launched(lambda launch: run_both(launch, runs=runs)) == []
 
 
 def test_results_do_not_depend_on_the_number_of_threads(launched, monkeypatch):

@@ -16,7 +16,8 @@ from harness.emulator.execution.allocations import Allocations
 Range = tuple[int, int]
 # A context has a few entries for each rank; data of int64 elements need not be read as a whole.
 _MOST_WORDS = 1024
-_DEEPEST = 2
+# Words for which Python is faster than NumPy.
+_FEW = 16
 
 
 def find(
@@ -32,32 +33,43 @@ def find(
         return None, ()
     readable = [*own, *((start, start + size) for start, size in memory)]
     tables, peers = [], []
+    bounds = _bounds([*others, *readable]), _bounds(others)
     for position, address in pointers:
         if _inside(address, others):
             peers.append(position)
-        elif _reaches(address, others, readable, _DEEPEST):
+        elif _reaches(address, others, readable, bounds):
             tables.append(position)
     return tuple(tables), tuple(peers)
 
 
-def _reaches(address: int, others: list[Range], readable: list[Range], depth: int) -> bool:
+def _bounds(ranges: list[Range]) -> tuple[np.uint64, np.uint64]:
+    """Return the first address of ranges, and their extent."""
+    first = min(start for start, _ in ranges)
+    return np.uint64(first), np.uint64(max(end for _, end in ranges) - first)
+
+
+def _reaches(
+    address: int, others: list[Range], readable: list[Range], bounds: Sequence[tuple[np.uint64, np.uint64]]
+) -> bool:
+    """Return whether memory at an address holds an address of others, or one of memory that does: for the second of
+    ``bounds``, no further."""
     room = next((end - address for start, end in readable if start <= address < end), 0)
     count = min(room // 8, _MOST_WORDS)
     if address % 8 or not count:
         return False
-    words = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address))
+    words = np.frombuffer(memoryview((ctypes.c_uint64 * count).from_address(address)), np.uint64)
     # Most memory holds no addresses at all: one comparison finds that out.
-    ranges = [*others, *readable] if depth > 1 else others
-    first, last = min(start for start, _ in ranges), max(end for _, end in ranges)
-    words = words[words - np.uint64(first) < np.uint64(last - first)]
+    (first, extent), *further = bounds
+    words = words[words - first < extent]
     if not words.size:
         return False
+    candidates = words[:_FEW].tolist()
+    if any(start <= word < end for word in candidates for start, end in others):
+        return True
     if any(((words >= start) & (words < end)).any() for start, end in others):
         return True
-    if depth == 1:
-        return False
-    return any(
-        _reaches(word, others, readable, depth - 1)
+    return bool(further) and any(
+        _reaches(word, others, readable, further)
         for start, end in readable
         for word in words[(words >= start) & (words < end)][:16].tolist()
     )

@@ -31,7 +31,7 @@ from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 # Seconds, measured on one core of a 2.6 GHz EPYC; they need to be right within a factor of two or so.
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT, INTERPRETING_PRODUCT = 3e-6, 50e-9, 5e-6
-COMPILING_FORM, LOADING_STEP = 25e-3, 20e-6
+COMPILING_FORM, COMPILING_OPERATION, LOADING_STEP = 25e-3, 2e-3, 20e-6
 NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
 # Times that an instruction is executed, in a program with loops; only a guess.
 _ITERATIONS = 8
@@ -49,11 +49,14 @@ class Heat:
     translation: Translation | None = None
     seconds: float = 0.0
     """Processor time that translating took."""
+    running: float = 0.0
+    """Seconds that the translation was executed without runs."""
 
     def force(self, native: bool) -> None:
         """Translate the program at its next launch, or interpret all its launches."""
         self.translation = self.translation if native else None
         self.spent = math.inf if native else -math.inf
+        self.running = math.inf
 
     def find(self, launch: Launch) -> Translation | None:
         """Return the translation of the launch's program; None if interpreting it is expected to be faster.
@@ -63,6 +66,8 @@ class Heat:
         program = launch.program
         steps = sum(len(segment.steps) for segment in program.segments)
         waves = launch.groups * launch.waves_per_group
+        if self.translation is not None:
+            self.ran(self.translation, 0.0)
         if self.translation is not None and math.isinf(self.spent):
             return self.translation
         if self.translation is not None:
@@ -80,8 +85,18 @@ class Heat:
             self.translator = Translator(program)
         if self.spent >= self.translator.missing() * COMPILING_FORM:
             self.translation, self.translator = self.translator.finish(), None
+            self.translation.use_runs(compiling=False)
         self.seconds += time.process_time() - start
         return self.find(launch) if self.translation is not None else None
+
+    def ran(self, translation: Translation, seconds: float) -> None:
+        """Note that a translation was executed; compile its runs once it has taken as long as that takes."""
+        self.running += seconds
+        if translation.has_runs or self.running < translation.runs.size * COMPILING_OPERATION:
+            return
+        start = time.process_time()
+        translation.use_runs()
+        self.seconds += time.process_time() - start
 
 
 def _is_product(step: Step) -> bool:
@@ -147,6 +162,7 @@ class _Slot:
 
     records: np.ndarray
     share: np.ndarray
+    addresses: tuple[int, int]
     group: int = -1
     waves: list[_Wave] = field(default_factory=list)
 
@@ -208,11 +224,12 @@ class TranslatedScheduler(Scheduler):
     def _run_own(self) -> None:
         launch, state, work = self.launch, self.state_, self.work
         common = (
-            self.stride, launch.waves_per_group, self.translation.code.ctypes.data, work.waves, work.lanes,
-            work.template.ctypes.data, self.size, self.private, work.setup, work.context.ctypes.data,
+            self.stride, launch.waves_per_group, self.translation.address, work.waves, work.lanes,
+            work.addresses[0], self.size, self.private, work.setup, work.addresses[1],
             launch.lds_bytes, state, self.translation.cycles,
         )  # fmt: skip
         self._grow()
+        before = time.thread_time()
         try:
             with np.errstate(all="ignore"):
                 while True:
@@ -230,15 +247,25 @@ class TranslatedScheduler(Scheduler):
                         continue
                     elif why == execute.PAUSE:
                         self.patience.exhausted()
+                        before = self._ran(before)
                     else:
                         state[execute.CURSOR] = 0
                         self._yield()
         finally:
             with _interpreting:
                 work.count(launch)
+            self._ran(before)
             self.translation.work = work
             for slot in self.slots:
                 _release(slot)
+
+    def _ran(self, since: float) -> float:
+        """Note the time that native code took; return the time now."""
+        now = time.thread_time()
+        if not self.translation.has_runs and isinstance(heat := self.launch.program.heat, Heat):
+            with _interpreting:
+                heat.ran(self.translation, now - since)
+        return now
 
     # -- for reports -------------------------------------------------------------------------------------------------
 
@@ -300,7 +327,7 @@ class TranslatedScheduler(Scheduler):
             self.slots.append(_acquire(launch.waves_per_group, self.stride, launch.lds_bytes))
         tables = np.full((3, len(self.slots)), -1, np.int64)
         for number, slot in enumerate(self.slots):
-            tables[:2, number] = slot.records.ctypes.data, slot.share.ctypes.data
+            tables[:2, number] = slot.addresses
         tables[2, : self.tables.shape[1]] = self.tables[2]
         self.tables = tables
         self.state_[execute.SLOTS] = len(self.slots)
@@ -365,6 +392,8 @@ class _Work:
         self.template = np.zeros(record.VECTORS, np.uint8)
         self.scalars = self.template[: 4 * SGPRS].view(np.uint32)
         self.setup = np.zeros(6, np.int64)
+        self.counters = tuple(a.ctypes.data for a in (self.executions, self.access_lanes, self.waves, self.lanes))
+        self.addresses = self.template.ctypes.data, self.context.ctypes.data
 
     @classmethod
     def of(cls, launch: Launch, translation: Translation) -> _Work:
@@ -374,10 +403,10 @@ class _Work:
         work.scalars[:], user = launch.initial_scalars()
         directives = {"user_sgpr_count": user, **launch.program.listing.directives}
         work.setup[:] = *launch.grid[:2], *entry.system_registers(directives)
-        starts, ends, peers = launch.table.arrays
+        executions, access_lanes, waves, lanes = work.counters
         work.context[:] = (
-            starts.ctypes.data, ends.ctypes.data, peers.ctypes.data, len(starts), work.executions.ctypes.data,
-            work.access_lanes.ctypes.data, launch.lds_bytes, launch.dispatch.private_bytes,
+            *launch.table.addresses, len(launch.table.allocations), executions, access_lanes, launch.lds_bytes,
+            launch.dispatch.private_bytes, waves, lanes,
         )  # fmt: skip
         return work
 
@@ -386,8 +415,7 @@ class _Work:
         launch.waves = [a + b for a, b in zip(launch.waves, self.waves.tolist(), strict=True)]
         launch.lanes = [a + b for a, b in zip(launch.lanes, self.lanes.tolist(), strict=True)]
         launch.executions = [a + b for a, b in zip(launch.executions, self.executions.tolist(), strict=True)]
-        for counts, more in zip(launch.access_lanes, self.access_lanes, strict=True):
-            counts += more
+        launch.access_lanes += self.access_lanes
 
 
 # Held while Python executes an instruction, or adds to counters, in one of several threads.
@@ -420,9 +448,11 @@ def _acquire(waves: int, stride: int, share_bytes: int) -> _Slot:
         slot.group = -1
         return slot
     memory = np.empty(waves * stride + share_bytes + 2 * _LINE, np.uint8)
-    first = -memory.ctypes.data % _LINE
+    start = memory.ctypes.data
+    first = -start % _LINE
     end = first + waves * stride
-    return _Slot(memory[first:end].reshape(waves, stride), memory[end : end + share_bytes + 8])
+    addresses = start + first, start + end
+    return _Slot(memory[first:end].reshape(waves, stride), memory[end : end + share_bytes + 8], addresses)
 
 
 def _release(slot: _Slot) -> None:

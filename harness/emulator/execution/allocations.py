@@ -41,6 +41,8 @@ class Table:
         peer = np.array([a.peer is not None and a.peer != rank for a in self.allocations], np.int32)
         self.exact = (starts, ends, peer)
         self.arrays = (starts, ends + np.uint64(3) & ~np.uint64(3), peer)
+        self.addresses = tuple(array.ctypes.data for array in self.arrays)
+        """Of the arrays, which native functions get."""
 
     def nearest(self, address: int) -> str:
         """Describe in words where ``address`` lies relative to the closest allocation."""

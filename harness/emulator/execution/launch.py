@@ -64,7 +64,8 @@ class Chunk:
     def count(self, access: int, wf: Wavefronts) -> np.ndarray:
         """Count an execution of an access site; returns the array that collects its local and peer lanes."""
         self.launch.executions[access] += len(wf.wave)
-        return self.launch.access_lanes[access]
+        lanes: np.ndarray = self.launch.access_lanes[access]
+        return lanes
 
     def fault(
         self,
@@ -211,7 +212,7 @@ class Launch:
         self.waves = [0] * len(program.segments)
         self.lanes = [0] * len(program.segments)
         self.executions = [0] * len(program.accesses)
-        self.access_lanes = [np.zeros(2, np.int64) for _ in program.accesses]
+        self.access_lanes = np.zeros((len(program.accesses), 2), np.int64)
 
     def start(self, first_group: int, groups: int) -> Chunk:
         """Create the wavefronts of the next work-groups."""
@@ -271,10 +272,10 @@ class Launch:
 
     def tally(self) -> Tally:
         """Return the counters, without the launch's memory and arguments."""
-        counts = np.array(self.access_lanes, np.int64).reshape(-1, 2)
         return Tally(
             self.program, self.grid, self.waves_per_group, np.array(self.waves), np.array(self.lanes),
-            np.array(self.executions), counts, self.lds_conflicts, self.stalls, self.sources, self.tables, self.peers,
+            np.array(self.executions), self.access_lanes.copy(), self.lds_conflicts, self.stalls, self.sources,
+            self.tables, self.peers,
         )  # fmt: skip
 
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:

@@ -21,13 +21,16 @@ from numba import cfunc, njit, types
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
-from harness.emulator.native.raw import bit_count, call, get8, get64, put32, put64
+from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, put32, put64
 from harness.emulator.native.raw import cycles as cycles_now
 
-# Operations. COUNT: a segment begins. STOP: the instruction has no native form.
-CALL, COUNT, JUMP, BRANCH, END, BARRIER, SLEEP, STOP = range(8)
-ROW = 24
+# Operations. COUNT: a segment begins. STOP: the instruction has no native form. RUN: a call that executes several
+# operations, which the rows have as well, and returns their number.
+CALL, COUNT, JUMP, BRANCH, END, BARRIER, SLEEP, STOP, RUN = range(9)
+ROW = 26
 """Number of int64 of one operation: operation, function, parameters."""
+RUN_FUNCTION, RUN_LENGTH = ROW - 2, ROW - 1
+"""Of a row: the function of a run, and the number of operations that it executes."""
 
 # Why ``run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
 # caller to look at signals and limits; a work-group needs another slot.
@@ -85,6 +88,19 @@ def _run_wavefront(wave, code, waves, lanes, budget, cycles):
                 put64(wave + record.STATE, record.STOPPED)
                 break
             at += 8 * ROW
+        elif operation == RUN:
+            start = cycles_now() if len(cycles) else 0
+            done = call(get64(at + 8 * RUN_FUNCTION), wave, at)
+            if len(cycles):
+                elapsed = cycles_now() - start
+                if elapsed < _INTERRUPTED:
+                    cycles[(at - code) // (8 * ROW)] += elapsed
+            executed += done
+            whole = done == get64(at + 8 * RUN_LENGTH)
+            at += 8 * ROW * done
+            if not whole:
+                put64(wave + record.STATE, record.STOPPED)
+                break
         elif operation == COUNT:
             segment = get64(at + 16)
             waves[segment] += 1
@@ -175,14 +191,11 @@ def _run_group(first, stride, count, code, waves, lanes, state, cycles):
 def _start(first, stride, count, group, template, size, private, setup, context, share, share_bytes):
     """Set up the records of a work-group's wavefronts. ``setup``: grid x and y, and the registers of the system's
     scalars, -1 for those that are not passed: the work-group's x, y, z, and the wavefront's place."""
-    for at in range(share, share + share_bytes, 8):
-        put64(at, 0)
+    clear(share, (share_bytes + 7) & ~7)
     for i in range(count):
         wave = first + i * stride
-        for at in range(0, record.VECTORS, 8):
-            put64(wave + at, get64(template + at))
-        for at in range(record.VECTORS, size, 8):
-            put64(wave + at, 0)
+        copy(wave, template, record.VECTORS)
+        clear(wave + record.VECTORS, (size - record.VECTORS + 7) & ~7)
         put64(wave + record.CONTEXT, context)
         put64(wave + record.SHARE, share)
         put64(wave + record.NUMBER, group * count + i)

@@ -42,6 +42,24 @@ def _put32(typing, address, value):
     return types.void(types.int64, types.int64), codegen
 
 
+def _clear(typing, address, count):
+    def codegen(context, builder, signature, args):
+        place = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, place, args[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+def _copy(typing, target, source, count):
+    def codegen(context, builder, signature, args):
+        places = [builder.inttoptr(arg, ir.IntType(8).as_pointer()) for arg in args[:2]]
+        cgutils.raw_memcpy(builder, *places, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
 def _pointer(typing, address):
     def codegen(context, builder, signature, args):
         return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -75,6 +93,8 @@ put64: Any = intrinsic(_put64)
 get8: Any = intrinsic(_get8)
 put32: Any = intrinsic(_put32)
 pointer: Any = intrinsic(_pointer)
+clear: Any = intrinsic(_clear)
+copy: Any = intrinsic(_copy)
 bit_count: Any = intrinsic(_bit_count)
 call: Any = intrinsic(_call)
 cycles: Any = intrinsic(_cycles)

@@ -24,7 +24,9 @@ RUNNING, WAITING, ENDED, STOPPED = range(4)
 # Fields of the context, int64 each: addresses of the table of allocations and their number, addresses of the counters
 # of access sites (executions; local and peer lanes), bytes of the data share and of a lane's private segment.
 STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, PRIVATE_BYTES = range(8)
-CONTEXT_FIELDS = 8
+# Addresses of the counters of segments: wavefronts, and lanes.
+SEGMENT_WAVES, SEGMENT_LANES = 8, 9
+CONTEXT_FIELDS = 10
 
 
 def private_offset(pairs: int) -> int:

@@ -63,7 +63,7 @@ def control(modifiers: dict[str, str]) -> Control:
     rows = int(modifiers.get("row_mask", "0xf"), 0)
     banks = int(modifiers.get("bank_mask", "0xf"), 0)
     enabled = (rows >> (_LANE // 16) & 1 & (banks >> (_LANE % 16 // 4))).astype(bool)
-    return Control(np.where(inside, source, 0), inside, enabled, "bound_ctrl" in modifiers)
+    return Control(np.where(inside, source, _LANE), inside, enabled, "bound_ctrl" in modifiers)
 
 
 def _moves(modifiers: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:

@@ -84,6 +84,8 @@ class _Body:
     # -- global memory -----------------------------------------------------------------------------------------------
 
     def access_global(self, kind: str, form: int, size: int, signed: int, half: int, scalar_offset: int) -> None:
+        if not half:
+            self._access_block(kind, form, size, signed, scalar_offset)
         b = self.b
         mask = self._exec()
         address, outside = self._address(form, size, bool(scalar_offset))
@@ -122,6 +124,105 @@ class _Body:
         else:
             self._store(address, takes, lowest, neighbours, 5, size, half)
         self.b.ret(self._i64(0))
+
+    def _access_block(self, kind: str, form: int, size: int, signed: int, scalar_offset: int) -> None:
+        """Emit the access of all lanes to successive elements: their bounds are those of the first and the last one."""
+        b = self.b
+        other = self.function.append_basic_block("other")
+        first, same = self._first(form, size)
+        self._unless(b.and_(same, b.icmp_signed("==", self._field(record.EXEC_BYTES), self._i64(-1))), other)
+        sreg, offset = self._parameter(2), self._parameter(4)
+        lowest = b.add(first, offset)
+        if form != GLOBAL:
+            last = b.add(first, self._i64((LANES - 1) * size))
+            self._unless(b.icmp_unsigned("<=", last, self._i64(0xFFFFFFFF)), other)
+            base = b.load(b.bitcast(b.gep(self.wave, [b.mul(sreg, self._i64(4))]), _I64.as_pointer()), align=4)
+            if form == BUFFER:
+                self._unless(b.icmp_signed(">=", base, self._i64(0)), other)  # not swizzled
+                base = b.and_(base, self._i64((1 << 48) - 1))
+                if scalar_offset:
+                    lowest = b.add(lowest, self._scalar(self._parameter(3)))
+                records = self._scalar(b.add(sreg, self._i64(2)))
+                end = b.add(lowest, self._i64(LANES * size))
+                self._unless(b.icmp_unsigned("<=", end, records), other)
+            lowest = b.add(lowest, base)
+        context = self._field(record.CONTEXT)
+        index = b.load(b.gep(self.places, [self._i64(record.HINT)]))
+        self._unless(b.icmp_unsigned("<", index, self._word(context, record.ALLOCATIONS)), other)
+        start = self._word(self._word(context, record.STARTS), index)
+        end = self._word(self._word(context, record.ENDS), index)
+        room = b.icmp_unsigned(">=", b.sub(end, lowest), self._i64(LANES * size))
+        inside = b.and_(b.icmp_unsigned(">=", lowest, start), b.icmp_unsigned("<=", lowest, end))
+        self._unless(b.and_(inside, room), other)
+        site = b.load(b.gep(self.places, [self._i64(9 if kind == "load" else 8)]))
+        self._count(context, site, index, self._i64(LANES))
+        element, count = self._elements(size)
+        place = b.inttoptr(lowest, ir.VectorType(element, LANES * count).as_pointer())
+        register = self._parameter(5)
+        if kind == "load":
+            whole = b.load(place, align=1)
+            if size >= 8:
+                for i in range(count):
+                    value = whole if count == 1 else self._shuffle(whole, range(i, LANES * count, count))
+                    b.store(value, self._row(b.add(register, self._i64(2 * i)), _I64, LANES), align=4)
+            else:
+                if size < 4:
+                    whole = (b.sext if signed else b.zext)(whole, ir.VectorType(_I32, LANES))
+                self._write_half(whole, register)
+        else:
+            if size >= 8:
+                values = [self._pair(b.add(register, self._i64(2 * i))) for i in range(count)]
+            else:
+                word = self._half_of(register)
+                values = [word if size == 4 else b.trunc(word, ir.VectorType(element, LANES))]
+            whole = values[0]
+            if count == 2:
+                picks = [x for i in range(LANES) for x in (i, LANES + i)]
+                whole = b.shuffle_vector(*values, ir.Constant(ir.VectorType(_I32, len(picks)), picks))
+            b.store(whole, place, align=1)
+        b.ret(self._i64(0))
+        b.position_at_end(other)
+
+    def _first(self, form: int, size: int) -> tuple[Any, Any]:
+        """Return the first lane's address register, and whether those of the others follow it by ``size`` each."""
+        b = self.b
+        steps = [size * i for i in range(LANES)]
+        address = self._pair(self._parameter(1)) if form == GLOBAL else self._half_of(self._parameter(1))
+        first = b.extract_element(address, ir.Constant(_I32, 0))
+        following = b.add(self._splat(first), ir.Constant(address.type, steps))
+        differ = b.bitcast(b.icmp_unsigned("!=", address, following), _I64)
+        same = b.icmp_unsigned("==", differ, self._i64(0))
+        return first if form == GLOBAL else b.zext(first, _I64), same
+
+    def _half_of(self, register: Any) -> Any:
+        """Return a register, read with its pair: the processor forwards whole stores to loads of the same bytes."""
+        b = self.b
+        pair = b.load(self._row(b.and_(register, self._i64(~1)), _I64, LANES), align=4)
+        shifted = b.lshr(pair, self._splat(self._shift(register)))
+        return b.trunc(shifted, ir.VectorType(_I32, LANES))
+
+    def _write_half(self, word: Any, register: Any) -> None:
+        """Write all lanes of a register, with the other one of its pair as it is."""
+        b = self.b
+        place = self._row(b.and_(register, self._i64(~1)), _I64, LANES)
+        shift = self._shift(register)
+        keep = self._splat(b.lshr(self._i64(0xFFFFFFFF00000000), shift))
+        new = b.shl(b.zext(word, ir.VectorType(_I64, LANES)), self._splat(shift))
+        b.store(b.or_(b.and_(b.load(place, align=4), keep), new), place, align=4)
+
+    def _shift(self, register: Any) -> Any:
+        return self.b.shl(self.b.and_(register, self._i64(1)), self._i64(5))
+
+    def _scalar(self, register: Any) -> Any:
+        b = self.b
+        place = b.bitcast(b.gep(self.wave, [b.mul(register, self._i64(4))]), _I32.as_pointer())
+        return b.zext(b.load(place, align=4), _I64)
+
+    def _unless(self, condition: Any, other: Any) -> None:
+        """Go to the block ``other`` if the condition does not hold."""
+        usual = self.function.append_basic_block("usual")
+        self.b.cbranch(condition, usual, other)
+        self.b.position_at_end(usual)
 
     def _address(self, form: int, size: int, scalar_offset: bool) -> tuple[Any, Any]:
         """Return the lanes' addresses, and which of them are outside a buffer; None if that cannot be."""

@@ -65,6 +65,13 @@ def load(codes: dict[str, bytes]) -> dict[str, int]:
     return {name: host().engine.get_function_address(name) for name in codes}
 
 
+def load_functions(code: bytes, names: list[str]) -> list[int]:
+    """Load an object file with several functions; return their addresses."""
+    host().engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    host().engine.finalize_object()
+    return [host().engine.get_function_address(name) for name in names]
+
+
 @lru_cache(maxsize=1)
 def version() -> str:
     """Return a hash of the inputs of compilation besides the listing: emulator source, NumPy, LLVM, the processor."""

@@ -21,9 +21,15 @@ _TYPE = ir.FunctionType(_I64, [ir.IntType(8).as_pointer(), _I64.as_pointer()])
 _COLUMNS = 16
 _F16, _BF16, _XF32 = (16, 5), (16, 8), (32, 8)
 """Bits of an element and of its exponent."""
-_LIMIT = 50
+_LIMIT = 38
 """Greatest exponent, up or down, of elements whose products are computed directly in float32."""
+_LEAST = -82
+"""Least exponent of a sum of such products and of an addend that is not zero. Products are multiples of 2**-100, and
+what is left of them next to a greater addend of 2**-106: a sum of no products keeps all bits of the addend, at this
+exponent as at float32's least one."""
 _ZERO, _SPECIAL = -4000, 12000
+_WINDOW = 128
+"""Bytes of registers from which elements are unpacked at once."""
 
 
 class ProductForm:
@@ -55,7 +61,8 @@ def product_form(native: Native) -> ProductForm | None:
     usual = not any(r & 1 for r in (d, a, b, max(c, 0))) and not overlap
     if element not in (_F16, _BF16, _XF32) or shape[2] % _COLUMNS or not usual or not _in_rows(shape, d_at):
         return None
-    return ProductForm(element, min(int(native.parameters[16]), shape[3]), shape, [a_at, b_at, d_at])
+    form = ProductForm(element, min(int(native.parameters[16]), shape[3]), shape, [a_at, b_at, d_at])
+    return form if _stored_order(form) else None
 
 
 def _in_rows(shape: tuple[int, ...], d_at: np.ndarray) -> bool:
@@ -63,6 +70,37 @@ def _in_rows(shape: tuple[int, ...], d_at: np.ndarray) -> bool:
     rows = d_at.reshape(-1, shape[2], 3)
     steps = np.arange(shape[2])
     return bool((rows[:, :, 0] == rows[:, :1, 0]).all() and (rows[:, :, 1] == rows[:, :1, 1] + steps).all())
+
+
+def _places(at: np.ndarray, bits: int) -> np.ndarray:
+    """Return the places of elements from the first register of an operand on, in elements."""
+    offsets = (at[:, 0] >> 1) * record.PAIR_BYTES + at[:, 1] * 8 + (at[:, 0] & 1) * 4 + at[:, 2] // 8
+    places: np.ndarray = offsets * 8 // bits
+    return places
+
+
+def _stored_order(form: ProductForm) -> tuple[np.ndarray, int, list[int]] | None:
+    """Return the order in which the elements of A are stored, and where element (row, k) is then, as
+    ``row * step + of_k[k]``: the order of their places in the registers, or by row. None if elements that are unpacked
+    together are not near each other in the registers."""
+    blocks, rows, _, depth = form.shape
+    places = _places(form.maps[0], form.element[0])
+    if not _are_near(_places(form.maps[1], form.element[0]), form):
+        return None
+    for order in (np.argsort(places, kind="stable"), np.arange(len(places))):
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        table = rank.reshape(blocks * rows, depth)
+        step = int(table[1, 0] - table[0, 0])
+        regular = (table == table[0] + step * np.arange(blocks * rows)[:, None]).all()
+        if regular and _are_near(places[order], form):
+            return order, step, table[0].tolist()
+    return None
+
+
+def _are_near(places: np.ndarray, form: ProductForm) -> bool:
+    window = 8 * _WINDOW // form.element[0]
+    return bool((np.ptp(places.reshape(-1, _COLUMNS), axis=1) < window).all())
 
 
 class _Body:
@@ -77,14 +115,17 @@ class _Body:
         blocks, rows, columns, depth = form.shape
         a, a_exponents = self._memory(blocks * rows * depth), self._memory(blocks * rows * depth)
         b, b_exponents = self._memory(blocks * depth * columns), self._memory(blocks * depth * columns)
-        a_range = self._unpack("a", 1, form.maps[0], a, a_exponents)
-        b_range = self._unpack("b", 2, form.maps[1], b, b_exponents)
+        stored = _stored_order(form)
+        assert stored is not None  # sanity check
+        order, self.a_step, self.a_of_k = stored
+        a_range = self._unpack(1, form.maps[0][order], a, a_exponents)
+        b_range = self._unpack(2, form.maps[1], b, b_exponents)
         lowest, highest = (self.b.add(x, y) for x, y in zip(a_range, b_range, strict=True))
         # The least exponent of float32: a zero among the products counts as it, see ``mfma._careful``.
         self._slow_if(self.b.icmp_signed("<", lowest, ir.Constant(_I32, -126)))
         self._slow_if(self.b.icmp_signed(">=", highest, ir.Constant(_I32, 126)))
-        self._check_addend()
-        near = self._near(a_range, b_range)
+        tiny = self._check_addend()
+        near = self.b.and_(self._near(a_range, b_range), self.b.not_(tiny))
         self.operands = a, a_exponents, b, b_exponents
         fast, general_loop = (self.function.append_basic_block(n) for n in ("near", "far"))
         self.b.cbranch(near, fast, self.slow if form.element == _F16 else general_loop)
@@ -103,70 +144,75 @@ class _Body:
         memory.align = 64
         return memory
 
-    def _unpack(self, name: str, operand: int, at: np.ndarray, values: Any, exponents: Any) -> tuple[Any, Any]:
+    def _unpack(self, operand: int, at: np.ndarray, values: Any, exponents: Any) -> tuple[Any, Any]:
         """Write the elements of an operand as float32, and their exponents; return the least and greatest exponent.
 
         The exponent of a denormal is its type's least one, of zero ``_ZERO``.
         """
-        bits, _ = self.form.element
-        offsets = (at[:, 0] >> 1) * record.PAIR_BYTES + at[:, 1] * 8 + (at[:, 0] & 1) * 4
-        table, shifts = self._table(f"{name}_at", offsets), self._table(f"{name}_shift", at[:, 2])
-        b, count = self.b, _COLUMNS
+        b = self.b
+        low, high = self._all(1000), self._all(-1000)
         base = self._row(self._parameter(operand))
-        loop, done = self.function.append_basic_block(name), self.function.append_basic_block(f"{name}_done")
-        before = b.block
-        b.branch(loop)
-        b.position_at_end(loop)
-        index, low, high = b.phi(_I64), b.phi(self._vector(_I32)), b.phi(self._vector(_I32))
-        for phi, value in ((index, ir.Constant(_I64, 0)), (low, self._all(1000)), (high, self._all(-1000))):
-            phi.add_incoming(value, before)
-        words = self._gather(base, self._load(table, index))
-        least = -126
-        if self.form.element == _F16:
-            least = -14
-            half = b.trunc(b.lshr(words, self._load(shifts, index)), ir.VectorType(ir.IntType(16), count))
-            number = b.fpext(b.bitcast(half, ir.VectorType(ir.HalfType(), count)), self._vector(_F32))
-        elif bits == 16:
-            upper = b.shl(b.lshr(words, self._load(shifts, index)), self._all(16))
-            number = b.bitcast(upper, self._vector(_F32))
-        else:
-            number = b.bitcast(b.and_(words, self._all(~0x1FFF)), self._vector(_F32))
-        word = b.bitcast(number, self._vector(_I32))
-        power = b.sub(b.and_(b.lshr(word, self._all(23)), self._all(0xFF)), self._all(127))
-        power = self._max(power, self._all(least))
-        special = b.icmp_signed("==", power, self._all(128))
-        power = b.select(special, self._all(_SPECIAL), power)
-        zero = b.icmp_signed("==", b.shl(word, self._all(1)), self._all(0))
-        b.store(word, self._at(values, index), align=64)
-        b.store(b.select(zero, self._all(_ZERO), power), self._at(exponents, index), align=64)
-        low_now = self._min(low, b.select(zero, self._all(1000), power))
-        high_now = self._max(high, b.select(zero, self._all(-1000), power))
-        following = b.add(index, ir.Constant(_I64, count))
-        for phi, value in ((index, following), (low, low_now), (high, high_now)):
-            phi.add_incoming(value, loop)
-        b.cbranch(b.icmp_unsigned("<", following, ir.Constant(_I64, len(at))), loop, done)
-        b.position_at_end(done)
-        return self._reduce("smin", low_now), self._reduce("smax", high_now)
+        places = _places(at, self.form.element[0])
+        for first in range(0, len(at), _COLUMNS):
+            number = self._numbers(base, places[first : first + _COLUMNS], int(places.max()))
+            word = b.bitcast(number, self._vector(_I32))
+            power = b.sub(b.and_(b.lshr(word, self._all(23)), self._all(0xFF)), self._all(127))
+            power = self._max(power, self._all(-14 if self.form.element == _F16 else -126))
+            special = b.icmp_signed("==", power, self._all(128))
+            power = b.select(special, self._all(_SPECIAL), power)
+            zero = b.icmp_signed("==", b.shl(word, self._all(1)), self._all(0))
+            index = ir.Constant(_I64, first)
+            b.store(word, self._at(values, index), align=64)
+            b.store(b.select(zero, self._all(_ZERO), power), self._at(exponents, index), align=64)
+            low = self._min(low, b.select(zero, self._all(1000), power))
+            high = self._max(high, b.select(zero, self._all(-1000), power))
+        return self._reduce("smin", low), self._reduce("smax", high)
 
-    def _check_addend(self) -> None:
-        """Leave an infinity or NaN in C to the general function."""
+    def _numbers(self, base: Any, places: np.ndarray, last: int) -> Any:
+        """Return 16 elements as float32, picked from the registers around them."""
+        b, (bits, _) = self.b, self.form.element
+        element = ir.IntType(bits)
+        window = 8 * _WINDOW // bits
+        start = max(0, min(int(places.min()), last + 1 - window))
+        whole = b.bitcast(
+            b.gep(base, [ir.Constant(_I64, start * bits // 8)]), ir.VectorType(element, window).as_pointer()
+        )
+        loaded = b.load(whole, align=1)
+        picks = ir.Constant(self._vector(_I32), [int(place) - start for place in places])
+        words = b.shuffle_vector(loaded, ir.Constant(loaded.type, None), picks)
+        if self.form.element == _F16:
+            return b.fpext(b.bitcast(words, self._vector(ir.HalfType())), self._vector(_F32))
+        if bits == 16:
+            return b.bitcast(b.shl(b.zext(words, self._vector(_I32)), self._all(16)), self._vector(_F32))
+        return b.bitcast(b.and_(words, self._all(~0x1FFF)), self._vector(_F32))
+
+    def _check_addend(self) -> Any:
+        """Leave an infinity or NaN in C to the general function; return whether a number in C is below ``_LEAST``."""
         b = self.b
         c, infinity = self._parameter(3), 0xFF << 24  # without its sign
         from_register = b.icmp_signed(">=", c, ir.Constant(_I64, 0))
         constant = b.shl(b.trunc(self._parameter(14), _I32), ir.Constant(_I32, 1))
         special = b.icmp_unsigned(">=", constant, ir.Constant(_I32, infinity))
+        one, least = ir.Constant(_I32, 1), ((127 + _LEAST) << 24) - 1
+        tiny_constant = b.icmp_unsigned("<", b.sub(constant, one), ir.Constant(_I32, least))
         self._slow_if(b.and_(b.not_(from_register), special))
         lanes = 32
         kind = ir.VectorType(_I32, lanes)
         limit = ir.Constant(kind, [infinity] * lanes)
         row = self._row(b.select(from_register, c, ir.Constant(_I64, 0)))
-        special_lanes = ir.Constant(ir.VectorType(_I1, lanes), [0] * lanes)
+        tiny_lanes = special_lanes = ir.Constant(ir.VectorType(_I1, lanes), [0] * lanes)
+        ones, leasts = (ir.Constant(kind, [number] * lanes) for number in (1, least))
         for first in range(0, len(self.form.maps[2]), lanes):
             words = b.load(b.bitcast(b.gep(row, [ir.Constant(_I64, 4 * first)]), kind.as_pointer()), align=4)
             doubled = b.shl(words, ir.Constant(kind, [1] * lanes))
             special_lanes = b.or_(special_lanes, b.icmp_unsigned(">=", doubled, limit))
-        some = b.icmp_unsigned("!=", b.bitcast(special_lanes, ir.IntType(lanes)), ir.Constant(ir.IntType(lanes), 0))
+            tiny_lanes = b.or_(tiny_lanes, b.icmp_unsigned("<", b.sub(doubled, ones), leasts))
+        none = ir.Constant(ir.IntType(lanes), 0)
+        some, some_tiny = (
+            b.icmp_unsigned("!=", b.bitcast(flags, ir.IntType(lanes)), none) for flags in (special_lanes, tiny_lanes)
+        )
         self._slow_if(b.and_(from_register, some))
+        return self.b.select(from_register, some_tiny, tiny_constant)
 
     def _near(self, *ranges: tuple[Any, Any]) -> Any:
         b, near = self.b, ir.Constant(_I1, 1)
@@ -196,7 +242,7 @@ class _Body:
         row.add_incoming(ir.Constant(_I64, 0), before)
         place = b.sext(b.load(b.gep(table, [ir.Constant(_I64, 0), row])), _I64)
         block = b.udiv(row, ir.Constant(_I64, rows))
-        a_row = b.mul(row, ir.Constant(_I64, depth))
+        a_row = b.mul(row, ir.Constant(_I64, self.a_step))
         b_block = b.mul(block, ir.Constant(_I64, depth * columns))
         for column in range(0, columns, _COLUMNS):
             here = b.add(place, ir.Constant(_I64, 8 * column))
@@ -219,12 +265,12 @@ class _Body:
         a, a_exponents, right, right_exponents = self.operands
         powers, lefts, rights = [], [], []
         for k in range(first, first + self.form.group):
-            of_a = b.add(a_row, ir.Constant(_I64, k))
+            of_a = b.add(a_row, ir.Constant(_I64, self.a_of_k[k]))
             of_b = b.add(b_column, ir.Constant(_I64, k * columns))
             powers.append(b.add(self._scalar(a_exponents, of_a), self._load(right_exponents, of_b)))
             lefts.append(b.bitcast(self._scalar(a, of_a), self._vector(_F32)))
             rights.append(b.bitcast(self._load(right, of_b), self._vector(_F32)))
-        top = self._all(-126)  # lower tops do not occur: the sum is then 0
+        top = self._all(_LEAST if direct else -126)  # lower tops do not occur: the sum is then 0
         for power in powers:
             top = self._max(top, power)
         total = self._all(0)
@@ -242,9 +288,17 @@ class _Body:
                 total = b.add(total, b.fptosi(b.fmul(both, scale), self._vector(_I32)))
         word = b.bitcast(c, self._vector(_I32))
         field = b.and_(b.lshr(word, self._all(23)), self._all(0xFF))
-        c_power = self._max(b.sub(field, self._all(127)), self._all(-126))
-        both = self._max(top, c_power)
+        c_power = b.sub(field, self._all(127))
+        both = self._max(top, c_power if direct else self._max(c_power, self._all(-126)))
         aligned = self._floor(b.fmul(self._wide(total), self._power(b.add(b.sub(top, both), self._all(7)))))
+        if direct:
+            # Powers of two are normal numbers of float32 here, and so are all results: scaling them does not round.
+            c_scaled = b.fmul(c, self._scale(b.sub(self._all(24), both)))
+            c_floor = self._intrinsic(f"llvm.floor.v{_COLUMNS}f32", self._vector(_F32), [c_scaled])
+            factor = self._splat(ir.Constant(_F64, 128.0))
+            wide = self._vector(_F64)
+            exact = self._intrinsic(f"llvm.fma.v{_COLUMNS}f64", wide, [b.fpext(c_floor, wide), factor, aligned])
+            return b.fmul(b.fptrunc(exact, self._vector(_F32)), self._scale(b.sub(both, self._all(31))))
         c_wide = b.fpext(c, self._vector(_F64))
         c_aligned = self._floor(b.fmul(c_wide, self._power(b.sub(self._all(24), both))))
         exact = b.fadd(aligned, b.fmul(c_aligned, self._splat(ir.Constant(_F64, 128.0))))
@@ -305,14 +359,6 @@ class _Body:
     def _scalar(self, array: Any, index: Any) -> Any:
         return self._splat(self.b.load(self.b.gep(array, [ir.Constant(_I64, 0), index])))
 
-    def _gather(self, base: Any, offsets: Any) -> Any:
-        b = self.b
-        address = b.add(self._splat(b.ptrtoint(base, _I64)), b.sext(offsets, self._vector(_I64)))
-        pointers = b.inttoptr(address, self._vector(_I32.as_pointer()))
-        every = ir.Constant(self._vector(_I1), [1] * _COLUMNS)
-        arguments = [pointers, ir.Constant(_I32, 4), every, ir.Constant(self._vector(_I32), None)]
-        return self._intrinsic(f"llvm.masked.gather.v{_COLUMNS}i32.v{_COLUMNS}p0i32", self._vector(_I32), arguments)
-
     def _write(self, words: Any, place: Any) -> None:
         """Store a register's words; the other register of the pair keeps its own."""
         twice = [i >> 1 for i in range(2 * _COLUMNS)]
@@ -340,6 +386,11 @@ class _Body:
         field = b.sext(b.add(exponents, self._all(1023)), self._vector(_I64))
         shifted = b.shl(field, ir.Constant(self._vector(_I64), [52] * _COLUMNS))
         return b.bitcast(shifted, self._vector(_F64))
+
+    def _scale(self, exponents: Any) -> Any:
+        """Return 2**exponent in float32, where that is a normal number."""
+        b = self.b
+        return b.bitcast(b.shl(b.add(exponents, self._all(127)), self._all(23)), self._vector(_F32))
 
     def _floor(self, value: Any) -> Any:
         return self._intrinsic(f"llvm.floor.v{_COLUMNS}f64", self._vector(_F64), [value])

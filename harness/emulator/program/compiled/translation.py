@@ -23,6 +23,7 @@ from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import forms, objects
 from harness.emulator.program.compiled.accesses import access_form
 from harness.emulator.program.compiled.products import product_form
+from harness.emulator.program.compiled.runs import Item, Runs
 from harness.emulator.program.decode import Context, Program
 from harness.emulator.wavefront.state import EXEC, VCC
 
@@ -54,10 +55,24 @@ class Translation:
     places: list[Place]
     entries: list[int]
     keeps: list[Any]
+    runs: Runs
+    has_runs: bool = False
     cycles: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """For profiles: see ``native.execute.run``."""
     work: Any = None
     """Arrays of the last launch, for the next one."""
+
+    def __post_init__(self) -> None:
+        self.address: int = self.code.ctypes.data
+
+    def use_runs(self, compiling: bool = True) -> bool:
+        """Execute runs of instructions by one function each; return False if they are not on disk, unless compiled."""
+        runs = self.runs.find() if compiling else self.runs.kept()
+        for run in runs or ():
+            self.code[run.first, [execute.RUN_FUNCTION, execute.RUN_LENGTH]] = run.address, run.count
+            self.code[run.first, 0] = execute.RUN  # last: other threads may be executing the code
+        self.has_runs = runs is not None
+        return self.has_runs
 
     @property
     def stops(self) -> int:
@@ -118,7 +133,28 @@ class Translator:
             code[i, :2] = operation, address
             code[i, 2 : 2 + len(words)] = words
         keeps = [function.keeps for _, function, _ in self._rows if isinstance(function, Native)]
-        return Translation(self.program, code, self._places, self._entries, keeps)
+        return Translation(
+            self.program, code, self._places, self._entries, keeps, Runs(self._stretches(code), self._context)
+        )
+
+    def _stretches(self, code: np.ndarray) -> list[tuple[int, list[Item]]]:
+        """Return operations in succession that only count and call, with the first of each stretch."""
+        stretches: list[tuple[int, list[Item]]] = []
+        after = -1
+        blocks = self.program.blocks
+        entries = {self._entries[b.target] for b in blocks if 0 <= b.target < len(blocks)}
+        for i, (_, function, words) in enumerate(self._rows):
+            if code[i, 0] not in (execute.CALL, execute.COUNT):
+                continue
+            if i != after or i in entries:
+                stretches.append((i, []))
+            if code[i, 0] == execute.COUNT:
+                item = Item(segment=words[0])
+            else:
+                item = Item(self._places[i].instruction if isinstance(function, str) else None)
+            stretches[-1][1].append(item)
+            after = i + 1
+        return stretches
 
     def _add(
         self,

@@ -213,6 +213,8 @@ class Emitter:
     def _constant(self, array: np.ndarray, dtype: np.dtype, lanes: bool) -> Any:
         element = ir.IntType(1 if dtype == BOOL else 8 * dtype.itemsize)
         words = array.reshape(-1).view(f"u{dtype.itemsize}").tolist()
+        if len(words) == LANES and words == words[: self.width] * (LANES // self.width):
+            words = words[: self.width]
         if len(set(words)) == 1:
             value = self.bitcast(ir.Constant(element, words[0]), dtype)
             return self.splat(value) if lanes else value
@@ -238,9 +240,11 @@ class Emitter:
         return self.builder.extract_element(vector, index)
 
     def shuffle(self, vector: Any, lanes: np.ndarray) -> Any:
-        """Return the vector whose lane i is element ``lanes[i]``."""
-        self.require_all_lanes()
-        picks = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [int(n) for n in lanes])
+        """Return the vector whose lane i is element ``lanes[i]``; of a part, if all parts do the same in themselves."""
+        parts = np.asarray(lanes).reshape(-1, self.width) - np.arange(0, LANES, self.width)[:, None]
+        if (parts != parts[0]).any() or parts[0].min() < 0 or parts[0].max() >= self.width:
+            self.require_all_lanes()
+        picks = ir.Constant(ir.VectorType(ir.IntType(32), self.width), parts[0].tolist())
         return self.builder.shuffle_vector(vector, ir.Constant(vector.type, None), picks)
 
     def word(self, value: Any, number: int) -> Any:
