@@ -46,7 +46,8 @@ _KINDS = (RED, "changed", BETTER)
 @dataclass(frozen=True)
 class Code:
     """The kernels that a requirement launches for a target: how many have the ``same`` code in base and head, and how
-    many have ``other`` code. ``unknown``: cases whose kernels are not all known without executing them."""
+    many have ``other`` code. ``unknown``: kernels that were not compiled in time, and cases whose kernels are not all
+    known without executing them."""
 
     same: int = 0
     other: int = 0
@@ -57,7 +58,12 @@ class Code:
         """The counts in words."""
         total = self.same + self.other
         known = f"{self.other} of {plural(total, 'kernel')} have other code" if self.other else f"{total} same"
-        return f"{known}, {self.unknown} cases unknown" if self.unknown else known
+        return f"{known}, {self.unknown} unknown" if self.unknown else known
+
+    @property
+    def is_same(self) -> bool:
+        """True if it is known that all kernels, at least one, have the same code."""
+        return bool(self.same) and not self.other and not self.unknown
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Planned:
             counts = self.code.get(name, {}).values()
             if any(one.other for one in counts):
                 return 0
-            return 2 if counts and not any(one.unknown for one in counts) else 1
+            return 2 if counts and all(one.is_same for one in counts) else 1
 
         return replace(choice, reasons={name: choice.reasons[name] for name in sorted(choice.reasons, key=place)})
 
@@ -302,6 +308,7 @@ def _judged(
         if left is not None and right is not None and left.source != right.source:
             if left.code is None or right.code is None:
                 late += 1
+                counts[requirement, target][2] += 1
                 continue
             same = _figures(left.code)["sha256"] == _figures(right.code)["sha256"]
         else:

@@ -172,7 +172,7 @@ def _markdown(gate: Gate, rows: int) -> Iterator[str]:
 def _code(gate: Gate, rows: int) -> Iterator[str]:
     """Yield the table of the requirements whose kernels have other code than the base's, and a line for the others."""
     other = {name: table for name, table in gate.code.items() if any(one.other for one in table.values())}
-    same = [name for name, table in gate.code.items() if not any(one.other or one.unknown for one in table.values())]
+    same = [name for name, table in gate.code.items() if all(one.is_same for one in table.values())]
     cells = [(name, "; ".join(f"{arch}: {one.words}" for arch, one in table.items())) for name, table in other.items()]
     yield from _table("Kernels with other code", ("requirement", "kernels"), cells, rows)
     if same:

@@ -120,18 +120,19 @@ def test_a_kernel_that_only_the_head_cannot_compile_is_broken(compare):
 
 def test_a_kernel_that_was_not_compiled_in_time_is_a_note(compare):
     result = compare((case(one("a")), case(one("b", "5"))))
-    assert result.code == {"RMA-PUT-001": {"gfx942": Code()}}
+    assert result.code == {"RMA-PUT-001": {"gfx942": Code(unknown=1)}}
     assert result.notes == ["the sources of 1 kernel differ, and were not compiled with both libraries"]
 
 
 def test_the_order_of_a_choice_follows_the_code_and_keeps_every_requirement():
-    choice = Choice(dict.fromkeys("ABCD", ("it changed",)), ("E",))
+    choice = Choice(dict.fromkeys("ABCDF", ("it changed",)), ("E",))
     code = {
         "A": {"gfx942": Code(same=3), "gfx950": Code(same=3)},
         "C": {"gfx942": Code(same=1), "gfx950": Code(same=1, other=2)},
         "D": {"gfx942": Code(same=1, unknown=1)},
+        "F": {"gfx942": Code()},  # without kernels: the change is in code of the host
     }
-    assert Planned(code).ordered(choice).order == ("C", "B", "D", "A", "E")
+    assert Planned(code).ordered(choice).order == ("C", "B", "D", "F", "A", "E")
 
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
