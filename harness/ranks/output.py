@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
+from harness import threads
+
 OUTPUT_LIMIT = 1 << 24
 """Bytes that a memory file may hold. A longer one is emptied; its beginning and all later output are kept."""
 
@@ -78,8 +80,7 @@ class Watch:
         if self._thread is None:
             # The thread gets no reference to this object, so that it and its owner can be collected.
             arguments = (self._outputs, self._lock, self._stopped)
-            self._thread = threading.Thread(target=_keep_short, args=arguments, name="output-watch", daemon=True)
-            self._thread.start()
+            self._thread = threads.start(_keep_short, arguments, "output-watch")
         return output
 
     def remove(self, output: Output) -> None:

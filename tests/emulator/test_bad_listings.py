@@ -1,5 +1,7 @@
 """Listings and launches that a GPU could not run are refused before anything runs, with the value and the limit."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
-from harness import emulator
+from harness import emulator, threads
 from harness.emulator import ListingError, MemoryFault, NoProgress, TimeLimit, UnimplementedInstruction
 from harness.emulator.driver import patience
 from harness.emulator.listing import limits
@@ -235,6 +237,24 @@ def test_a_loop_without_end_is_reported(loop, monkeypatch):
     monkeypatch.setattr(patience, "PATIENCE", 0.05)
     with pytest.raises(NoProgress, match="no wavefront can go on"):
         run_kernel(*LOOPS[loop], "s_endpgm", groups=3)
+
+
+def test_a_thread_of_the_harness_does_not_keep_it_from_being_reported(monkeypatch):
+    """It watches the output of ranks, in a process that runs kernels too; any other thread could change memory."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
+    before, done = threads.of_the_program(), threading.Event()
+    own = threads.start(done.wait, (), "own")
+    other = threading.Thread(target=done.wait, daemon=True)
+    try:
+        assert threads.of_the_program() == before
+        with pytest.raises(NoProgress, match="no wavefront can go on"):
+            run_kernel(*LOOPS["registers"], "s_endpgm")
+        other.start()
+        assert threads.of_the_program() == before + 1
+    finally:
+        done.set()
+        own.join(10)
+        other.join(10)
 
 
 COUNTING = ("s_mov_b32 s0, 0", ".LBB0_1:", "s_add_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0x40000", "s_cbranch_scc1 .LBB0_1")

@@ -36,6 +36,7 @@ HARNESS = {
     "seeds": (),
     "text": (),
     "children": (),
+    "threads": (),
     "files": ("errors",),
     "locks": ("errors",),
     "compiling": ("errors",),
@@ -44,7 +45,7 @@ HARNESS = {
     "kept": ("errors", "locks"),
     "isa": ("errors", "locks", "kept"),
     "emulated_device": ("errors",),
-    "emulator": ("errors", "compiling", "isa", "locks", "kept", "emulated_device"),
+    "emulator": ("errors", "threads", "compiling", "isa", "locks", "kept", "emulated_device"),
     "adversary": ("errors", "seeds", "emulator"),
     "telemetry": ("errors", "children", "isa"),
     "devices": ("errors", "seeds", "emulator", "telemetry"),
@@ -53,7 +54,7 @@ HARNESS = {
     "casefile": ("errors", "adversary", "evidence"),
     "cases": ("errors",),
     "oracles": ("errors", "cases"),
-    "ranks": ("errors", "text", "children", "locks", "machine", "compiling", "devices"),
+    "ranks": ("errors", "text", "threads", "children", "locks", "machine", "compiling", "devices"),
 }
 
 NAMED = {

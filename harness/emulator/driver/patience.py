@@ -7,11 +7,11 @@ whether anyone else can change the memory of its launches. If not, a state that 
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness import threads
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import NoProgress, TimeLimit
@@ -65,7 +65,7 @@ class Patience:
     def alone(self) -> bool:
         """Return whether no other process or thread can change the memory of the launches."""
         if self._alone is None:
-            self._alone = threading.active_count() <= self.threads and self._is_private()
+            self._alone = threads.of_the_program() <= self.threads and self._is_private()
         return self._alone
 
     def look(self) -> None:
