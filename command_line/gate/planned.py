@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -155,7 +155,8 @@ def compared(
         notes.append(f"the code of planned kernels was not compared: {problem}")
     if any(one.late for one in sides):
         notes.append(f"the code of planned kernels was compared in part: {seconds:.0f} s were too short for the rest")
-    return _judged({**old.cases, **left.cases}, {**new.cases, **right.cases}, output, limits, notes)
+    cases = {**old.cases, **left.cases}, {**new.cases, **right.cases}
+    return _judged(*cases, left.cases.keys(), output, limits, notes)
 
 
 def targets_of(request: Request) -> tuple[list[str], list[str]]:
@@ -283,17 +284,19 @@ _Pair = tuple[str, str, _Kernel | None, _Kernel | None]
 def _judged(
     old: Mapping[Key, _Case],
     new: Mapping[Key, _Case],
+    compiled: Collection[Key],
     output: Path,
     limits: Mapping[str, Mapping[str, Any]],
     notes: list[str],
 ) -> Planned:
+    """Compare cases. ``compiled``: those whose kernels the base has compiled, as far as their sources differ."""
     both = [key for key in new if key in old]
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     pairs: dict[tuple[str, str, str, str, str], _Pair] = {}
     broken: dict[str, None] = {}
     for key in both:
         before, after, target = old[key], new[key], key[2]
-        if after.uncompiled and not before.uncompiled:
+        if after.uncompiled and not before.uncompiled and key in compiled:
             arch = target.rpartition(":")[2]
             broken[f"{after.requirement}: a kernel no longer compiles for {arch}: {after.problem}"] = None
         counts[after.requirement, target][2] += bool(before.problem or after.problem)

@@ -77,12 +77,13 @@ def compare(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(planned, "_keep", lambda *arguments: None)
 
-    def compared(*pairs):
+    def compared(*pairs, late=False):
         sides = [
             _Side({(f"group{number}", 0, TARGET): pair[side] for number, pair in enumerate(pairs)}, late=False)
             for side in (0, 1)
         ]
-        monkeypatch.setattr(planned._Runs, "sides", lambda *arguments, **options: tuple(sides))
+        monkeypatch.setattr(planned._Runs, "sides", lambda *arguments, **options: next(answers))
+        answers = iter([tuple(sides), (_Side({}, late=True), sides[1]) if late else tuple(sides)])
         stop = SimpleNamespace(signal=None)
         library = Path("head", "library")
         return planned.compared(Path("base"), library, REQUEST, ["RMA-PUT-001"], tmp_path, 10, stop, LIMITS, SCREEN)
@@ -116,6 +117,13 @@ def test_a_kernel_that_only_the_head_cannot_compile_is_broken(compare):
     result = compare((case(one("a", "5")), wrong), (wrong, wrong))
     assert result.broken == ["RMA-PUT-001: a kernel no longer compiles for gfx942: CompilationError: no"]
     assert result.code["RMA-PUT-001"]["gfx942"].unknown == 2
+
+
+def test_it_is_not_broken_if_the_base_was_not_compiled(compare):
+    """The base may not compile either."""
+    result = compare((case(one("a")), case(one("b"), problem="CompilationError: no", uncompiled=True)), late=True)
+    assert result.broken == []
+    assert "compared in part" in result.notes[0]
 
 
 def test_a_kernel_that_was_not_compiled_in_time_is_a_note(compare):
