@@ -63,7 +63,7 @@ class Gate:
     of_base: Mapping[str, Verdict] = field(default_factory=dict)
     """Verdicts of the base for groups that the head fails, as far as they ran."""
     code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What is known of the kernels of chosen requirements, ``planned.Code``, by requirement and target."""
+    """The kernels of chosen requirements, in base and head, as ``planned.Code``, by requirement and target."""
 
 
 def write(gate: Gate, folder: Path) -> bool:
