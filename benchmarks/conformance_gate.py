@@ -5,9 +5,9 @@
 
 Each side has a kernel cache of its own, empty for its cold pass; its warm pass repeats the run with the cache that the
 cold one filled. The base is unpacked with ``git archive`` into a temporary folder and runs with this interpreter and
-its packages. A pass that takes longer than ``--limit`` seconds is stopped, and its rates are those of the cases until
-then: so compare ``cases_per_s`` of two passes that were stopped. Prints one line of JSON per pass, then the ratios,
-working tree to base.
+its packages; on a machine without the repository's history, ``--base`` names a folder with its files. A pass that takes
+longer than ``--limit`` seconds is stopped, and its rates are those of the cases until then: so compare ``cases_per_s``
+of two passes that were stopped. Prints one line of JSON per pass, then the ratios, working tree to base.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def main() -> None:
         folder = Path(name)
         sides = [("tree", ROOT, arguments.groups)]
         if arguments.base:
-            sides.insert(0, ("base", _unpacked(arguments.base, folder / "source"), arguments.base_groups))
+            given = Path(arguments.base).resolve()
+            base = given if given.is_dir() else _unpacked(arguments.base, folder / "source")
+            sides.insert(0, ("base", base, arguments.base_groups))
         figures: dict[tuple[str, str], dict[str, Any]] = {}
         for side, root, groups in sides:
             for temperature in ("cold", "warm"):
@@ -64,7 +66,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", default=["conformance"], help="what to run, relative to each side's root")
-    parser.add_argument("--base", help="revision to compare with, such as 9a87c2f")
+    parser.add_argument("--base", help="revision to compare with, such as 9a87c2f, or a folder with its files")
     parser.add_argument("--level", default="gate")
     parser.add_argument("--ranks", default="4")
     parser.add_argument("--device", default="emulated")
@@ -98,9 +100,11 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
         "NUMBA_CACHE_DIR": str(folder / "numba"),
         "OMP_NUM_THREADS": "1",
     }
+    # Until it had --api, the suite's --level was the API's, and --profile the amount of testing.
+    level = "--level" if '"--api"' in (root / "fixtures" / "plugin.py").read_text() else "--profile"
     command = [
         sys.executable, "-m", "pytest", *arguments.paths, "-q", "-p", "no:cacheprovider",
-        "--level", arguments.level, "--ranks", arguments.ranks, "--device", arguments.device,
+        level, arguments.level, "--ranks", arguments.ranks, "--device", arguments.device,
         "--deadline", arguments.deadline, "--evidence", str(results / "evidence.jsonl"),
         *(["-p", "xdist", "-n", str(groups)] if groups > 1 else []),
         *(["-k", arguments.expression] if arguments.expression else []),

@@ -31,6 +31,10 @@ HALF = dict(zip(FLOATS, (0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400,
 BFLOAT = dict(zip(FLOATS, (0x3F00, 0xBF00, 0x3F80, 0xBF80, 0x4000, 0xC000, 0x4080, 0xC080, 0x3E22), strict=True))
 
 
+KEPT = 8
+"""The first register that no template of this file names: a program keeps its results from there on."""
+
+
 def word(constant, floats):
     return floats[constant] if constant in floats else int(constant) & 0xFFFFFFFF
 
@@ -49,7 +53,13 @@ def value(*lines, arch="gfx942", **registers):
 
 def results(template, arch="gfx942", **registers):
     """Return the result of ``template``, an instruction that writes v0, for each of the constants."""
-    return [value(template.format(c), arch=arch, **registers) for c in CONSTANTS]
+    values = []
+    for start in range(0, len(CONSTANTS), 45):
+        some = CONSTANTS[start : start + 45]
+        copied = [(template.format(c), f"v_mov_b32_e32 v{KEPT + n}, v0") for n, c in enumerate(some)]
+        after = execute(*itertools.chain(*copied), exec=1, arch=arch, **registers)
+        values += [after.v(KEPT + n)[0] for n in range(len(some))]
+    return values
 
 
 # -- packed operations -------------------------------------------------------------------------------------------------
