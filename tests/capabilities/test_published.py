@@ -110,7 +110,7 @@ def test_beyond_its_level_it_is_unsupported(tmp_path: Path) -> None:
     assert "unsupported: 3 of 4 requirements need what the library lacks" in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_missing_op_is_unsupported_and_a_wrong_one_is_red(tmp_path: Path) -> None:
     """Planted: a library without the function put, whose all_to_all moves nothing."""
     name = planted(tmp_path, WITH_A_WRONG_OP)

@@ -158,7 +158,7 @@ def test_a_selection_makes_a_run_for_a_profile_partial(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_run_whose_suite_has_another_list_is_refused_in_one_line(tmp_path, workers):
     """Planted: a list without a test that runs. Under pytest-xdist the workers find it before any of them runs one."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.fixtures.stale_list", "-q"]

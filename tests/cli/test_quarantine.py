@@ -199,7 +199,7 @@ def test_a_wrong_library_under_pytest(tmp_path):
     assert read(tmp_path / "e.jsonl").requirements()["RMA-PUT-001"].verdict is Verdict.QUARANTINED
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_group_is_run_again_and_again(tmp_path, capsys):
     """A group of the bundled library, which never fails: the entry is wrong."""
     group = "RMA-PUT-001[ranks=2,dtype=int32]"

@@ -86,7 +86,7 @@ def test_a_file_with_a_mistake_starts_nothing(suite, tmp_path):
     assert done.returncode == 2 and "missing.toml cannot be read: No such file" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wrong_library_under_pytest(tmp_path):
     """Two groups of a requirement fail, and one of another: waivers of both excuse the run, of one they do not."""
     [defect] = [defect for defect in DEFECTS if defect.name == "put: ranks swapped"]

@@ -109,6 +109,7 @@ def test_spawned(inheriting):
     assert process.exitcode == 0
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist(inheriting, program):
     pytest.importorskip("xdist")
     done = python("-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", program, cwd=program.parent)

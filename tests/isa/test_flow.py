@@ -42,8 +42,15 @@ WAYS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", EACH)
-@pytest.mark.parametrize("kernel", WAYS)
+# A GPU for each way in turn, and the others at night.
+@pytest.mark.parametrize(
+    ("kernel", "arch"),
+    [
+        pytest.param(way, arch, marks=() if arch == ("gfx942", "sm_90")[turn % 2] else pytest.mark.nightly)
+        for turn, way in enumerate(WAYS)
+        for arch in ARCHS
+    ],
+)
 def test_a_remote_pointer_is_followed_and_a_local_one_stays_local(kernel, arch):
     text = code(kernel, arch)
     assert set(stores(text)) == {"remote", "local"}

@@ -89,7 +89,7 @@ def test_a_lost_node_is_named_and_nothing_is_left(separate_nodes: None) -> None:
         [unshare] = [child for child in mine if child.name() == "unshare" and "node-1" in child.cmdline()]
         os.kill(unshare.pid, signal.SIGKILL)
         with pytest.raises(HarnessError, match="node 1 has ended"):
-            started.call(f"{TARGETS}:who", deadline=20.0)
+            started.call(f"{TARGETS}:stuck", 1, deadline=600.0)
     _, alive = psutil.wait_procs(mine, 20.0)
     assert alive == []
 
