@@ -95,7 +95,7 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
     results = folder / temperature
     results.mkdir(parents=True)
     environment = os.environ | {
-        "PYTHONPATH": str(root),
+        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "TRITON_CACHE_DIR": str(folder / "kernels"),
         "NUMBA_CACHE_DIR": str(folder / "numba"),
         "OMP_NUM_THREADS": "1",
@@ -123,7 +123,10 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
             _end(run)
     if status not in (0, 1, None):  # 1: a case failed, which the evidence has
         sys.exit((results / "output.txt").read_text(errors="replace")[-3000:])
-    return {"complete": status is not None, "status": status} | _figures(results, seconds)
+    figures = _figures(results, seconds)
+    if status is not None and not figures["cases"]:
+        sys.exit(f"no case ran in {root}:\n{(results / 'output.txt').read_text(errors='replace')[-3000:]}")
+    return {"complete": status is not None, "status": status} | figures
 
 
 def _end(run: subprocess.Popen[bytes]) -> None:

@@ -11,9 +11,13 @@ from harness.cases.dtypes import DType
 from harness.cases.registry import case_type
 from harness.cases.values import OneOf
 
-RELEASE_WAITS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 8)
+_TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+RELEASE_WAITS = _TRITON >= (3, 8)
 """True if Triton's release waits for its write-back on AMD GPUs. If it does not, a message fails in some schedules of
 weak memory, which is not a fault of the library: see docs/memory-model.md."""
+RELEASE_GATHERS = _TRITON >= (3, 9)
+"""True if wavefronts pass a barrier before the release of one lane. Without it a flag may overtake the stores of the
+other wavefronts, so a kernel has its own barrier there."""
 
 
 @case_type

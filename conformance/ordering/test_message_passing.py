@@ -18,11 +18,13 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.ordering.cases import RELEASE_WAITS, MessageCase
+from conformance.ordering.cases import RELEASE_GATHERS, RELEASE_WAITS, MessageCase
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import exchange
 from harness.oracles.heap import starts
+
+GATHERED = tl.constexpr(RELEASE_GATHERS)
 
 
 @gluon.jit
@@ -44,6 +46,8 @@ def produce(
     mask = offsets < n
     values = ctx.load(source + offsets, ctx.cur_rank, mask=mask)
     ctx.store(target + offsets, values, to_rank, mask=mask)
+    if not GATHERED:
+        tl.debug_barrier()
     if FLAG == "cas":
         ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
     elif FLAG == "xchg":
@@ -89,6 +93,8 @@ def triton_produce(ctx, source, target, flag, n, block, to_rank, FLAG: tl.conste
     mask = offsets < n
     values = ctx.load(source + offsets, ctx.rank, mask=mask)
     ctx.store(target + offsets, values, to_rank, mask=mask)
+    if not GATHERED:
+        tl.debug_barrier()
     if FLAG == "cas":
         ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
     elif FLAG == "xchg":

@@ -63,15 +63,18 @@ class Allocations:
     """The registered allocations of this process.
 
     ``red_zones``: in a segment with carved parts, only these parts are accessible; the rest is a red zone. A launch
-    adds its arguments. Not thread-safe: launches run one at a time.
+    adds its arguments. Not thread-safe: launches run one at a time. But ``unregister`` and ``uncarve`` may be called in
+    the middle of any other method, by a finalizer that Python's garbage collector runs there.
     """
 
     def __init__(self, red_zones: bool = False) -> None:
         self.red_zones = red_zones
+        # Replaced, never changed, since a finalizer may run while it is read.
         self._known: dict[int, Allocation] = {}
         # Per segment, the parts carved from it: offset -> (size, label).
         self._carved: dict[int, dict[int, tuple[int, str]]] = {}
         self._tables: dict[tuple[object, ...], Table] = {}
+        self._changes = 0
 
     def register(self, address: int, size: int, label: str, peer: int | None = None) -> None:
         """Add [address, address + size); ``ValueError`` if it overlaps a registered allocation."""
@@ -82,16 +85,16 @@ class Allocations:
                 raise ValueError(
                     f"cannot register {label} at {address:#x}: it overlaps {other.label} at {other.address:#x}"
                 )
-        self._known[address] = Allocation(address, size, label, peer)
-        self._tables.clear()
+        self._known = {**self._known, address: Allocation(address, size, label, peer)}
+        self._changed()
 
     def unregister(self, address: int) -> None:
         """Remove the allocation that starts at ``address``; ``ValueError`` if there is none."""
         if address not in self._known:
             raise ValueError(f"no allocation is registered at {address:#x}")
-        del self._known[address]
+        self._known = {start: known for start, known in self._known.items() if start != address}
         self._carved.pop(address, None)
-        self._tables.clear()
+        self._changed()
 
     def carve(self, address: int, size: int, label: str) -> None:
         """Make [address, address + size) an allocation inside its segment, and in the other mappings of its heap."""
@@ -101,12 +104,12 @@ class Allocations:
                 f"cannot carve {size} bytes at {address:#x} ({label}): no registered segment contains them"
             )
         offset = address - segment.address
-        for other, (length, name) in self._carved.get(segment.address, {}).items():
+        for other, (length, name) in tuple(self._carved.get(segment.address, {}).items()):
             if offset < other + length and other < offset + size:
                 raise ValueError(f"cannot carve {label} at {address:#x}: it overlaps {name}")
         for mapping in self._mappings(segment):
             self._carved.setdefault(mapping.address, {})[offset] = (size, label)
-        self._tables.clear()
+        self._changed()
 
     def uncarve(self, address: int) -> None:
         """Undo ``carve``; ``ValueError`` if nothing was carved at ``address``."""
@@ -116,7 +119,7 @@ class Allocations:
             raise ValueError(f"nothing was carved at {address:#x}")
         for mapping in self._mappings(segment):
             self._carved.get(mapping.address, {}).pop(offset, None)
-        self._tables.clear()
+        self._changed()
 
     def table(self, extra: list[tuple[int, int, str]], rank: int | None = None) -> Table:
         """Return the registered allocations, and the launch's own allocations that lie in none of them.
@@ -124,16 +127,20 @@ class Allocations:
         ``extra`` is (address, size, label). Memory registered for ``rank`` itself is local to it.
         """
         key = (rank, *((address, size) for address, size, _ in extra))
-        if key not in self._tables:
+        table = self._tables.get(key)
+        if table is None:
             if len(self._tables) > 256:
                 self._tables.clear()
+            before = self._changes
             own: dict[int, Allocation] = {}
             for address, size, label in extra:
                 inside = self._segment(address, size) is not None
                 if size and not inside and (address not in own or own[address].size < size):
                     own[address] = Allocation(address, size, label)
-            self._tables[key] = Table([*self._accessible(), *own.values()], rank)
-        return self._tables[key]
+            table = Table([*self._accessible(), *own.values()], rank)
+            if self._changes == before:
+                self._tables[key] = table
+        return table
 
     def ranges(self, rank: int | None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Return the (start, end) of the registered segments that are this rank's own, and of other ranks'."""
@@ -147,6 +154,10 @@ class Allocations:
         """Return whether ``address`` lies in a registered segment."""
         return self._segment(address, 1) is not None
 
+    def _changed(self) -> None:
+        self._changes += 1
+        self._tables.clear()
+
     def _segment(self, address: int, size: int) -> Allocation | None:
         return next((known for known in self._known.values() if known.contains(address, size)), None)
 
@@ -158,9 +169,10 @@ class Allocations:
     def _accessible(self) -> list[Allocation]:
         parts: list[Allocation] = []
         for known in self._known.values():
-            if not self.red_zones or known.address not in self._carved:
+            carved = self._carved.get(known.address) if self.red_zones else None
+            if carved is None:
                 parts.append(known)
                 continue
-            for offset, (size, label) in self._carved[known.address].items():
+            for offset, (size, label) in tuple(carved.items()):
                 parts.append(Allocation(known.address + offset, size, f"{label} in {known.label}", known.peer))
         return parts
