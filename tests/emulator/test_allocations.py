@@ -18,7 +18,7 @@ def known():
 
 @pytest.fixture
 def at_contains(monkeypatch):
-    """Return a function that has its argument called once, when next a segment is asked what it contains."""
+    """Return a function that has its argument called once, by the next search of a segment."""
 
     def plant(finalizer):
         contains = Allocation.contains
