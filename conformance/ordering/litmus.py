@@ -61,6 +61,12 @@ class Litmus:
         return [number for number, location in enumerate(LOCATIONS) if location not in tiles]
 
     @property
+    def flags_used(self) -> set[str]:
+        """The locations that the threads access as flags."""
+        data = WRITES_DATA + READS_DATA
+        return {place for thread in self.threads for name, place, _ in thread if name not in data}
+
+    @property
     def steps(self) -> int:
         """Operations of the longest thread."""
         return max(map(len, self.threads))

@@ -115,3 +115,13 @@ def test_relaxed_flags_show_a_forbidden_outcome(driver, name):
 @pytest.mark.parametrize("order", [("relaxed", "acquire", "sys", "sys"), ("release", "relaxed", "sys", "sys")])
 def test_a_lock_weakened_on_one_side_loses_an_addition(driver, order):
     assert killed(driver, "lock", order) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["sys", "gpu"])
+def test_the_emulated_device_shows_every_outcome_that_both_orders_allow(driver, scope):
+    """Store buffering with acq_rel; with less, the model allows one more, which its atomics, done in order, never
+    show."""
+    order = ("acq_rel", "acq_rel", scope, scope)
+    wanted = {f"observed {seen}, final {final}" for seen, final in allowed(TESTS["SB"], *order[:2])}
+    assert shown(driver, TESTS["SB"], order, scope, SCHEDULES[:12]) == wanted
