@@ -14,12 +14,14 @@ import resource
 import torch
 
 from conformance.host.checks import offset_in_heap
-from conformance.memory.test_errors import ALLOCATORS, HEAP
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
+
+HEAP = 1 << 19
+ALLOCATORS = ("torch", "vmem")
 
 MOST_FILES = 64
 """Files that a call may open at most: a limit for the loop, beyond which it is not tested."""
