@@ -57,19 +57,21 @@ class MessageCase:
 @case_type
 @dataclass(frozen=True)
 class LitmusCase:
-    """``instances`` runs of one litmus test, whose thread t is a work-group.
+    """``instances`` runs of one litmus test.
 
-    ``scope`` is that of the flags: "sys", with thread t on rank t % ranks, or "gpu", with all threads on rank 0.
-    ``write`` is the operation that writes data: "store", "put" or "atomic". ``home``: the rank whose heap has the
-    locations. A tile has ``n`` elements (int32), which are masked from ``block``. ``release`` and ``acquire`` are the
-    orders of a flag's writes and reads. ``skew``: thread t starts ``t * skew`` polls late.
+    ``scope`` is that of the flags. Thread t is a work-group, of rank t % ranks with "sys" and of rank 0 with "gpu";
+    with "cta" it is a wavefront of a work-group of rank 0, which has ``warps`` of them. ``write`` is the operation that
+    writes data: "store", "put" or "atomic". ``home``: the rank whose heap has the locations. A tile has ``n`` elements
+    (int32), which are masked from ``block``. ``release`` and ``acquire`` are the orders of a flag's writes and reads.
+    ``skew``: thread t starts ``t * skew`` polls late; as a wavefront, it starts as many steps late, but at most two,
+    and is wavefront (t + ``skew``) % ``warps``.
     """
 
     test: str = "MP"
     write: str = "store"
     release: str = "release"
     acquire: str = "acquire"
-    scope: Annotated[str, OneOf(("sys", "gpu"))] = "sys"
+    scope: Annotated[str, OneOf(("sys", "gpu", "cta"))] = "sys"
     spt: int = 1
     warps: int = 1
     tail: int = 0
@@ -80,7 +82,7 @@ class LitmusCase:
     @property
     def block(self) -> int:
         """Elements of a tile, and of a location."""
-        return self.spt * 64 * self.warps
+        return 64 if self.scope == "cta" else self.spt * 64 * self.warps
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""The kernel that executes every litmus test."""
+"""The kernels that execute litmus tests: one whose threads are work-groups, one whose threads are wavefronts."""
 
 from __future__ import annotations
 
@@ -111,3 +111,52 @@ def litmus_kernel(
             )  # fmt: skip
             gl.store(out, a, mask=mask)
             gl.store(out + stride, b, mask=mask)
+
+
+@gluon.jit(do_not_specialize=["instances", "stride", "n", "home"])
+def wavefront_kernel(
+    IrisDeviceCtx: gl.constexpr, context, programs, numbers, cells, source, results, instances, stride, n, home,
+    WRITE: gl.constexpr, READ: gl.constexpr, SCOPE: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    """Run a litmus test whose threads are wavefronts of one work-group: wavefront w is thread ``numbers[w]``, or none
+    if that is -1.
+
+    The other arguments are as in ``litmus_kernel``; the tests are short ones without waits, see ``litmus.once``, of
+    which a thread may begin one or two steps late: ``litmus.delayed``. Lanes that a wavefront does not need are masked:
+    all wavefronts execute all operations in the same order, each with the locations and values of its own thread.
+    """
+    ctx = IrisDeviceCtx.initialize(context)
+    layout: gl.constexpr = gl.BlockedLayout([1], [LANES], [WARPS], [0])
+    lane = gl.arange(0, LANES * WARPS, layout=layout)
+    place = lane % LANES
+    thread = gl.load(numbers + lane // LANES)
+    words = gl.load(programs + thread, mask=thread >= 0, other=0)
+    mask = (thread >= 0) & (place < n)
+    for instance in range(instances):
+        here = cells + instance * 4 * stride
+        out = results + (thread * instances + instance) * 4 * stride + place
+        a = wavefront_step(ctx, words & 255, here, source, stride, place, mask, home, WRITE, READ, SCOPE)
+        b = wavefront_step(ctx, (words >> 8) & 255, here, source, stride, place, mask, home, WRITE, READ, SCOPE)
+        c = wavefront_step(ctx, (words >> 16) & 255, here, source, stride, place, mask, home, WRITE, READ, SCOPE)
+        d = wavefront_step(ctx, (words >> 24) & 255, here, source, stride, place, mask, home, WRITE, READ, SCOPE)
+        gl.store(out, a, mask=mask)
+        gl.store(out + stride, b, mask=mask)
+        gl.store(out + 2 * stride, c, mask=mask)
+        gl.store(out + 3 * stride, d, mask=mask)
+
+
+@gluon.jit
+def wavefront_step(
+    ctx, word, cells, source, stride, place, mask, home, WRITE: gl.constexpr, READ: gl.constexpr, SCOPE: gl.constexpr
+):
+    """Execute an operation of each wavefront's own; return the values seen, a flag's in the first lane."""
+    code, value = (word % 16).to(gl.int32), (word // 64).to(gl.int32)
+    at = cells + word // 16 % 4 * stride
+    ctx.store(at + place, value, home, mask=mask & (code == 1))
+    ctx.put(source + value * stride + place, at + place, home, mask=mask & (code == 2))
+    ctx.atomic_xchg(at + place, value, home, mask=mask & (code == 3), sem="relaxed", scope=SCOPE)
+    first = mask & (place == 0)
+    ctx.atomic_xchg(at, value, home, mask=first & (code == 5), sem=WRITE, scope=SCOPE)
+    flag = ctx.atomic_add(at, place * 0, home, mask=first & (code == 6), sem=READ, scope=SCOPE)
+    seen = ctx.load(at + place, home, mask=mask & (code == 4), other=0)
+    return gl.where(code == 6, flag, seen)

@@ -1,6 +1,6 @@
-"""Litmus tests as data: the operations of each thread, and the outcomes that the memory model forbids.
+"""Litmus tests as data: the operations of each thread. ``model.allowed`` computes which outcomes may occur.
 
-A thread is a work-group. A location is ``x``, ``y`` or ``z``; it holds 0 at first. Operations:
+A thread is a work-group, or a wavefront of one. A location is ``x``, ``y`` or ``z``; it holds 0 at first. Operations:
 
     write x  a tile of data, by a store, a put or a relaxed exchange    set y   a flag, by an exchange (release)
     read x   a tile of data, by a load                                  see y   a flag, by an addition of 0 (acquire)
@@ -10,14 +10,12 @@ A thread is a work-group. A location is ``x``, ``y`` or ``z``; it holds 0 at fir
                                                                         free y  set the flag to 0 (release)
 
 An outcome is the tuple of all observed values in the order of the threads, then the final values of the locations.
-Sources of ``forbidden``: Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014), for the shapes; LLVM's
-and PTX's models, which agree with C11 here, for the verdicts. Without a sequentially consistent order, which Triton
-does not have, SB, R, 2+2W and IRIW have no forbidden outcome.
+The shapes are those of Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
 
 WRITES = ("store", "put", "atomic")
@@ -34,23 +32,15 @@ MOST_STEPS = 8
 """Operations of a thread: each is a byte of a 64-bit word."""
 
 Operation = tuple[str, str, int]
-"""Name, location, and the value written (0 for operations that read)."""
+"""Name, location, and the value written (0 for operations that read). ``NOTHING`` is a step without an access."""
 
 
 @dataclass(frozen=True)
 class Litmus:
-    """A litmus test. ``forbidden(observed, final)`` is True for outcomes that may not occur, with release and acquire
-    at a scope that contains all threads; if ``relaxed``, already with relaxed order."""
+    """A litmus test: the operations of each thread."""
 
     name: str
     threads: tuple[tuple[Operation, ...], ...]
-    forbidden: Callable[[tuple[int, ...], tuple[int, ...]], bool]
-    relaxed: bool = False
-
-    @property
-    def forbids(self) -> bool:
-        """True if some outcome is forbidden."""
-        return self.forbidden is not _never
 
     @property
     def writes(self) -> bool:
@@ -71,31 +61,18 @@ class Litmus:
         return [number for number, location in enumerate(LOCATIONS) if location not in tiles]
 
     @property
+    def flags_used(self) -> set[str]:
+        """The locations that the threads access as flags."""
+        data = WRITES_DATA + READS_DATA
+        return {place for thread in self.threads for name, place, _ in thread if name not in data}
+
+    @property
     def steps(self) -> int:
         """Operations of the longest thread."""
         return max(map(len, self.threads))
 
 
-def _never(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
-    return False
-
-
-def _corw(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
-    return observed == (1,) or (observed == (2,) and final[0] == 2)
-
-
-def _cowr(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
-    return observed == (0,) or (observed == (2,) and final[0] == 1)
-
-
-def _reused(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
-    """The reader's two reads come after its two waits: it has to read 1, and then 2."""
-    return (observed[-3], observed[-1]) != (1, 2)
-
-
-def _counted(observed: tuple[int, ...], final: tuple[int, ...]) -> bool:
-    """Three threads add 1 to the data, one after another."""
-    return final[0] != 3 or sorted(observed[1::2]) != [0, 1, 2]
+NOTHING: Operation = ("none", "x", 0)
 
 
 def _thread(text: str) -> tuple[Operation, ...]:
@@ -104,37 +81,27 @@ def _thread(text: str) -> tuple[Operation, ...]:
     return tuple((part[0], part[1], int(part[2]) if len(part) > 2 else 0) for part in parts)
 
 
-def _litmus(
-    name: str,
-    *threads: str,
-    forbidden: Callable[[tuple[int, ...], tuple[int, ...]], bool] = _never,
-    relaxed: bool = False,
-) -> Litmus:
-    return Litmus(name, tuple(map(_thread, threads)), forbidden, relaxed)
+def _litmus(name: str, *threads: str) -> Litmus:
+    return Litmus(name, tuple(map(_thread, threads)))
 
 
 TESTS = {
     test.name: test
     for test in (
-        _litmus("MP", "write x 1, set y 1", "wait y, read x", forbidden=lambda o, f: o == (1, 0)),
-        _litmus("S", "write x 2, set y 1", "wait y, write x 1", forbidden=lambda o, f: o == (1,) and f[0] == 2),
-        _litmus("LB", "see x, set y 1", "see y, set x 1", forbidden=lambda o, f: o == (1, 1)),
-        _litmus(
-            "WRC", "set x 1", "wait x, set y 1", "wait y, see x", forbidden=lambda o, f: o == (1, 1, 0)
-        ),
-        _litmus(
-            "ISA2", "write x 1, set y 1", "wait y, set z 1", "wait z, read x", forbidden=lambda o, f: o == (1, 1, 0)
-        ),
-        _litmus("CoRR", "set x 1", "see x, see x", forbidden=lambda o, f: o == (1, 0), relaxed=True),
-        _litmus("CoWW", "set x 1, set x 2", forbidden=lambda o, f: f[0] != 2, relaxed=True),
-        _litmus("CoRW", "see x, set x 1", "set x 2", forbidden=_corw, relaxed=True),
-        _litmus("CoWR", "set x 1, see x", "set x 2", forbidden=_cowr, relaxed=True),
+        _litmus("MP", "write x 1, set y 1", "wait y, read x"),
+        _litmus("S", "write x 2, set y 1", "wait y, write x 1"),
+        _litmus("LB", "see x, set y 1", "see y, set x 1"),
+        _litmus("WRC", "set x 1", "wait x, set y 1", "wait y, see x"),
+        _litmus("ISA2", "write x 1, set y 1", "wait y, set z 1", "wait z, read x"),
+        _litmus("CoRR", "set x 1", "see x, see x"),
+        _litmus("CoWW", "set x 1, set x 2"),
+        _litmus("CoRW", "see x, set x 1", "set x 2"),
+        _litmus("CoWR", "set x 1, see x", "set x 2"),
         _litmus(
             "reuse",
             "write x 1, set y 1, gone y, write x 2, set y 1", "wait y, read x, free y, wait y, read x",
-            forbidden=_reused,
         ),
-        _litmus("lock", *["lock y, next x, free y"] * 3, forbidden=_counted),
+        _litmus("lock", *["lock y, next x, free y"] * 3),
         _litmus("SB", "set x 1, see y", "set y 1, see x"),
         _litmus("R", "set x 1, set y 1", "set y 2, see x"),
         _litmus("2+2W", "set x 1, set y 2", "set y 1, set x 2"),
@@ -142,6 +109,37 @@ TESTS = {
     )
 }  # fmt: skip
 """All tests by name."""
+
+SHORT = tuple(name for name, test in TESTS.items() if test.steps <= 2)
+"""Tests whose threads may be wavefronts of one work-group: see ``once``."""
+
+
+@functools.cache
+def once(test: Litmus) -> Litmus:
+    """Return the test with ``see`` in place of ``wait``: wavefronts of one work-group run one loop, so that none of
+    them can wait for another one."""
+    return Litmus(
+        test.name,
+        tuple(
+            tuple(("see" if name == "wait" else name, place, value) for name, place, value in thread)
+            for thread in test.threads
+        ),
+    )
+
+
+@functools.cache
+def delayed(test: Litmus, delay: int) -> Litmus:
+    """Return the test in which thread t begins ``t * delay`` steps late, but at most two: the wavefronts of a
+    work-group execute their steps together, so that a flag could not be seen by a step before the one that sets it."""
+    return Litmus(
+        test.name, tuple((NOTHING,) * min(number * delay, 2) + thread for number, thread in enumerate(test.threads))
+    )
+
+
+def run_by(name: str, scope: str) -> Litmus:
+    """Return the test ``name`` as it runs where its flags have ``scope``: "cta", "gpu" or "sys". LookupError for an
+    unknown test."""
+    return once(TESTS[name]) if scope == "cta" else TESTS[name]
 
 
 def program_of(test: Litmus, write: str) -> list[int]:
@@ -160,10 +158,10 @@ def program_of(test: Litmus, write: str) -> list[int]:
     ]
 
 
-def observing(test: Litmus) -> list[tuple[int, int]]:
-    """Return the (thread, step) of each value observed, in the order of an outcome."""
+def observing(test: Litmus) -> list[tuple[int, int, bool]]:
+    """Return the thread and step of each value observed, in the order of an outcome, and whether it is a tile."""
     return [
-        (number, step)
+        (number, step, name in READS_DATA)
         for number, thread in enumerate(test.threads)
         for step, (name, _, _) in enumerate(thread)
         if name in OBSERVES

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.ordering.litmus import Litmus
+from conformance.ordering.model import Outcome
 
 
 @dataclass(frozen=True)
 class Outcomes:
     """The outcomes of a launch. ``counts`` maps the text of each to the number of elements that had it, and "timeout"
     to those of an instance in which a wait or a start timed out. ``forbidden``: instance, element and text of the first
-    forbidden outcome, or None."""
+    outcome that is not allowed, or None."""
 
     counts: dict[str, int]
     forbidden: tuple[int, int, str] | None
 
 
-def outcomes(test: Litmus, seen: NDArray[Any], final: NDArray[Any]) -> Outcomes:
-    """Count the outcomes.
+def outcomes(allowed: Collection[Outcome], seen: NDArray[Any], final: NDArray[Any]) -> Outcomes:
+    """Count the outcomes; those that are not in ``allowed`` are forbidden.
 
     ``seen``: [instance, observation, element], -1 for a timeout; ``final``: [instance, location, element].
     """
@@ -35,7 +36,7 @@ def outcomes(test: Litmus, seen: NDArray[Any], final: NDArray[Any]) -> Outcomes:
         observed, ends = tuple(kind[:observations]), tuple(kind[observations:])
         text = "timeout" if -1 in observed else f"observed {observed}, final {ends}"
         counts[text] = counts.get(text, 0) + number
-        if -1 not in observed and test.forbidden(observed, ends):
+        if -1 not in observed and (observed, ends) not in allowed:
             wrong.append((place, text))
     if not wrong:
         return Outcomes(counts, None)

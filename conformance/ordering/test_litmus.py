@@ -1,5 +1,5 @@
-"""Litmus tests: no outcome that the memory model forbids occurs, between ranks with flags at system scope, and between
-work-groups of one GPU with flags at its scope.
+"""Litmus tests: no outcome that the memory model forbids occurs, between ranks with flags at system scope, between
+work-groups of one GPU with flags at its scope, and between wavefronts of a work-group with flags at its scope.
 
 On the emulated device they run in ordinary memory and under several schedules of weak memory; on GPUs a launch has
 many instances, and the skew varies the timing. The evidence of a case counts the outcomes that occurred.
@@ -10,8 +10,9 @@ import itertools
 import torch
 
 from conformance.ordering.cases import RELEASE_WAITS, LitmusCase
-from conformance.ordering.kernels import litmus_kernel
-from conformance.ordering.litmus import LOCATIONS, TESTS, WRITES, observing, program_of
+from conformance.ordering.kernels import litmus_kernel, wavefront_kernel
+from conformance.ordering.litmus import LOCATIONS, SHORT, TESTS, WRITES, delayed, observing, program_of, run_by
+from conformance.ordering.model import allowed
 from conformance.ordering.outcomes import outcomes
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -22,8 +23,6 @@ from harness.oracles.heap import starts
 
 SPINS = 1 << 20
 """Polls of a wait. It ends with its thread's launch, so that no rank is left in a kernel."""
-
-FORBID = tuple(name for name, test in TESTS.items() if test.forbids)
 
 SCHEDULES = 2
 """Schedules of weak memory for each case."""
@@ -39,6 +38,16 @@ INSTANCES, GPU_INSTANCES = 2, 4096
 
 SHAPES = ((1, 1, 63), (1, 1, 0), (2, 4, 7), (1, 8, 0), (32, 8, 1))
 """(elements of a thread, wavefronts, elements less than the block) of a tile: from 1 element to 64 KiB."""
+
+ORDERS = (("release", "acquire"), ("acq_rel", "acq_rel"))
+RELAXED = ("relaxed", "relaxed")
+"""Orders of a flag's writes and reads."""
+
+WAVEFRONTS = tuple(
+    {"order": order, "scope": "cta", "shape": shape}
+    for order, shape in zip((*ORDERS, RELAXED), ((1, 4, 0), (1, 8, 7), (1, 4, 0)), strict=True)
+)
+"""What is compiled at the scope of a work-group, of 4 or 8 wavefronts."""
 
 
 def run(env, case):
@@ -57,8 +66,11 @@ def run(env, case):
 
 def _run(env, case, where):
     """Run all instances once, and return the first forbidden outcome or wrong byte."""
-    test, image, me, ranks = TESTS[case.test], env.image, env.rank, env.world_size
-    threads, steps, home, there = len(test.threads), max(2, test.steps), case.home % ranks, env.device.torch_device
+    test, image, me, ranks = run_by(case.test, case.scope), env.image, env.rank, env.world_size
+    threads, home, there = len(test.threads), case.home % ranks, env.device.torch_device
+    as_run = delayed(test, case.skew) if case.scope == "cta" else test
+    steps = 4 if case.scope == "cta" else max(2, test.steps)
+    n = min(case.n, env.device.lanes) if case.scope == "cta" else case.n
     size = 4 * case.block
     instances = min(GPU_INSTANCES if env.device.kind.is_gpu else case.instances, ARENA // (4 * size))
     cells_at, source_at = starts(1024, [instances * 4 * size, 3 * size])
@@ -70,15 +82,24 @@ def _run(env, case, where):
         image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
     numbers = range(me, threads, ranks) if case.scope == "sys" else range(threads if me == 0 else 0)
     mine = torch.tensor([*numbers], dtype=torch.int32, device=there)
-    program = torch.tensor(program_of(test, case.write), dtype=torch.int64, device=there)
+    program = torch.tensor(program_of(as_run, case.write), dtype=torch.int64, device=there)
     results = torch.zeros(threads, instances, steps, case.block, dtype=torch.int32, device=there)
     env.settle()
     with env.acting():
         warps = env.warps(case.warps)
-        if len(mine):
+        if case.scope == "cta":
+            if me == 0:
+                spread = [(w - case.skew) % warps for w in range(warps)]
+                mine = torch.tensor([t if t < threads else -1 for t in spread], dtype=torch.int32, device=there)
+                wavefront_kernel[(1,)](
+                    env.device_context, env.context, program, mine, env.pointer(cells_at, torch.int32),
+                    image.tensor(source), results, instances, case.block, n, home,
+                    case.release, case.acquire, case.scope, env.device.lanes, warps, num_warps=warps,
+                )  # fmt: skip
+        elif len(mine):
             litmus_kernel[(len(mine),)](
                 env.device_context, env.context, program, mine, env.pointer(cells_at, torch.int32),
-                image.tensor(source), results, threads, instances, steps, case.block, case.n, home, SPINS, case.skew,
+                image.tensor(source), results, threads, instances, steps, case.block, n, home, SPINS, case.skew,
                 case.release, case.acquire, case.scope, case.scope, case.spt, env.device.lanes, warps, steps > 2,
                 num_warps=warps,
             )  # fmt: skip
@@ -87,14 +108,16 @@ def _run(env, case, where):
     last = image.tensor(cells).cpu() if me == home else torch.zeros(instances * 4 * case.block, dtype=torch.int32)
     final = gathered(last.to(there).unsqueeze(0))[home].cpu().view(instances, 4, case.block)
     of_all = gathered(results.unsqueeze(0)).sum(0, dtype=torch.int32).cpu()  # each thread has written its own part
-    count = 1 if test.flags_only else case.n
+    count = 1 if test.flags_only else n
     if me == home:
         _expect_untouched(image.expected(cells).view(instances, 4, case.block), final, test, count)
-    observed = [of_all[thread, :, step, :count] for thread, step in observing(test)]
+    observed = [
+        of_all[thread, :, step, : count if reads else 1].expand(-1, count) for thread, step, reads in observing(as_run)
+    ]
     seen = torch.stack(observed, 1) if observed else of_all.new_empty(instances, 0, count)
     ends = final[:, : len(LOCATIONS), :count].clone()
     ends[:, test.flags] = ends[:, test.flags, :1]
-    result = outcomes(test, seen.numpy(), ends.numpy())
+    result = outcomes(allowed(test, case.release, case.acquire), seen.numpy(), ends.numpy())
     if me == home:
         env.count(result.counts)
     if result.forbidden:
@@ -114,13 +137,22 @@ def _expect_untouched(expected, final, test, count):
 
 
 def cases(ranks, test):
-    """Return the cases of a test: rows of two covering arrays, of what is compiled and of what is not."""
+    """Return the cases of a test: rows of two covering arrays, of what is compiled and of what is not; then, for the
+    short tests, those at the scope of a work-group."""
     litmus = TESTS[test]
-    orders = (("release", "acquire"), ("acq_rel", "acq_rel"))
-    orders = (*orders, ("relaxed", "relaxed")) if litmus.relaxed else orders
+    # With relaxed order, accesses of several locations may have any outcome.
+    orders = (*ORDERS, RELAXED) if litmus.flags_only and len(litmus.flags_used) == 1 else ORDERS
     shapes = SHAPES[1:2] if litmus.flags_only else SHAPES[::2] if litmus.steps > 2 else SHAPES
     compiled = covering({"order": orders, "scope": ("sys", "gpu"), "shape": shapes})
-    drawn = covering({"write": WRITES if litmus.writes else WRITES[:1], "home": (0, 1), "skew": (0, 3)})
+    writes = WRITES if litmus.writes else WRITES[:1]
+    drawn = covering({"write": writes, "home": (0, 1), "skew": (0, 3)})
+    late = [*covering({"skew": (2, 1), "write": writes}), *[{"skew": 0, "write": "store"}] * litmus.flags_only]
+    late = [{**row, "home": number % 2} for number, row in enumerate(late)]
+    wavefronts = WAVEFRONTS if litmus.flags_only else WAVEFRONTS[:2]
+    return [*_rows(test, compiled, drawn), *(_rows(test, wavefronts, late) if test in SHORT else ())]
+
+
+def _rows(test, compiled, drawn):
     return [
         LitmusCase(
             test=test,
@@ -145,6 +177,6 @@ def evened(*rows):
     return [list(itertools.islice(itertools.cycle(row), length)) for row in rows]
 
 
-@requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, test=FORBID)
+@requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, test=tuple(TESTS))
 def test_litmus(check, case):
     check(run, case)

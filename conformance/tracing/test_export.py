@@ -75,10 +75,11 @@ def rows(env, tracing, unit):
 
 
 def expect_file(findings, label, path, trace, wanted):
-    """Check that ``path`` holds ``trace``, that Perfetto accepts all of it, and that its slices are ``wanted``."""
+    """Check that ``path`` holds ``trace``, that Perfetto accepts all of it, and that its slices are ``wanted``. Return
+    the slices."""
     if not path.is_file():
         findings.note(f"{label}: {path.name}", "no file", "a file")
-        return
+        return []
     text = path.read_text()
     findings.equal(f"{label}: the file equals the returned trace", json.loads(text) == trace, True)
     slices, problems = perfetto.load(text)
@@ -92,6 +93,7 @@ def expect_file(findings, label, path, trace, wanted):
     for s in slices:
         threads.setdefault(s.process, set()).add(s.thread)
     findings.true(f"{label}: threads {threads}", all(all(names) for names in threads.values()))
+    return slices
 
 
 def gathered(rows_of_rank):
@@ -140,6 +142,16 @@ def check_crossed(env, findings):
         wanted = rows(env, iris.tracing, "cycles")
         findings.equal("events", len(wanted), 24)
         expect_file(findings, "crossed", folder / f"crossed_rank{env.rank}.json", trace, wanted)
+        # The same events with one end for all: they nest, so a program needs one thread.
+        ends = iris.tracing.trace_buffers["duration_cycles"]
+        ends[ends != 0] = int(ends.max())
+        trace = iris.tracing.export(folder / "nested.json")
+        wanted = rows(env, iris.tracing, "cycles")
+        slices = expect_file(findings, "nested", folder / f"nested_rank{env.rank}.json", trace, wanted)
+        programs = {dict(s.arguments)["pid_m"]: set() for s in slices}
+        for s in slices:
+            programs[dict(s.arguments)["pid_m"]].add(s.thread)
+        findings.equal("threads of each program whose events nest", {len(each) for each in programs.values()}, {1})
     release(iris)
 
 

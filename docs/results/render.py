@@ -55,13 +55,18 @@ def stale() -> list[str]:
 
 def mutants_page() -> str:
     """Return the page of the kill matrices."""
-    files = ("mutants-library.json", "mutants-machine-code.json", "mutants-ring.json", "mutants-harness.json")
+    kinds = ("reported", "library", "machine-code", "ring", "harness")
+    files = [f"mutants-{kind}.json" for kind in kinds]
     matrices = [matrix.read(DATA / name) for name in files]
     run = sum(len(kills.results) for kills in matrices)
     left = sum(sum(kills.all.values()) for kills in matrices) - run
     linked = ", ".join(f"[{name}](data/{name})" for name in files)
     heads = {
-        "Library": "All reported defects, and a sample of the generated changes of the source, stopped before its end.",
+        "Public reports": "All reported defects, without the plain suite.",
+        "Library": (
+            "All reported defects, and a sample of the generated changes of the source, stopped before its end: an "
+            "earlier run, in which the tests listed for one report did not read its machine code."
+        ),
         "Machine code of RMA and atomics": (
             "The library's code in the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of "
             "the profile `gate` on two ranks."

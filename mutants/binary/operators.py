@@ -95,11 +95,19 @@ def _barrier(text: str) -> Iterator[Change]:
         yield "barrier-dropped", NOTHING
 
 
+_RETURNING = re.compile(r"((?:global|flat)_atomic_\w+ )[^,]+, (.*)")
+"""An atomic with a register for the old value. Its ``sc0`` requests that value, and is not a scope."""
+
+
 def _scope(text: str) -> Iterator[Change]:
     if _MEMORY.match(text) or text.startswith(("buffer_wbl2", "buffer_inv")):
         for bit in ("sc0", "sc1", "nt"):
             if text.endswith(f" {bit}") or f" {bit} " in text:
-                yield f"scope-{bit}", re.sub(rf" {bit}\b", "", text, count=1)
+                without = re.sub(rf" {bit}\b", "", text, count=1)
+                if bit == "sc0" and (match := _RETURNING.match(without)):
+                    yield "result-dropped", match[1] + match[2]
+                else:
+                    yield f"scope-{bit}", without
 
 
 def _width(text: str) -> Iterator[Change]:

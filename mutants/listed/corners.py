@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.planting import Defect
 
 OVERLAP, PUSH = "ccl/overlap.py", "kernels/all_reduce_push.py"
+VMEM = "host/memory/allocators/vmem_allocator.py"
 BOOLEANS = "op = {ReduceOp.SUM: ReduceOp.MAX, ReduceOp.PRODUCT: ReduceOp.MIN}.get(op, op)"
 
 
@@ -39,5 +40,8 @@ def corner_defects() -> list[Defect]:
          "test_held and all_reduce"),
         ("words: 32-bit columns", "kernels/ll.py", "columns = tile_n.to(tl.int64) * BLOCK_N + index % BLOCK_N",
          "columns = tile_n * BLOCK_N + index % BLOCK_N", "", "test_far and all_reduce"),
+        ("connections stay closed after an allocation that failed", VMEM,
+         "if self._connections is not None and not self._connections:", "if False:", "", "interrupted"),
+        ("errors do not name the rank that failed", VMEM, "on ranks {failed}", "somewhere", "", "interrupted"),
     )  # fmt: skip
     return [Defect(f"corner: {name}", *rest) for name, *rest in listed]

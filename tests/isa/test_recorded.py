@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -233,22 +232,26 @@ def test_a_form_has_the_rule_of_its_requirement():
     assert list(recorded.contradictions(case, [], evidence, same_suite=False))
 
 
-LITMUS: Callable[..., list[str]] = lambda outcomes, test="MP": clauses(  # noqa: E731
-    "ORDER-LITMUS-001", [], {"test": test}, outcomes=outcomes
-)
+def litmus(outcomes: dict[str, int], test: str = "MP", scope: str = "sys", order: str = "") -> list[str]:
+    fields = {"test": test, "release": order or "release", "acquire": order or "acquire", "scope": scope}
+    return clauses("ORDER-LITMUS-001", [], fields, outcomes=outcomes)
 
 
 def test_outcomes_of_a_litmus_test():
-    assert LITMUS({"observed (1, 1), final (1, 1, 0)": 64}) == []
-    assert LITMUS({"observed (1, 0), final (1, 1, 0)": 1}) == [
+    assert litmus({"observed (1, 1), final (1, 1, 0)": 64}) == []
+    assert litmus({"observed (1, 0), final (1, 1, 0)": 1}) == [
         "recorded the outcome observed (1, 0), final (1, 1, 0), which MP forbids"
     ]
-    assert LITMUS({"observed (), final (1, 0, 0)": 2}, "CoWW") == [
+    assert litmus({"observed (), final (1, 0, 0)": 2}, "CoWW") == [
         "recorded the outcome observed (), final (1, 0, 0), which CoWW forbids"
     ]
-    assert LITMUS({}) == ["recorded no outcome"]
-    assert LITMUS({"timeout": 3}) == ["recorded the outcome timeout, in which a wait did not end"]
-    assert "cannot be judged again" in LITMUS({"observed (1,), final (1, 1, 0)": 1}, "unheard of")[0]
+    assert litmus({"observed (0, 0), final (1, 1, 0)": 1}, scope="cta") == []
+    assert litmus({"observed (1, 0), final (1, 1, 0)": 1}, scope="cta") != []
+    assert litmus({"observed (0, 0), final (1, 1, 0)": 1}, "SB") == []
+    assert litmus({"observed (0, 0), final (1, 1, 0)": 1}, "SB", order="acq_rel") != []
+    assert litmus({}) == ["recorded no outcome"]
+    assert litmus({"timeout": 3}) == ["recorded the outcome timeout, in which a wait did not end"]
+    assert "cannot be judged again" in litmus({"observed (1,), final (1, 1, 0)": 1}, "unheard of")[0]
 
 
 # -- The tables of the rules, which cannot import the operations: those need Triton ------------------------------------

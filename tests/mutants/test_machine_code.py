@@ -36,6 +36,13 @@ put:                                    ; @put
             ("width-narrowed", "global_load_ushort v0, v[10:11], off offset:8 sc0 sc1"),
             ("offset-shifted", "global_load_dword v0, v[10:11], off offset:12 sc0 sc1"),
             ("offset-dropped", "global_load_dword v0, v[10:11], off sc0 sc1")}),
+        ("global_atomic_add v1, v2, v3, s[0:1] sc0 sc1", {
+            ("result-dropped", "global_atomic_add v2, v3, s[0:1] sc1"),
+            ("scope-sc1", "global_atomic_add v1, v2, v3, s[0:1] sc0"),
+            ("offset-shifted", "global_atomic_add v1, v2, v3, s[0:1] offset:4 sc0 sc1")}),
+        ("global_atomic_add v2, v3, s[0:1] sc1", {
+            ("scope-sc1", "global_atomic_add v2, v3, s[0:1]"),
+            ("offset-shifted", "global_atomic_add v2, v3, s[0:1] offset:4 sc1")}),
         ("s_and_saveexec_b64 s[6:7], vcc", {("mask-dropped", "s_mov_b64 s[6:7], exec")}),
         ("v_cmp_gt_i32_e32 vcc, s8, v0", {("compare-edge", "v_cmp_ge_i32_e32 vcc, s8, v0")}),
         ("v_sub_u32_e32 v1, v2, v3", {("swap-operands", "v_sub_u32_e32 v1, v3, v2")}),

@@ -43,6 +43,10 @@ _RANK = struct.Struct("<I")
 _ROOM_FOR_FDS = 8
 
 
+class OtherEndClosedError(RuntimeError):
+    """The other end closed the connection: it has had an error of its own, or its process ended."""
+
+
 def send_fd(sock: socket.socket, fd: int, payload: bytes = b"\0") -> None:
     """Send a duplicate of ``fd`` with ``payload``, which is at least one byte: a stream carries no message of none.
 
@@ -76,7 +80,7 @@ def recv_fd(sock: socket.socket, payload_size: int = 1) -> tuple[int, bytes]:
         for fd in fds:
             received.callback(os.close, fd)
         if not payload:
-            raise RuntimeError("no file descriptor came: the other end closed the connection")
+            raise OtherEndClosedError("no file descriptor came: the other end closed the connection")
         if len(fds) != 1 or flags & socket.MSG_CTRUNC:
             raise RuntimeError(f"{len(fds) or 'no'} file descriptors came with {len(payload)} bytes, expected one")
         payload += _receive(sock, payload_size - len(payload))
@@ -189,14 +193,18 @@ class _Meeting:
 
 
 def _listen(listening: contextlib.ExitStack, world: int) -> tuple[socket.socket, str]:
-    """A listening socket and its path; both are gone with the stack."""
-    directory = tempfile.TemporaryDirectory(prefix="iris-fd-")
-    listening.callback(directory.cleanup)
+    """A listening socket and its path; both are gone with the stack.
+
+    Removed by name: TemporaryDirectory opens what it removes, which fails where no further file may be opened.
+    """
+    directory = tempfile.mkdtemp(prefix="iris-fd-")
+    listening.callback(os.rmdir, directory)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.callback(listener.close)
-    path = os.path.join(directory.name, "socket")
+    path = os.path.join(directory, "socket")
     with _short(path) as short:
         listener.bind(short)
+        listening.callback(os.unlink, path)
     listener.listen(world)
     return listener, path
 
@@ -248,7 +256,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
     while len(received) < size:
         more = sock.recv(size - len(received))
         if not more:
-            raise RuntimeError(f"the connection closed {size - len(received)} bytes too early")
+            raise OtherEndClosedError(f"the connection closed {size - len(received)} bytes too early")
         received += more
     return received
 

@@ -24,12 +24,13 @@ from typing import Any
 import torch
 
 from iris_under_test.host.distributed.fd_passing import (
+    OtherEndClosedError,
     close_connections,
     exchange_fd,
     managed_fd,
     setup_fd_infrastructure,
 )
-from iris_under_test.host.distributed.helpers import agree, hosts
+from iris_under_test.host.distributed.helpers import agree, exchange, hosts
 from iris_under_test.host.memory.errors import HeapOutOfMemory
 from iris_under_test.host.platform import Platform, SharedMemory, VirtualMemory, current
 
@@ -161,21 +162,33 @@ class VMemAllocator(BaseAllocator):
         """Collective: every rank maps what its peers have mapped since the last call.
 
         Raises:
-            RuntimeError: on every rank, if a chunk could not be passed or mapped somewhere.
+            RuntimeError: on every rank, if a chunk could not be passed or mapped somewhere: the rank's own error, and
+                one that names those ranks on the others.
         """
         fresh = [chunk for chunk in self._chunks if chunk.handle is not None]
         if not fresh:
             return
+        if self._connections is not None and not self._connections:
+            self._connections.update(setup_fd_infrastructure(self._rank, self._world_size) or {})
         error: Exception | None = None
         try:
             for chunk in fresh:
                 error = self._pass(chunk) or error
                 chunk.forget_handle()
         except (OSError, RuntimeError) as failure:
-            # So that the peers learn of it at once. No chunk can be passed any more.
-            close_connections(self._connections)
+            close_connections(self._connections)  # so that the peers learn of it at once
             error = failure
-        agree(error and RuntimeError(f"cannot map a peer's memory: {error}"), "mapping the peers' memory")
+        # A rank that only sees that another one closed has no error of its own to report.
+        state = 0 if error is None else 1 if isinstance(error, (OtherEndClosedError, ConnectionError)) else 2
+        states = [state for (state,) in exchange([state], doing="mapping the peers' memory")]
+        worst = max(states)
+        if worst == 0:
+            return
+        close_connections(self._connections)  # which some rank may have closed: the next call connects anew
+        if error is not None and state == worst:
+            raise RuntimeError(f"cannot map a peer's memory: {error}") from error
+        failed = [rank for rank, other in enumerate(states) if other == worst]
+        raise RuntimeError(f"cannot map a peer's memory: it failed on ranks {failed}")
 
     def view(self, offset: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
         assert self._own is not None  # the heap refuses after close
@@ -212,8 +225,7 @@ class VMemAllocator(BaseAllocator):
         """
         if self._world_size == 1:
             return None
-        if not self._connections:
-            raise RuntimeError("an earlier failure has closed the connections between the ranks")
+        assert self._connections  # ``connect`` has made them
         place = _PLACE.pack(chunk.offset, chunk.size)
         with managed_fd(self._memory.export(chunk.handle)) as descriptor:
             received = exchange_fd(self._connections, self._rank, descriptor, place)

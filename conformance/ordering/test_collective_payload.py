@@ -1,0 +1,82 @@
+"""A collective's output is a payload: a third rank that acquires a member's flag sees the output on that member's heap.
+
+Each member makes the call, sets a flag on its right neighbour with release at system scope, waits for that of its left
+neighbour, and reads the left neighbour's output. Peers wrote parts of it: the call may not end on the member before
+their writes are complete, and orders them before what the member does next, and so before the third rank's reads.
+"""
+
+from dataclasses import replace
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from conformance.collectives.calls import judge, moves, perform, prepare
+from conformance.collectives.operations import COLLECTIVES, published
+from fixtures import judged
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.oracles import gathered
+
+ROWS, COLUMNS = 5, (70, 69, 71)
+"""Shapes for weak memory, the race detector and ordinary memory."""
+SPT, WARPS = 1, 4
+
+
+@gluon.jit(do_not_specialize=["count", "left", "right"])
+def announcing_kernel(
+    IrisDeviceCtx: gl.constexpr, context, output, flag, seen, count, left, right,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+):  # fmt: skip
+    """Announce this rank's output to ``right``, wait for the announcement of ``left``, and copy ``count`` elements of
+    that rank's output to ``seen``."""
+    ctx = IrisDeviceCtx.initialize(context)
+    ctx.atomic_xchg(flag, 1, right, sem="release", scope="sys")
+    announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys")
+    while announced == 0:
+        announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys")
+    lane = gl.arange(0, SPT * LANES * WARPS, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
+    for start in range(0, count, SPT * LANES * WARPS):
+        mask = start + lane < count
+        gl.store(seen + start + lane, ctx.load(output + start + lane, left, mask=mask), mask=mask)
+
+
+def run(env, case):
+    me, ranks, here = env.rank, env.world_size, env.device.torch_device
+    calls = prepare(env, case)
+    [call] = calls
+    free = max(region.stop for region in env.image.regions)
+    flag = env.image.claim("flag of the left neighbour", -(-free // 1024) * 1024 + 1024, 1, torch.int32)
+    env.image.fill(flag, torch.zeros(1, dtype=torch.int32))
+    env.image.expected(flag).fill_(1)
+    output = env.image.tensor(call.target)
+    seen = torch.zeros(call.target.count, dtype=torch.int32, device=here)
+    env.settle()
+    outputs = perform(env, case, calls)
+    with env.acting():
+        announcing_kernel[(1,)](
+            env.device_context, env.context, output, env.image.tensor(flag), seen, call.target.count,
+            (me - 1) % ranks, (me + 1) % ranks, SPT, env.device.lanes, env.warps(WARPS), num_warps=env.warps(WARPS),
+        )  # fmt: skip
+    env.settle()
+    findings = Findings(me)
+    blank = torch.zeros(call.target.count, dtype=torch.int32)
+    wanted = blank if call.wanted is None else call.wanted.cpu().flatten()
+    results = gathered(torch.cat([wanted, torch.full((1,), call.wanted is not None, dtype=torch.int32)]).to(here)[None])
+    of_left = results[(me - 1) % ranks].cpu()
+    if of_left[-1]:
+        findings.same("the left neighbour's output, read after its flag", seen.cpu(), of_left[:-1])
+    return judge(env, case, calls, outputs, findings)
+
+
+def cases(ranks, op):
+    op = COLLECTIVES[op]
+    plain = op.case(dtype="int32", m=ROWS, n=COLUMNS[0], root=ranks - 1, warps=2, comm_sms=1, async_op=True)
+    kinds = [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
+    kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
+    return [[replace(kind, n=columns) for columns in COLUMNS] for kind in kinds]
+
+
+@requirement("ORDER-COLLECTIVE-001", cases=cases, ranks=2, moves=moves, op=tuple(COLLECTIVES))
+def test_collective_payload(check, case):
+    check(run, case)
