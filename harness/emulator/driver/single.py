@@ -82,14 +82,13 @@ class SingleWavefront(Wavefronts):
 class Stretch:
     """Step that executes successive instructions of a segment, int64[n, ROW] in ``code``.
 
-    ``instruction`` is the one that the interpreter executed last.
+    ``instruction`` is the one that the interpreter executed last. ``last``: they end a segment, so one may write EXEC.
     """
 
-    def __init__(self, code: np.ndarray, steps: list[Step], instructions: list[Instruction]) -> None:
+    def __init__(self, code: np.ndarray, steps: list[Step], instructions: list[Instruction], last: bool) -> None:
         self._code, self._address = code, code.ctypes.data
         self._steps, self._instructions = steps, instructions
-        # Only the last instruction of a segment may write EXEC.
-        self._writes_exec = "exec" in instructions[-1].text or "v_cmpx" in instructions[-1].text
+        self._last = last
         self.instruction = instructions[0]
 
     def __call__(self, wf: Wavefronts) -> None:
@@ -102,7 +101,7 @@ class Stretch:
             self.instruction = self._instructions[at]
             self._steps[at](wf)
             at += 1
-        if self._writes_exec:
+        if self._last:
             wf.refresh_exec()
 
 
@@ -147,13 +146,13 @@ class Stretches:
         for segment in self._program.segments:
             steps: list[Step] = []
             instructions: list[Instruction] = []
-            pairs = zip(segment.steps, segment.instructions, strict=True)
+            pairs = list(zip(segment.steps, segment.instructions, strict=True))
             for has_row, group in groupby(pairs, key=lambda pair: pair[1].index in rows):
                 some = list(group)
                 own, listed = [step for step, _ in some], [instruction for _, instruction in some]
                 if has_row and len(some) > 1:
                     code = np.array([rows[instruction.index] for instruction in listed])
-                    own, listed = [Stretch(code, own, listed)], listed[:1]
+                    own, listed = [Stretch(code, own, listed, some[-1] is pairs[-1])], listed[:1]
                 steps += own
                 instructions += listed
             segment.steps, segment.instructions = steps, instructions

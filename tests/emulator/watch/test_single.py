@@ -91,7 +91,7 @@ def forget_an_instruction(program):
 
 def keep_the_old_lanes(program):
     for step in stretches(program):
-        step._writes_exec = False
+        step._last = False
 
 
 @pytest.mark.parametrize("planted", [forget_an_instruction, keep_the_old_lanes])
