@@ -1,6 +1,7 @@
 """Stretches of native code in the modes that run wavefronts one at a time: the same events, counters and memory."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -131,3 +132,12 @@ def test_a_program_is_interpreted_until_that_took_longer_than_loading(monkeypatc
     program.heat.ran(launch)
     program.heat.ran(launch)
     assert used
+
+
+def test_more_work_groups_than_python_calls_may_be_nested():
+    """All of them start before the first one runs."""
+    watch = Race(Seeded(0))
+    program = single.decode(parse(_LISTING.format(name="kernel", code="\ts_endpgm\n")), watch)
+    launch = Launch(program, (sys.getrecursionlimit() + 100, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
+    Scheduler([[launch]], watch).run()
+    assert launch.waves == [launch.groups]
