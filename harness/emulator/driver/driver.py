@@ -31,13 +31,13 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from harness import emulated_device
-from harness.emulator.driver import pointers, tables
+from harness.emulator.driver import pointers, single, tables
 from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
 from harness.emulator.driver.inactive import Inactive
 from harness.emulator.driver.schedule import RESIDENT_WAVES, Scheduler
-from harness.emulator.driver.translated import TranslatedScheduler, translation_of
+from harness.emulator.driver.translated import Heat, TranslatedScheduler, translation_of
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.counters import LaunchRecord
 from harness.emulator.execution.hostcall import Hostcall
@@ -282,8 +282,11 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         finally:
             _running = None
             for launch in [launch for stream in streams for launch in stream if translation is None]:
-                if launch.program.heat is not None:
+                if isinstance(launch.program.heat, Heat):
                     launch.program.heat.spent += time.process_time() - start
+        for launch in [launch for stream in streams for launch in stream]:
+            if isinstance(launch.program.heat, single.Stretches):
+                launch.program.heat.ran(launch)
 
     def code(self, launcher: Launcher) -> str:
         """Return the listing of the launcher's kernel that this driver executes: rewritten, if ``rewrite`` is set."""
@@ -300,7 +303,11 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
                 listing = parse(text)
                 limits.check_arch(listing, self.arch)
                 limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
-            self._programs[key] = decode(listing, watch=self.watch)
+            if self.watch is not None and self.watch.interleaves:
+                plain = launcher.program if self.rewrite is None else None
+                self._programs[key] = single.decode(listing, self.watch, plain)
+            else:
+                self._programs[key] = decode(listing, watch=self.watch)
         return self._programs[key]
 
     # -- for Triton --------------------------------------------------------------------------------------------------

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
 from harness.emulator.driver.awaited import Polled, awaited, polled
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.driver.patience import Patience
+from harness.emulator.driver.single import SingleWavefront
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
@@ -69,6 +72,8 @@ class Scheduler:
         self.closed = closed
         self.choices = None if watch is None else watch.choices
         self.splits = watch is not None and watch.interleaves
+        # A large launch has thousands of wavefronts to choose from, so they are kept in the order of ``_rank``.
+        self.sorted = self.splits and self.choices is not None
         self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
         # Launches with work-groups that have not started: (launch, first of them, work-groups in a chunk).
@@ -150,10 +155,13 @@ class Scheduler:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _next(self) -> Wavefronts | None:
-        lowest = min((w.turn for w in self.ready), default=None)
-        if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0 or self.splits):
+        while self.splits and self.pending and self.resident < RESIDENT_WAVES:
             self._start_chunk()
-            return self._next() if self.splits else self.ready.pop()
+        first = self.ready[:1] if self.sorted else self.ready
+        lowest = min((w.turn for w in first), default=None)
+        if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0):
+            self._start_chunk()
+            return self.ready.pop()
         if lowest is None:
             # The last wavefront to arrive or to end releases a barrier, so none can be left waiting.
             assert not any(
@@ -164,6 +172,8 @@ class Scheduler:
             # Every ready wavefront has used a turn without ending: they may wait for other ranks.
             self.round = lowest
             self._yield()
+        if self.sorted:
+            return self._pick_sorted(lowest)
         best = self._pick(lowest)
         if self.splits:
             self.ready.remove(best)
@@ -189,6 +199,34 @@ class Scheduler:
         candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
         return candidates[self.choices.pick(len(candidates), "next wavefront")]
 
+    def _pick_sorted(self, lowest: int) -> Wavefronts:
+        """Remove and return the wavefront that ``_pick`` picks, of sorted ones."""
+        ready, choices, last = self.ready, self.choices, self.last
+        assert choices is not None  # sanity check
+        count = bisect_right(ready, lowest + SLACK, key=_turn)
+        if count == 1:
+            return ready.pop(0)
+        if self.period is None:
+            self.period = _PERIODS[choices.pick(len(_PERIODS), "how often wavefronts are switched")]
+        at = count
+        if last is not None and last.turn <= lowest + SLACK:
+            at = bisect_left(ready, _rank(last), key=_rank)
+            at = at if at < count and ready[at] is last else count
+        if at < count and self.period > 1 and choices.pick(self.period, "switch wavefronts") != 1:
+            return ready.pop(at)
+        chosen = choices.pick(count, "next wavefront")
+        if at < count:  # the last one is the first candidate
+            chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
+        return ready.pop(chosen)
+
+    def _enqueue(self, *wavefronts: Wavefronts) -> None:
+        """Add wavefronts that can run."""
+        if not self.sorted:
+            self.ready += wavefronts
+            return
+        for wf in wavefronts:
+            insort(self.ready, wf, key=_rank)
+
     def _start_chunk(self) -> None:
         launch, first, per_chunk = self.pending.pop()
         count = min(per_chunk, launch.groups - first)
@@ -199,9 +237,9 @@ class Scheduler:
         if self.watch is not None:
             self.watch.started(chunk)
         if self.splits:
-            self.ready += [chunk.wavefronts.select(np.array([i])) for i in range(chunk.live)]
+            self._enqueue(*(SingleWavefront.of(chunk.wavefronts, i) for i in range(chunk.live)))
         else:
-            self.ready.append(chunk.wavefronts)
+            self._enqueue(chunk.wavefronts)
 
     def _yield(self) -> None:
         self.idle_rounds += 1
@@ -295,16 +333,16 @@ class Scheduler:
                     wf.block = int(goes[0])
                 elif end == p.SWITCH:
                     wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
-                    self.ready.append(wf)
+                    self._enqueue(wf)
                     return
                 elif self.splits and self.watch.lingers(wf):  # type: ignore[union-attr]
-                    self.ready.append(wf)
+                    self._enqueue(wf)
                     return
                 else:
                     self._end(wf)
                     return
                 if self.ready and not self.splits and self._rejoins(wf):
-                    self.ready.append(wf)
+                    self._enqueue(wf)
                     return
         except UnimplementedInstruction:
             raise
@@ -335,7 +373,7 @@ class Scheduler:
         if not waits and not self.patience.exhausted():
             return False  # a counted loop that waits for no other wavefront
         wf.turn += 1
-        self.ready.append(wf)
+        self._enqueue(wf)
         return True
 
     def _part(self, wf: Wavefronts, block: p.Block, taken: np.ndarray) -> None:
@@ -344,14 +382,14 @@ class Scheduler:
         go.block = block.target
         if block.target <= block.index:
             go.turn += 1 if block.polls else 0
-        self.ready += [stay, go]
+        self._enqueue(stay, go)
 
     def _scatter(self, wf: Wavefronts, goes: np.ndarray) -> None:
         """Split wavefronts that return to different callers."""
         for block in np.unique(goes):
             part = wf.select(goes == block)
             part.block = int(block)
-            self.ready.append(part)
+            self._enqueue(part)
 
     # -- barriers and ends -------------------------------------------------------------------------------------------
 
@@ -399,7 +437,15 @@ class Scheduler:
                 chunk.at_barrier.append(wf.select(~go))
                 wf = wf.select(go)
             wf.turn = turn
-            self.ready.append(wf)
+            self._enqueue(wf)
+
+
+_turn = attrgetter("turn")
+
+
+def _rank(wf: Wavefronts) -> tuple[int, int, int, int]:
+    """Sort key of wavefronts that may run next, which are single ones."""
+    return wf.turn, wf.chunk.launch.rank, wf.chunk.index, int(wf.wave[0])
 
 
 def _registers(wf: Wavefronts) -> bytes:

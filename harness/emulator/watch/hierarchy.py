@@ -46,8 +46,8 @@ class Unit(NamedTuple):
 class Store:
     """One store to a line: the bytes ``mask`` of ``data``, and when it landed and reached its agent and the system.
 
-    ``bits`` is the mask as an integer, and ``xcd`` the unit's agent and XCD: a line can have hundreds of stores, and
-    each access compares with all of them.
+    ``str(origin)`` names the instruction. ``bits`` is the mask as an integer, and ``xcd`` the unit's agent and XCD: a
+    line can have hundreds of stores, and each access compares with all of them.
     """
 
     unit: Unit
@@ -56,7 +56,7 @@ class Store:
     landed: int
     agent: int = NEVER
     system: int = NEVER
-    origin: str = ""
+    origin: object = ""
     bits: int = field(init=False)
     xcd: tuple[int, int] = field(init=False)
 
@@ -97,6 +97,8 @@ class Hierarchy:
         self.outside = True
         self.now = 1
         self.lines: dict[int, Line] = {}
+        # Allocations that were accessed, by their bounds, and copies of all allocations, by address.
+        self.memories: dict[tuple[int, int], np.ndarray] = {}
         self.images: dict[int, np.ndarray] = {}
         # Memory for images, kept between launches: new memory costs more time than the copy.
         self.spare: dict[int, np.ndarray] = {}
@@ -118,7 +120,9 @@ class Hierarchy:
         low = address - (address - start) % LINE
         if low not in self.lines:
             size = min(low + LINE, end) - low
-            memory = _bytes(low, size)
+            if (start, end) not in self.memories:
+                self.memories[start, end] = _bytes(start, end - start)
+            memory = self.memories[start, end][low - start : low - start + size]
             image = self.images.get(start)
             if start in self.outdated and image is not None:
                 self.outdated.discard(start)
@@ -130,6 +134,7 @@ class Hierarchy:
     def forget(self, outside: bool) -> None:
         """Start afresh before kernels run: everything earlier is complete and visible to them."""
         self.lines.clear()
+        self.memories.clear()
         self.spare, self.images = self.images, {}
         self.outdated.clear()
         self.floors.clear()
@@ -169,7 +174,7 @@ class Hierarchy:
 
     # -- stores ------------------------------------------------------------------------------------------------------
 
-    def store(self, unit: Unit, line: Line, mask: np.ndarray, data: np.ndarray, scope: str, origin: str) -> None:
+    def store(self, unit: Unit, line: Line, mask: np.ndarray, data: np.ndarray, scope: str, origin: object) -> None:
         """Let a store land; with agent or system scope it is written through."""
         self._notice(line)
         self.changes += 1
@@ -187,7 +192,7 @@ class Hierarchy:
         at: np.ndarray,
         scope: str,
         compute: Callable[[np.ndarray], np.ndarray | None],
-        origin: str,
+        origin: object,
     ) -> np.ndarray:
         """Perform a read-modify-write of the 4 or 8 bytes at offsets ``at`` of the line, at agent or system scope.
 
@@ -279,7 +284,10 @@ class Hierarchy:
             self._notice(line)
             store.system = self.tick()
             self.changes += 1
-            line.memory[store.mask] = line.system[store.mask] = store.data[store.mask]
+            if store.bits + 1 == 1 << line.size:
+                line.memory[:] = line.system[:] = store.data
+            else:
+                line.memory[store.mask] = line.system[store.mask] = store.data[store.mask]
             del self.dirty[store], line.dirty[store]
 
     # -- loads -------------------------------------------------------------------------------------------------------
@@ -287,6 +295,9 @@ class Hierarchy:
     def load(self, unit: Unit, line: Line, scope: str) -> tuple[np.ndarray, int]:
         """Return the line as a compute unit's load of ``scope`` sees it, and how many stores the adversary hid."""
         self._notice(line)
+        if not line.stores:
+            line.seen[unit] = self.now
+            return line.base, 0
         floors = self.floor(unit)
         seen = line.seen.get(unit, 0)
         # The times by which a store must have become visible to be seen for certain: of its own XCD, agent, system. The
@@ -332,9 +343,10 @@ class Hierarchy:
             self._enter(line)
 
     def _enter(self, line: Line) -> None:
-        actual = line.memory.copy()  # once, since another process may change it at any time
-        changed = actual != line.system
-        if changed.any():
+        content = line.memory.tobytes()  # once, since another process may change it at any time
+        if content != line.system.tobytes():
+            actual = np.frombuffer(content, np.uint8)
+            changed = actual != line.system
             now = self.tick()
             line.stores.append(Store(Unit(-1, 0, 0), changed, actual, now, now, now, "outside"))
             line.system = actual.copy()

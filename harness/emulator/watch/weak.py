@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict, deque
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,15 +96,17 @@ class Part:
     offsets: np.ndarray
 
 
-@dataclass
+@dataclass(eq=False)
 class Operation:
     """An instruction of one wavefront in flight.
 
+    ``order`` sorts operations by wavefront, in the order of the wavefronts' first ones, and then in program order.
     ``lanes`` access memory; ``data`` uint8[lanes, size] is the stored data, or the data loaded so far; ``places``
     int64[lanes] are the destinations of a load to the data share.
     """
 
     number: int
+    order: tuple[int, int]
     wf: Wavefronts
     unit: Unit
     instruction: Instruction
@@ -125,6 +129,25 @@ class Operation:
         )
 
 
+@dataclass(eq=False)
+class Flight:
+    """Operations of one wavefront in flight, in program order. ``order`` numbers the wavefronts by their first one."""
+
+    order: int
+    operations: list[Operation] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Queue:
+    """LDS accesses and scalar loads of one wavefront in flight. ``order`` numbers the wavefronts by their first one."""
+
+    order: int
+    accesses: deque[Local] = field(default_factory=deque)
+
+
+_ORDER = attrgetter("order")
+
+
 class Weak(Watch):
     """See the module docstring. ``story()`` returns the memory events, oldest first."""
 
@@ -145,9 +168,7 @@ class Weak(Watch):
         choices = choices or Seeded(0)
         super().restart(choices)
         self.hierarchy = Hierarchy(choices)
-        # Operations in flight, by (rank, launch, wavefront), in program order.
-        self.flights: dict[tuple[int, int, int], list[Operation]] = defaultdict(list)
-        self.local: dict[tuple[int, int, int], list[Local]] = defaultdict(list)
+        self._forget_operations()
         self.drift: int | None = None
         self.evicts = False
         # Ranks whose kernel has ended and whose caches have not been written back.
@@ -156,6 +177,17 @@ class Weak(Watch):
         self._events: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
         self._changes = -1
         self._blocked = False
+
+    def _forget_operations(self) -> None:
+        # Operations in flight, by (rank, launch, wavefront); those of a compute unit; those that are not performed yet,
+        # by ``order``. A large launch has thousands, and each choice is made among them.
+        self.flights: dict[tuple[int, int, int], Flight] = {}
+        self._units: dict[Unit, dict[tuple[int, int, int], Flight]] = {}
+        self._moving: list[Operation] = []
+        # LDS accesses and scalar loads, by the same key; those queues that are not empty, by ``order``.
+        self.local: dict[tuple[int, int, int], Queue] = {}
+        self._queued: list[Queue] = []
+        self._wavefronts = itertools.count()
 
     def story(self, last: int = 40) -> list[str]:
         """Return the last events, oldest first: time, event, lines, and the instruction and wavefront that caused it.
@@ -174,6 +206,7 @@ class Weak(Watch):
 
     def begin(self, closed: bool) -> None:
         self.hierarchy.forget(outside=not closed)
+        self._forget_operations()
 
     def start(self, launch: Launch) -> None:
         if (hostcall := launch.hostcall) is not None:
@@ -190,8 +223,14 @@ class Weak(Watch):
         self.hierarchy.begin(launch.rank)
 
     def finish(self, launch: Launch) -> None:
-        for key in [key for key in self.local if key[0] == launch.rank]:
-            del self.local[key]
+        for key in [key for key in self.local if key[:2] == (launch.rank, id(launch))]:
+            if (queue := self.local.pop(key)).accesses:
+                self._queued.remove(queue)
+        # All their operations have been performed: see ``lingers``.
+        for key in [key for key in self.flights if key[:2] == (launch.rank, id(launch))]:
+            del self.flights[key]
+        for unit in [unit for unit in self._units if unit.agent == launch.rank]:
+            del self._units[unit]
         self.ending.append(launch.rank)
 
     def over(self) -> None:
@@ -207,9 +246,7 @@ class Weak(Watch):
             self._end_kernel()
             return False
         before, self._changes = self._changes, self.hierarchy.changes
-        stores = any(
-            o.kind != LOAD and o.kind != ATOMIC and not o.done for flight in self.flights.values() for o in flight
-        )
+        stores = any(operation.kind not in (LOAD, ATOMIC) for operation in self._moving)
         evictable = self.evicts and bool(self.drift) and bool(self.hierarchy.dirty)
         return before == self._changes and not stores and not evictable
 
@@ -246,7 +283,7 @@ class Weak(Watch):
             if outside.any() and access.kind != STORE:
                 registers.clear(wf, access, np.flatnonzero(outside))
             if not len(lanes):
-                self._operation(wf, access.instruction, access.kind, access.scope).done = True
+                self._operation(wf, access.instruction, access.kind, access.scope, done=True)
                 return
             starts, ends = registers.locate(wf, access, addresses[0], lanes)
             chosen = addresses[0, lanes]
@@ -273,8 +310,7 @@ class Weak(Watch):
             outside = np.flatnonzero(wf.exec_mask[0] & ~taking[0])
             registers.deliver_to_share(wf, access, at[outside], np.zeros((len(outside), access.size), np.uint8))
             lanes = np.flatnonzero(taking[0])
-            operation = self._operation(wf, access.instruction, LOAD, access.scope)
-            operation.done = not len(lanes)
+            operation = self._operation(wf, access.instruction, LOAD, access.scope, done=not len(lanes))
             if operation.done:
                 return
             starts, ends = registers.locate(wf, access, addresses[0], lanes)
@@ -291,11 +327,11 @@ class Weak(Watch):
         written = registers.written(access)
 
         def step(wf: Wavefronts) -> None:
-            for other in list(self._flight(wf)):
+            for other in list(self._flight(wf).operations):
                 if written & registers.written(other.access) and not other.done:
                     self._complete(other)
             plain(wf)
-            self._operation(wf, access.instruction, access.kind, "wave").done = True
+            self._operation(wf, access.instruction, access.kind, "wave", done=True)
 
         return step
 
@@ -303,13 +339,21 @@ class Weak(Watch):
         self, operation: Operation, addresses: np.ndarray, size: int, starts: np.ndarray, ends: np.ndarray
     ) -> list[Part]:
         where = (addresses[:, None] + np.arange(size, dtype=np.uint64)).reshape(-1)
-        start, end = starts.repeat(size), ends.repeat(size)
-        low = where - (where - start) % np.uint64(LINE)
+        start = starts.repeat(size)
+        offsets = ((where - start) % np.uint64(LINE)).astype(np.int64)
+        low = where - offsets.astype(np.uint64)
+        changes = low[1:] != low[:-1]
+        rows = np.arange(len(low))
+        if (low[1:] < low[:-1]).any():
+            rows = np.argsort(low, kind="stable")
+            changes = low[rows[1:]] != low[rows[:-1]]
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(low)]
         parts = []
-        for at in np.unique(low):
-            rows = np.flatnonzero(low == at)
-            line = self.hierarchy.line(int(where[rows[0]]), int(start[rows[0]]), int(end[rows[0]]))
-            parts.append(Part(operation, line, rows, (where[rows] - at).astype(np.int64)))
+        for first, past in itertools.pairwise(bounds):
+            some = rows[first:past]
+            row = int(some[0])
+            line = self.hierarchy.line(int(where[row]), int(start[row]), int(ends[row // size]))
+            parts.append(Part(operation, line, some, offsets[some]))
         return parts
 
     def _issue_fence(self, instruction: Instruction) -> Step | None:
@@ -344,20 +388,53 @@ class Weak(Watch):
             vectors, scalars = (written, ()) if target.space == "v" else ((), written)
 
         def step(wf: Wavefronts) -> None:
-            self.local[self._key(wf)].append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
+            queue = self._queue(wf)
+            if not queue.accesses:
+                insort(self._queued, queue, key=_ORDER)
+            queue.accesses.append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
 
         return step
 
-    def _operation(self, wf: Wavefronts, instruction: Instruction, kind: str, scope: str) -> Operation:
+    def _queue(self, wf: Wavefronts) -> Queue:
+        key = self._key(wf)
+        if key not in self.local:
+            self.local[key] = Queue(next(self._wavefronts))
+        return self.local[key]
+
+    def _perform_local(self, queue: Queue) -> None:
+        """Perform the oldest access of a queue."""
+        access = queue.accesses.popleft()
+        if not queue.accesses:
+            del self._queued[bisect_left(self._queued, queue.order, key=_ORDER)]
+        access.perform()
+
+    def _operation(
+        self, wf: Wavefronts, instruction: Instruction, kind: str, scope: str, done: bool = False
+    ) -> Operation:
         self.issued += 1
-        launch, group = wf.chunk.launch, int(wf.wave[0]) // wf.chunk.launch.waves_per_group
-        unit = Unit(launch.rank, group % self.xcds, group // self.xcds)
-        operation = Operation(self.issued, wf, unit, instruction, kind, scope)
-        self._flight(wf).append(operation)
+        flight = self._flight(wf)
+        order = flight.order, self.issued
+        operation = Operation(self.issued, order, wf, self._unit(wf), instruction, kind, scope, done=done)
+        flight.operations.append(operation)
+        if not done:
+            insort(self._moving, operation, key=_ORDER)
         return operation
 
-    def _flight(self, wf: Wavefronts) -> list[Operation]:
-        return self.flights[self._key(wf)]
+    def _finish(self, operation: Operation) -> None:
+        """Mark an operation as performed."""
+        operation.done = True
+        del self._moving[bisect_left(self._moving, operation.order, key=_ORDER)]
+
+    def _unit(self, wf: Wavefronts) -> Unit:
+        launch, group = wf.chunk.launch, int(wf.wave[0]) // wf.chunk.launch.waves_per_group
+        return Unit(launch.rank, group % self.xcds, group // self.xcds)
+
+    def _flight(self, wf: Wavefronts) -> Flight:
+        key = self._key(wf)
+        if key not in self.flights:
+            flight = self.flights[key] = Flight(next(self._wavefronts))
+            self._units.setdefault(self._unit(wf), {})[key] = flight
+        return self.flights[key]
 
     def _key(self, wf: Wavefronts) -> tuple[int, int, int]:
         return wf.chunk.launch.rank, id(wf.chunk.launch), int(wf.wave[0])
@@ -368,10 +445,10 @@ class Weak(Watch):
         """s_waitcnt: perform the oldest accesses one by one, in an order that the adversary chooses."""
 
         def step(wf: Wavefronts) -> None:
-            locals_ = self.local[self._key(wf)]
-            while len(locals_) > local:
-                locals_.pop(0).perform()
-            flight = self._flight(wf)
+            queue = self._queue(wf)
+            while len(queue.accesses) > local:
+                self._perform_local(queue)
+            flight = self._flight(wf).operations
             oldest = flight[: max(0, len(flight) - global_)]
             waiting = [operation for operation in oldest if not operation.done]
             if waiting:
@@ -384,7 +461,7 @@ class Weak(Watch):
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
-        waiting = [operation for operation in self._flight(wf) if not operation.done]
+        waiting = [operation for operation in self._flight(wf).operations if not operation.done]
         if waiting:
             self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
         return bool(waiting)
@@ -399,8 +476,7 @@ class Weak(Watch):
         assert self.choices is not None  # sanity check
         if not self.drift or self.choices.pick(self.drift, "memory moves") == 0:
             return
-        moving = [o for flight in self.flights.values() for o in flight if not o.done]
-        local = [queue for queue in self.local.values() if queue]
+        moving, local = self._moving, self._queued
         evictable = len(self.hierarchy.dirty) if self.evicts else 0
         possible = len(moving) + evictable + len(local) + bool(self.ending)
         if not possible:
@@ -410,7 +486,7 @@ class Weak(Watch):
             self._end_kernel()
             return
         if chosen >= len(moving) + evictable:
-            local[chosen - len(moving) - evictable].pop(0).perform()
+            self._perform_local(local[chosen - len(moving) - evictable])
             return
         if chosen >= len(moving):
             _, store = self.hierarchy.evict(chosen - len(moving))
@@ -432,14 +508,14 @@ class Weak(Watch):
     def _perform_fence(self, operation: Operation) -> None:
         if operation.done:
             return
-        operation.done = True
+        self._finish(operation)
         if operation.kind == INVALIDATE:
             self.hierarchy.invalidate(operation.unit, operation.scope)
             self._log("caches are invalidated by", operation)
             return
-        for flight in self.flights.values():
-            for other in flight:
-                covered = other.wf is operation.wf or (self.covers == "work-group" and other.unit == operation.unit)
+        for flight in self._units[operation.unit].values():
+            for other in flight.operations:
+                covered = other.wf is operation.wf or self.covers == "work-group"
                 if covered and other.number < operation.number and other.kind != LOAD:
                     self._complete(other)
         written = self.hierarchy.write_back(operation.unit, operation.scope) if operation.scope != "workgroup" else 0
@@ -460,13 +536,13 @@ class Weak(Watch):
         elif operation.kind == STORE:
             mask, new = np.zeros(line.size, np.bool_), np.zeros(line.size, np.uint8)
             mask[part.offsets], new[part.offsets] = True, flat[part.rows]
-            self.hierarchy.store(operation.unit, line, mask, new, operation.scope, str(operation))
+            self.hierarchy.store(operation.unit, line, mask, new, operation.scope, operation)
             self._log("lands at", operation, line.address)
         else:
             self._perform_atomic(operation, part, flat)
         parts.remove(part)
         if not parts:
-            operation.done = True
+            self._finish(operation)
             if isinstance(access, CopyAccess):
                 assert operation.places is not None  # sanity check
                 registers.deliver_to_share(operation.wf, access, operation.places, data)
@@ -490,7 +566,7 @@ class Weak(Watch):
                 unequal = compared is not None and not np.array_equal(old, compared)
                 return None if unequal else registers.fold(access, old, value)
 
-            flat[rows] = self.hierarchy.exchange(operation.unit, line, at, operation.scope, compute, str(operation))
+            flat[rows] = self.hierarchy.exchange(operation.unit, line, at, operation.scope, compute, operation)
         self._log(f"exchanges at {operation.scope} scope", operation, line.address)
 
     def _perform_before(self, part: Part) -> None:
@@ -501,9 +577,13 @@ class Weak(Watch):
         """
         operation = part.operation
         written = registers.written(operation.access)
-        for flight in list(self.flights.values()):
-            for other in list(flight):
-                if other.number >= operation.number or other.done or other.unit != operation.unit:
+        for flight in list(self._units[operation.unit].values()):
+            if flight.operations and flight.operations[0] is operation:
+                continue
+            for other in list(flight.operations):
+                if other.number >= operation.number:
+                    break
+                if other.done:
                     continue
                 own = other.wf is operation.wf
                 if own and other.kind == INVALIDATE and operation.kind == LOAD:

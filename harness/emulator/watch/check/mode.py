@@ -72,6 +72,8 @@ class Check(Watch):
         # The barriers at which the wavefronts of a chunk wait, and the instructions at which they ended.
         self._waiting: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
         self._ended: WeakKeyDictionary[Chunk, dict[int, Instruction]] = WeakKeyDictionary()
+        # Whether the wavefronts of a chunk's work-groups must wait at the same s_barrier.
+        self._strict: WeakKeyDictionary[Chunk, bool] = WeakKeyDictionary()
         compiled.prepare()
 
     def forget(self, address: int, size: int) -> None:
@@ -87,6 +89,9 @@ class Check(Watch):
         self._share_by_chunk[chunk] = share.Share(chunk)
         self._waiting[chunk] = {}
         self._ended[chunk] = {}
+        code = chunk.launch.program.listing.instructions
+        strict = self._strict_barriers
+        self._strict[chunk] = all(i.mnemonic != "s_setprio" for i in code) if strict is None else strict
 
     # -- s_barrier -----------------------------------------------------------------------------------------------------
 
@@ -105,10 +110,7 @@ class Check(Watch):
     def released(self, chunk: Chunk, groups: list[int]) -> None:
         waiting, ended = self._waiting[chunk], self._ended[chunk]
         per_group = chunk.launch.waves_per_group
-        code = chunk.launch.program.listing.instructions
-        strict = self._strict_barriers
-        if strict is None:
-            strict = all(instruction.mnemonic != "s_setprio" for instruction in code)
+        code, strict = chunk.launch.program.listing.instructions, self._strict[chunk]
         for group in groups:
             waves = range(group * per_group, (group + 1) * per_group)
             first = next(wave for wave in waves if wave in waiting)

@@ -1,0 +1,191 @@
+"""Native execution in the watched modes that run each wavefront by itself: the instructions between two accesses.
+
+Such a mode executes memory accesses and waits itself, in Python. The ALU instructions between them, which it leaves as
+they are, call the same native functions as translated programs do (``program.compiled``), several with one call. The
+registers of a wavefront are therefore in a record (``native.record``).
+
+Loading functions takes time, and compiling them more, so a program is interpreted until that has taken as long.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.instructions import Instruction, Listing
+from harness.emulator.native import execute, record
+from harness.emulator.native import memory as native
+from harness.emulator.native.raw import call, get64
+from harness.emulator.operations.table import Step
+from harness.emulator.program import decode as p
+from harness.emulator.program.compiled import objects
+from harness.emulator.program.compiled.translation import Translator
+from harness.emulator.watch.base import Watch
+from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
+
+# Seconds, as in ``translated``: to interpret an instruction, to load its function, to compile one.
+INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 4e-6, 100e-6, 25e-3
+_KLASSES = ("valu", "salu")
+_LINE = 64
+_ROW_BYTES = 8 * execute.ROW
+
+
+@njit(cache=True, nogil=True)
+def _execute(wave: int, code: int, count: int) -> int:
+    """Execute operations of a record; return how many, less than ``count`` if the interpreter has to execute the next
+    one. ``code``: the address of int64[count, ROW], see ``native.execute``."""
+    for i in range(count):
+        at = code + _ROW_BYTES * i
+        if call(get64(at + 8), wave, at + 16) != 0:
+            return i
+    return count
+
+
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {_execute: (types.int64, types.int64, types.int64)}
+
+
+@cache
+def _prepare() -> None:
+    """Compile the function above, or load it from the cache."""
+    native.compile_now(_SIGNATURES)
+
+
+class SingleWavefront(Wavefronts):
+    """A wavefront whose registers are in a record, at address ``record``."""
+
+    __slots__ = ("record",)
+    record: int
+
+    @classmethod
+    def of(cls, wavefronts: Wavefronts, row: int) -> SingleWavefront:
+        """Return a copy of one of several wavefronts."""
+        pairs = len(wavefronts.v)
+        memory = np.zeros(record.private_offset(pairs) + _LINE, np.uint8)
+        memory = memory[-memory.ctypes.data % _LINE :]
+        s = memory[: 4 * SGPRS].view(np.uint32).reshape(1, SGPRS)
+        scc = memory[record.SCC : record.SCC + 1].view(np.bool_)
+        vectors = memory[record.VECTORS : record.VECTORS + pairs * record.PAIR_BYTES]
+        v = vectors.view(np.uint32).reshape(pairs, 1, LANES, 2)
+        v[:, 0], s[0], scc[0] = wavefronts.v[:, row], wavefronts.s[row], wavefronts.scc[row]
+        wf = cls(wavefronts.chunk, wavefronts.wave[row : row + 1], v, s, scc, wavefronts.block, wavefronts.turn)
+        wf.record = memory.ctypes.data
+        if wavefronts.shadow is not None:
+            wf.shadow = wavefronts.shadow.select(np.array([row]))
+        return wf
+
+
+class Stretch:
+    """Step that executes successive instructions of a segment, int64[n, ROW] in ``code``.
+
+    ``instruction`` is the one that the interpreter executed last. ``last``: they end a segment, so one may write EXEC.
+    """
+
+    def __init__(self, code: np.ndarray, steps: list[Step], instructions: list[Instruction], last: bool) -> None:
+        self._code, self._address = code, code.ctypes.data
+        self._steps, self._instructions = steps, instructions
+        self._last = last
+        self.instruction = instructions[0]
+
+    def __call__(self, wf: Wavefronts) -> None:
+        assert isinstance(wf, SingleWavefront)  # sanity check
+        at, count = 0, len(self._steps)
+        while True:
+            at += _execute(wf.record, self._address + _ROW_BYTES * at, count - at)
+            if at == count:
+                break
+            self.instruction = self._instructions[at]
+            self._steps[at](wf)
+            at += 1
+        if self._last:
+            wf.refresh_exec()
+
+
+class Stretches:
+    """Decides when a program's steps become stretches.
+
+    ``program`` is instrumented; ``kept`` has the indices of the instructions that the mode leaves as they are, and
+    ``plain`` is the same program without instruments, which is decoded if it is None.
+    """
+
+    def __init__(self, program: p.Program, kept: set[int], plain: p.Program | None) -> None:
+        self._program, self._kept, self._plain = program, kept, plain
+        self._steps = [[i.index in kept for i in segment.instructions].count(True) for segment in program.segments]
+        self.spent = 0.0
+        self.done = not objects.can_compile()
+
+    def ran(self, launch: Launch) -> None:
+        """Note an interpreted launch; use native functions once interpreting has taken as long as getting them."""
+        if self.done:
+            return
+        executed = sum(waves * steps for waves, steps in zip(launch.waves, self._steps, strict=True))
+        self.spent += executed * INTERPRETING_STEP
+        if self.spent < sum(self._steps) * LOADING_STEP:
+            return
+        if self.spent >= self._translator.missing() * COMPILING_FORM:
+            self.use()
+
+    @cached_property
+    def _translator(self) -> Translator:
+        return Translator(self._plain or p.decode(self._program.listing))
+
+    def use(self) -> None:
+        """Replace steps by stretches; compile the functions that are missing."""
+        _prepare()
+        translation = self._translator.finish()
+        rows = {
+            place.instruction.index: row
+            for place, row in zip(translation.places, translation.code, strict=False)
+            if place.step is not None and place.instruction.index in self._kept and row[0] == execute.CALL
+        }
+        self._keeps = translation.keeps
+        for segment in self._program.segments:
+            steps: list[Step] = []
+            instructions: list[Instruction] = []
+            pairs = list(zip(segment.steps, segment.instructions, strict=True))
+            for has_row, group in groupby(pairs, key=lambda pair: pair[1].index in rows):
+                some = list(group)
+                own, listed = [step for step, _ in some], [instruction for _, instruction in some]
+                if has_row and len(some) > 1:
+                    code = np.array([rows[instruction.index] for instruction in listed])
+                    own, listed = [Stretch(code, own, listed, some[-1] is pairs[-1])], listed[:1]
+                steps += own
+                instructions += listed
+            segment.steps, segment.instructions = steps, instructions
+        self.done = True
+
+
+class _Observed:
+    """A watched mode, as ``decode`` takes it; collects the instructions whose steps the mode leaves as they are."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.interleaves = watch.interleaves
+        self.kept: set[int] = set()
+
+    def instrument(self, decoded: p.Decoded) -> Step | None:
+        step = self._watch.instrument(decoded)
+        if step is not None and step is decoded.step and decoded.entry.klass in _KLASSES:
+            self.kept.add(decoded.instruction.index)
+        return step
+
+    def decoded(self, program: p.Program) -> None:
+        self._watch.decoded(program)
+
+    def before_end(self, instruction: Instruction) -> Step | None:
+        return self._watch.before_end(instruction)
+
+
+def decode(listing: Listing, watch: Watch, plain: p.Program | None = None) -> p.Program:
+    """Decode a listing for a mode that ``interleaves``; ``heat`` has its ``Stretches``.
+
+    ``plain``: the same program without instruments, if there is one.
+    """
+    observed = _Observed(watch)
+    program = p.decode(listing, watch=observed)
+    program.heat = Stretches(program, observed.kept, plain)
+    return program
