@@ -148,7 +148,6 @@ def run_several(env, case):
             for label, use in {"zeros": lambda gone=gone: gone.zeros(1), "device_barrier": gone.device_barrier}.items():
                 findings.raises(f"{label} of a closed instance", RuntimeError, use, says="closed")
         del gone, iris
-        gc.collect()
         env.module("gc").collect()
         env.settle()
     return findings.first

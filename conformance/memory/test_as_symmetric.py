@@ -72,8 +72,12 @@ def refused(env, findings, iris, uniform=False):
         if env.world_size > 1 and not uniform:
             differs = torch.zeros(7 if env.rank == culprit else 6, device=here)
             findings.raises("sizes that differ", RuntimeError, lambda differs=differs: iris.as_symmetric(differs))
-    findings.raises("more than the heap", MemoryError, lambda: iris.as_symmetric(torch.zeros(HEAP, device=here)))
+    findings.raises("more than the heap", MemoryError, lambda: env.in_library(share_too_much, iris))
     findings.equal("offset of the next allocation", offset_in_heap(iris, iris.zeros(1)), 0)
+
+
+def share_too_much(env, iris):
+    iris.as_symmetric(torch.zeros(HEAP, device=env.device.torch_device))
 
 
 def same_memory(env, findings, iris):
