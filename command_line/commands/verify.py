@@ -173,12 +173,18 @@ def unproven(checked: Verification, evidence: Evidence) -> Iterator[str]:
         named = ", ".join(f"{count} of {area}" for area, count in sorted(areas.items()))
         yield (
             f"that the library did not change the results of {len(own):,} cases that were compared in its own process,"
-            f" of {len(set(own))} requirements ({named}), or what its process counts and lists for the judge"
+            f" of {len(set(own))} requirements ({named})"
+        )
+    if any(case.judge == APART for case in evidence.cases):
+        yield (
+            "what the library's process counted, listed and recorded for the judge (instructions, code, accesses"
+            " for the race detector), and what it answered about its own objects"
         )
     if evidence.runs and evidence.runs[0].device in _gpus() and any(case.judge == APART for case in evidence.cases):
         yield (
-            "that kernels moved the data of the cases that were compared apart: a GPU does not count accesses, and the"
-            " library's process chose the memory that it exported to the judge"
+            "that kernels moved the data of the cases that were compared apart, and that their launches took place and"
+            " ended before the judge read the results: a GPU does not count accesses, and the library's process chose"
+            " the memory that it exported to the judge, recorded its launches, and reported when its device was idle"
         )
     if for_a_level(evidence) and evidence.runs[0].device in _gpus() and not evidence.hardware:
         yield f"that the GPUs are those of {evidence.runs[0].profile}: the evidence has no record of them"

@@ -1,3 +1,3 @@
 """Requirements of measurements: do_bench and the bench module."""
 
-ONE_PROCESS = "the library calls functions of the test"
+ONE_PROCESS_ON_GPUS = "no judge apart has run it on a GPU yet"

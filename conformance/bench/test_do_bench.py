@@ -20,20 +20,8 @@ def run_calls(env, case):
     """Call do_bench on every rank, with a barrier of all ranks inside."""
     n_warmup, n_repeat, mode = case.arguments
     findings, calls, times = Findings(env.rank), [], []
-
-    def barrier():
-        calls.append("barrier")
-        env.iris.barrier()
-
     with env.acting():
-        times = env.under_test.module.do_bench(
-            lambda: calls.append("fn"),
-            barrier_fn=barrier,
-            preamble_fn=lambda: calls.append("preamble"),
-            n_warmup=n_warmup,
-            n_repeat=n_repeat,
-            return_mode=mode,
-        )
+        calls, times = env.in_library(noted_calls, {"n_warmup": n_warmup, "n_repeat": n_repeat, "return_mode": mode})
     env.settle()
     findings.equal("calls of fn", calls.count("fn"), 1 + n_warmup + n_repeat)
     # The first call is the untimed one.
@@ -46,24 +34,28 @@ def run_calls(env, case):
     return findings.first
 
 
+def noted_calls(env, options):
+    """Return the calls that do_bench makes, by name, and its times."""
+    calls = []
+
+    def barrier():
+        calls.append("barrier")
+        env.iris.barrier()
+
+    times = env.under_test.module.do_bench(
+        lambda: calls.append("fn"), barrier_fn=barrier, preamble_fn=lambda: calls.append("preamble"), **options
+    )
+    return calls, times
+
+
 def run_times(env, case):
     """Time three calls of which the last is long. Preambles are long too and must not be included."""
     findings = Findings(env.rank)
-
-    def measured(**options):
-        durations = iter([SHORT_MS, SHORT_MS, SHORT_MS, LONG_MS])  # the first call is not timed
-        return env.under_test.module.do_bench(
-            lambda: time.sleep(next(durations) / 1e3),
-            preamble_fn=lambda: time.sleep(LONG_MS / 1e3) if options.get("return_mode") == "min" else None,
-            n_warmup=0,
-            n_repeat=3,
-            **options,
-        )
-
     (label,) = case.arguments
     got = float("nan")
     with env.acting():
-        got = measured(quantiles=[0.0, 1.0]) if label == "quantiles" else measured(return_mode=label)
+        options = {"quantiles": [0.0, 1.0]} if label == "quantiles" else {"return_mode": label}
+        got = env.in_library(measured, options)
     env.settle()
     if label in {"min", "median"}:
         findings.true(f"{label} is short: {got} ms", SHORT_MS <= got < BETWEEN_MS)
@@ -74,6 +66,18 @@ def run_times(env, case):
     else:
         findings.true(f"{label} in order, the last long: {got} ms", got[0] < BETWEEN_MS and got[-1] >= LONG_MS)
     return findings.first
+
+
+def measured(env, options):
+    """Return what do_bench returns for calls of known durations."""
+    durations = iter([SHORT_MS, SHORT_MS, SHORT_MS, LONG_MS])  # the first call is not timed
+    return env.under_test.module.do_bench(
+        lambda: time.sleep(next(durations) / 1e3),
+        preamble_fn=lambda: time.sleep(LONG_MS / 1e3) if options.get("return_mode") == "min" else None,
+        n_warmup=0,
+        n_repeat=3,
+        **options,
+    )
 
 
 def call_cases(ranks):

@@ -124,7 +124,7 @@ def cases(ranks, part):
     own_gpu=True,
     because="a run of benchmarks starts its own ranks, one on each GPU",
     weak=False,
-    one_process="",
+    one_process_on_gpus="",
 )
 def test_main(check, case):
     check(run, case, deadline=SECONDS)

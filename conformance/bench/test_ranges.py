@@ -23,6 +23,6 @@ def cases(ranks):
     return st.builds(lambda given: HostCase("ranges", given), arguments)
 
 
-@requirement("BENCH-AXES-001", cases=cases, weight=0.5, weak=False, one_process="")
+@requirement("BENCH-AXES-001", cases=cases, weight=0.5, weak=False, one_process_on_gpus="")
 def test_ranges(check, case):
     check(run, case)

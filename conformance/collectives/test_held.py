@@ -58,7 +58,7 @@ def cases(ranks, op):
     ranks=2,
     op=COLLECTIVES,
     weak=False,
-    one_process="it counts the polls of kernels in the process that runs them",
+    one_process_on_gpus="it holds ranks back while calls of others are enqueued",
 )
 def test_held(check, case):
     for held in (0, check.ranks - 1):

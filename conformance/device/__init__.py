@@ -1,1 +1,1 @@
-ONE_PROCESS = "it calls the device driver of its own process"
+ONE_PROCESS_ON_GPUS = "no judge apart has run it on a GPU yet"

@@ -5,7 +5,6 @@ before the launch and after its end, so that the host's clock gives a lower and 
 kernels' readings.
 """
 
-import importlib
 import time
 
 import torch
@@ -56,11 +55,16 @@ def gluon_clock(read_realtime: gl.constexpr, out, READINGS: gl.constexpr, POLLS:
 CLOCKS = {"triton": triton_clock, "gluon": gluon_clock}
 
 
+def backend(env):
+    """Return Triton's name of the device's kind."""
+    return driver.active.get_current_target().backend
+
+
 def run(env, case):
     (language,) = case.arguments
     findings = Findings(env.rank)
-    read_realtime = importlib.import_module(f"{env.under_test.name}.device.utils").read_realtime
-    tick = NANOSECONDS[driver.active.get_current_target().backend]
+    read_realtime = env.module(".device.utils").read_realtime
+    tick = NANOSECONDS[env.in_library(backend)]
     readings, before, after = [], [], []
     for _ in range(3):
         # The first of the three launches compiles the kernel and is not used.

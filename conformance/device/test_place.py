@@ -4,8 +4,6 @@ In a launch of many programs, the pairs of numbers never name more compute units
 on NVIDIA GPUs. The emulated device assigns work-groups to 8 dies in turn, so that the dies are known exactly.
 """
 
-import importlib
-
 import torch
 import triton
 import triton.language as tl
@@ -39,13 +37,13 @@ PLACES = {"triton": triton_place, "gluon": gluon_place}
 def run(env, case):
     (language,) = case.arguments
     findings = Findings(env.rank)
-    utils = importlib.import_module(f"{env.under_test.name}.device.utils")
+    utils = env.module(".device.utils")
     out = torch.full((PROGRAMS, 2), -1, dtype=torch.int32, device=env.device.torch_device)
     PLACES[language][(PROGRAMS,)](utils.get_cu_id, utils.get_xcc_id, out, num_warps=1)
     env.device.synchronize()
     places = [tuple(row) for row in out.tolist()]
-    units = _units()
-    amd = driver.active.get_current_target().backend == "hip"
+    backend, units = env.in_library(properties)
+    amd = backend == "hip"
     dies, limit = (DIES, BITS) if amd else (1, units)
     findings.true(f"places {sorted(set(places))}", all(0 <= die < dies and 0 <= unit < limit for die, unit in places))
     findings.true(f"more than one compute unit is used: {sorted(set(places))}", len(set(places)) > 1)
@@ -57,9 +55,11 @@ def run(env, case):
     return findings.first
 
 
-def _units():
+def properties(env):
+    """Return Triton's name of the device's kind, and its number of compute units."""
     active = driver.active
-    return active.utils.get_device_properties(active.get_current_device())["multiprocessor_count"]
+    units = active.utils.get_device_properties(active.get_current_device())["multiprocessor_count"]
+    return active.get_current_target().backend, units
 
 
 def cases(ranks):

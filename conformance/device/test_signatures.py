@@ -5,7 +5,6 @@ The other requirements pass most arguments by name, and would not detect two par
 launches no kernel.
 """
 
-import importlib
 import inspect
 
 from conformance.support.cases import HostCase
@@ -58,30 +57,31 @@ def run(env, case):
     """Check what the library has; without an operation, the operation's own requirement is unsupported."""
     findings, absent = Findings(env.rank), case.arguments
     gluon, triton = env.device_context, env.under_test.triton_context
-    _expect(findings, gluon, {"initialize": "context_tensor, tracing=False"})
-    _expect(findings, triton, {"initialize": "context_tensor, rank, world_size, tracing=False"})
-    for context, last in ((gluon, ""), (triton, ", hint=None")):
-        held = {name: wanted for name, wanted in METHODS.items() if f"{context.__name__}.{name}" not in absent}
-        _expect(findings, context, {name: f"self, {wanted}{last}" for name, wanted in held.items()})
-    package = env.under_test.name
+    _expect(env, findings, "IrisDeviceCtx", gluon, {"initialize": "context_tensor, tracing=False"})
+    _expect(env, findings, "DeviceContext", triton, {"initialize": "context_tensor, rank, world_size, tracing=False"})
+    for label, context, last in (("IrisDeviceCtx", gluon, ""), ("DeviceContext", triton, ", hint=None")):
+        held = {name: wanted for name, wanted in METHODS.items() if f"{label}.{name}" not in absent}
+        _expect(env, findings, label, context, {name: f"self, {wanted}{last}" for name, wanted in held.items()})
     for module, name in (("gluon", "GluonDeviceTracing"), ("device.triton", "DeviceTracing")):
         if f"{module}.{name}" in absent:
             continue
-        recorder = getattr(importlib.import_module(f"{package}.{module}"), name)
-        _expect(findings, recorder, {name: f"self, {wanted}" for name, wanted in TRACING.items()})
+        recorder = getattr(env.module(f".{module}"), name)
+        _expect(env, findings, name, recorder, {method: f"self, {wanted}" for method, wanted in TRACING.items()})
     for name, wanted in FUNCTIONS.items():
         if name in absent:
             continue
-        findings.equal(f"parameters of the function {name}", _parameters(env.under_test.function(name)), wanted)
+        findings.equal(
+            f"parameters of the function {name}", env.in_library(parameters, env.under_test.function(name)), wanted
+        )
     return findings.first
 
 
-def _expect(findings, owner, methods):
+def _expect(env, findings, label, owner, methods):
     for name, wanted in methods.items():
-        findings.equal(f"parameters of {owner.__name__}.{name}", _parameters(getattr(owner, name)), wanted)
+        findings.equal(f"parameters of {label}.{name}", env.in_library(parameters, getattr(owner, name)), wanted)
 
 
-def _parameters(function):
+def parameters(env, function):
     """Return the parameters of a jitted function as text, as ``"a, b=None"``, without annotations, which may differ."""
     parameters = inspect.signature(function.fn).parameters.values()
     return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters)

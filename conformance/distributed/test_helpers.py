@@ -64,7 +64,7 @@ def gather_cases(ranks):
     )
 
 
-@requirement("DIST-GATHER-001", nodes=ANY_NODES, cases=gather_cases, weight=0.5)
+@requirement("DIST-GATHER-001", one_process="", nodes=ANY_NODES, cases=gather_cases, weight=0.5)
 def test_gather(check, case):
     check(run_gather, case)
 
@@ -94,7 +94,9 @@ def run_broadcast(env, case):
     return findings.first
 
 
-@requirement("DIST-BROADCAST-001", nodes=ANY_NODES, cases=lambda ranks: [HostCase("broadcast", alike())])
+@requirement(
+    "DIST-BROADCAST-001", one_process="", nodes=ANY_NODES, cases=lambda ranks: [HostCase("broadcast", alike())]
+)
 def test_broadcast(check, case):
     check(run_broadcast, case)
 
@@ -126,6 +128,7 @@ def _call(env):
 
 @requirement(
     "DIST-BARRIER-001",
+    one_process="",
     nodes=ANY_NODES,
     cases=lambda ranks: [
         HostCase("barrier", (group,), late=late, late_ms=40) for group in ("world", "stride") for late in (0, 1)
@@ -160,7 +163,9 @@ def run_device_barrier(env, case):
 
 
 @requirement(
-    "DIST-BARRIER-002", cases=lambda ranks: [HostCase("device_barrier", late=late, late_ms=20) for late in (0, 1)]
+    "DIST-BARRIER-002",
+    one_process="",
+    cases=lambda ranks: [HostCase("device_barrier", late=late, late_ms=20) for late in (0, 1)],
 )
 def test_device_barrier(check, case):
     check(run_device_barrier, case)
@@ -189,6 +194,7 @@ def run_group_info(env, case):
 
 @requirement(
     "DIST-GROUP-001",
+    one_process="",
     nodes=ANY_NODES,
     cases=lambda ranks: [HostCase("group", (group,)) for group in (None, "world", "stride", "halves")],
 )
@@ -220,6 +226,6 @@ def run_agreement(env, case):
     return findings.first
 
 
-@requirement("DIST-AGREE-001", nodes=ANY_NODES, cases=lambda ranks: [HostCase("agreement")])
+@requirement("DIST-AGREE-001", one_process="", nodes=ANY_NODES, cases=lambda ranks: [HostCase("agreement")])
 def test_agreement(check, case):
     check(run_agreement, case)

@@ -1,7 +1,6 @@
 """The platform module (``iris.hip``): properties of the device, and memory shared by handles and descriptors."""
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -21,7 +20,7 @@ CLOCK_KHZ = {"cuda": 1_000_000, "rocm": 100_000, "emulated": 100_000}
 def run_device(env, case):
     findings, package = Findings(env.rank), env.under_test.module
     hip, kind, here = package.hip, env.device.name, env.iris.gpu_id
-    findings.true("hip is the platform module", hip is module_of(env, "host.platform.hip"))
+    findings.true("hip is the platform module", env.same_object(hip, module_of(env, "host.platform.hip")))
     findings.equal("get_device_id()", hip.get_device_id(), here)
     findings.true("count_devices() has this device", hip.count_devices() > here)
     for rank in range(env.world_size):
@@ -54,7 +53,7 @@ def run_device(env, case):
     return findings.first
 
 
-@requirement("HIP-DEVICE-001", cases=lambda ranks: [HostCase("device")])
+@requirement("HIP-DEVICE-001", one_process="", cases=lambda ranks: [HostCase("device")])
 def test_device(check, case):
     check(run_device, case)
 
@@ -63,7 +62,7 @@ def run_memory(env, case):
     """Let the neighbour open this rank's memory by an interprocess handle and read it with a kernel."""
     (fine, size, offset) = case.arguments
     findings, package, hip = Findings(env.rank), env.under_test.module, env.under_test.module.hip
-    before = _descriptors()
+    before = env.open_descriptors()
     own = (hip.malloc_fine_grained if fine else hip.hip_malloc)(size)
     mine = package.tensor_from_ptr(own, size // 4 * 4, torch.int32, device=env.iris.device)
     mine.fill_(1000 + env.rank)
@@ -84,7 +83,7 @@ def run_memory(env, case):
     env.settle()
     hip.hip_free(own)
     if env.device.name == "emulated":  # its memory consists of descriptors; a GPU's runtime opens others
-        findings.equal("descriptors that stayed open after interprocess handles", _descriptors() - before, 0)
+        findings.equal("descriptors that stayed open after interprocess handles", env.open_descriptors() - before, 0)
     for label, call in (
         ("hip_malloc(0)", lambda: hip.hip_malloc(0)),
         ("a short handle", lambda: hip.open_ipc_handle(b"1")),
@@ -106,7 +105,7 @@ def memory_cases(ranks):
     )
 
 
-@requirement("HIP-MEMORY-001", cases=memory_cases, weight=0.1)
+@requirement("HIP-MEMORY-001", one_process="", cases=memory_cases, weight=0.1)
 def test_memory(check, case):
     check(run_memory, case)
 
@@ -124,23 +123,23 @@ def run_amd(env, case):
 
 
 def _dmabuf(env, findings, hip):
-    before = _descriptors()
+    before = env.open_descriptors()
     own, size = hip.hip_malloc(1 << 16), 1 << 16
     _fill(env, own, size, 7000 + env.rank)
     base, whole = hip.get_address_range(own)
     fd, *exported = hip.export_dmabuf_handle(own, size)
     findings.equal("base and size behind a descriptor", tuple(exported), (base, whole))
     memory, again = hip.import_dmabuf_handle(fd, whole)
-    os.close(fd)
+    env.module("os").close(fd)
     findings.equal("memory imported by a descriptor", read_address(env, again + (own - base) + 4096), 7000 + env.rank)
     hip.destroy_external_memory(memory)
     hip.hip_free(own)
-    findings.equal("descriptors that stayed open after DMA-BUF", _descriptors() - before, 0)
+    findings.equal("descriptors that stayed open after DMA-BUF", env.open_descriptors() - before, 0)
 
 
 def _virtual_memory(env, findings, hip):
     """Map two chunks into one address range, and the second one once more through a descriptor."""
-    before, grain = _descriptors(), hip.get_allocation_granularity()
+    before, grain = env.open_descriptors(), hip.get_allocation_granularity()
     start = hip.mem_address_reserve(3 * grain)
     handles = [hip.mem_create(grain), hip.mem_create(grain)]
     for number, handle in enumerate(handles):
@@ -149,7 +148,7 @@ def _virtual_memory(env, findings, hip):
     _fill(env, start, 2 * grain, 8000 + env.rank)
     fd = hip.mem_export_to_shareable_handle(handles[1])
     handles.append(hip.mem_import_from_shareable_handle(fd))
-    os.close(fd)
+    env.module("os").close(fd)
     hip.mem_map(start + 2 * grain, grain, 0, handles[2])
     here = hip.hipMemLocation(hip.hipMemLocationTypeDevice, hip.get_device_id())
     hip.mem_set_access(start, 3 * grain, hip.hipMemAccessDesc(here, hip.hipMemAccessFlagsProtReadWrite))
@@ -162,7 +161,7 @@ def _virtual_memory(env, findings, hip):
     findings.raises("unmapping an address that is not mapped", RuntimeError, lambda: hip.mem_unmap(start, grain))
     hip.mem_address_free(start, 3 * grain)
     findings.raises("freeing addresses twice", RuntimeError, lambda: hip.mem_address_free(start, 3 * grain))
-    findings.equal("descriptors that stayed open after virtual memory", _descriptors() - before, 0)
+    findings.equal("descriptors that stayed open after virtual memory", env.open_descriptors() - before, 0)
 
 
 def _refused(findings, hip):
@@ -183,11 +182,7 @@ def _fill(env, ptr, size, value):
     env.device.synchronize()
 
 
-def _descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
-@requirement("HIP-AMD-001", cases=lambda ranks: [HostCase("amd")], weak=False)
+@requirement("HIP-AMD-001", one_process="", cases=lambda ranks: [HostCase("amd")], weak=False)
 def test_amd(check, case):
     check(run_amd, case)
 
@@ -198,29 +193,30 @@ SIMULATION = {"1": True, "true": True, "Yes": True, "TRUE": True, "0": False, ""
 
 def run_simulation(env, case):
     findings, is_simulation = Findings(env.rank), env.under_test.module.is_simulation_env
-    kept = os.environ.pop("IRIS_SIMULATION", None)
+    environ = env.module("os").environ
+    kept = environ.pop("IRIS_SIMULATION", None)
     try:
         for text, wanted in SIMULATION.items():
-            os.environ.pop("IRIS_SIMULATION", None)
+            environ.pop("IRIS_SIMULATION", None)
             if text is not None:
-                os.environ["IRIS_SIMULATION"] = text
+                environ.update({"IRIS_SIMULATION": text})
             findings.equal(f"is_simulation_env() with {text!r}", is_simulation(), wanted)
-        _check_bases_file(env, findings)
+        _check_bases_file(env, findings, environ)
     finally:
-        os.environ.pop("IRIS_SIMULATION", None)
+        environ.pop("IRIS_SIMULATION", None)
         if kept is not None:
-            os.environ["IRIS_SIMULATION"] = kept
+            environ.update({"IRIS_SIMULATION": kept})
     return findings.first
 
 
-def _check_bases_file(env, findings):
+def _check_bases_file(env, findings, environ):
     """Check that a simulation writes all heap bases into a file with the given prefix, and that others write none."""
-    kept = os.environ.get(PREFIX)
+    kept = environ.get(PREFIX)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[PREFIX] = f"{folder}/bases"
+        environ.update({PREFIX: f"{folder}/bases"})
         try:
             for simulated in (False, True):
-                os.environ["IRIS_SIMULATION"] = str(int(simulated))
+                environ.update({"IRIS_SIMULATION": str(int(simulated))})
                 iris = env.under_test.iris(heap_size=1 << 16)
                 files = [path for path in Path(folder).iterdir() if path.name.startswith("bases")]
                 findings.equal(f"files of a rank, simulated {simulated}", len(files), int(simulated))
@@ -231,11 +227,11 @@ def _check_bases_file(env, findings):
                 env.settle()
                 release(iris)
         finally:
-            os.environ.pop(PREFIX)
+            environ.pop(PREFIX)
             if kept is not None:
-                os.environ[PREFIX] = kept
+                environ.update({PREFIX: kept})
 
 
-@requirement("HOST-SIMULATION-001", cases=lambda ranks: [HostCase("simulation")])
+@requirement("HOST-SIMULATION-001", one_process="", cases=lambda ranks: [HostCase("simulation")])
 def test_simulation(check, case):
     check(run_simulation, case)

@@ -8,6 +8,7 @@ import torch
 
 from conformance.rma.words import read_address
 from conformance.support.cases import HostCase
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -33,13 +34,13 @@ def run(env, case):
     size = count * dtype.itemsize
     start *= dtype.itemsize
     piece = memory[start : start + size]
-    got = wrap(piece.data_ptr(), size, dtype, env.iris.device, shape)
+    got = wrap(address_of(piece), size, dtype, env.iris.device, shape)
     findings.equal("dtype", got.dtype, dtype)
     findings.equal("shape", tuple(got.shape), shape)
     findings.equal("device", got.device, piece.device)
     findings.true("contiguous", got.is_contiguous())
     if size:
-        findings.equal("address", got.data_ptr(), piece.data_ptr())
+        findings.equal("address", address_of(got), address_of(piece))
         findings.same("bits", got.flatten().view(torch.uint8).cpu(), piece.cpu())
         findings.same("values", got.flatten().view(torch.uint8), piece.view(dtype).view(torch.uint8))
         ones = torch.ones(count).to(dtype)
@@ -47,10 +48,10 @@ def run(env, case):
         findings.same("memory after writing through the tensor", piece.cpu(), ones.view(torch.uint8))
         if size >= 4 and start % 4 == 0:
             word = int(piece[:4].cpu().view(torch.int32)[0])
-            findings.equal("the first word, read by a kernel", read_address(env, got.data_ptr()), word)
-    flat = wrap(memory.data_ptr(), ROOM, dtype, env.iris.device)
+            findings.equal("the first word, read by a kernel", read_address(env, address_of(got)), word)
+    flat = wrap(address_of(memory), ROOM, dtype, env.iris.device)
     findings.equal("default shape", tuple(flat.shape), (ROOM // dtype.itemsize,))
-    _refusals(findings, wrap, memory.data_ptr(), dtype, env.iris.device)
+    _refusals(findings, wrap, address_of(memory), dtype, env.iris.device)
     env.settle()
     return findings.first
 
@@ -78,9 +79,13 @@ def cases(ranks):
     )
 
 
-@requirement("HOST-RAW-POINTER-001", cases=cases, weight=0.5)
+@requirement("HOST-RAW-POINTER-001", one_process="", cases=cases, weight=0.5)
 def test_raw_pointer(check, case):
     check(run, case)
+
+
+def attribute(env, owner, name):
+    return getattr(owner, name)
 
 
 def run_interface(env, case):
@@ -93,26 +98,26 @@ def run_interface(env, case):
     for name in DTYPES:
         dtype = getattr(torch, name)
         made = env.under_test.module.CUDAArrayInterface(
-            memory.data_ptr(), 16 * dtype.itemsize, dtype, env.iris.device, (4, 4)
+            address_of(memory), 16 * dtype.itemsize, dtype, env.iris.device, (4, 4)
         )
         kind = "__cuda_array_interface__" if env.device.torch_device.type == "cuda" else "__array_interface__"
-        interface = getattr(made, kind)
+        interface = env.in_library(attribute, made, kind)
         findings.equal(f"shape of {name}", tuple(interface["shape"]), (4, 4))
-        findings.equal(f"address of {name}", interface["data"][0], memory.data_ptr())
+        findings.equal(f"address of {name}", interface["data"][0], address_of(memory))
         findings.equal(f"width of {name}", int(interface["typestr"][2:]), dtype.itemsize)
         number = "f" if name in {"float16", "float32", "float64"} else "c" if name.startswith("complex") else "iub"
         findings.true(f"kind of {name}: {interface['typestr']}", interface["typestr"][1] in number)
     findings.raises(
         "a quantised dtype",
         ValueError,
-        lambda: env.under_test.module.CUDAArrayInterface(memory.data_ptr(), 4, torch.qint8, env.iris.device),
+        lambda: env.under_test.module.CUDAArrayInterface(address_of(memory), 4, torch.qint8, env.iris.device),
     )
-    got = env.under_test.module.tensor_from_ptr(memory.data_ptr(), 8, torch.bfloat16, env.iris.device)
+    got = env.under_test.module.tensor_from_ptr(address_of(memory), 8, torch.bfloat16, env.iris.device)
     findings.same("bfloat16 numbers", got.cpu().float(), values.float())
     env.settle()
     return findings.first
 
 
-@requirement("HOST-RAW-POINTER-002", cases=lambda ranks: [HostCase("interface")])
+@requirement("HOST-RAW-POINTER-002", one_process="", cases=lambda ranks: [HostCase("interface")])
 def test_interface(check, case):
     check(run_interface, case)

@@ -1,5 +1,6 @@
 """Run named checks: functions ``check(env, findings, *arguments)`` in the file of their requirement."""
 
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 
 
@@ -13,4 +14,4 @@ def run_named(env, case, checks):
 
 def offset_in_heap(iris, tensor):
     """Return the tensor's offset in bytes from the heap's start."""
-    return tensor.data_ptr() - int(iris.get_heap_bases()[iris.get_rank()])
+    return address_of(tensor) - int(iris.get_heap_bases()[iris.get_rank()])

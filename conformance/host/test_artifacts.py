@@ -1,7 +1,6 @@
 """IRIS_KERNEL_ARTIFACTS_DIR: the library's launches store their kernels in this folder."""
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -21,21 +20,22 @@ def run(env, case):
     if env.rank == 0:
         temporary = tempfile.TemporaryDirectory()
     folder = Path(str(env.iris.broadcast(temporary.name if temporary else "")))
-    before = os.environ.pop(VARIABLE, None)
+    environ = env.module("os").environ
+    before = environ.pop(VARIABLE, None)
     iris = env.under_test.iris(heap_size=1 << 16)
     try:
         # Two different sizes, so that the second launch needs another kernel than the first.
         gather(iris, env, 16)
         findings.equal("files without the variable", [str(path) for path in folder.iterdir()], [])
         env.settle()
-        os.environ[VARIABLE] = str(folder)
+        environ.update({VARIABLE: str(folder)})
         gather(iris, env, 32)
         env.settle()
         _check_files(env, findings, folder)
     finally:
-        os.environ.pop(VARIABLE, None)
+        environ.pop(VARIABLE, None)
         if before is not None:
-            os.environ[VARIABLE] = before
+            environ.update({VARIABLE: before})
         release(iris)
         env.settle()
         if temporary:

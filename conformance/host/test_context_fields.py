@@ -50,6 +50,6 @@ def run(env, case):
     return findings.first
 
 
-@requirement("HOST-CONTEXT-002", cases=lambda ranks: [HostCase("fields")], one_process="")
+@requirement("HOST-CONTEXT-002", cases=lambda ranks: [HostCase("fields")], one_process_on_gpus="")
 def test_context_fields(check, case):
     check(run, case)

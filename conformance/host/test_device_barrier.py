@@ -169,7 +169,6 @@ def cases(ranks):
 @requirement(
     "HOST-DEVICE-BARRIER-001",
     cases=cases,
-    one_process="",
     one_process_on_gpus="it tests the order of work that a process has enqueued",
 )
 def test_device_barrier(check, case):

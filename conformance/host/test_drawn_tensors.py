@@ -8,6 +8,7 @@ import torch
 from conformance.host.cases import TensorCase
 from conformance.host.checks import offset_in_heap
 from conformance.support.instances import release
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
@@ -28,7 +29,7 @@ def run(env, case: TensorCase):
     if case.out is not None:
         out = iris.empty(theirs.numel() * theirs.itemsize, dtype=torch.uint8).fill_(POISON).view(theirs.dtype)
         out = out if case.out == "flat" else out.view(theirs.shape)
-    got = _called(getattr(iris, case.factory), case, iris.get_device(), out)
+    got = _called(env, getattr(iris, case.factory), case, iris.get_device(), out)
     high = iris.empty(64, dtype=torch.uint8).fill_(POISON)
 
     label = case.factory
@@ -41,14 +42,14 @@ def run(env, case: TensorCase):
     if case.factory != "empty":
         findings.same(label, got.detach(), theirs)
     if out is not None:
-        findings.equal(f"address of {label} with out", got.data_ptr(), out.data_ptr())
+        findings.equal(f"address of {label} with out", address_of(got), address_of(out))
         findings.true("arange with out returns out itself", case.factory != "arange" or got is out)
     elif got.numel():
-        findings.equal(f"alignment of {label}", got.data_ptr() % 1024, 0)
+        findings.equal(f"alignment of {label}", address_of(got) % 1024, 0)
     if got.numel():
         offsets = gathered(torch.tensor([offset_in_heap(iris, got)]))
         findings.equal(f"offset of {label} on all ranks", len(set(offsets.tolist())), 1)
-        findings.true(f"{label} ends before the next allocation", _end(got) <= high.data_ptr())
+        findings.true(f"{label} ends before the next allocation", _end(got) <= address_of(high))
     for side, guard in (("before", low), ("after", high)):
         findings.true(f"memory {side} {label} is unchanged", bool((guard == POISON).all()))
     env.settle()
@@ -56,7 +57,7 @@ def run(env, case: TensorCase):
     return findings.first
 
 
-def _called(factory, case, device, out):
+def _called(env, factory, case, device, out):
     """Call the library's factory with the case's arguments."""
     options = {} if case.dtype is None else {"dtype": getattr(torch, case.dtype)}
     if case.requires_grad:
@@ -67,7 +68,7 @@ def _called(factory, case, device, out):
         options["device"] = device.type if case.device == "kind" else device
     if case.memory_format is not None:
         options["memory_format"] = getattr(torch, case.memory_format)
-    options |= _seeded(case, device)
+    options |= _seeded(case, device, env.module("torch"))
     if case.factory == "zeros_like":
         return factory(_like(case, device), **options)
     if case.factory == "arange":
@@ -103,13 +104,14 @@ def wanted(case, device):
     return getattr(torch, case.factory)(*case.values, case.size, **seeded, **options)
 
 
-def _seeded(case, device):
-    """Return the option that passes a seeded generator, or seed the device's default generator and return no option."""
+def _seeded(case, device, library=torch):
+    """Return the option that passes a seeded generator, or seed the device's default generator and return no option.
+    ``library``: torch in the process that draws."""
     if case.factory not in ("rand", "randn", "randint", "uniform"):
         return {}
     if case.own_generator:
         return {"generator": torch.Generator(device).manual_seed(case.seed)}
-    torch.manual_seed(case.seed)
+    library.manual_seed(case.seed)
     return {}
 
 
@@ -133,7 +135,7 @@ def _format(case, default):
 
 def _end(tensor):
     """Return the end address of a dense tensor."""
-    return tensor.data_ptr() + tensor.numel() * tensor.itemsize
+    return address_of(tensor) + tensor.numel() * tensor.itemsize
 
 
 def cases(ranks, factory):

@@ -4,9 +4,6 @@ Member i of a group is global rank start + i * stride, in the order of the proce
 torch.distributed's results on the same group, over repeated calls with changing data, and involve only the members.
 """
 
-import importlib
-import inspect
-
 import torch
 import torch.distributed as dist
 
@@ -54,8 +51,7 @@ class Groups:
 
     def __enter__(self):
         # Older releases of torch sort the ranks. The order of the created process group is the one that counts.
-        unsorted = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
-        self.handles = [dist.new_group(list(members), **unsorted) for members in self.all]
+        self.handles = self._env.new_groups(self.all)
         self.mine = [
             (tuple(dist.get_process_group_ranks(handle)), handle)
             for members, handle in zip(self.all, self.handles, strict=True)
@@ -67,7 +63,7 @@ class Groups:
         if exception[0] is None:
             self._env.settle()
             for _, handle in self.mine:
-                dist.destroy_process_group(handle)
+                self._env.destroy_group(handle)
 
 
 def run_information(env, case):
@@ -86,11 +82,11 @@ def run_information(env, case):
                     RuntimeError,
                     lambda handle=handle: information(handle, env.iris),
                 )
-                for barrier in () if any(uniform) else (env.iris.barrier, env.iris.device_barrier):
+                for name in () if any(uniform) else ("barrier", "device_barrier"):
                     findings.raises(
-                        f"{barrier.__name__} of {members} elsewhere",
+                        f"{name} of {members} elsewhere",
                         RuntimeError,
-                        lambda barrier=barrier, handle=handle: barrier(group=handle),
+                        lambda name=name, handle=handle: getattr(env.iris, name)(group=handle),
                     )
     findings.equal(
         "extract_group_info of the world",
@@ -99,7 +95,7 @@ def run_information(env, case):
     )
     if env.world_size >= 4:
         uneven = (0, 1, 3)
-        handle = dist.new_group(list(uneven))
+        [handle] = env.new_groups([uneven])
         kind = NotImplementedError if env.rank in uneven else RuntimeError
         findings.raises(f"extract_group_info of {uneven}", kind, lambda: information(handle, env.iris))
         if any(uniform):
@@ -110,12 +106,12 @@ def run_information(env, case):
             findings.raises(f"device_barrier of {uneven}", RuntimeError, lambda: env.iris.device_barrier(handle))
         env.settle()
         if env.rank in uneven:
-            dist.destroy_process_group(handle)
+            env.destroy_group(handle)
     return findings.first
 
 
 def _information(env):
-    return importlib.import_module(f"{env.under_test.name}.ccl.utils").extract_group_info
+    return env.module(".ccl.utils").extract_group_info
 
 
 @requirement("HOST-GROUP-001", cases=lambda ranks: [HostCase("information", (kind, *alike())) for kind in KINDS])

@@ -6,6 +6,7 @@ from conformance.host.checks import run_named
 from conformance.rma.words import read_address
 from conformance.support.cases import HostCase, alike
 from conformance.support.instances import release
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
@@ -31,7 +32,7 @@ def queries(env, findings):
     findings.equal("dtype of heap bases", bases.dtype, torch.int64)
     findings.equal("shape of heap bases", tuple(bases.shape), (env.world_size,))
     findings.equal("heap bases are all different", len(set(bases.tolist())), env.world_size)
-    findings.true("heap_bases is the live table", iris.heap_bases.data_ptr() == bases.data_ptr())
+    findings.true("heap_bases is the live table", address_of(iris.heap_bases) == address_of(bases))
     findings.true("every base is page aligned", all(base > 0 and base % 4096 == 0 for base in bases.tolist()))
 
 
@@ -47,13 +48,13 @@ def heap(env, findings):
     findings.equal("heap_size", iris.heap_size, 1 << 18)
     first, second = iris.empty(100, dtype=torch.uint8), iris.heap.allocate(10, torch.float32)
     for label, tensor in (("empty", first), ("heap.allocate", second)):
-        findings.equal(f"alignment of {label}", tensor.data_ptr() % 1024, 0)
+        findings.equal(f"alignment of {label}", address_of(tensor) % 1024, 0)
         findings.true(f"{label} is on the heap", iris.is_symmetric(tensor))
-    findings.true("allocations do not overlap", second.data_ptr() >= first.data_ptr() + 100)
+    findings.true("allocations do not overlap", address_of(second) >= address_of(first) + 100)
     base = int(iris.get_heap_bases()[env.rank])
-    findings.true("this rank's base is the start of its heap", base <= first.data_ptr() < base + (1 << 18))
+    findings.true("this rank's base is the start of its heap", base <= address_of(first) < base + (1 << 18))
     findings.raises("an allocation larger than the heap", MemoryError, lambda: iris.empty(1 << 19, dtype=torch.uint8))
-    offsets = gathered(torch.tensor([second.data_ptr() - base]))
+    offsets = gathered(torch.tensor([address_of(second) - base]))
     findings.equal("offset of the same allocation on all ranks", len(set(offsets.tolist())), 1)
     release(iris)
 
@@ -75,15 +76,18 @@ def bad_sizes(env, findings, alike=False):
 
 
 def uninitialised(env, findings):
-    """Create an instance without a default process group. The existing group is removed only for the call."""
+    """Create an instance without a default process group."""
+    findings.raises("iris() before init_process_group", RuntimeError, lambda: env.in_library(without_a_group))
+
+
+def without_a_group(env):
+    """Make an instance in a process without a default process group: the existing one is removed for the call."""
     import torch.distributed as dist
 
     world = dist.distributed_c10d._world.default_pg
     dist.distributed_c10d._world.default_pg = None
     try:
-        findings.raises(
-            "iris() before init_process_group", RuntimeError, lambda: env.under_test.iris(heap_size=1 << 18)
-        )
+        env.under_test.iris(heap_size=1 << 18)
     finally:
         dist.distributed_c10d._world.default_pg = world
 
@@ -107,7 +111,7 @@ def bases_reach_peers(env, findings):
     iris = env.under_test.iris(heap_size=1 << 18)
     mine = iris.empty(64, dtype=torch.int32)
     mine.fill_(1000 + env.rank)
-    offset = mine.data_ptr() - int(iris.get_heap_bases()[env.rank])
+    offset = address_of(mine) - int(iris.get_heap_bases()[env.rank])
     env.settle()
     for rank, base in enumerate(iris.get_heap_bases().tolist()):
         findings.equal(f"rank {rank}'s heap through the base table", read_address(env, base + offset), 1000 + rank)

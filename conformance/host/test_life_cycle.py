@@ -33,17 +33,23 @@ SLACK_OF_A_GPU = {"descriptors": 4, "mappings": 16, "memory": 128 << 20, "thread
 def run_cycles(env, case):
     """Create and release many instances: every other one is closed and kept, if the library can close one, the rest are
     dropped; allocators alternate."""
-    findings, closed, cycles = Findings(env.rank), [], 50 if env.world_size <= 4 else 20
-    for turn in range(WARM):
-        _cycle(env, findings, turn, closed)  # allocates what stays for the life of the process
-    gc.freeze()  # so that the collections in each cycle skip these objects: they would take most of the time
+    findings, cycles = Findings(env.rank), 50 if env.world_size <= 4 else 20
+    closed, collector = env.module("collections").deque(), env.module("gc")  # of the library's process
+    peer = (env.rank + 1) % env.world_size
+
+    def run_turns(turns):
+        for turn in range(turns):
+            seen = env.in_library(cycle, turn, closed)
+            findings.equal(f"value of rank {peer} in instance {turn}", seen, 100 * turn + peer)
+
+    run_turns(WARM)  # allocates what stays for the life of the process
+    collector.freeze()  # so that the collections in each cycle skip these objects: they would take most of the time
     try:
         before = held(env)
-        for turn in range(cycles):
-            _cycle(env, findings, turn, closed)
+        run_turns(cycles)
         after = held(env)
     finally:
-        gc.unfreeze()
+        collector.unfreeze()
     slack = SLACK | (SLACK_OF_A_GPU if env.device.torch_device.type == "cuda" else {})
     for label, limit in slack.items():
         if after[label] > before[label] + limit:
@@ -52,9 +58,10 @@ def run_cycles(env, case):
     return findings.first
 
 
-def _cycle(env, findings, turn, closed):
+def cycle(env, turn, closed):
+    """Use an instance and release it: return the value that it read of the right neighbour."""
     iris = env.under_test.iris(heap_size=HEAP, allocator_type=("torch", "vmem")[turn // 2 % 2])
-    _use(env, findings, iris, turn)
+    seen = _use(env, iris, turn)
     env.settle()
     if turn % 2 and hasattr(iris, "close"):
         iris.close()
@@ -62,9 +69,10 @@ def _cycle(env, findings, turn, closed):
     del iris
     gc.collect()
     env.settle()
+    return seen
 
 
-def _use(env, findings, iris, turn):
+def _use(env, iris, turn):
     """Touch the whole heap, so that it takes memory, and read a value of the right neighbour."""
     tensor = iris.full((2,), 100 * turn + env.rank, dtype=torch.int32)
     iris.ones(HEAP // 2, dtype=torch.uint8)
@@ -74,24 +82,26 @@ def _use(env, findings, iris, turn):
     iris.device_barrier()
     peer = (env.rank + 1) % env.world_size
     address = int(iris.get_heap_bases()[peer]) + offset_in_heap(iris, tensor)
-    findings.equal(f"value of rank {peer} in instance {turn}", read_address(env, address), 100 * turn + peer)
+    seen = read_address(env, address)
     iris.barrier()
+    return seen
 
 
 def held(env):
-    """Return the resources that this process holds, and the memory that all processes hold on its device."""
-    gc.collect()
+    """Return the resources that the library's process holds, and the memory that all processes hold on its device."""
+    env.module("gc").collect()
+    process = Path("/proc") / str(env.process)
     amounts = dict.fromkeys(SLACK, 0)
-    amounts["descriptors"] = len(os.listdir("/proc/self/fd"))
-    amounts["mappings"] = _mappings(env)
-    pages = [int(word) for word in Path("/proc/self/statm").read_text("utf-8").split()]
+    amounts["descriptors"] = env.open_descriptors()
+    amounts["mappings"] = _mappings(env, process)
+    pages = [int(word) for word in (process / "statm").read_text("utf-8").split()]
     amounts["memory"] = pages[1] * resource.getpagesize()
     if env.device.torch_device.type == "cpu":
         # Not on a GPU: torch's symmetric memory unmaps its memory there, but keeps the address ranges.
         amounts["address space"] = pages[0] * resource.getpagesize()
-    amounts["threads"] = len(os.listdir("/proc/self/task"))
+    amounts["threads"] = len(os.listdir(process / "task"))
     for folder in {tempfile.gettempdir(), "/dev/shm"}:
-        amounts["files"] += sum(str(os.getpid()) in re.findall(r"\d+", name) for name in os.listdir(folder))
+        amounts["files"] += sum(process.name in re.findall(r"\d+", name) for name in os.listdir(folder))
     if env.device.torch_device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.ipc_collect()
@@ -102,9 +112,9 @@ def held(env):
     return amounts
 
 
-def _mappings(env):
-    """Count the mappings of this process; on a GPU those of files and devices alone: its runtime keeps addresses."""
-    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+def _mappings(env, process):
+    """Count the mappings of a process; on a GPU those of files and devices alone: its runtime keeps addresses."""
+    lines = (process / "maps").read_text("utf-8").splitlines()
     return sum(env.device.torch_device.type == "cpu" or line.split()[4] != "0" for line in lines)
 
 
@@ -138,7 +148,7 @@ def run_several(env, case):
             for label, use in {"zeros": lambda gone=gone: gone.zeros(1), "device_barrier": gone.device_barrier}.items():
                 findings.raises(f"{label} of a closed instance", RuntimeError, use, says="closed")
         del gone, iris
-        gc.collect()
+        env.module("gc").collect()
         env.settle()
     return findings.first
 

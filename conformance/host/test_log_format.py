@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import os
 import re
 
 from conformance.host.checks import run_named
@@ -16,13 +15,28 @@ TIME = r"\d\d:\d\d:\d\d"
 
 def formats(env, findings):
     """Check the format of a user's own log record and of an instance's."""
-    formatter = importlib.import_module(f"{env.under_test.name}.host.logging.logging").IrisFormatter()
-    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
-        record = logging.LogRecord("iris", level, "file.py", 1, "found %d", (3,), None)
-        line, name = formatter.format(record), logging.getLevelName(level)
+    foreign, own = env.in_library(formatted)
+    findings.equal("formatted records of a user", len(foreign), len(NAMES))
+    for line, name in zip(foreign, NAMES, strict=False):
         findings.true(
             f"{line!r} has ? for rank and world", re.fullmatch(rf"{TIME} {name} \[Iris\] \[\?/\?\] found 3", line)
         )
+    place = rf"\[{env.rank}/{env.world_size}\]"
+    findings.equal("lines of one message", len(own), 1)
+    for line in own:
+        findings.true(f"{line!r} has rank and world", re.fullmatch(rf"{TIME} WARNING \[Iris\] {place} found 3", line))
+
+
+NAMES = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def formatted(env):
+    """Return a record of each level as the library formats it, and the records of a message of the instance."""
+    formatter = importlib.import_module(f"{env.under_test.name}.host.logging.logging").IrisFormatter()
+    foreign = [
+        formatter.format(logging.LogRecord("iris", getattr(logging, name), "file.py", 1, "found %d", (3,), None))
+        for name in NAMES
+    ]
     kept = []
 
     class Keeper(logging.Handler):
@@ -35,39 +49,35 @@ def formats(env, findings):
         env.iris.warning("found 3")
     finally:
         logger.removeHandler(keeper)
-    place = rf"\[{env.rank}/{env.world_size}\]"
-    lines = [formatter.format(record) for record in kept]
-    findings.equal("lines of one message", len(lines), 1)
-    for line in lines:
-        findings.true(f"{line!r} has rank and world", re.fullmatch(rf"{TIME} WARNING \[Iris\] {place} found 3", line))
+    return foreign, [formatter.format(record) for record in kept]
 
 
 def levels(env, findings):
     """Check that a new instance takes the level from the environment if none is set."""
-    logger = env.under_test.module.logger
-    before, level = os.environ.pop(VARIABLE, None), logger.level
+    logger, environ = env.under_test.module.logger, env.module("os").environ
+    before, level = environ.pop(VARIABLE, None), logger.level
     try:
         for name in ("ERROR", "DEBUG", "WARNING", "INFO", None):
             logger.setLevel(logging.NOTSET)
             if name is not None:
-                os.environ[VARIABLE] = name
+                environ.update({VARIABLE: name})
             else:
-                del os.environ[VARIABLE]
+                environ.pop(VARIABLE)
             release(env.under_test.iris(heap_size=1 << 16))
             findings.equal(f"level with {VARIABLE}={name}", logging.getLevelName(logger.level), name or "INFO")
         logger.setLevel(logging.NOTSET)
         # A wrong level on one rank only: every rank gets an error.
         if env.rank == env.world_size - 1:
-            os.environ[VARIABLE] = "LOUD"
+            environ.update({VARIABLE: "LOUD"})
         findings.raises(
             f"{VARIABLE}=LOUD on the last rank",
             (ValueError, RuntimeError),
             lambda: env.under_test.iris(heap_size=1 << 16),
         )
     finally:
-        os.environ.pop(VARIABLE, None)
+        environ.pop(VARIABLE, None)
         if before is not None:
-            os.environ[VARIABLE] = before
+            environ.update({VARIABLE: before})
         logger.setLevel(level)
 
 

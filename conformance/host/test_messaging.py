@@ -69,7 +69,6 @@ def barrier_cases(ranks):
 @requirement(
     "HOST-BARRIER-001",
     cases=barrier_cases,
-    one_process="",
     one_process_on_gpus="it tests the order of work that a process has enqueued",
 )
 def test_barrier(check, case):
@@ -158,33 +157,44 @@ def test_drawn_broadcast(check, case):
 
 
 def run_logging(env, case):
-    findings, package, iris = Findings(env.rank), env.under_test.module, env.iris
-    findings.true("the logger is named iris", package.logger is logging.getLogger("iris"))
+    findings, package = Findings(env.rank), env.under_test.module
+    shared = env.same_object(package.logger, env.module("logging").getLogger("iris"))
+    findings.true("the logger is named iris", shared)
     findings.equal("levels", [package.DEBUG, package.INFO, package.WARNING, package.ERROR], [10, 20, 30, 40])
-    iris.info("first use")
-    handlers = [handler for handler in package.logger.handlers if isinstance(handler, logging.StreamHandler)]
-    findings.equal("stream handlers of the logger", len(handlers), 1)
-    if not handlers:
-        return findings.first
-    handler = handlers[0]
-    text, old_level = io.StringIO(), package.logger.level
-    stream = handler.setStream(text)
-    try:
-        for level in ("debug", "info", "warning", "error"):
-            package.set_logger_level(getattr(package, level.upper()))
-            for name in ("debug", "info", "warning", "error"):
-                getattr(iris, name)(f"{name} at level {level}")
-    finally:
-        handler.setStream(stream)
-        package.set_logger_level(old_level)
-    order = ("debug", "info", "warning", "error")
-    shown = [f"{name} at level {level}" for i, level in enumerate(order) for name in order[i:]]
-    lines = text.getvalue().splitlines()
+    handlers, text = env.in_library(logged)
+    findings.equal("stream handlers of the logger", handlers, 1)
+    shown = [f"{name} at level {level}" for i, level in enumerate(LEVELS) for name in LEVELS[i:]]
+    lines = text.splitlines()
     findings.equal("number of lines", len(lines), len(shown))
     for line, message in zip(lines, shown, strict=False):
         findings.true(f"message in {line!r}", line.endswith(message))
         findings.true(f"[Iris] and rank in {line!r}", "[Iris]" in line and f"[{env.rank}/{env.world_size}]" in line)
     return findings.first
+
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def logged(env):
+    """Log each message at each level; return the number of the logger's stream handlers, and what the first one
+    wrote."""
+    package, iris = env.under_test.module, env.iris
+    iris.info("first use")
+    handlers = [handler for handler in package.logger.handlers if isinstance(handler, logging.StreamHandler)]
+    if not handlers:
+        return 0, ""
+    handler = handlers[0]
+    text, old_level = io.StringIO(), package.logger.level
+    stream = handler.setStream(text)
+    try:
+        for level in LEVELS:
+            package.set_logger_level(getattr(package, level.upper()))
+            for name in LEVELS:
+                getattr(iris, name)(f"{name} at level {level}")
+    finally:
+        handler.setStream(stream)
+        package.set_logger_level(old_level)
+    return len(handlers), text.getvalue()
 
 
 @requirement("HOST-LOG-001", cases=lambda ranks: [HostCase("logging")])

@@ -1,6 +1,5 @@
 """The names and module paths that users import. A name that exists in several modules is the same object."""
 
-import importlib
 import itertools
 
 from conformance.collectives.operations import COLLECTIVES
@@ -67,12 +66,12 @@ INSTANCE = (
 
 
 def run(env, case):
-    findings, name, absent = Findings(env.rank), env.under_test.name, case.arguments
+    findings, absent = Findings(env.rank), case.arguments
     modules = {}
     for module, attributes in NAMES.items():
-        path = ".".join(filter(None, [name, module]))
+        path = f".{module}" if module else env.under_test.name
         try:
-            modules[module] = importlib.import_module(path)
+            modules[module] = env.module(path)
         except ImportError as error:
             if not attributes or not set(_dotted(module, attributes)) <= set(absent):
                 findings.note(f"import {path}", str(error), "a module")
@@ -107,18 +106,19 @@ def _check_objects(env, findings, modules, absent):
         ("host.tracing.events.TraceEvent", modules["host.tracing.events"].TraceEvent, package.TraceEvent),
         ("host.platform.hip", modules["host.platform.hip"], package.hip),
     ):
-        findings.true(f"{label} is the same object as under its other name", one is other)
+        findings.true(f"{label} is the same object as under its other name", env.same_object(one, other))
     for method in CONTEXT:
-        for context in (env.device_context, package.DeviceContext):
-            name = f"{context.__name__}.{method}"
+        for label, context in (("IrisDeviceCtx", env.device_context), ("DeviceContext", package.DeviceContext)):
+            name = f"{label}.{method}"
             findings.true(name, name in absent or hasattr(context, method))
     for member in INSTANCE:
         findings.true(f"{member} of the instance", f"Iris.{member}" in absent or hasattr(env.iris, member))
     for collective in COLLECTIVE:
-        here = callable(getattr(env.iris.ccl, collective, None))
+        here = env.is_callable(getattr(env.iris.ccl, collective, None))
         findings.true(f"ccl.{collective} on the instance", f"ccl.{collective}" in absent or here)
     for op in FUSED:
-        findings.true(f"ops.{op} on the instance", f"ops.{op}" in absent or callable(getattr(env.iris.ops, op, None)))
+        here = env.is_callable(getattr(env.iris.ops, op, None))
+        findings.true(f"ops.{op} on the instance", f"ops.{op}" in absent or here)
     for member in ("allocate", "allocator"):
         findings.true(f"{member} of the heap", hasattr(env.iris.heap, member))
     for member in ("owns_tensor", "get_base_address"):

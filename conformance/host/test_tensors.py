@@ -12,6 +12,7 @@ from conformance.host.checks import offset_in_heap, run_named
 from conformance.rma.words import read_address
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
@@ -69,8 +70,7 @@ def fresh_memory(env, findings, iris):
         iris.free(rest)
         iris.free(first)
     elif env.device.torch_device.type == "cpu":
-        base = int(iris.get_heap_bases()[env.rank])
-        torch.frombuffer((ctypes.c_ubyte * (1 << 20)).from_address(base), dtype=torch.uint8).fill_(0xA5)
+        env.in_library(fill_heap, iris, 1 << 20)
     else:
         # A view beyond the tensor. torch bounds it by the tensor's storage, which on a GPU is the whole heap.
         storage = first.untyped_storage()
@@ -92,6 +92,12 @@ def fresh_memory(env, findings, iris):
     )
 
 
+def fill_heap(env, iris, size):
+    """Fill this rank's heap by its address."""
+    base = int(iris.get_heap_bases()[env.rank])
+    torch.frombuffer((ctypes.c_ubyte * size).from_address(base), dtype=torch.uint8).fill_(0xA5)
+
+
 def sizes(env, findings, iris):
     for size in ((2, 3), ((2, 3),), ([2, 3],), (((2, 3),),)):
         for name in ("zeros", "ones", "empty", "rand", "randn"):
@@ -106,7 +112,7 @@ def sizes(env, findings, iris):
 def dtypes(env, findings, iris):
     """Check the dtype of a result if none is passed, under both default dtypes that torch can have."""
     for default, complex_ in ((torch.float32, torch.complex64), (torch.float64, torch.complex128)):
-        torch.set_default_dtype(default)
+        env.module("torch").set_default_dtype(default)
         try:
             for name in ("zeros", "ones", "empty", "rand", "randn"):
                 findings.equal(f"dtype of {name}", getattr(iris, name)(2).dtype, default)
@@ -122,7 +128,7 @@ def dtypes(env, findings, iris):
             findings.equal("dtype of randint", iris.randint(5, (2,)).dtype, torch.int64)
             findings.equal("dtype of uniform", iris.uniform((2,)).dtype, torch.float32)
         finally:
-            torch.set_default_dtype(torch.float32)
+            env.module("torch").set_default_dtype(torch.float32)
     findings.equal("value of full", iris.full((2,), -3).tolist(), [-3, -3])
     findings.equal("linspace of complex ends", iris.linspace(1j, 2, 3).tolist(), [1j, 1 + 0.5j, 2 + 0j])
     for ends in ((torch.tensor(1), torch.tensor(3.0)), (torch.tensor(1), 3), (1, torch.tensor(3))):
@@ -146,6 +152,17 @@ def placement(env, findings, iris):
 
 def gradients(env, findings, iris):
     """Check that a write to another tensor, or an allocation, does not invalidate what autograd saved of a tensor."""
+    error, gradient = env.in_library(gradient_of_squares, iris)
+    findings.equal("error of backward() after writes to other tensors", error, "")
+    if not error:
+        findings.equal("gradients", gradient.tolist(), [4.0] * 3)
+    flagged = iris.empty(4, requires_grad=True)
+    iris.arange(4, out=flagged, dtype=torch.float32)
+    findings.equal("requires_grad of an out that had it", flagged.requires_grad, True)
+
+
+def gradient_of_squares(env, iris):
+    """Return the error of backward() after writes to other tensors of the heap, and the gradient."""
     tensor, other = iris.full((3,), 2.0, requires_grad=True), iris.zeros(3)
     total = (tensor * tensor).sum()
     other.add_(1)
@@ -153,12 +170,8 @@ def gradients(env, findings, iris):
     try:
         total.backward()
     except RuntimeError as error:
-        findings.note("backward() after writes to other tensors", str(error), "gradients")
-    else:
-        findings.equal("gradients", tensor.grad.tolist(), [4.0] * 3)
-    flagged = iris.empty(4, requires_grad=True)
-    iris.arange(4, out=flagged, dtype=torch.float32)
-    findings.equal("requires_grad of an out that had it", flagged.requires_grad, True)
+        return str(error), None
+    return "", tensor.grad
 
 
 def out(env, findings, iris):
@@ -167,13 +180,13 @@ def out(env, findings, iris):
     for name, arguments in (("zeros", (2, 3)), ("ones", (2, 3)), ("full", ((2, 3), 2.5)), ("linspace", (0, 5, (2, 3)))):
         target.fill_(-1)
         got = getattr(iris, name)(*arguments, out=target)
-        findings.equal(f"address of {name} with out", got.data_ptr(), target.data_ptr())
+        findings.equal(f"address of {name} with out", address_of(got), address_of(target))
         if name == "linspace":
             findings.same(f"{name} with out", got, torch.linspace(0, 5, 6))
         else:
             findings.same(f"{name} with out", got, getattr(torch, name)(*arguments))
         findings.same(f"out after {name}", target, got.cpu().view(6))
-    findings.equal("address of empty with out", iris.empty(3, 2, out=target).data_ptr(), target.data_ptr())
+    findings.equal("address of empty with out", address_of(iris.empty(3, 2, out=target)), address_of(target))
     line = iris.empty(4, dtype=torch.int64)
     findings.true("arange returns out itself", iris.arange(4, out=line) is line)
     findings.same("arange with out", line, torch.arange(4))
@@ -229,7 +242,7 @@ def collective(env, findings, iris):
     """Check that a rank's writes before an allocation are visible to the other ranks after their allocation."""
     flag = iris.empty(1, dtype=torch.int32)
     flag.fill_(-1)
-    read_address(env, flag.data_ptr())  # compiled and warm: the reads below must not give the late rank time
+    read_address(env, address_of(flag))  # compiled and warm: the reads below must not give the late rank time
     env.settle()
     env.late(env.world_size - 1, 30)
     flag.fill_(env.rank)
@@ -245,7 +258,7 @@ def names(env, findings, iris):
     device = iris.get_device()
     for name, arguments in {**CALLS, "zeros_like": (torch.empty(2, device=device),)}.items():
         function = getattr(module, name, None)
-        findings.true(f"tensor_creation.{name}", callable(function))
+        findings.true(f"tensor_creation.{name}", env.is_callable(function))
         got = function(iris.heap, device, *arguments)
         findings.true(f"tensor_creation.{name} allocates on the heap", iris.is_symmetric(got) and got.numel() == 2)
     for requested, wanted in ((None, True), (device, True), (device.type, True), ("meta", False), ("mps", False)):
@@ -272,6 +285,11 @@ def run(env, case):
 @requirement("HOST-TENSOR-001", cases=lambda ranks: [HostCase(name) for name in CHECKS])
 def test_tensors(check, case):
     check(run, case)
+
+
+def is_symmetric_at(env, iris, address, size):
+    """Return is_symmetric of the bytes at an address; it only uses the tensor's address and size."""
+    return iris.is_symmetric(torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8))
 
 
 def run_symmetric(env, case):
@@ -302,9 +320,7 @@ def run_symmetric(env, case):
             ("the last byte and the next", base + (1 << 18) - 1, 2, False),
             ("more than the heap", base - 1, (1 << 18) + 2, False),
         ):
-            # is_symmetric only uses the tensor's address and size.
-            tensor = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
-            findings.equal(f"is_symmetric of {label}", other.is_symmetric(tensor), wanted)
+            findings.equal(f"is_symmetric of {label}", env.in_library(is_symmetric_at, other, address, size), wanted)
     env.settle()
     release(other)
     return findings.first

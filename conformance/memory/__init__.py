@@ -1,1 +1,1 @@
-ONE_PROCESS = "it compares addresses within the process of the library"
+ONE_PROCESS_ON_GPUS = "no judge apart has run it on a GPU yet"

@@ -72,13 +72,34 @@ def refused(env, findings, iris, uniform=False):
         if env.world_size > 1 and not uniform:
             differs = torch.zeros(7 if env.rank == culprit else 6, device=here)
             findings.raises("sizes that differ", RuntimeError, lambda differs=differs: iris.as_symmetric(differs))
-    findings.raises("more than the heap", MemoryError, lambda: iris.as_symmetric(torch.zeros(HEAP, device=here)))
+    findings.raises("more than the heap", MemoryError, lambda: env.in_library(share_too_much, iris))
     findings.equal("offset of the next allocation", offset_in_heap(iris, iris.zeros(1)), 0)
+
+
+def share_too_much(env, iris):
+    iris.as_symmetric(torch.zeros(HEAP, device=env.device.torch_device))
 
 
 def same_memory(env, findings, iris):
     """Check that with vmem the original and the result are the same memory, and that with torch they are not."""
     aliases = allocator_of(env, iris) == "vmem"
+    seen = env.in_library(shared_values, iris)
+    me, peer = env.rank, (env.rank + 1) % env.world_size
+    for place, written in {"on the heap": me + 10, "in the original": me + 20, "after close": 3}.items():
+        findings.equal(f"a value written to one of the two is seen {place}", seen[place] == written, aliases)
+    wanted = {
+        "in a view": me + 10,
+        "of the peer": peer + 20,
+        "after free": me + 10,
+        "of the original after close": me + 10,
+    }
+    for place, value in wanted.items():
+        findings.equal(f"value {place}", seen[place], value)
+
+
+def shared_values(env, iris):
+    """Write to an ordinary tensor and to what as_symmetric made of it, and return what is read in the other one."""
+    seen = {}
     other = env.under_test.iris(heap_size=HEAP, allocator_type="vmem")
     if env.device.name == "emulated":
         original = torch.zeros(5000, dtype=torch.int32)
@@ -87,39 +108,42 @@ def same_memory(env, findings, iris):
     view = original[1000:2000]
     got = iris.as_symmetric(original)
     original.fill_(env.rank + 10)
-    findings.equal("a value written to the original is visible on the heap", got[4999].item() == env.rank + 10, aliases)
-    findings.equal("a value written to the original, read in a view of it", view[0].item(), env.rank + 10)
+    seen["on the heap"], seen["in a view"] = got[4999].item(), view[0].item()
     got[:1000].fill_(env.rank + 20)
-    findings.equal(
-        "a value written on the heap is visible in the original", original[0].item() == env.rank + 20, aliases
-    )
+    seen["in the original"] = original[0].item()
     env.settle()
     peer = (env.rank + 1) % env.world_size
     base = int(iris.get_heap_bases()[peer])
-    findings.equal("a value of the peer's heap", read_address(env, base + offset_in_heap(iris, got)), peer + 20)
+    seen["of the peer"] = read_address(env, base + offset_in_heap(iris, got))
     env.settle()
     if hasattr(iris, "free"):
         iris.free(got)
-    findings.equal("the original after free", original[4999].item(), env.rank + 10)
+    seen["after free"] = original[4999].item()
     again = iris.as_symmetric(original)
     env.settle()
     release(iris)
-    findings.equal("the original after close", original[4999].item(), env.rank + 10)
+    seen["of the original after close"] = original[4999].item()
     original.fill_(3)
-    findings.equal("the second mapping still shares memory after close", again[1].item() == 3, aliases)
+    seen["after close"] = again[1].item()
     env.settle()
     release(other)
+    return seen
 
 
 def dropped(env, findings, iris):
     """Check that a tensor on the heap keeps its values when the original is dropped and torch allocates again."""
-    here = env.device.torch_device
-    got = iris.as_symmetric(torch.full((300,), env.rank + 1, dtype=torch.int32, device=here))
-    others = [torch.full((300,), -1, dtype=torch.int32, device=here) for _ in range(8)]
+    got, others = env.in_library(of_dropped, iris)
     findings.same("values after the original was dropped", got, torch.full((300,), env.rank + 1, dtype=torch.int32))
     env.settle()
     del others
     release(iris)
+
+
+def of_dropped(env, iris):
+    """Return as_symmetric of a tensor that is then dropped, and tensors that torch has allocated since."""
+    here = env.device.torch_device
+    got = iris.as_symmetric(torch.full((300,), env.rank + 1, dtype=torch.int32, device=here))
+    return got, [torch.full((300,), -1, dtype=torch.int32, device=here) for _ in range(8)]
 
 
 CHECKS = {check.__name__: check for check in (values, refused, same_memory, dropped)}

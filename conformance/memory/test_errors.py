@@ -1,7 +1,5 @@
 """Errors of the heap: a refused call is refused on every rank, and no rank's heap has changed after it."""
 
-import os
-
 import torch
 
 from conformance.host.checks import offset_in_heap
@@ -173,7 +171,8 @@ def run_choice(env, case):
     refused."""
     findings, make, last = Findings(env.rank), env.under_test.iris, env.world_size - 1
     uniform = any(case.arguments)
-    before = dict(os.environ)
+    environ = env.module("os").environ
+    before = environ.copy()
     try:
         for argument, variable, wanted in (
             ({}, None, "torch"),
@@ -182,22 +181,22 @@ def run_choice(env, case):
             ({"allocator_type": "torch"}, "vmem", "vmem"),
             ({"allocator_type": "none such"}, "vmem", "vmem"),
         ):
-            os.environ.pop("IRIS_ALLOCATOR", None)
+            environ.pop("IRIS_ALLOCATOR", None)
             if variable is not None:
-                os.environ["IRIS_ALLOCATOR"] = variable
+                environ.update({"IRIS_ALLOCATOR": variable})
             iris = make(heap_size=HEAP, **argument)
             findings.equal(f"allocator of {argument} with IRIS_ALLOCATOR={variable}", allocator_of(env, iris), wanted)
             env.settle()
             release(iris)
-        os.environ["IRIS_SIMULATION"] = "1"
+        environ.update({"IRIS_SIMULATION": "1"})
         iris = make(heap_size=HEAP, allocator_type="vmem")
         findings.equal("allocator of a simulation", allocator_of(env, iris), "torch")
         env.settle()
         release(iris)
-        del os.environ["IRIS_SIMULATION"]
-        os.environ["IRIS_ALLOCATOR"] = "bad"
+        environ.pop("IRIS_SIMULATION")
+        environ.update({"IRIS_ALLOCATOR": "bad"})
         findings.raises("IRIS_ALLOCATOR=bad", ValueError, lambda: make(heap_size=HEAP), says="'bad'")
-        os.environ.pop("IRIS_ALLOCATOR")
+        environ.pop("IRIS_ALLOCATOR")
         for wrong in ("", "Torch", 7, None):
             findings.raises(
                 f"allocator_type={wrong!r}", ValueError, lambda wrong=wrong: make(heap_size=HEAP, allocator_type=wrong)
@@ -211,8 +210,8 @@ def run_choice(env, case):
             one = "vmem" if env.rank == last else "torch"
             findings.raises("allocators that differ", ValueError, lambda: make(heap_size=HEAP, allocator_type=one))
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        environ.clear()
+        environ.update(before)
     env.settle()
     return findings.first
 

@@ -5,6 +5,7 @@ import torch
 from conformance.host.checks import offset_in_heap
 from conformance.rma.words import read_address, write_address
 from conformance.support.cases import HostCase
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
@@ -96,7 +97,7 @@ def _dtypes(env, findings, iris):
         tensor.view(torch.uint8).fill_(turn + 10 * env.rank)
     for turn, (name, tensor) in enumerate(made):
         findings.equal(f"dtype and shape of 7 {name}", (str(tensor.dtype), len(tensor)), (f"torch.{name}", 7))
-        findings.equal(f"alignment of 7 {name}", tensor.data_ptr() % 1024, 0)
+        findings.equal(f"alignment of 7 {name}", address_of(tensor) % 1024, 0)
         wanted = torch.full((7 * tensor.element_size(),), turn + 10 * env.rank, dtype=torch.uint8)
         findings.same(f"bytes of 7 {name}", tensor.view(torch.uint8), wanted)
         iris.heap.free(tensor)

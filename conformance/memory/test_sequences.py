@@ -94,17 +94,12 @@ def check_live(env, findings, iris, label, live, bases):
 
 def gaps_between(iris, live, heap):
     """Return the gaps between live allocations, as [start, stop) in bytes. An empty tensor takes one element's room."""
-    taken = sorted((offset_of_any(iris, tensor), max(tensor.numel(), 1) * 4) for _, tensor in live)
+    taken = sorted((offset_in_heap(iris, tensor), max(tensor.numel(), 1) * 4) for _, tensor in live)
     start, gaps = 0, []
     for offset, size in taken:
         gaps.append((start, offset))
         start = offset + size
     return [*gaps, (start, heap)]
-
-
-def offset_of_any(iris, tensor):
-    address = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
-    return address - int(iris.get_heap_bases()[iris.get_rank()])
 
 
 def fill(tensor, turn, rank):

@@ -1,1 +1,0 @@
-ONE_PROCESS = "it passes addresses of its own process to kernels"

@@ -64,6 +64,6 @@ def cases(ranks):
     return [HostCase("masked", (op, form)) for form in FORMS for op in TRANSFERS]
 
 
-@requirement("NEGATIVE-MASK-001", cases=cases, weak=False, one_process="")
+@requirement("NEGATIVE-MASK-001", cases=cases, weak=False)
 def test_masked_off_heap(check, case):
     check(run, case)

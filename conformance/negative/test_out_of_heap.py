@@ -52,8 +52,12 @@ def run(env, case):
 
 def _has(env, file):
     """Return whether the library keeps its device code in a file of this name; the published API names no files."""
-    defined = inspect.getsourcefile(env.device_context)
+    defined = env.in_library(source_file, env.device_context)
     return defined is not None and (Path(defined).parent.parent / file).is_file()
+
+
+def source_file(env, kind):
+    return inspect.getsourcefile(kind)
 
 
 WHERE = {

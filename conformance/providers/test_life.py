@@ -4,8 +4,8 @@ import torch
 
 from conformance.providers import kernels
 from conformance.providers.cases import BarrierCase, SizeCase
-from conformance.providers.heaps import SIZE, heap, with_form
-from fixtures.adapters.heap import made
+from conformance.providers.heaps import SIZE, heap, new_heap, refuse, with_form
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import bool_all
@@ -50,7 +50,7 @@ def refused(env, case):
     """A heap of that size is refused on every rank, and a heap of a good size can be made afterwards."""
     findings = Findings(env.rank)
     kinds = (ValueError, TypeError, MemoryError, OverflowError, RuntimeError, OSError)
-    findings.raises(f"a heap of {case.size} bytes", kinds, lambda: env.adapter.make_heap(case.size))
+    findings.raises(f"a heap of {case.size} bytes", kinds, lambda: env.in_library(refuse, case.size))
     if not bool_all(findings.first is None):
         return findings.first
     with heap(env) as one:
@@ -67,14 +67,15 @@ def refused(env, case):
 def foreign(env, case):
     """Tensors of torch's own allocator, made before and after a heap, are in no rank's heap and keep their values."""
     findings = Findings(env.rank)
-    tensors = [torch.full((1000,), 5, dtype=torch.int32, device=env.device.torch_device)]
+    library = env.module("torch")
+    tensors = [library.full((1000,), 5, dtype=torch.int32, device=env.device.torch_device)]
     with heap(env, case.size) as one:
-        tensors.append(torch.full((1000,), 5, dtype=torch.int32, device=env.device.torch_device))
+        tensors.append(library.full((1000,), 5, dtype=torch.int32, device=env.device.torch_device))
         for number, tensor in enumerate(tensors):
             for owner, base in enumerate(one.addresses):
                 findings.true(
-                    f"tensor {number} of torch, {tensor.data_ptr():#x}, is outside rank {owner}'s heap, {base:#x}",
-                    tensor.data_ptr() + tensor.nbytes <= base or base + case.size <= tensor.data_ptr(),
+                    f"tensor {number} of torch, {address_of(tensor):#x}, is outside rank {owner}'s heap, {base:#x}",
+                    address_of(tensor) + tensor.nbytes <= base or base + case.size <= address_of(tensor),
                 )
         env.settle()
         with env.acting():
@@ -92,7 +93,7 @@ def close(env, case):
     findings = Findings(env.rank)
     with heap(env, case.size) as other:
         other.memory.fill_(env.rank + 1)
-        first = made(env.adapter, case.size)
+        first = new_heap(env, case.size)
         env.settle()
         first.close()
         first.close()
@@ -109,7 +110,7 @@ def close(env, case):
 def closed(env, case):
     """A closed heap's barrier raises on all ranks, so that no rank waits for ever; a new heap can be made."""
     findings = Findings(env.rank)
-    one = made(env.adapter, case.size)
+    one = new_heap(env, case.size)
     env.settle()
     one.close()
     findings.raises("barrier() of a closed heap", (RuntimeError, ValueError, OSError), one.barrier)
@@ -124,12 +125,12 @@ def contains(env, case):
     """``contains`` is true for the bytes of this rank's heap and for no other address."""
     findings = Findings(env.rank)
     with heap(env, case.size) as one:
-        own = torch.zeros(1, device=env.device.torch_device)
+        own = env.module("torch").zeros(1, device=env.device.torch_device)
         for place, address, wanted in (
             ("the first byte", one.base, True),
             ("the last byte", one.base + case.size - 1, True),
             ("the byte before the heap", one.base - 1, False),
-            ("a tensor of torch", own.data_ptr(), False),
+            ("a tensor of torch", address_of(own), False),
         ):
             findings.equal(f"contains({place}, {address:#x})", one.provided.contains(address), wanted)
     return findings.first

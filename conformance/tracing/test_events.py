@@ -115,6 +115,6 @@ def test_triton(check, case):
     check(run, case)
 
 
-@requirement("TRACE-NAMES-001", cases=lambda ranks: [TraceCase()], one_process="")
+@requirement("TRACE-NAMES-001", cases=lambda ranks: [TraceCase()], one_process_on_gpus="")
 def test_names(check, case):
     check(run_names, case)

@@ -57,11 +57,16 @@ class Folder:
             self._folder.cleanup()
 
 
+def backend(env):
+    """Return Triton's name of the device's kind."""
+    return driver.active.get_current_target().backend
+
+
 def rows(env, tracing, unit):
     """Return the expected slices of this rank's events: (process, name, duration in nanoseconds, arguments)."""
     count = min(int(tracing.trace_counter), tracing.max_events)
     columns = {name: tracing.trace_buffers[name][:count].tolist() for name in COLUMNS}
-    per_tick = 1000 if unit == "cycles" else 1_000_000_000 // HERTZ[driver.active.get_current_target().backend]
+    per_tick = 1000 if unit == "cycles" else 1_000_000_000 // HERTZ[env.in_library(backend)]
     events = []
     for i in range(count):
         name = (

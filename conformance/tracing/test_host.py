@@ -9,6 +9,7 @@ from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, Traced
+from fixtures.addresses import address_of
 from fixtures.requirement import requirement
 
 ENTRIES = 17
@@ -33,13 +34,18 @@ class Warnings(logging.Handler):
         self._logger.removeHandler(self)
 
 
+def with_warnings(env, act):
+    """Return what ``act`` returns, and the warnings of the library's logger meanwhile."""
+    with Warnings(env) as messages:
+        return act(), messages
+
+
 def check_disabled(env, findings):
     iris = env.under_test.iris(heap_size=1 << 16)
     findings.equal("enabled", iris.tracing.enabled, False)
     findings.equal("max_events", iris.tracing.max_events, 0)
     for label, act in (("reset()", iris.tracing.reset), ("export()", iris.tracing.export)):
-        with Warnings(env) as messages:
-            result = act()
+        result, messages = env.in_library(with_warnings, act)
         findings.true(f"a warning of {label}: {messages}", any("not enabled" in message for message in messages))
         findings.true(f"{label} returns an empty result", not result)
     env.settle()
@@ -64,8 +70,8 @@ def check_enable(env, findings):
     split = 2 + env.world_size
     findings.equal("rank, world and heap bases", late[:split].tolist(), before[:split])
     findings.equal("heap bases", late[2:split].tolist(), iris.get_heap_bases().tolist())
-    wanted = [1, 100, tracing.trace_counter.data_ptr(), tracing.op_index_counter.data_ptr()]
-    wanted += [tracing.trace_buffers[name].data_ptr() for name in COLUMNS]
+    wanted = [1, 100, address_of(tracing.trace_counter), address_of(tracing.op_index_counter)]
+    wanted += [address_of(tracing.trace_buffers[name]) for name in COLUMNS]
     findings.equal("entries about tracing", late[split:].tolist(), wanted)
     tracing.enable()
     findings.equal("max_events by default", tracing.max_events, 1_000_000)

@@ -93,11 +93,11 @@ def cases(ranks):
     ]
 
 
-@requirement("TRACE-OFF-001", cases=cases, one_process="")
+@requirement("TRACE-OFF-001", cases=cases, one_process_on_gpus="")
 def test_disabled(check, case):
     check(run_disabled, case)
 
 
-@requirement("TRACE-COST-001", cases=cases, one_process="")
+@requirement("TRACE-COST-001", cases=cases, one_process_on_gpus="")
 def test_cost(check, case):
     check(run_cost, case)

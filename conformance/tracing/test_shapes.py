@@ -4,8 +4,6 @@ The event records the lowest address, the bytes that the mask keeps, and the die
 get_cu_id return in the same program.
 """
 
-import importlib
-
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +13,7 @@ from triton.experimental.gluon import language as gl
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from conformance.tracing.traced import HEAP_BYTES
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -67,7 +66,7 @@ def run(env, case):
     iris.tracing.enable(max_events=4 * PROGRAMS)
     data = iris.zeros(1024, dtype=torch.int16)
     places = torch.full((PROGRAMS, 2), -1, dtype=torch.int32, device=env.device.torch_device)
-    utils = importlib.import_module(f"{env.under_test.name}.device.utils")
+    utils = env.module(".device.utils")
     arguments = (utils.get_xcc_id, utils.get_cu_id, iris.get_device_context(), data, places, n)
     shape = (ROWS, STRIDE, env.device.lanes)
     with env.acting():
@@ -81,7 +80,7 @@ def run(env, case):
     events = sorted(zip(*(iris.tracing.trace_buffers[name].tolist() for name in names), strict=True))
     size = data.element_size()
     for program, where in enumerate(places.tolist()):
-        start = data.data_ptr() + size * program
+        start = address_of(data) + size * program
         wanted = [
             (program, kind, program, start, payload, *where)
             for kind, payload in enumerate((0, size * (program < n), 0, size * 3 * min(n, env.device.lanes)))

@@ -5,6 +5,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from fixtures.addresses import address_of
 from harness.cases import of_name
 
 COLUMNS = (
@@ -126,7 +127,7 @@ class Traced:
     def expected(self):
         """Return the expected events, as a sorted list of (event_id, pid, pid_m, pid_n, cur_rank, target_rank, address,
         payload_size)."""
-        case, start = self.case, self.target.data_ptr()
+        case, start = self.case, address_of(self.target)
         size = self.target.element_size()
         return sorted(
             (kind, program, program + 100, launch * len(case.kinds) + i, self.env.rank, self.peer,

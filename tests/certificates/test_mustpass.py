@@ -155,6 +155,7 @@ def test_a_run_on_gpus_that_was_judged_apart(signer, certificate):
         evidence = replace(checked.evidence, runs=[replace(recorded, device=device)], cases=cases)
         lines = [line for line in verify_command.unproven(checked, evidence) if "that kernels moved the data" in line]
         assert len(lines) == stated, (device, judge)
+        assert all("launches took place and ended" in line for line in lines)
 
 
 def test_a_recorded_gpu_of_another_model():

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Cheat:
     """``code`` is appended to the library's ``__init__.py``. ``defect`` is a listed defect that the copy also has, ""
-    for none. ``chosen`` selects among ``tests``; ``line`` is in the report of a run that judges apart."""
+    for none. ``chosen`` selects among ``tests``; ``options`` are further ones of the run; ``line`` is in the report of
+    a run that judges apart."""
 
     name: str
     code: str
@@ -16,6 +17,7 @@ class Cheat:
     defect: str = "put: no sign arrives"
     tests: str = "conformance/rma/test_put.py"
     chosen: str = "test_put and fp32"
+    options: tuple[str, ...] = ()
 
 
 CHEATS = (
@@ -128,6 +130,46 @@ _contract.broken = lambda *arguments: []
         defect="collectives: a turn is signalled without a release",
         tests="conformance/isa/test_contract.py",
         chosen="test_contract",
+    ),
+    Cheat(
+        "patched race detector",
+        """
+import fixtures.races as _races
+_races.judged = lambda records: (None, [])
+""",
+        "data race on",
+        defect="collectives: a turn is signalled without a release",
+        tests="conformance/collectives/test_operations.py",
+        chosen="test_all_gather",
+        options=("-p", "tests.fixtures.only_races"),
+    ),
+    Cheat(
+        "empty record for the race detector",
+        """
+from harness.emulator.watch.race_record import Recording as _Recording
+_plain = _Recording.to_plain
+_Recording.to_plain = lambda self: {**_plain(self), "events": [], "sites": []}
+""",
+        "the race detector has 0 of",
+        defect="collectives: a turn is signalled without a release",
+        tests="conformance/collectives/test_operations.py",
+        chosen="test_all_gather",
+        options=("-p", "tests.fixtures.only_races"),
+    ),
+    Cheat(
+        "stores left out of the record for the race detector",
+        """
+from harness.emulator.watch.race_record import Recording as _Recording
+_access = _Recording.access
+def _loads(self, key, wave, effects):
+    _access(self, key, wave, [effect for effect in effects if effect.kind == "load"])
+_Recording.access = _loads
+""",
+        "the race detector has no access of the kernel",
+        defect="collectives: a turn is signalled without a release",
+        tests="conformance/collectives/test_operations.py",
+        chosen="test_all_gather",
+        options=("-p", "tests.fixtures.only_races"),
     ),
     Cheat(
         "behaves under the harness only",

@@ -25,7 +25,18 @@ def run(cheat: Cheat, folder: Path, judge: str, *device: str) -> tuple[int, str]
         changed[defect.file] = with_defect(defect)
     write_copy(folder, changed)
     done = run_suite(
-        folder, cheat.tests, "-k", cheat.chosen, "--ranks", "2", "--level", "ci", "--judge", judge, *device
+        folder,
+        cheat.tests,
+        "-k",
+        cheat.chosen,
+        "--ranks",
+        "2",
+        "--level",
+        "ci",
+        "--judge",
+        judge,
+        *cheat.options,
+        *device,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -91,7 +90,7 @@ def whole_register():
 
 
 @pytest.fixture
-def finding(monkeypatch):
+def finding():
     """``finding(module of the suite, language, **replaced)``: what its check finds on the emulated device."""
     emulator.activate()
 
@@ -99,11 +98,9 @@ def finding(monkeypatch):
         names = {"read_realtime": utils.read_realtime, "get_cu_id": utils.get_cu_id, "get_xcc_id": utils.get_xcc_id}
         planted = ModuleType("planted.device.utils")
         vars(planted).update(names | replaced)
-        for part in ("planted", "planted.device"):
-            monkeypatch.setitem(sys.modules, part, ModuleType(part))
-        monkeypatch.setitem(sys.modules, "planted.device.utils", planted)
         device = SimpleNamespace(name="emulated", torch_device=torch.device("cpu"), synchronize=lambda: None)
-        env = SimpleNamespace(rank=0, device=device, under_test=SimpleNamespace(name="planted"))
+        env = SimpleNamespace(rank=0, device=device, module={".device.utils": planted}.__getitem__)
+        env.in_library = lambda function: function(env)
         return suite.run(env, HostCase("planted", (language,)))
 
     yield run

@@ -2,7 +2,7 @@
 
     watch = Race(choices, recording=Recording(rank, turns))      # in each rank's process; ``turns`` they share
     ...                                                          # launches; give() and expect() for the host
-    state = judge([recording.to_plain() for each rank])          # in one of them; raises DataRace
+    state = judge([recording.to_plain() for each process])       # in one of them; raises DataRace
 
 A record lists the calls of ``HappensBefore`` in the order of the process. What orders accesses of different ranks are
 scoped accesses and the hosts. Each of these happens in a *turn* of its own: a lock that all processes share, and a
@@ -93,7 +93,7 @@ class Recording:
         self._shared: list[tuple[int, int]] = []
         # Of each work-group, what happened since its last store: (event without its turn, place in _events).
         self._recent: dict[tuple[int, int], list[tuple[tuple[Any, ...], int]]] = {}
-        self._map(table)
+        self.update(table)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Recording:
     # -- the calls of HappensBefore ----------------------------------------------------------------------------------
 
     def start(self, launch: Launched, table: Table) -> int:
-        self._map(table)
+        self.update(table)
         with self.turn():
             self._add("start", launch.kernel, launch.grid, launch.waves_per_group)
         self._launches.append(launch)
@@ -136,7 +136,8 @@ class Recording:
             self._add("give", token)
 
     def expect(self, token: str, givers: int) -> None:
-        self._add("expect", token, givers)
+        with self.turn():  # where a rank has two records, it must not stand before the launches of the other one
+            self._add("expect", token, givers)
 
     def is_shared(self, address: int) -> bool:
         """Return whether other processes can access the byte, as far as known at the last launch."""
@@ -169,7 +170,9 @@ class Recording:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _map(self, table: Table) -> None:
+    def update(self, table: Table) -> None:
+        """The memory that this process accesses from now on. An allocation with the label "" is named by the records of
+        other processes."""
         maps = _pieces(table)
         if maps != self._maps:
             self._maps = maps
@@ -319,6 +322,8 @@ class _Places:
 
     def __init__(self) -> None:
         self._bases: dict[Any, int] = {}
+        self.named: dict[int, tuple[int, int, str, int]] = {}
+        """Pieces of memory with a label by the judge's address: as in ``_Map``."""
 
     def base(self, memory: Any) -> int:
         return self._bases.setdefault(memory, len(self._bases) + 1 << _PRIVATE_BITS)
@@ -332,6 +337,8 @@ class _Map:
             (places.base(("process", rank) if file is None else ("file", file)) + offset, end - start, label, within)
             for start, end, file, offset, label, within in pieces
         ]
+        places.named.update({piece[0]: piece for piece in self._pieces if piece[2]})
+        self._places = places
         self._starts = np.array([piece[0] for piece in pieces], np.uint64)
         self._ends = np.array([piece[1] for piece in pieces], np.uint64)
         self._targets = np.array([piece[0] for piece in self._pieces], np.uint64)
@@ -346,8 +353,8 @@ class _Map:
 
     def place(self, address: int) -> str:
         """Describe one of the judge's addresses in words."""
-        for start, size, label, within in self._pieces:
-            if start <= address < start + size:
+        for start, size, label, within in (*self._pieces, *self._places.named.values()):
+            if label and start <= address < start + size:
                 return f"byte {within + address - start} of {label}"
         return "memory outside every allocation"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.emulator.driver.schedule import Scheduler
-from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.allocations import Allocation, Allocations, Table
 from harness.emulator.faults import DataRace
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
@@ -23,6 +23,9 @@ from tests.emulator.watch.racing import WAIT, launch, until
 RELEASE, ACQUIRE = ("buffer_wbl2 sc0 sc1", WAIT), ("buffer_inv sc0 sc1",)
 PUT = (0, lines(store("x", 1), RELEASE, store("y", 1, "sc0 sc1")))
 TAKE = (1, lines(until("y", 1), ACQUIRE, load("x", 9), WAIT))
+
+LATER = 3000
+"""A word that no kernel accesses."""
 
 
 class Rank:
@@ -40,6 +43,9 @@ class Rank:
         self._turns = Turns(os.open(f"/proc/self/fd/{turns}", os.O_RDWR))
         self.recording = Recording(rank, self._turns, self._allocations.table([]), limit)
         self._watch = Race(Seeded(rank), recording=self.recording)
+        # A judge's record: it maps the words too, without a name for them.
+        unnamed = Table([Allocation(self.memory.ctypes.data, self.memory.nbytes, "")])
+        self.judges = Recording(rank, self._turns, unnamed)
 
     def run(self, *threads: tuple[int, list[str]], private: bool = False) -> None:
         """Run this rank's threads; ``private``: on its private memory."""
@@ -47,9 +53,11 @@ class Rank:
         kernarg = address + 1024 * np.arange(3, dtype=np.uint64)
         Scheduler([[launch(self.rank, threads, kernarg, self._allocations, self._watch)]], self._watch).run()
 
-    def host(self, kind: str, word: int) -> None:
+    def host(self, kind: str, word: int, recording: Recording | None = None) -> None:
         """Access word 0, 1 or 2 from the host."""
-        self.recording.touch(kind, "aten.copy_", ("host.py", 7), 4, self.memory[256 * word :].ctypes.data + np.zeros(1))
+        (recording or self.recording).touch(
+            kind, "aten.copy_", ("host.py", 7), 4, self.memory[256 * word :].ctypes.data + np.zeros(1)
+        )
 
 
 def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[dict[str, Any]]:
@@ -64,7 +72,7 @@ def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[d
         try:
             one = Rank(rank, words, turns, limit)
             body(one)
-            results.put(one.recording.to_plain())
+            results.put([one.recording.to_plain(), one.judges.to_plain()])
         except BaseException as error:
             results.put(f"rank {rank}: {error!r}")
             raise
@@ -76,7 +84,7 @@ def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[d
     try:
         for _ in processes:
             made.append(results.get())
-            assert isinstance(made[-1], dict), made[-1]  # the other rank may wait for the one that failed
+            assert isinstance(made[-1], list), made[-1]  # the other rank may wait for the one that failed
     finally:
         for process in processes:
             if len(made) < len(processes):
@@ -84,7 +92,10 @@ def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[d
             process.join()
         os.close(words)
         os.close(turns)
-    return sorted(made, key=lambda record: record["rank"])
+    both = sorted(made, key=lambda records: int(records[0]["rank"]))
+    # Without those that recorded nothing but their memory.
+    every = [record for records in both for record in records]
+    return [record for record in every if record["full"] or any(event[1] != "map" for event in record["events"])]
 
 
 def running(*threads: tuple[int, list[str]]) -> Callable[[Rank], None]:
@@ -173,6 +184,30 @@ def test_the_host_reads_what_was_not_released():
     relaxed = (0, lines(store("x", 1), WAIT, store("y", 1, "sc0 sc1")))
     text = race(running(relaxed), unread)
     assert "not written back" in text and "by the host of rank 1" in text and "aten.copy_, at host.py:7" in text, text
+
+
+def test_a_rank_with_two_records_is_one_order():
+    """The second record is that of a judge, whose host uses the memory between the launches of the first."""
+
+    def ordered(rank: Rank) -> None:
+        rank.run((0, lines(load("x", 9), WAIT)))
+        rank.judges.give("0 0")
+        rank.memory[LATER] = 1
+
+    def unordered(rank: Rank) -> None:
+        rank.run((0, lines(load("x", 9), WAIT)))
+        rank.memory[LATER] = 1
+
+    def written(rank: Rank) -> None:
+        while not rank.memory[LATER]:
+            pass
+        rank.judges.expect("0 0", 1)
+        rank.host("store", 0, rank.judges)
+        rank.run((1, lines(store("x", 1))))  # in the order of the rank: no race with the store before it
+
+    judge(records(ordered, written))
+    text = race(unordered, written)
+    assert "by the host of rank 1" in text and "byte 0 of words of rank" in text, text
 
 
 def test_private_memory_is_not_shared():
