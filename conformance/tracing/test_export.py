@@ -133,6 +133,12 @@ def check_files(env, findings, form, unit, room):
     release(traced.iris)
 
 
+def end_together(env, tracing):
+    """Give all events that have an end the last one."""
+    ends = tracing.trace_buffers["duration_cycles"]
+    ends[ends != 0] = int(ends.max())
+
+
 def check_crossed(env, findings):
     """Check that the file has all events: partial overlaps, instants, unknown kinds, and concurrent programs."""
     iris = env.under_test.iris(heap_size=1 << 16)
@@ -148,8 +154,7 @@ def check_crossed(env, findings):
         findings.equal("events", len(wanted), 24)
         expect_file(findings, "crossed", folder / f"crossed_rank{env.rank}.json", trace, wanted)
         # The same events with one end for all: they nest, so a program needs one thread.
-        ends = iris.tracing.trace_buffers["duration_cycles"]
-        ends[ends != 0] = int(ends.max())
+        env.in_library(end_together, iris.tracing)
         trace = iris.tracing.export(folder / "nested.json")
         wanted = rows(env, iris.tracing, "cycles")
         slices = expect_file(findings, "nested", folder / f"nested_rank{env.rank}.json", trace, wanted)
