@@ -32,7 +32,7 @@ def announcing_kernel(
     that rank's output to ``seen``."""
     ctx = IrisDeviceCtx.initialize(context)
     ctx.atomic_xchg(flag, 1, right, sem="release", scope="sys")
-    announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys")
+    announced = 0  # with a poll before the loop, Triton 3.6 makes lanes of one wavefront pass the loop's barriers apart
     while announced == 0:
         announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys")
     lane = gl.arange(0, SPT * LANES * WARPS, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
