@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+from conformance.ordering.cases import RELEASE_GATHERS
+
+GATHERED = tl.constexpr(RELEASE_GATHERS)
 
 
 @gluon.jit
@@ -31,6 +36,8 @@ def step(
     elif code == 4:
         seen = ctx.load(at + lane, home, mask=mask)
     elif code == 5:
+        if not GATHERED:
+            tl.debug_barrier()
         ctx.atomic_xchg(at, value, home, sem=WRITE, scope=WRITES_TO)
     elif code == 6 or code == 7:
         flag = see_once(ctx, at, home, READ, READS_FROM)

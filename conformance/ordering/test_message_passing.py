@@ -18,13 +18,12 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from conformance.ordering.cases import RELEASE_GATHERS, RELEASE_WAITS, MessageCase
+from conformance.ordering.cases import RELEASE_WAITS, MessageCase
+from conformance.ordering.kernels import GATHERED
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import exchange
 from harness.oracles.heap import starts
-
-GATHERED = tl.constexpr(RELEASE_GATHERS)
 
 
 @gluon.jit
