@@ -47,7 +47,7 @@ WAVEFRONTS = tuple(
     {"order": order, "scope": "cta", "shape": shape}
     for order, shape in zip((*ORDERS, RELAXED), ((1, 4, 0), (1, 8, 7), (1, 4, 0)), strict=True)
 )
-"""What is compiled at the scope of a work-group, of 4 or 8 wavefronts."""
+"""The variants that are compiled at the scope of a work-group, of 4 or 8 wavefronts."""
 
 
 def run(env, case):

@@ -20,7 +20,7 @@ from fixtures.requirement import requirement
 ROWS, COLUMNS = 8, 16
 
 MASKS = {"holes": "elements", "rows": "rows", "columns": "columns"}
-"""What a mask has an entry for, by the pattern of the case."""
+"""The parts of a tile for which a mask has one entry each, by the pattern of the case."""
 
 KINDS = (("holes", 100), ("rows", ROWS * COLUMNS), ("columns", ROWS * COLUMNS))
 """Patterns, and the elements of a tile: a mask of rows or columns leaves out whole ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,15 @@ class Cheat:
     chosen: str = "test_put and fp32"
     options: tuple[str, ...] = ()
 
+
+raced = partial(
+    Cheat,
+    defect="collectives: a turn is signalled without a release",
+    tests="conformance/collectives/test_operations.py",
+    chosen="test_all_gather",
+    options=("-p", "tests.fixtures.only_races"),
+)
+"""A cheat of the race detector."""
 
 CHEATS = (
     Cheat(
@@ -131,19 +141,15 @@ _contract.broken = lambda *arguments: []
         tests="conformance/isa/test_contract.py",
         chosen="test_contract",
     ),
-    Cheat(
+    raced(
         "patched race detector",
         """
 import fixtures.races as _races
 _races.judged = lambda records: (None, [])
 """,
         "data race on",
-        defect="collectives: a turn is signalled without a release",
-        tests="conformance/collectives/test_operations.py",
-        chosen="test_all_gather",
-        options=("-p", "tests.fixtures.only_races"),
     ),
-    Cheat(
+    raced(
         "empty record for the race detector",
         """
 from harness.emulator.watch.race_record import Recording as _Recording
@@ -151,12 +157,8 @@ _plain = _Recording.to_plain
 _Recording.to_plain = lambda self: {**_plain(self), "events": [], "sites": []}
 """,
         "the race detector has 0 of",
-        defect="collectives: a turn is signalled without a release",
-        tests="conformance/collectives/test_operations.py",
-        chosen="test_all_gather",
-        options=("-p", "tests.fixtures.only_races"),
     ),
-    Cheat(
+    raced(
         "stores left out of the record for the race detector",
         """
 from harness.emulator.watch.race_record import Recording as _Recording
@@ -166,10 +168,6 @@ def _loads(self, key, wave, effects):
 _Recording.access = _loads
 """,
         "the race detector has no access of the kernel",
-        defect="collectives: a turn is signalled without a release",
-        tests="conformance/collectives/test_operations.py",
-        chosen="test_all_gather",
-        options=("-p", "tests.fixtures.only_races"),
     ),
     Cheat(
         "behaves under the harness only",

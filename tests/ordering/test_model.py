@@ -23,8 +23,8 @@ VERDICTS = {
     "reuse": lambda o, f: (o[-3], o[-1]) != (1, 2),
     "lock": lambda o, f: f[0] != 3 or sorted(o[1::2]) != [0, 1, 2],
 }
-"""What each test forbids with release and acquire, as the literature states it for these shapes: an outcome is a tuple
-of observed values, and of final values."""
+"""The outcomes that each test forbids with release and acquire, from the literature on these shapes. An outcome is a
+tuple of observed values and a tuple of final values."""
 
 FENCED = {
     "SB": lambda o, f: o == (0, 0),
@@ -32,8 +32,8 @@ FENCED = {
     "2+2W": lambda o, f: f[:2] == (1, 1),
     "IRIW": lambda o, f: o == (1, 0, 1, 0),
 }
-"""What read-modify-writes forbid only if each has both orders: an addition of 0 that releases is a write, which the
-other thread's exchange reads from."""
+"""The outcomes that read-modify-writes forbid only if each has both orders. An addition of 0 that releases is a write,
+and the other thread's exchange reads from it."""
 
 
 def candidates(test: Litmus):
