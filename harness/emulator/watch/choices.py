@@ -6,8 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+
 MOVES, EVICTS, AGE = "how often memory moves by itself", "whether caches evict", "age of a line"
 """Decisions of mode ``weak``."""
+_WORDS = 1 << 12
 
 
 class Choices(Protocol):
@@ -22,16 +25,41 @@ class Choices(Protocol):
 
 
 class Seeded:
-    """Derives every choice from ``seed``; ``decisions`` counts them."""
+    """Derives every choice from ``seed``; ``decisions`` counts them.
+
+    The choices are those of ``random.Random(seed).randrange``. Its random words are drawn in advance, so that native
+    functions can take them too: ``words`` uint32[n], and ``place`` int64[2], the next of them and the decisions so far.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.decisions = 0
+        self.words = np.zeros(_WORDS, np.uint32)
+        self.place = np.array([_WORDS, 0], np.int64)
         self._random = random.Random(seed)
+        # The same, as Python reads them fastest.
+        self._list: list[int] = []
+        self._place = memoryview(self.place)
+
+    @property
+    def decisions(self) -> int:
+        return int(self.place[1])
 
     def pick(self, n: int, decision: str) -> int:
-        self.decisions += 1
-        return self._random.randrange(n)
+        place, words = self._place, self._list
+        at, shift = place[0], 32 - n.bit_length()
+        place[1] += 1
+        while True:
+            if at == _WORDS:
+                # ``getrandbits`` of a multiple of 32 bits is the next words, the first one lowest.
+                drawn = self._random.getrandbits(32 * _WORDS).to_bytes(4 * _WORDS, "little")
+                self.words[:] = np.frombuffer(drawn, "<u4")
+                words = self._list = self.words.tolist()
+                at = 0
+            choice = words[at] >> shift
+            at += 1
+            if choice < n:
+                place[0] = at
+                return choice
 
     def __repr__(self) -> str:
         return f"seed {self.seed}"

@@ -23,9 +23,6 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -33,16 +30,20 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
+from harness.emulator.native import caches, flights
+from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
     STORE,
     CopyAccess,
+    FlatAccess,
     FormatAccess,
     GlobalAccess,
     LdsAccess,
     ScalarAccess,
     ScratchAccess,
+    TypedAccess,
     at_one,
 )
 from harness.emulator.operations.table import Step
@@ -50,102 +51,52 @@ from harness.emulator.program.decode import Decoded
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
-from harness.emulator.watch.hierarchy import LINE, Hierarchy, Line, Unit
+from harness.emulator.watch.local import Local, Queue
+from harness.emulator.watch.model import Image, Images, Model, at_address
 from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
+    from harness.emulator.driver.single import SingleWavefront
     from harness.emulator.execution.launch import Launch
 
 READINGS = ("work-group", "wavefront")
-WRITE_BACK, INVALIDATE = "write-back", "invalidate"
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
-
-
-@dataclass
-class Local:
-    """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront made when it was issued."""
-
-    wf: Wavefronts
-    issued: Wavefronts
-    step: Step
-    vectors: tuple[int, ...]
-    scalars: tuple[int, ...]
-
-    def perform(self) -> None:
-        self.step(self.issued)
-        mask = self.issued.exec_mask[0]
-        for register in self.vectors:
-            old, new = (w.v[register >> 1][0, :, register & 1] for w in (self.wf, self.issued))
-            np.copyto(old, new, where=mask)
-        for register in self.scalars:
-            self.wf.s[0, register] = self.issued.s[0, register]
-
-
-@dataclass(eq=False)
-class Part:
-    """The bytes of an access that lie in one cache line.
-
-    ``rows``: their numbers in the access, counted lane by lane. ``offsets``: their positions in the line.
-    """
-
-    operation: Operation
-    line: Line
-    rows: np.ndarray
-    offsets: np.ndarray
-
-
-@dataclass(eq=False)
-class Operation:
-    """An instruction of one wavefront in flight.
-
-    ``order`` sorts operations by wavefront, in the order of the wavefronts' first ones, and then in program order.
-    ``lanes`` access memory; ``data`` uint8[lanes, size] is the stored data, or the data loaded so far; ``places``
-    int64[lanes] are the destinations of a load to the data share.
-    """
-
-    number: int
-    order: tuple[int, int]
-    wf: Wavefronts
-    unit: Unit
-    instruction: Instruction
-    kind: str
-    scope: str
-    access: GlobalAccess | CopyAccess | None = None
-    lanes: np.ndarray | None = None
-    places: np.ndarray | None = None
-    data: np.ndarray | None = None
-    compared: np.ndarray | None = None
-    parts: list[Part] | None = None
-    done: bool = False
-
-    def __str__(self) -> str:
-        launch, wave = self.wf.chunk.launch, int(self.wf.wave[0])
-        group, inner = divmod(wave, launch.waves_per_group)
-        return (
-            f"rank {launch.rank}, work-group {group}, wavefront {inner}: {self.instruction.text!r} "
-            f"({self.instruction.source})"
-        )
-
-
-@dataclass(eq=False)
-class Flight:
-    """Operations of one wavefront in flight, in program order. ``order`` numbers the wavefronts by their first one."""
-
-    order: int
-    operations: list[Operation] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Queue:
-    """LDS accesses and scalar loads of one wavefront in flight. ``order`` numbers the wavefronts by their first one."""
-
-    order: int
-    accesses: deque[Local] = field(default_factory=deque)
-
-
+_SCOPES = ("wave", "workgroup", "agent", "system")
+_KINDS = {LOAD: flights.LOAD, STORE: flights.STORE, ATOMIC: flights.ATOMIC}
 _ORDER = attrgetter("order")
+_MOST_NAMED = 256
+
+
+class Running:
+    """A launch: ``number`` names it in events; ``address`` is that of what native functions need of it."""
+
+    def __init__(self, launch: Launch, number: int, images: list[Image]) -> None:
+        self.launch = launch
+        self.number = number
+        starts, ends, peers = launch.table.addresses
+        self.executions = np.zeros(len(launch.program.accesses), np.int64)
+        self._images = images
+        self._pointers = np.array([image.address for image in images], np.int64)
+        self._data = np.array(
+            [
+                starts, ends, peers, self._pointers.ctypes.data if images else 0, len(launch.table.allocations),
+                self.executions.ctypes.data, launch.access_lanes.ctypes.data,
+            ]
+        )  # fmt: skip
+        self.address = self._data.ctypes.data
+
+
+class Watched:
+    """A wavefront in this mode: the address of its flight, its LDS accesses and scalar loads, and its launch."""
+
+    __slots__ = ("flight", "queue", "running")
+
+    def __init__(self, flight: int, running: Running) -> None:
+        self.flight = flight
+        self.running = running
+        self.queue: Queue | None = None
 
 
 class Weak(Watch):
@@ -162,32 +113,39 @@ class Weak(Watch):
             raise ValueError(f"xcds must be at least 1, got {xcds}")
         self.covers = covers
         self.xcds = xcds
+        # Accesses by the address of their description.
+        self._accesses: dict[int, GlobalAccess] = {}
+        self._images = Images()
         self.restart(self.choices)
 
     def restart(self, choices: Choices | None) -> None:
         choices = choices or Seeded(0)
         super().restart(choices)
-        self.hierarchy = Hierarchy(choices)
+        self.model = Model(choices, self.covers == "work-group", self._deliver, self._fold)
         self._forget_operations()
         self.drift: int | None = None
-        self.evicts = False
         # Ranks whose kernel has ended and whose caches have not been written back.
         self.ending: list[int] = []
-        self.issued = 0
-        self._events: deque[tuple[int, str, int, object]] = deque(maxlen=4000)
+        # Launches by number, for events: rank, wavefronts of a work-group, instructions.
+        self._named: dict[int, tuple[int, int, list[Instruction]]] = {}
+        self._numbers = itertools.count(1)
         self._changes = -1
         self._blocked = False
 
     def _forget_operations(self) -> None:
-        # Operations in flight, by (rank, launch, wavefront); those of a compute unit; those that are not performed yet,
-        # by ``order``. A large launch has thousands, and each choice is made among them.
-        self.flights: dict[tuple[int, int, int], Flight] = {}
-        self._units: dict[Unit, dict[tuple[int, int, int], Flight]] = {}
-        self._moving: list[Operation] = []
-        # LDS accesses and scalar loads, by the same key; those queues that are not empty, by ``order``.
-        self.local: dict[tuple[int, int, int], Queue] = {}
+        self._running: dict[int, Running] = {}
+        self._units: dict[tuple[int, int, int], int] = {}
+        self._begun: dict[int, int] = {}
+        # Elements of buffers in flight, by operation: who loads them.
+        self._elements: dict[int, tuple[Wavefronts, TypedAccess, np.ndarray]] = {}
+        # Wavefronts with LDS accesses or scalar loads in flight, by the order of their first ones.
         self._queued: list[Queue] = []
-        self._wavefronts = itertools.count()
+        self._queues = itertools.count()
+
+    @property
+    def issued(self) -> int:
+        """Number of global accesses and fences so far."""
+        return self.model.issued
 
     def story(self, last: int = 40) -> list[str]:
         """Return the last events, oldest first: time, event, lines, and the instruction and wavefront that caused it.
@@ -195,42 +153,61 @@ class Weak(Watch):
         Loads that saw the newest value are left out.
         """
         lines: list[str] = []
-        for (event, origin), events in itertools.groupby(self._events, lambda entry: (entry[1], str(entry[3]))):
+        described = [self._described(*event) for event in self.model.events()]
+        for (event, origin), events in itertools.groupby(described, lambda entry: (entry[1], entry[3])):
             group = list(events)
             count = f"{len(group)} lines from " if len(group) > 1 else ""
             at = f" {count}{group[0][2]:#x}" if group[0][2] else ""
             lines.append(f"{group[0][0]:6d} {event}{at}: {origin}")
         return lines[-last:]
 
+    def _described(self, now: int, event: int, address: int, origin: int, number: int) -> tuple[int, str, int, str]:
+        """Return an event's time, what happened, line, and origin."""
+        text = {
+            caches.READS_OLD: "reads an old copy of",
+            caches.LANDS: "lands at",
+            caches.EVICTED: "cache evicts the store of",
+            caches.INVALIDATED: "caches are invalidated by",
+            caches.WRITTEN_BACK: f"{event >> 8} stores are written back by",
+            caches.EXCHANGES: f"exchanges at {_SCOPES[event >> 8 & 3]} scope",
+        }[event & 0xFF]
+        rank, per_group, instructions = self._named[origin >> 32]
+        group, inner = divmod(origin & 0xFFFFFFFF, per_group)
+        instruction = instructions[number]
+        where = f"rank {rank}, work-group {group}, wavefront {inner}"
+        return now, text, address, f"{where}: {instruction.text!r} ({instruction.source})"
+
     # -- called by the scheduler and the decoder ---------------------------------------------------------------------
 
     def begin(self, closed: bool) -> None:
-        self.hierarchy.forget(outside=not closed)
+        self._images.forget()
+        self.model.reset(outside=not closed)
         self._forget_operations()
 
     def start(self, launch: Launch) -> None:
         if (hostcall := launch.hostcall) is not None:
-            hostcall.answered = lambda: self.hierarchy.answered(hostcall.address, hostcall.memory.nbytes)
-        starts, ends, _ = launch.table.arrays
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self.hierarchy.picture(start, end)
+            hostcall.answered = lambda: self.model.call(flights.ANSWERED, hostcall.address, hostcall.memory.nbytes)
+        images = self._images.of(launch.table.arrays, self.model.epoch) if self.model.outside else []
         if self.drift is None:
             assert self.choices is not None  # sanity check
             self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), MOVES)]
-            self.evicts = bool(self.choices.pick(2, EVICTS))
+            self.model.adversary(self.drift, bool(self.choices.pick(2, EVICTS)))
         if launch.rank in self.ending:
             self.over()
-        self.hierarchy.begin(launch.rank)
+        # A kernel begins with clean caches: its compute units are new ones.
+        self._begun[launch.rank] = self.model.tick()
+        self._units = {key: unit for key, unit in self._units.items() if key[0] != launch.rank}
+        number = next(self._numbers)
+        self._named[number] = launch.rank, launch.waves_per_group, launch.program.listing.instructions
+        if len(self._named) > _MOST_NAMED:
+            named = {event[3] >> 32 for event in self.model.events()} | {run.number for run in self._running.values()}
+            self._named = {n: facts for n, facts in self._named.items() if n in named or n == number}
+        self._running[id(launch)] = Running(launch, number, images)
 
     def finish(self, launch: Launch) -> None:
-        for key in [key for key in self.local if key[:2] == (launch.rank, id(launch))]:
-            if (queue := self.local.pop(key)).accesses:
-                self._queued.remove(queue)
-        # All their operations have been performed: see ``lingers``.
-        for key in [key for key in self.flights if key[:2] == (launch.rank, id(launch))]:
-            del self.flights[key]
-        for unit in [unit for unit in self._units if unit.agent == launch.rank]:
-            del self._units[unit]
+        running = self._running.pop(id(launch))
+        launch.executions = [a + b for a, b in zip(launch.executions, running.executions.tolist(), strict=True)]
+        self._queued = [queue for queue in self._queued if queue.launch is not launch]
         self.ending.append(launch.rank)
 
     def over(self) -> None:
@@ -239,20 +216,20 @@ class Weak(Watch):
 
     def _end_kernel(self) -> None:
         """Perform the release at the end of a kernel: after the last wavefront, before the rank's next kernel."""
-        self.hierarchy.flush(self.ending.pop(0))
+        self.model.call(flights.FLUSH, self.ending.pop(0))
 
     def settled(self) -> bool:
         if self.ending:
             self._end_kernel()
             return False
-        before, self._changes = self._changes, self.hierarchy.changes
-        stores = any(operation.kind not in (LOAD, ATOMIC) for operation in self._moving)
-        evictable = self.evicts and bool(self.drift) and bool(self.hierarchy.dirty)
-        return before == self._changes and not stores and not evictable
+        before, self._changes = self._changes, self.model.changes
+        return before == self._changes and not self.model.may_move()
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic = decoded.instruction.mnemonic
-        if isinstance(decoded.access, GlobalAccess | FormatAccess):
+        if isinstance(decoded.access, TypedAccess | FormatAccess | FlatAccess):
+            return self._issue_unusual(decoded.access)
+        if isinstance(decoded.access, GlobalAccess):
             return self._issue_access(decoded.access)
         if isinstance(decoded.access, CopyAccess):
             return self._issue_copy(decoded.access)
@@ -271,102 +248,132 @@ class Weak(Watch):
 
     # -- issuing -----------------------------------------------------------------------------------------------------
 
-    def _issue_access(self, declared: GlobalAccess | FormatAccess) -> Step:
-        def step(wf: Wavefronts) -> None:
+    def _issue_access(self, access: GlobalAccess) -> Step:
+        description = self._describe(access)
+        address, call = description.ctypes.data, self._issue
+
+        def step(wf: SingleWavefront, description: np.ndarray = description) -> None:
+            if call(wf, address) < 0:
+                self._raise(wf, access)
+
+        return step  # type: ignore[return-value]
+
+    def _issue(self, wf: SingleWavefront, access: int, prepared: int = 0) -> int:
+        """Issue an access; return the address of the operation, or -1 if the access is bad."""
+        watched = wf.watched or self._watch(wf)
+        return self.model.call(flights.ISSUE, watched.flight or self._fly(wf), access, watched.running.address, prepared)
+
+    def _raise(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> None:
+        addresses, taking = access.addresses(wf)
+        registers.locate(wf, access, addresses[0], np.flatnonzero(taking[0]))
+        raise AssertionError(f"{access.instruction.text!r} has no bad address")  # sanity check
+
+    def _issue_unusual(self, declared: GlobalAccess | FormatAccess) -> Step:
+        """Issue an access whose data Python converts, or that may be one to LDS."""
+        described: dict[GlobalAccess, np.ndarray] = {}
+
+        def step(wf: SingleWavefront) -> None:
             access = at_one(declared, wf)
             assert isinstance(access, GlobalAccess)  # sanity check
-            addresses, taking = access.addresses(wf)
-            chunk = wf.chunk
-            chunk.launch.executions[access.site] += len(wf)
-            lanes = np.flatnonzero(taking[0])
-            outside = wf.exec_mask[0] & ~taking[0]
-            if outside.any() and access.kind != STORE:
-                registers.clear(wf, access, np.flatnonzero(outside))
-            if not len(lanes):
-                self._operation(wf, access.instruction, access.kind, access.scope, done=True)
-                return
-            starts, ends = registers.locate(wf, access, addresses[0], lanes)
-            chosen = addresses[0, lanes]
-            peers = int(wf.chunk.table[2][np.searchsorted(wf.chunk.table[0], starts)].sum())
-            chunk.launch.access_lanes[access.site] += (len(lanes) - peers, peers)
-            operation = self._operation(wf, access.instruction, access.kind, access.scope)
-            operation.access, operation.lanes = access, lanes
-            operation.data, operation.compared = registers.gather(wf, access, lanes)
-            operation.parts = self._parts(operation, chosen, access.size, starts, ends)
+            _, taking = access.addresses(wf)
+            if access not in described:
+                described[access] = self._describe(access)
+            lanes, data = np.flatnonzero(taking[0]), None
+            if isinstance(access, TypedAccess):
+                outside = wf.exec_mask[0] & ~taking[0]
+                if outside.any() and access.kind != STORE:
+                    registers.clear(wf, access, np.flatnonzero(outside))
+                data = np.ascontiguousarray(registers.gather(wf, access, lanes)[0])
+            operation = self._issue(wf, described[access].ctypes.data, 0 if data is None else data.ctypes.data)
+            if operation < 0:
+                self._raise(wf, access)
+            if isinstance(access, TypedAccess) and access.kind == LOAD and len(lanes):
+                self._elements[operation] = wf, access, lanes
 
-        return step
+        return step  # type: ignore[return-value]
+
+    def _deliver(self, operation: int, data: int) -> int:
+        """Write the elements that a load has returned, at address ``data``, to registers."""
+        wf, access, lanes = self._elements.pop(operation)
+        registers.deliver(wf, access, lanes, at_address(data, len(lanes) * access.size).reshape(-1, access.size).copy())
+        return 0
+
+    def _fold(self, address: int, value: int) -> int:
+        """Return the new value of an atomic; the old one is in the model's scratch memory."""
+        access = self._accesses[address]
+        old = at_address(self.model.scratch, 8)[: access.size].copy()
+        new = registers.fold(access, old, np.array([value], np.int64).view(np.uint8)[: access.size].copy())
+        return int.from_bytes(new.tobytes(), "little", signed=access.size == 8)
 
     def _issue_copy(self, access: CopyAccess) -> Step:
         """Issue a load to the data share, which writes there when it is performed."""
+        description = self._describe(access)
 
-        def step(wf: Wavefronts) -> None:
-            addresses, taking = access.addresses(wf)
+        def step(wf: SingleWavefront) -> None:
+            _, taking = access.addresses(wf)
             chunk, at = wf.chunk, access.lds_addresses(wf)[0]
-            chunk.launch.executions[access.site] += len(wf)
             beyond = np.flatnonzero(wf.exec_mask[0] & ((at < 0) | (at + access.slot > chunk.lds_bytes)))
             if len(beyond):
                 chunk.lds_fault_at(wf, access.instruction, int(beyond[0]), int(at[beyond[0]]), access.slot)
             at = at + int(chunk.group_of(wf.wave)[0]) * chunk.lds_bytes
             outside = np.flatnonzero(wf.exec_mask[0] & ~taking[0])
             registers.deliver_to_share(wf, access, at[outside], np.zeros((len(outside), access.size), np.uint8))
-            lanes = np.flatnonzero(taking[0])
-            operation = self._operation(wf, access.instruction, LOAD, access.scope, done=not len(lanes))
-            if operation.done:
-                return
-            starts, ends = registers.locate(wf, access, addresses[0], lanes)
-            peers = int(chunk.table[2][np.searchsorted(chunk.table[0], starts)].sum())
-            chunk.launch.access_lanes[access.site] += (len(lanes) - peers, peers)
-            operation.access, operation.lanes, operation.places = access, lanes, at[lanes]
-            operation.data = np.zeros((len(lanes), access.size), np.uint8)
-            operation.parts = self._parts(operation, addresses[0, lanes], access.size, starts, ends)
+            places = at + chunk.lds.ctypes.data
+            if self._issue(wf, description.ctypes.data, places.ctypes.data) < 0:
+                self._raise(wf, access)
 
-        return step
+        return step  # type: ignore[return-value]
 
     def _issue_private(self, access: ScratchAccess, plain: Step) -> Step:
         """Issue an access to a lane's private segment: it is performed at once, and counted as in flight."""
-        written = registers.written(access)
+        description = self._describe(access)
+        kind, index = _KINDS[access.kind], access.instruction.index
 
-        def step(wf: Wavefronts) -> None:
-            for other in list(self._flight(wf).operations):
-                if written & registers.written(other.access) and not other.done:
-                    self._complete(other)
+        def step(wf: SingleWavefront) -> None:
+            flight = self._flight(wf)
+            self.model.call(flights.PRIVATE, flight, description.ctypes.data)
             plain(wf)
-            self._operation(wf, access.instruction, access.kind, "wave", done=True)
+            self.model.call(flights.COUNTED, flight, kind, index)
 
-        return step
+        return step  # type: ignore[return-value]
 
-    def _parts(
-        self, operation: Operation, addresses: np.ndarray, size: int, starts: np.ndarray, ends: np.ndarray
-    ) -> list[Part]:
-        where = (addresses[:, None] + np.arange(size, dtype=np.uint64)).reshape(-1)
-        start = starts.repeat(size)
-        offsets = ((where - start) % np.uint64(LINE)).astype(np.int64)
-        low = where - offsets.astype(np.uint64)
-        changes = low[1:] != low[:-1]
-        rows = np.arange(len(low))
-        if (low[1:] < low[:-1]).any():
-            rows = np.argsort(low, kind="stable")
-            changes = low[rows[1:]] != low[rows[:-1]]
-        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(low)]
-        parts = []
-        for first, past in itertools.pairwise(bounds):
-            some = rows[first:past]
-            row = int(some[0])
-            line = self.hierarchy.line(int(where[row]), int(start[row]), int(ends[row // size]))
-            parts.append(Part(operation, line, some, offsets[some]))
-        return parts
+    def _describe(self, access: GlobalAccess | CopyAccess | ScratchAccess) -> np.ndarray:
+        """Return the fields of an access as native functions read them."""
+        written = sorted(registers.written(access))
+        conversion = flights.PLAIN
+        out = np.zeros(flights.ACCESS_FIELDS, np.int64)
+        first = written[0] if written else -1_000_000  # overlaps no other register
+        if isinstance(access, ScratchAccess):
+            out[flights.FIRST_WRITTEN >> 3], out[flights.WRITTEN >> 3] = first, len(written)
+            return out
+        register, target, operation, half = 0, -1, -1, 0
+        if isinstance(access, CopyAccess):
+            conversion = flights.TO_SHARE
+        else:
+            register, target, operation, half = access.data, access.target, access.operation, access.half
+            if isinstance(access, TypedAccess):
+                conversion = flights.TYPED
+            elif operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
+                conversion = flights.NUMPY_FOLD
+        out[:] = (
+            _KINDS.get(access.kind, flights.LOAD), access.size, _SCOPES.index(access.scope), access.site,
+            access.instruction.index, *access.address, register, target, operation, access.signed, half, first,
+            len(written), conversion,
+        )  # fmt: skip
+        if isinstance(access, GlobalAccess):
+            self._accesses[out.ctypes.data] = access
+        return out
 
     def _issue_fence(self, instruction: Instruction) -> Step | None:
         modifiers = instruction.modifiers
-        scope = ("system" if "sc0" in modifiers else "agent") if "sc1" in modifiers else "workgroup"
-        kind = WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else INVALIDATE
+        scope = _SCOPES.index(("system" if "sc0" in modifiers else "agent") if "sc1" in modifiers else "workgroup")
+        kind = flights.WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else flights.INVALIDATE
+        index = instruction.index
 
-        def step(wf: Wavefronts) -> None:
-            operation = self._operation(wf, instruction, kind, scope)
-            if kind == INVALIDATE and self.covers == "work-group":
-                self._perform_fence(operation)
+        def step(wf: SingleWavefront) -> None:
+            self.model.call(flights.FENCE, self._flight(wf), kind, scope, index)
 
-        return step
+        return step  # type: ignore[return-value]
 
     def _issue_local(self, decoded: Decoded, plain: Step) -> Step:
         access = decoded.access
@@ -386,20 +393,21 @@ class Weak(Watch):
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))
             vectors, scalars = (written, ()) if target.space == "v" else ((), written)
+        pairs = _pairs(decoded)
 
-        def step(wf: Wavefronts) -> None:
+        def step(wf: SingleWavefront) -> None:
             queue = self._queue(wf)
             if not queue.accesses:
                 insort(self._queued, queue, key=_ORDER)
-            queue.accesses.append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
+            queue.accesses.append(Local(wf, wf.copy(pairs), plain, vectors, scalars))
 
-        return step
+        return step  # type: ignore[return-value]
 
-    def _queue(self, wf: Wavefronts) -> Queue:
-        key = self._key(wf)
-        if key not in self.local:
-            self.local[key] = Queue(next(self._wavefronts))
-        return self.local[key]
+    def _queue(self, wf: SingleWavefront) -> Queue:
+        watched = wf.watched or self._watch(wf)
+        if watched.queue is None:
+            watched.queue = Queue(next(self._queues), wf.chunk.launch)
+        return watched.queue
 
     def _perform_local(self, queue: Queue) -> None:
         """Perform the oldest access of a queue."""
@@ -408,195 +416,64 @@ class Weak(Watch):
             del self._queued[bisect_left(self._queued, queue.order, key=_ORDER)]
         access.perform()
 
-    def _operation(
-        self, wf: Wavefronts, instruction: Instruction, kind: str, scope: str, done: bool = False
-    ) -> Operation:
-        self.issued += 1
-        flight = self._flight(wf)
-        order = flight.order, self.issued
-        operation = Operation(self.issued, order, wf, self._unit(wf), instruction, kind, scope, done=done)
-        flight.operations.append(operation)
-        if not done:
-            insort(self._moving, operation, key=_ORDER)
-        return operation
+    def _watch(self, wf: SingleWavefront) -> Watched:
+        watched: Watched = Watched(0, self._running[id(wf.chunk.launch)])
+        wf.watched = watched
+        return watched
 
-    def _finish(self, operation: Operation) -> None:
-        """Mark an operation as performed."""
-        operation.done = True
-        del self._moving[bisect_left(self._moving, operation.order, key=_ORDER)]
+    def _flight(self, wf: SingleWavefront) -> int:
+        return (wf.watched or self._watch(wf)).flight or self._fly(wf)
 
-    def _unit(self, wf: Wavefronts) -> Unit:
-        launch, group = wf.chunk.launch, int(wf.wave[0]) // wf.chunk.launch.waves_per_group
-        return Unit(launch.rank, group % self.xcds, group // self.xcds)
-
-    def _flight(self, wf: Wavefronts) -> Flight:
-        key = self._key(wf)
-        if key not in self.flights:
-            flight = self.flights[key] = Flight(next(self._wavefronts))
-            self._units.setdefault(self._unit(wf), {})[key] = flight
-        return self.flights[key]
-
-    def _key(self, wf: Wavefronts) -> tuple[int, int, int]:
-        return wf.chunk.launch.rank, id(wf.chunk.launch), int(wf.wave[0])
+    def _fly(self, wf: SingleWavefront) -> int:
+        """Create the flight of a wavefront, at its first global access, fence or wait."""
+        watched, launch = wf.watched, wf.chunk.launch
+        wave = int(wf.wave[0])
+        group = wave // launch.waves_per_group
+        key = launch.rank, group % self.xcds, group // self.xcds
+        if (unit := self._units.get(key)) is None:
+            unit = self.model.call(flights.NEW_UNIT, launch.rank, key[1], self._begun[launch.rank])
+            self._units[key] = unit
+        name = watched.running.number << 32 | wave
+        watched.flight = self.model.call(flights.NEW_FLIGHT, unit, wf.record, name)
+        return int(watched.flight)
 
     # -- performing --------------------------------------------------------------------------------------------------
 
-    def _wait(self, global_: int, local: int) -> Callable[[Wavefronts], None]:
+    def _wait(self, global_: int, local: int) -> Step:
         """s_waitcnt: perform the oldest accesses one by one, in an order that the adversary chooses."""
 
-        def step(wf: Wavefronts) -> None:
+        def step(wf: SingleWavefront) -> None:
             queue = self._queue(wf)
             while len(queue.accesses) > local:
                 self._perform_local(queue)
-            flight = self._flight(wf).operations
-            oldest = flight[: max(0, len(flight) - global_)]
-            waiting = [operation for operation in oldest if not operation.done]
-            if waiting:
-                self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
-            self._blocked = len(waiting) > 1
-            if not self._blocked:
-                del flight[: len(oldest)]
+            flight = wf.watched.flight or self._fly(wf)
+            self._blocked = self.model.call(flights.WAIT, flight, global_) > 1
 
-        return step
+        return step  # type: ignore[return-value]
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
-        waiting = [operation for operation in self._flight(wf).operations if not operation.done]
-        if waiting:
-            self._complete(waiting[self.choices.pick(len(waiting), "which access completes")])  # type: ignore[union-attr]
-        return bool(waiting)
+        return self.model.call(flights.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
 
     def blocked(self, wf: Wavefronts) -> bool:
-        self._drift()
+        if self.drift:
+            moved = self.model.call(flights.MOVE, len(self._queued), bool(self.ending))
+            if moved < 0:
+                self._end_kernel()
+            elif moved > 0:
+                self._perform_local(self._queued[moved - 1])
         blocked, self._blocked = self._blocked, False
         return blocked
 
-    def _drift(self) -> None:
-        """Let memory change without an instruction: perform an access, or evict a line."""
-        assert self.choices is not None  # sanity check
-        if not self.drift or self.choices.pick(self.drift, "memory moves") == 0:
-            return
-        moving, local = self._moving, self._queued
-        evictable = len(self.hierarchy.dirty) if self.evicts else 0
-        possible = len(moving) + evictable + len(local) + bool(self.ending)
-        if not possible:
-            return
-        chosen = self.choices.pick(possible, "what moves")
-        if chosen == len(moving) + evictable + len(local):
-            self._end_kernel()
-            return
-        if chosen >= len(moving) + evictable:
-            self._perform_local(local[chosen - len(moving) - evictable])
-            return
-        if chosen >= len(moving):
-            _, store = self.hierarchy.evict(chosen - len(moving))
-            self._log("cache evicts the store of", store.origin)
-            return
-        operation = moving[chosen]
-        if operation.parts:
-            self._perform(operation.parts[self.choices.pick(len(operation.parts), "which line")])
-        else:
-            self._complete(operation)
 
-    def _complete(self, operation: Operation) -> None:
-        if operation.kind in (WRITE_BACK, INVALIDATE):
-            self._perform_fence(operation)
-        for part in list(operation.parts or []):
-            if part in operation.parts:  # type: ignore[operator]
-                self._perform(part)
-
-    def _perform_fence(self, operation: Operation) -> None:
-        if operation.done:
-            return
-        self._finish(operation)
-        if operation.kind == INVALIDATE:
-            self.hierarchy.invalidate(operation.unit, operation.scope)
-            self._log("caches are invalidated by", operation)
-            return
-        for flight in self._units[operation.unit].values():
-            for other in flight.operations:
-                covered = other.wf is operation.wf or self.covers == "work-group"
-                if covered and other.number < operation.number and other.kind != LOAD:
-                    self._complete(other)
-        written = self.hierarchy.write_back(operation.unit, operation.scope) if operation.scope != "workgroup" else 0
-        self._log(f"{written} stores are written back by", operation)
-
-    def _perform(self, part: Part) -> None:
-        operation, line = part.operation, part.line
-        self._perform_before(part)
-        access, data, parts = operation.access, operation.data, operation.parts
-        if access is None or data is None or parts is None or part not in parts:
-            return  # performed as a predecessor of another part
-        flat = data.reshape(-1)
-        if operation.kind == LOAD:
-            seen, hidden = self.hierarchy.load(operation.unit, line, operation.scope)
-            flat[part.rows] = seen[part.offsets]
-            if hidden:
-                self._log("reads an old copy of", operation, line.address)
-        elif operation.kind == STORE:
-            mask, new = np.zeros(line.size, np.bool_), np.zeros(line.size, np.uint8)
-            mask[part.offsets], new[part.offsets] = True, flat[part.rows]
-            self.hierarchy.store(operation.unit, line, mask, new, operation.scope, operation)
-            self._log("lands at", operation, line.address)
-        else:
-            self._perform_atomic(operation, part, flat)
-        parts.remove(part)
-        if not parts:
-            self._finish(operation)
-            if isinstance(access, CopyAccess):
-                assert operation.places is not None  # sanity check
-                registers.deliver_to_share(operation.wf, access, operation.places, data)
-            elif operation.kind == LOAD:
-                registers.deliver(operation.wf, access, operation.lanes, data)
-            elif access.target >= 0:
-                registers.deliver_old(operation.wf, access, operation.lanes, data)
-
-    def _perform_atomic(self, operation: Operation, part: Part, flat: np.ndarray) -> None:
-        """Perform an atomic for the lanes in the line, one after the other; ``flat`` then holds the old values."""
-        access, line = operation.access, part.line
-        assert isinstance(access, GlobalAccess)  # sanity check
-        for first in range(0, len(part.rows), access.size):
-            rows, at = part.rows[first : first + access.size], part.offsets[first : first + access.size]
-            value = flat[rows].copy()
-            compared = operation.compared.reshape(-1)[rows] if operation.compared is not None else None
-
-            def compute(
-                old: np.ndarray, value: np.ndarray = value, compared: np.ndarray | None = compared
-            ) -> np.ndarray | None:
-                unequal = compared is not None and not np.array_equal(old, compared)
-                return None if unequal else registers.fold(access, old, value)
-
-            flat[rows] = self.hierarchy.exchange(operation.unit, line, at, operation.scope, compute, operation)
-        self._log(f"exchanges at {operation.scope} scope", operation, line.address)
-
-    def _perform_before(self, part: Part) -> None:
-        """Perform the predecessors of a part.
-
-        These are earlier accesses of the compute unit to the same line, an earlier invalidate of the wavefront, and an
-        earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
-        """
-        operation = part.operation
-        written = registers.written(operation.access)
-        for flight in list(self._units[operation.unit].values()):
-            if flight.operations and flight.operations[0] is operation:
-                continue
-            for other in list(flight.operations):
-                if other.number >= operation.number:
-                    break
-                if other.done:
-                    continue
-                own = other.wf is operation.wf
-                if own and other.kind == INVALIDATE and operation.kind == LOAD:
-                    self._perform_fence(other)
-                elif own and written & registers.written(other.access):
-                    self._complete(other)
-                elif other.parts and (own or other.kind != LOAD):
-                    for earlier in list(other.parts):
-                        if earlier.line is part.line and earlier in other.parts:
-                            self._perform(earlier)
-
-    def _log(self, event: str, origin: object, address: int = 0) -> None:
-        self._events.append((self.hierarchy.now, event, address, origin))
+def _pairs(decoded: Decoded) -> tuple[int, ...]:
+    """Return the pairs of vector registers among an instruction's operands."""
+    pairs: set[int] = set()
+    for text in decoded.instruction.operands:
+        operand = operands.parse(text, decoded.accum_offset)
+        if operand.space == "v":
+            pairs.update(register >> 1 for register in range(operand.register, operand.register + operand.count))
+    return tuple(sorted(pairs))
 
 
 def waits_for(instruction: Instruction) -> tuple[int, int]:

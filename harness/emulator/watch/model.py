@@ -1,0 +1,241 @@
+"""The memory of the native functions of mode ``weak`` (``native.caches`` and ``native.flights``), and its events."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.emulator.native import caches, flights
+from harness.emulator.watch.choices import AGE, Choices, Lazy, Seeded
+
+BLOCK_BYTES = 1 << 20
+FIRST_BUCKETS, FIRST_MOVES = 4096, 1024
+_DECISIONS = (AGE, "which access completes", "memory moves", "what moves", "which line")
+_SERVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_FIELDS = caches.FREE // 8
+
+
+class Model:
+    """One model of memory. ``deliver(operation, data)`` and ``fold(access, value)``: see ``Weak``."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        covers_siblings: bool,
+        deliver: Callable[[int, int], int] | None = None,
+        fold: Callable[[int, int], int] | None = None,
+    ) -> None:
+        flights.prepare()
+        self._choices = choices
+        self._memory = _aligned(caches.STATE_BYTES)
+        self.address = self._memory.ctypes.data
+        self._state = self._memory.view(np.int64)
+        self._log = np.zeros((caches.EVENTS, caches.EVENT_FIELDS), np.int64)
+        self._blocks: list[np.ndarray] = []
+        self._used_blocks = 0
+        self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
+        self._moving = np.zeros(FIRST_MOVES, np.int64)
+        # An exception in a function that native code called: raised when the native code has returned.
+        self._failure: BaseException | None = None
+        self._services = [_SERVICE(self._guarded(f)) for f in (self._pick, self._more, deliver, fold) if f is not None]
+        for field, service in zip((caches.PICK, caches.MORE, caches.DELIVER, caches.FOLD), self._services, strict=False):
+            self._set(field, ctypes.cast(service, ctypes.c_void_p).value or 0)
+        if type(choices) in (Seeded, Lazy):
+            assert isinstance(choices, Seeded)  # sanity check
+            self._set(caches.PLACE, choices.place.ctypes.data)
+            self._set(caches.WORDS, choices.words.ctypes.data)
+            self._set(caches.WORD_COUNT, len(choices.words))
+            self._set(caches.LAZY, type(choices) is Lazy)
+        self._set(caches.COVERS, covers_siblings)
+        self._set(caches.LOG, self._log.ctypes.data)
+        self._set(caches.ACT, flights.perform.address)
+        self._set(caches.NOW, 1)
+        self.reset(outside=True)
+
+    def reset(self, outside: bool) -> None:
+        """Start afresh before kernels run: everything earlier is complete and visible to them."""
+        if len(self._buckets) > FIRST_BUCKETS:
+            self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
+        elif self._get(caches.LINES):
+            self._buckets.fill(0)
+        for field in (
+            caches.NEXT, caches.END, caches.LINES, caches.FIRST_LINE, caches.LAST_LINE, caches.FIRST_DIRTY,
+            caches.LAST_DIRTY, caches.DIRTY, caches.MOVES, caches.FLIGHTS,
+        ):  # fmt: skip
+            self._set(field, 0)
+        self._state[_FIELDS : caches.SEEN_LINE // 8] = 0
+        self._used_blocks = 0
+        del self._blocks[16:]
+        self._set(caches.OUTSIDE, outside)
+        self._set_tables()
+        self._set(caches.ELSEWHERE, self.call(flights.NEW_UNIT, -1, 0, 0))
+
+    def _set_tables(self) -> None:
+        self._set(caches.HASH, self._buckets.ctypes.data)
+        self._set(caches.BUCKETS, len(self._buckets))
+        self._set(caches.MOVING, self._moving.ctypes.data)
+        self._set(caches.MOVES_CAPACITY, len(self._moving))
+
+    def call(self, what: int, a: int = 0, b: int = 0, d: int = 0, e: int = 0) -> int:
+        """Perform a call of ``flights.run``; raises what a function that it called has raised."""
+        result: int = flights.run(self.address, what, a, b, d, e)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return result
+
+    def _get(self, field: int) -> int:
+        return int(self._state[field >> 3])
+
+    def _set(self, field: int, value: int) -> None:
+        self._state[field >> 3] = value
+
+    def tick(self) -> int:
+        """Let time pass; return it."""
+        self._state[caches.NOW >> 3] += 1
+        return self._get(caches.NOW)
+
+    @property
+    def changes(self) -> int:
+        """Number of stores, promotions, and loads that did not see the newest value."""
+        return self._get(caches.CHANGES)
+
+    @property
+    def dirty(self) -> int:
+        """Number of stores that have not reached the system."""
+        return self._get(caches.DIRTY)
+
+    @property
+    def epoch(self) -> int:
+        """Number of acquires that made the copies of allocations outdated."""
+        return self._get(caches.EPOCH)
+
+    @property
+    def issued(self) -> int:
+        """Number of operations so far."""
+        return self._get(caches.ISSUED)
+
+    @property
+    def outside(self) -> bool:
+        """Whether other processes, or the host between launches, may change memory."""
+        return bool(self._get(caches.OUTSIDE))
+
+    @property
+    def scratch(self) -> int:
+        """Address of the bytes of a store by a test, and of an atomic's old value."""
+        return self.address + caches.NEW_DATA
+
+    @property
+    def seen_line(self) -> np.ndarray:
+        """The line as the last load saw it, uint8[128]."""
+        return self._memory[caches.SEEN_LINE : caches.SEEN_LINE + caches.LINE]
+
+    def may_move(self) -> bool:
+        """Return whether stores or fences are in flight, or stores that a cache may evict."""
+        evictable = self._get(caches.EVICTS) and self._get(caches.DRIFT) and self.dirty
+        return bool(evictable) or self.call(flights.STORES_MOVING) > 0
+
+    def adversary(self, drift: int, evicts: bool) -> None:
+        """Set how often memory moves by itself, 0 for never, and whether caches evict."""
+        self._set(caches.DRIFT, drift)
+        self._set(caches.EVICTS, evicts)
+
+    def events(self) -> list[tuple[int, ...]]:
+        """Return the last events, oldest first: see ``native.caches``."""
+        count = self._get(caches.LOGGED)
+        first = max(0, count - caches.EVENTS)
+        return [tuple(self._log[i % caches.EVENTS].tolist()) for i in range(first, count)]
+
+    # -- functions that native code calls ----------------------------------------------------------------------------
+
+    def _guarded(self, function: Callable[[int, int], int]) -> Callable[[int, int], int]:
+        def service(a: int, b: int) -> int:
+            if self._failure is not None and function != self._more:
+                return 0
+            try:
+                return function(a, b)
+            except BaseException as error:  # noqa: BLE001 - native code cannot raise it; ``call`` does
+                self._failure = error
+                return 0
+
+        return service
+
+    def _pick(self, n: int, decision: int) -> int:
+        return self._choices.pick(n, _DECISIONS[decision])
+
+    def _more(self, what: int, size: int) -> int:
+        if what == caches.MEMORY:
+            while True:
+                if self._used_blocks == len(self._blocks):
+                    self._blocks.append(_aligned(max(BLOCK_BYTES, size)))
+                block = self._blocks[self._used_blocks]
+                self._used_blocks += 1
+                if block.nbytes >= size:
+                    break
+            self._set(caches.NEXT, block.ctypes.data)
+            self._set(caches.END, block.ctypes.data + block.nbytes)
+        elif what == caches.TABLE:
+            self._buckets = np.zeros(4 * size, np.int64)
+            self._set_tables()
+        else:
+            self._moving = np.concatenate([self._moving, np.zeros_like(self._moving)])
+            self._set_tables()
+        return 0
+
+
+def _aligned(size: int) -> np.ndarray:
+    """Return zeroed memory that starts at a multiple of 64."""
+    memory = np.zeros(size + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size]
+
+
+def at_address(address: int, size: int) -> np.ndarray:
+    """Return the bytes at an address as an array, without a copy."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+class Image:
+    """A copy of an allocation: later changes by other processes may still be seen as this old value."""
+
+    def __init__(self, start: int, size: int) -> None:
+        self.size = size
+        self._copy = np.empty(size, np.uint8)
+        self._fields = np.array([self._copy.ctypes.data, 0, start, size], np.int64)
+        self.address = self._fields.ctypes.data
+
+    def take(self, epoch: int) -> None:
+        """Copy the allocation as it is in this epoch."""
+        start = int(self._fields[caches.IMAGE_START >> 3])
+        ctypes.memmove(self._copy.ctypes.data, start, self.size)
+        self._fields[caches.IMAGE_EPOCH >> 3] = epoch
+
+
+class Images:
+    """Copies of all allocations, which are made again for each run of kernels."""
+
+    def __init__(self) -> None:
+        self._images: dict[int, Image] = {}
+        # Kept between launches: new memory costs more time than the copy.
+        self._spare: dict[int, Image] = {}
+
+    def forget(self) -> None:
+        """Start afresh."""
+        self._spare, self._images = self._images, {}
+
+    def of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], epoch: int) -> list[Image]:
+        """Return a copy of each allocation of a table, made now if there is none."""
+        starts, ends, _ = table
+        found = []
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            image = self._images.get(start)
+            if image is None or image.size < end - start:
+                image = self._spare.pop(start, None)
+                if image is None or image.size != end - start:
+                    image = Image(start, end - start)
+                image.take(epoch)
+                self._images[start] = image
+            found.append(image)
+        return found
