@@ -26,11 +26,11 @@ import numpy as np
 from harness.emulator.driver.awaited import Polled, awaited, polled
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.driver.patience import Patience
-from harness.emulator.driver.single import SingleWavefront
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
 from harness.emulator.watch.base import Watch
+from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
 QUANTUM = 16
@@ -426,10 +426,23 @@ class Scheduler:
         wf.chunk.at_barrier.append(wf)
         self._release(wf.chunk)
 
+    def _release_group(self, chunk: Chunk) -> None:
+        """Release the only work-group of a chunk, as ``_release`` does."""
+        if not chunk.live or len(chunk.at_barrier) < chunk.live:
+            return
+        if self.watch is not None:
+            self.watch.released(chunk, [chunk.groups[1]])
+        waiting, chunk.at_barrier = chunk.at_barrier, []
+        turn = max(wf.turn for wf in waiting)
+        for wf in waiting:
+            wf.turn = turn
+        self._enqueue(*waiting)
+
     def _release(self, chunk: Chunk) -> None:
         """Release every work-group whose live wavefronts have all arrived at a barrier."""
-        if self.splits and len(chunk.at_barrier) < chunk.live:
-            return  # of its only work-group
+        if self.splits:
+            self._release_group(chunk)
+            return
         arrived = np.zeros_like(chunk.live_in_group)
         for wf in chunk.at_barrier:
             np.add.at(arrived, chunk.group_of(wf.wave), 1)

@@ -172,9 +172,8 @@ def pick(state, n, decision):
     if place == 0 or get64(place) + 128 > get64(state + WORD_COUNT):
         return call(get64(state + PICK), n, decision)
     choice = _draw(state, place, n)
-    if decision == AGE and get64(state + LAZY):
-        if _draw(state, place, 4):
-            return n - 1
+    if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
+        return n - 1
     return choice
 
 
@@ -653,9 +652,9 @@ def load_line(state, unit, line, scope):
     # The times by which a store must have become visible to be seen for certain: of its own XCD, agent, system. The
     # load's own scope bits make it miss all caches up to that scope.
     missed = scope if scope >= AGENT else 0
-    near = now if WORKGROUP <= missed else max(get64(unit + FLOORS + 8 * WORKGROUP), seen)
-    middle = now if AGENT <= missed else max(get64(unit + FLOORS + 8 * AGENT), seen)
-    far = now if SYSTEM <= missed else max(get64(unit + FLOORS + 8 * SYSTEM), seen)
+    near = now if missed >= WORKGROUP else max(get64(unit + FLOORS + 8 * WORKGROUP), seen)
+    middle = now if missed >= AGENT else max(get64(unit + FLOORS + 8 * AGENT), seen)
+    far = now if missed >= SYSTEM else max(get64(unit + FLOORS + 8 * SYSTEM), seen)
     # Each store with the first time at which the compute unit could see it, and with the time of the above.
     stores, visible, certain = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     optional = np.empty(count, np.int64)
@@ -733,5 +732,3 @@ def answered(state, address, size):
             enter(state, line)
         line = get64(line + NEXT_LINE)
     return 0
-
-

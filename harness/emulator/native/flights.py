@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import njit, types
 
 from harness.emulator.native import caches as c
 from harness.emulator.native import memory as native
@@ -19,8 +19,9 @@ from harness.emulator.native import record
 from harness.emulator.native.atomics import _fold32, _fold64
 from harness.emulator.native.caches import add, allocate, log, pick, release
 from harness.emulator.native.execute import Function
-from harness.emulator.native.raw import call, clear, copy, get8, get64, pointer, put32, put64
-from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke16, poke32, poke64
+from harness.emulator.native.located import find, lanes_of
+from harness.emulator.native.raw import call, clear, copy, get8, get64, put32, put64
+from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke32, poke64
 
 # Of an access: fields as in ``operations.access``, the first vector register that it writes and their number, how its
 # data are converted.
@@ -198,7 +199,10 @@ def _deliver_to_share(operation, access, data):
         if get64(operation + LANES) >> lane & 1:
             place = get64(get64(operation + OTHER_AT) + 8 * at)
             for i in range(max(1, size >> 2)):
-                poke32(np.uint64(place + 4 * i), np.uint32(_extended(data + size * at + 4 * i, size, get64(access + SIGNED))))
+                poke32(
+                    np.uint64(place + 4 * i),
+                    np.uint32(_extended(data + size * at + 4 * i, size, get64(access + SIGNED))),
+                )
             at += 1
 
 
@@ -208,17 +212,7 @@ def _deliver_to_share(operation, access, data):
 @_helper
 def _allocation(launch, address, size):
     """Return the index of the allocation that holds the bytes, or -1."""
-    starts, low, high = get64(launch + STARTS), 0, get64(launch + ALLOCATIONS)
-    at = np.uint64(address)
-    while low < high:
-        middle = (low + high) >> 1
-        if np.uint64(get64(starts + 8 * middle)) <= at:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0 or at + np.uint64(size) > np.uint64(get64(get64(launch + ENDS) + 8 * low - 8)):
-        return -1
-    return low - 1
+    return find(get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS), address, size)
 
 
 @_helper
@@ -229,17 +223,10 @@ def _issue(state, flight, access, launch, prepared):
     format, and for a load to the data share the places of all lanes.
     """
     wave, kind, size = get64(flight + RECORD), get64(access + KIND), get64(access + SIZE)
-    v = carray(pointer(wave + record.VECTORS), (256, 1, 64, 2), np.uint32)
-    s = carray(pointer(wave), (1, 128), np.uint32)
-    mask = carray(pointer(wave + record.MASK), (1, 64), np.bool_)
-    at = carray(pointer(wave + record.ADDRESSES), (64,), np.uint64)
-    takes = carray(pointer(wave + record.TAKES), (64,), np.bool_)
     active = get64(wave + record.EXEC_BYTES)
-    for lane in range(64):
-        mask[0, lane] = (active >> lane & 1) != 0
-    count, _, _ = native._lanes(
-        get64(access + FORM), v, s, mask, 0, get64(access + AREG), get64(access + SREG), get64(access + SOFFSET),
-        get64(access + OFFSET), size, at, takes,
+    takes, at, count = lanes_of(
+        wave, get64(access + FORM), get64(access + AREG), get64(access + SREG), get64(access + SOFFSET),
+        get64(access + OFFSET), size,
     )  # fmt: skip
     conversion = get64(access + CONVERSION)
     lanes = 0
@@ -555,7 +542,16 @@ def _exchange(state, operation, access, unit, line, index, offset, size, scope):
         else:
             new = np.int64(_fold64(function, np.uint64(old), np.uint64(value)))
         if c.write_for_exchange(
-            state, unit, line, offset, size, scope, old, new, get64(flight + WAVEFRONT), get64(operation + OF_INSTRUCTION)
+            state,
+            unit,
+            line,
+            offset,
+            size,
+            scope,
+            old,
+            new,
+            get64(flight + WAVEFRONT),
+            get64(operation + OF_INSTRUCTION),
         ):
             break
     if size == 4:

@@ -11,8 +11,8 @@ import numpy as np
 from harness.emulator.operations.table import Step
 
 if TYPE_CHECKING:
-    from harness.emulator.driver.single import SingleWavefront
     from harness.emulator.execution.launch import Launch
+    from harness.emulator.wavefront.single import SingleWavefront
 
 
 @dataclass

@@ -40,7 +40,9 @@ class Model:
         # An exception in a function that native code called: raised when the native code has returned.
         self._failure: BaseException | None = None
         self._services = [_SERVICE(self._guarded(f)) for f in (self._pick, self._more, deliver, fold) if f is not None]
-        for field, service in zip((caches.PICK, caches.MORE, caches.DELIVER, caches.FOLD), self._services, strict=False):
+        for field, service in zip(
+            (caches.PICK, caches.MORE, caches.DELIVER, caches.FOLD), self._services, strict=False
+        ):
             self._set(field, ctypes.cast(service, ctypes.c_void_p).value or 0)
         if type(choices) in (Seeded, Lazy):
             assert isinstance(choices, Seeded)  # sanity check

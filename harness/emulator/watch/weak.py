@@ -57,8 +57,8 @@ from harness.emulator.wavefront import operands
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
-    from harness.emulator.driver.single import SingleWavefront
     from harness.emulator.execution.launch import Launch
+    from harness.emulator.wavefront.single import SingleWavefront
 
 READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
@@ -261,7 +261,9 @@ class Weak(Watch):
     def _issue(self, wf: SingleWavefront, access: int, prepared: int = 0) -> int:
         """Issue an access; return the address of the operation, or -1 if the access is bad."""
         watched = wf.watched or self._watch(wf)
-        return self.model.call(flights.ISSUE, watched.flight or self._fly(wf), access, watched.running.address, prepared)
+        return self.model.call(
+            flights.ISSUE, watched.flight or self._fly(wf), access, watched.running.address, prepared
+        )
 
     def _raise(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> None:
         addresses, taking = access.addresses(wf)
