@@ -20,6 +20,8 @@ of the ``STATE_BYTES`` of one model, which ``watch.model`` sets up. Masks of a l
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -91,7 +93,7 @@ FETCH_BYTES = 32
 IMAGE_FIELDS = 4
 
 # Called by compiled functions only.
-_helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_helper: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
 @_helper
@@ -631,7 +633,7 @@ def evict(state, index):
 
 @_helper
 def load_line(state, unit, line, scope):
-    """Put the line as a compute unit's load of ``scope`` sees it at ``SEEN_LINE``; return how many stores are hidden."""
+    """Put a line as a compute unit's load of ``scope`` sees it at ``SEEN_LINE``; return how many stores are hidden."""
     _notice(state, line)
     now = get64(state + NOW)
     fetch = get64(line + FETCHES)

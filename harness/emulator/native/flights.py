@@ -17,7 +17,7 @@ from harness.emulator.native import caches as c
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
 from harness.emulator.native.atomics import _fold32, _fold64
-from harness.emulator.native.caches import add, allocate, log, pick, release
+from harness.emulator.native.caches import _helper, add, allocate, log, pick, release
 from harness.emulator.native.execute import Function
 from harness.emulator.native.located import find, lanes_of
 from harness.emulator.native.raw import call, clear, copy, get8, get64, put32, put64
@@ -57,7 +57,6 @@ LAUNCH_FIELDS = 7
 
 # Calls of ``run``.
 (NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
-_helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _ARGUMENTS_BYTES = 32
 _COMPLETE, _FENCE, _PERFORM = range(3)
 
@@ -217,7 +216,7 @@ def _allocation(launch, address, size):
 
 @_helper
 def _issue(state, flight, access, launch, prepared):
-    """Issue an access; return 1, or -1 if the interpreter has to raise its fault.
+    """Issue an access; return the operation, or -1 if Python has to raise the fault.
 
     ``prepared``: 0, or the address of data for each accessing lane, which Python has gathered: elements of a buffer's
     format, and for a load to the data share the places of all lanes.
@@ -253,8 +252,7 @@ def _issue(state, flight, access, launch, prepared):
             _deliver(wave, get64(access + TARGET), size, False, 0, outside, 0)
     instruction, scope = get64(access + INSTRUCTION), get64(access + SCOPE)
     if count == 0:
-        _new(state, flight, access, kind, scope, instruction, 1, OPERATION_BYTES)
-        return 1
+        return _new(state, flight, access, kind, scope, instruction, 1, OPERATION_BYTES)
     add(get64(launch + ACCESS_LANES) + 16 * site, count - peers)
     add(get64(launch + ACCESS_LANES) + 16 * site + 8, peers)
     data = OPERATION_BYTES
@@ -336,7 +334,7 @@ def _issue(state, flight, access, launch, prepared):
         put64(part + PART_FIRST, past)
         past += some
         put64(part + PART_PAST, past)
-    return 1
+    return operation
 
 
 @_helper
@@ -525,7 +523,7 @@ def _move(target, source, length):
 def _exchange(state, operation, access, unit, line, index, offset, size, scope):
     """Perform an atomic for one lane; its data is then the old value."""
     place, function = get64(operation + DATA_AT) + size * index, get64(access + OPERATION)
-    flight = get64(operation + OF_FLIGHT)
+    origin, instruction = get64(get64(operation + OF_FLIGHT) + WAVEFRONT), get64(operation + OF_INSTRUCTION)
     value = _word(place, size)
     old = 0
     while True:
@@ -541,18 +539,7 @@ def _exchange(state, operation, access, unit, line, index, offset, size, scope):
             new = np.int64(_fold32(function, np.uint32(old & 0xFFFFFFFF), np.uint32(value & 0xFFFFFFFF)))
         else:
             new = np.int64(_fold64(function, np.uint64(old), np.uint64(value)))
-        if c.write_for_exchange(
-            state,
-            unit,
-            line,
-            offset,
-            size,
-            scope,
-            old,
-            new,
-            get64(flight + WAVEFRONT),
-            get64(operation + OF_INSTRUCTION),
-        ):
+        if c.write_for_exchange(state, unit, line, offset, size, scope, old, new, origin, instruction):
             break
     if size == 4:
         poke32(np.uint64(place), np.uint32(old & 0xFFFFFFFF))
@@ -654,8 +641,7 @@ def _private(state, flight, access):
     return 0
 
 
-@njit(cache=True)
-def run(state, what, a, b, d, e):
+def _run(state, what, a, b, d, e):
     """Perform a call; ``a`` to ``e`` are its arguments."""
     if what == MOVE:
         return _drift(state, a, b)
@@ -719,6 +705,7 @@ def run(state, what, a, b, d, e):
 
 
 perform = Function(_perform)
+run: Any = njit(cache=True)(_run)
 _I = types.int64
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_I,) * 6}
 

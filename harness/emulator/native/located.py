@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, njit, types  # type: ignore[attr-defined]
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
+from harness.emulator.native.caches import _helper
 from harness.emulator.native.raw import get64, pointer
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@_helper
 def find(starts, ends, count, address, size):
     """Return the index of the allocation that holds [address, address + size), or -1.
 
@@ -30,7 +31,7 @@ def find(starts, ends, count, address, size):
     return low - 1
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@_helper
 def lanes_of(wave, form, areg, sreg, soffset, offset, size):
     """Return the lanes that access memory as bool[64], their addresses uint64[64], and their number.
 
@@ -49,8 +50,7 @@ def lanes_of(wave, form, areg, sreg, soffset, offset, size):
     return takes, at, count
 
 
-@njit(cache=True)
-def locate(wave, form, areg, sreg, soffset, offset, size, atomic, starts, ends, count, addresses, lanes):
+def _locate(wave, form, areg, sreg, soffset, offset, size, atomic, starts, ends, count, addresses, lanes):
     """Write the addresses and numbers of the accessing lanes of a wavefront; return how many there are.
 
     -1: an access is in no allocation, or ``atomic`` and misaligned. ``wave`` is the address of its record, ``starts``
@@ -69,6 +69,7 @@ def locate(wave, form, areg, sreg, soffset, offset, size, atomic, starts, ends, 
     return n
 
 
+locate: Any = njit(cache=True)(_locate)
 _I = types.int64
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {
     locate: (_I, *native._FORM, _I, types.boolean, _I, _I, _I, types.uint64[::1], types.int64[::1])

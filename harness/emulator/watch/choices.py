@@ -38,7 +38,7 @@ class Seeded:
         self._random = random.Random(seed)
         # The same, as Python reads them fastest.
         self._list: list[int] = []
-        self._place = memoryview(self.place)
+        self._place = memoryview(self.place)  # type: ignore[arg-type]
 
     @property
     def decisions(self) -> int:

@@ -39,10 +39,9 @@ class Model:
         self._moving = np.zeros(FIRST_MOVES, np.int64)
         # An exception in a function that native code called: raised when the native code has returned.
         self._failure: BaseException | None = None
-        self._services = [_SERVICE(self._guarded(f)) for f in (self._pick, self._more, deliver, fold) if f is not None]
-        for field, service in zip(
-            (caches.PICK, caches.MORE, caches.DELIVER, caches.FOLD), self._services, strict=False
-        ):
+        functions = {caches.PICK: self._pick, caches.MORE: self._more, caches.DELIVER: deliver, caches.FOLD: fold}
+        self._services = {field: _SERVICE(self._guarded(f)) for field, f in functions.items() if f is not None}
+        for field, service in self._services.items():
             self._set(field, ctypes.cast(service, ctypes.c_void_p).value or 0)
         if type(choices) in (Seeded, Lazy):
             assert isinstance(choices, Seeded)  # sanity check

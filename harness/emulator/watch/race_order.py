@@ -256,4 +256,4 @@ def _plus_own(order: Order, threads: list[Thread]) -> Order:
         own = {thread.number: thread.reached[level] for thread in threads}
         newer = {number: n for number, n in own.items() if n > clock.get(number, 0)}
         clocks.append({**clock, **newer} if newer else clock)
-    return Order(*clocks, order.read)
+    return Order._make([*clocks, order.read])

@@ -186,7 +186,11 @@ class Weak(Watch):
 
     def start(self, launch: Launch) -> None:
         if (hostcall := launch.hostcall) is not None:
-            hostcall.answered = lambda: self.model.call(flights.ANSWERED, hostcall.address, hostcall.memory.nbytes)
+
+            def answered() -> None:
+                self.model.call(flights.ANSWERED, hostcall.address, hostcall.memory.nbytes)
+
+            hostcall.answered = answered
         images = self._images.of(launch.table.arrays, self.model.epoch) if self.model.outside else []
         if self.drift is None:
             assert self.choices is not None  # sanity check
@@ -256,7 +260,7 @@ class Weak(Watch):
             if call(wf, address) < 0:
                 self._raise(wf, access)
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _issue(self, wf: SingleWavefront, access: int, prepared: int = 0) -> int:
         """Issue an access; return the address of the operation, or -1 if the access is bad."""
@@ -272,27 +276,31 @@ class Weak(Watch):
 
     def _issue_unusual(self, declared: GlobalAccess | FormatAccess) -> Step:
         """Issue an access whose data Python converts, or that may be one to LDS."""
-        described: dict[GlobalAccess, np.ndarray] = {}
+        # By what a descriptor decides.
+        described: dict[tuple[object, ...], np.ndarray] = {}
 
         def step(wf: SingleWavefront) -> None:
             access = at_one(declared, wf)
             assert isinstance(access, GlobalAccess)  # sanity check
             _, taking = access.addresses(wf)
-            if access not in described:
-                described[access] = self._describe(access)
+            key: tuple[object, ...] = ()
+            if isinstance(access, TypedAccess):
+                key = access.size, access.data_format, access.number_format, access.select
+            if key not in described:
+                described[key] = self._describe(access)
             lanes, data = np.flatnonzero(taking[0]), None
             if isinstance(access, TypedAccess):
                 outside = wf.exec_mask[0] & ~taking[0]
                 if outside.any() and access.kind != STORE:
                     registers.clear(wf, access, np.flatnonzero(outside))
                 data = np.ascontiguousarray(registers.gather(wf, access, lanes)[0])
-            operation = self._issue(wf, described[access].ctypes.data, 0 if data is None else data.ctypes.data)
+            operation = self._issue(wf, described[key].ctypes.data, 0 if data is None else data.ctypes.data)
             if operation < 0:
                 self._raise(wf, access)
             if isinstance(access, TypedAccess) and access.kind == LOAD and len(lanes):
                 self._elements[operation] = wf, access, lanes
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _deliver(self, operation: int, data: int) -> int:
         """Write the elements that a load has returned, at address ``data``, to registers."""
@@ -324,7 +332,7 @@ class Weak(Watch):
             if self._issue(wf, description.ctypes.data, places.ctypes.data) < 0:
                 self._raise(wf, access)
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _issue_private(self, access: ScratchAccess, plain: Step) -> Step:
         """Issue an access to a lane's private segment: it is performed at once, and counted as in flight."""
@@ -337,7 +345,7 @@ class Weak(Watch):
             plain(wf)
             self.model.call(flights.COUNTED, flight, kind, index)
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _describe(self, access: GlobalAccess | CopyAccess | ScratchAccess) -> np.ndarray:
         """Return the fields of an access as native functions read them."""
@@ -375,7 +383,7 @@ class Weak(Watch):
         def step(wf: SingleWavefront) -> None:
             self.model.call(flights.FENCE, self._flight(wf), kind, scope, index)
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _issue_local(self, decoded: Decoded, plain: Step) -> Step:
         access = decoded.access
@@ -403,7 +411,7 @@ class Weak(Watch):
                 insort(self._queued, queue, key=_ORDER)
             queue.accesses.append(Local(wf, wf.copy(pairs), plain, vectors, scalars))
 
-        return step  # type: ignore[return-value]
+        return step
 
     def _queue(self, wf: SingleWavefront) -> Queue:
         watched = wf.watched or self._watch(wf)
@@ -451,7 +459,7 @@ class Weak(Watch):
             flight = wf.watched.flight or self._fly(wf)
             self._blocked = self.model.call(flights.WAIT, flight, global_) > 1
 
-        return step  # type: ignore[return-value]
+        return step
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""

@@ -32,6 +32,7 @@ class SingleWavefront(Wavefronts):
     record: int
     place: tuple[int, int, int]
     watched: Any
+    _memory: np.ndarray
 
     @classmethod
     def of(cls, wavefronts: Wavefronts, row: int) -> SingleWavefront:
