@@ -41,12 +41,13 @@ CODE = """
 WAVES, GROUPS = 2, 3
 
 
-def execute(mode, native, change=lambda program: None, code=CODE):
+def execute(mode, native, change=lambda program: None, code=CODE, choices=None):
     """Return memory, counters, and what the mode recorded."""
     memory = np.arange(64 * WAVES * GROUPS, dtype=np.uint32) * 3
     allocations = Allocations()
     allocations.register(memory.ctypes.data, memory.nbytes, "words")
-    watch = Weak(Seeded(5)) if mode == "weak" else Race(Seeded(5))
+    choices = choices or Seeded(5)
+    watch = Weak(choices) if mode == "weak" else Race(choices)
     program = single.decode(parse(_LISTING.format(name="kernel", code=code)), watch)
     if native:
         program.heat.use()
