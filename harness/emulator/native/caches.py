@@ -570,35 +570,40 @@ def _value(address, size):
 
 @_helper
 def _promote_all(state, unit, agent, scope):
-    """Promote the stores of ``agent``, or of a unit's XCD and those that reached its agent, oldest first."""
-    count = get64(state + DIRTY)
-    chosen = np.empty(count, np.int64)
-    n = 0
+    """Promote the stores of ``agent``, or of a unit's XCD and those that reached its agent, oldest first.
+
+    Returns their number. At agent scope the order does not matter: time stands still.
+    """
+    count = get64(state + DIRTY) if scope == SYSTEM else 0
+    reached, landed = np.empty(count, np.int64), np.empty(count, np.int64)
+    n, m, written = 0, 0, 0
     store = get64(state + FIRST_DIRTY)
     while store:
-        # Stores land in order, so those that have not reached their agent are sorted already.
-        i = n
-        while i > 0 and _older(store, chosen[i - 1]):
-            chosen[i] = chosen[i - 1]
-            i -= 1
-        chosen[i] = store
-        n += 1
-        store = get64(store + NEXT_DIRTY)
-    written = 0
-    for i in range(n):
-        store = chosen[i]
-        own = get64(store + UNIT)
+        after, own, at_agent = get64(store + NEXT_DIRTY), get64(store + UNIT), get64(store + AT_AGENT)
         if unit:
-            mine = _same_xcd(own, unit) or (
-                get64(own + OF_AGENT) == get64(unit + OF_AGENT) and get64(store + AT_AGENT) <= get64(state + NOW)
-            )
-            if not mine or (scope != SYSTEM and get64(store + AT_AGENT) != NEVER):
-                continue
-        elif get64(own + OF_AGENT) != agent:
-            continue
-        _promote(state, store, scope)
-        written += 1
-    return written
+            mine = _same_xcd(own, unit) or (at_agent != NEVER and get64(own + OF_AGENT) == get64(unit + OF_AGENT))
+        else:
+            mine = get64(own + OF_AGENT) == agent
+        if mine and scope != SYSTEM:
+            if at_agent == NEVER:
+                _promote(state, store, scope)
+                written += 1
+        elif mine and at_agent == NEVER:
+            landed[m] = store  # stores land in this order
+            m += 1
+        elif mine:
+            i = n
+            while i > 0 and _older(store, reached[i - 1]):
+                reached[i] = reached[i - 1]
+                i -= 1
+            reached[i] = store
+            n += 1
+        store = after
+    for i in range(n):
+        _promote(state, reached[i], scope)
+    for i in range(m):
+        _promote(state, landed[i], scope)
+    return written + n + m
 
 
 @_helper
@@ -672,9 +677,9 @@ def load_line(state, unit, line, scope):
             first, sure = get64(store + AT_SYSTEM), far
         stores[n], visible[n], certain[n] = store, first, sure
         n += 1
-        if sure < first <= now:  # one more time, in descending order
+        if sure < first <= now:  # one more time; they come almost in ascending order
             i = options
-            while i > 0 and optional[i - 1] < first:
+            while i > 0 and optional[i - 1] > first:
                 i -= 1
             if i == 0 or optional[i - 1] != first:
                 for k in range(options, i, -1):
@@ -684,7 +689,7 @@ def load_line(state, unit, line, scope):
         store = get64(store + NEXT_STORE)
     hidden = pick(state, options + 1, AGE) if options else 0
     # The line was fetched just before the oldest hidden store became visible.
-    fetched = now if hidden == 0 else optional[hidden - 1] - 1
+    fetched = now if hidden == 0 else optional[options - hidden] - 1
     put64(fetch + AT, max(seen, fetched))
     if hidden:
         add(state + CHANGES, 1)
