@@ -2,7 +2,8 @@
 
 A tile has 8 rows of 16 elements; its mask has an entry for each element, for each row or for each column: blocks of
 8 x 16, 8 x 1 and 1 x 16, of which the last two are broadcast. In Triton the hint has two dimensions too: it states that
-the columns of a row are contiguous, and nothing about rows.
+the columns of a row are contiguous, and nothing about rows. A tile whose mask has an entry for each element is turned
+there: its columns lie one after another, and the hint states that the rows of a column are contiguous.
 """
 
 import triton
@@ -44,12 +45,16 @@ def tile_kernel(
 
 @triton.jit
 def tile_of(keep, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASK: tl.constexpr):
-    """Return the offsets and the mask of a tile.
+    """Return the offsets and the mask of a tile, which is turned if MASK is "elements".
 
-    For 2 x 2, n = 3 and keep = [1, 0, 1] they are [[0, 1], [2, 3]] and [[True, False], [True, False]]; a mask of rows
-    is [[True], [True]], the entries of their first elements.
+    For 2 x 2, n = 3 and keep = [1, 0, 1] they are [[0, 2], [1, 3]] and [[True, True], [False, False]]; a mask of rows
+    is [[True], [True]], the entries of their first elements, of the tile that is not turned.
     """
-    row, column = tl.arange(0, ROWS)[:, None] * COLUMNS, tl.arange(0, COLUMNS)[None, :]
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    if MASK == "elements":
+        column *= ROWS
+    else:
+        row *= COLUMNS
     places = row + column if MASK == "elements" else row if MASK == "rows" else column
     mask = places < n
     return row + column, mask & (tl.load(keep + places, mask=mask, other=0) != 0)
@@ -79,8 +84,14 @@ def tile_by_function(
 
 
 def launch(env, op, case, source, slot, keep, peer):
-    call, tile, hint = op.calls[case.form], (ROWS, COLUMNS, MASKS[case.mask]), (1, COLUMNS)
-    data = (source, slot, keep, case.n, *op.ranks(case, env.rank, peer))
+    hint = (ROWS, 1) if MASKS[case.mask] == "elements" else (1, COLUMNS)
+    launch_tile(env, op, case, source, slot, keep, *op.ranks(case, env.rank, peer), hint)
+
+
+def launch_tile(env, op, case, source, slot, keep, from_rank, to_rank, hint):
+    """Move a tile between two ranks; ``hint`` is for the forms of Triton."""
+    call, tile = op.calls[case.form], (ROWS, COLUMNS, MASKS[case.mask])
+    data = (source, slot, keep, case.n, from_rank, to_rank)
     if case.form == "gluon":
         tile_kernel[(1,)](env.device_context, env.context, call, *data, *tile, env.device.lanes, num_warps=1)
     elif case.form == "context":
