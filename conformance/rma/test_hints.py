@@ -10,7 +10,7 @@ from triton.compiler.errors import CompilationError
 from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import launch_between
 from conformance.rma.operations import TRANSFERS
-from conformance.rma.test_tiles import launch_tile
+from conformance.rma.tiles import launch_tile
 from conformance.support.cases import HostCase
 from conformance.support.forms import FORMS
 from fixtures.findings import Findings
