@@ -5,16 +5,13 @@ Each product is computed from significands below 2, and aligned by a power of tw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
 from harness.emulator.native import record
-from harness.emulator.program.compiled.vectors import COLUMNS, F32, F64, I32, I64, VectorCode
-
-if TYPE_CHECKING:
-    from harness.emulator.program.compiled.products import ProductForm
+from harness.emulator.program.compiled.vectors import COLUMNS, F32, F64, I32, I64, Product, VectorCode
 
 _ZERO, _SPECIAL = -4000, 12000
 
@@ -22,7 +19,7 @@ _ZERO, _SPECIAL = -4000, 12000
 class FarProducts:
     """Emits the code for one form. ``stored``: see ``products.stored_order``."""
 
-    def __init__(self, code: VectorCode, form: ProductForm, stored: tuple[np.ndarray, int, list[int]]) -> None:
+    def __init__(self, code: VectorCode, form: Product, stored: tuple[np.ndarray, int, list[int]]) -> None:
         self.code, self.form = code, form
         _, self.a_step, self.a_of_k = stored
 

@@ -16,16 +16,13 @@ The exponents of 64 products are added and compared at once, in bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
 from harness.emulator.native import record
-from harness.emulator.program.compiled.vectors import COLUMNS, F32, I8, I32, I64, VectorCode
-
-if TYPE_CHECKING:
-    from harness.emulator.program.compiled.products import ProductForm
+from harness.emulator.program.compiled.vectors import COLUMNS, F32, I8, I32, I64, Product, VectorCode
 
 LIMIT = 38
 """Greatest exponent, up or down, of elements."""
@@ -46,7 +43,7 @@ _REST = 3
 class NearProducts:
     """Emits the code for one form. ``stored``: see ``products.stored_order``."""
 
-    def __init__(self, code: VectorCode, form: ProductForm, stored: tuple[np.ndarray, int, list[int]]) -> None:
+    def __init__(self, code: VectorCode, form: Product, stored: tuple[np.ndarray, int, list[int]]) -> None:
         self.code, self.form = code, form
         self.order, self.a_step, self.a_of_k = stored
         self.blocks, self.rows, self.columns, self.depth = form.shape

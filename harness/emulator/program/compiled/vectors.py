@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from llvmlite import ir
@@ -16,6 +16,20 @@ F32, F64 = ir.FloatType(), ir.DoubleType()
 FUNCTION = ir.FunctionType(I64, [I8.as_pointer(), I64.as_pointer()])
 """Of a form: it takes the record of a wavefront and the parameters of an operation."""
 COLUMNS = 16
+
+
+class Product(Protocol):
+    """Operands of a form.
+
+    ``element``: bits of an element and of its exponent; ``group``: number of k that are added before rounding;
+    ``shape``: blocks, rows, columns and depth; ``maps``: places of A, B and D, see ``native.mfma``.
+    """
+
+    element: tuple[int, int]
+    group: int
+    shape: tuple[int, ...]
+    maps: list[np.ndarray]
+    name: str
 
 
 class VectorCode:
