@@ -18,20 +18,19 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 import numpy as np
 
 from harness.emulator.driver.awaited import Polled, awaited, polled
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.driver.patience import Patience
-from harness.emulator.driver.single import SingleWavefront
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
 from harness.emulator.watch.base import Watch
+from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
 QUANTUM = 16
@@ -76,6 +75,8 @@ class Scheduler:
         self.sorted = self.splits and self.choices is not None
         self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
+        # The keys of ``ready``, if it is sorted: a search then calls no Python function.
+        self.ranks: list[tuple[int, tuple[int, int, int]]] = []
         # Launches with work-groups that have not started: (launch, first of them, work-groups in a chunk).
         self.pending: list[tuple[Launch, int, int]] = []
         self.resident = 0
@@ -161,7 +162,7 @@ class Scheduler:
         lowest = min((w.turn for w in first), default=None)
         if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0):
             self._start_chunk()
-            return self.ready.pop()
+            return self._take(len(self.ready) - 1) if self.sorted else self.ready.pop()
         if lowest is None:
             # The last wavefront to arrive or to end releases a barrier, so none can be left waiting.
             assert not any(
@@ -203,21 +204,26 @@ class Scheduler:
         """Remove and return the wavefront that ``_pick`` picks, of sorted ones."""
         ready, choices, last = self.ready, self.choices, self.last
         assert choices is not None  # sanity check
-        count = bisect_right(ready, lowest + SLACK, key=_turn)
+        count = bisect_left(self.ranks, (lowest + SLACK + 1,))
         if count == 1:
-            return ready.pop(0)
+            return self._take(0)
         if self.period is None:
             self.period = _PERIODS[choices.pick(len(_PERIODS), "how often wavefronts are switched")]
         at = count
         if last is not None and last.turn <= lowest + SLACK:
-            at = bisect_left(ready, _rank(last), key=_rank)
+            at = bisect_left(self.ranks, _rank(last))
             at = at if at < count and ready[at] is last else count
         if at < count and self.period > 1 and choices.pick(self.period, "switch wavefronts") != 1:
-            return ready.pop(at)
+            return self._take(at)
         chosen = choices.pick(count, "next wavefront")
         if at < count:  # the last one is the first candidate
             chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
-        return ready.pop(chosen)
+        return self._take(chosen)
+
+    def _take(self, index: int) -> Wavefronts:
+        """Remove and return one of the sorted wavefronts."""
+        del self.ranks[index]
+        return self.ready.pop(index)
 
     def _enqueue(self, *wavefronts: Wavefronts) -> None:
         """Add wavefronts that can run."""
@@ -225,7 +231,10 @@ class Scheduler:
             self.ready += wavefronts
             return
         for wf in wavefronts:
-            insort(self.ready, wf, key=_rank)
+            rank = _rank(wf)
+            at = bisect_right(self.ranks, rank)
+            self.ranks.insert(at, rank)
+            self.ready.insert(at, wf)
 
     def _start_chunk(self) -> None:
         launch, first, per_chunk = self.pending.pop()
@@ -401,7 +410,10 @@ class Scheduler:
         self.patience.restart()
         if self.watch is not None:
             self.watch.ended(wf)
-        np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
+        if self.splits:
+            chunk.live_in_group[0] -= 1  # one work-group, and one wavefront of it
+        else:
+            np.subtract.at(chunk.live_in_group, chunk.group_of(wf.wave), 1)
         if chunk.live:
             if chunk.at_barrier:
                 self._release(chunk)
@@ -414,8 +426,23 @@ class Scheduler:
         wf.chunk.at_barrier.append(wf)
         self._release(wf.chunk)
 
+    def _release_group(self, chunk: Chunk) -> None:
+        """Release the only work-group of a chunk, as ``_release`` does."""
+        if not chunk.live or len(chunk.at_barrier) < chunk.live:
+            return
+        if self.watch is not None:
+            self.watch.released(chunk, [chunk.groups[1]])
+        waiting, chunk.at_barrier = chunk.at_barrier, []
+        turn = max(wf.turn for wf in waiting)
+        for wf in waiting:
+            wf.turn = turn
+        self._enqueue(*waiting)
+
     def _release(self, chunk: Chunk) -> None:
         """Release every work-group whose live wavefronts have all arrived at a barrier."""
+        if self.splits:
+            self._release_group(chunk)
+            return
         arrived = np.zeros_like(chunk.live_in_group)
         for wf in chunk.at_barrier:
             np.add.at(arrived, chunk.group_of(wf.wave), 1)
@@ -440,12 +467,10 @@ class Scheduler:
             self._enqueue(wf)
 
 
-_turn = attrgetter("turn")
-
-
-def _rank(wf: Wavefronts) -> tuple[int, int, int, int]:
-    """Sort key of wavefronts that may run next, which are single ones."""
-    return wf.turn, wf.chunk.launch.rank, wf.chunk.index, int(wf.wave[0])
+def _rank(wf: Wavefronts) -> tuple[int, tuple[int, int, int]]:
+    """Sort key of wavefronts that may run next."""
+    assert isinstance(wf, SingleWavefront)  # sanity check
+    return wf.turn, wf.place
 
 
 def _registers(wf: Wavefronts) -> bytes:

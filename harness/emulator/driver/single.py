@@ -18,7 +18,7 @@ from numba import njit, types
 
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
-from harness.emulator.native import execute, record
+from harness.emulator.native import execute
 from harness.emulator.native import memory as native
 from harness.emulator.native.raw import call, get64
 from harness.emulator.operations.table import Step
@@ -26,12 +26,12 @@ from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import objects
 from harness.emulator.program.compiled.translation import Translator
 from harness.emulator.watch.base import Watch
-from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
+from harness.emulator.wavefront.single import SingleWavefront
+from harness.emulator.wavefront.state import Wavefronts
 
 # Seconds, as in ``translated``: to interpret an instruction, to load its function, to compile one.
 INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 4e-6, 100e-6, 25e-3
 _KLASSES = ("valu", "salu")
-_LINE = 64
 _ROW_BYTES = 8 * execute.ROW
 
 
@@ -53,30 +53,6 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {_execute: (types.int64, types.int64, 
 def _prepare() -> None:
     """Compile the function above, or load it from the cache."""
     native.compile_now(_SIGNATURES)
-
-
-class SingleWavefront(Wavefronts):
-    """A wavefront whose registers are in a record, at address ``record``."""
-
-    __slots__ = ("record",)
-    record: int
-
-    @classmethod
-    def of(cls, wavefronts: Wavefronts, row: int) -> SingleWavefront:
-        """Return a copy of one of several wavefronts."""
-        pairs = len(wavefronts.v)
-        memory = np.zeros(record.private_offset(pairs) + _LINE, np.uint8)
-        memory = memory[-memory.ctypes.data % _LINE :]
-        s = memory[: 4 * SGPRS].view(np.uint32).reshape(1, SGPRS)
-        scc = memory[record.SCC : record.SCC + 1].view(np.bool_)
-        vectors = memory[record.VECTORS : record.VECTORS + pairs * record.PAIR_BYTES]
-        v = vectors.view(np.uint32).reshape(pairs, 1, LANES, 2)
-        v[:, 0], s[0], scc[0] = wavefronts.v[:, row], wavefronts.s[row], wavefronts.scc[row]
-        wf = cls(wavefronts.chunk, wavefronts.wave[row : row + 1], v, s, scc, wavefronts.block, wavefronts.turn)
-        wf.record = memory.ctypes.data
-        if wavefronts.shadow is not None:
-            wf.shadow = wavefronts.shadow.select(np.array([row]))
-        return wf
 
 
 class Stretch:
@@ -150,7 +126,7 @@ class Stretches:
             for has_row, group in groupby(pairs, key=lambda pair: pair[1].index in rows):
                 some = list(group)
                 own, listed = [step for step, _ in some], [instruction for _, instruction in some]
-                if has_row and len(some) > 1:
+                if has_row:
                     code = np.array([rows[instruction.index] for instruction in listed])
                     own, listed = [Stretch(code, own, listed, some[-1] is pairs[-1])], listed[:1]
                 steps += own

@@ -6,8 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+
 MOVES, EVICTS, AGE = "how often memory moves by itself", "whether caches evict", "age of a line"
 """Decisions of mode ``weak``."""
+_WORDS = 1 << 10
 
 
 class Choices(Protocol):
@@ -22,16 +25,32 @@ class Choices(Protocol):
 
 
 class Seeded:
-    """Derives every choice from ``seed``; ``decisions`` counts them."""
+    """Derives every choice from ``seed``; ``decisions`` counts them.
+
+    The choices are those of ``random.Random(seed).randrange``, whose random words are drawn many at once.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.decisions = 0
         self._random = random.Random(seed)
+        self._words: list[int] = []
+        self._at = 0
 
     def pick(self, n: int, decision: str) -> int:
         self.decisions += 1
-        return self._random.randrange(n)
+        words, at, shift = self._words, self._at, 32 - n.bit_length()
+        while True:
+            if at == len(words):
+                # ``getrandbits`` of a multiple of 32 bits is the next words, the first one lowest.
+                drawn = self._random.getrandbits(32 * _WORDS).to_bytes(4 * _WORDS, "little")
+                words, at = np.frombuffer(drawn, "<u4").tolist(), 0
+                self._words = words
+            choice = words[at] >> shift
+            at += 1
+            if choice < n:
+                self._at = at
+                return choice
 
     def __repr__(self) -> str:
         return f"seed {self.seed}"

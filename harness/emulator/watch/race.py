@@ -40,12 +40,14 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
+from harness.emulator.native import located
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
     STORE,
     CopyAccess,
+    FlatAccess,
     FormatAccess,
     GlobalAccess,
     ScalarAccess,
@@ -63,7 +65,8 @@ from harness.emulator.watch.race_report import Effect
 from harness.emulator.watch.race_state import HappensBefore
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
-from harness.emulator.wavefront.state import Wavefronts
+from harness.emulator.wavefront.single import SingleWavefront
+from harness.emulator.wavefront.state import LANES, Wavefronts
 
 if TYPE_CHECKING:
     from harness.emulator.execution.launch import Chunk, Launch
@@ -84,7 +87,9 @@ class Race(Watch):
         super().__init__(choices)
         if covers not in COVERS:
             raise ValueError(f"covers must be one of {', '.join(COVERS)}, got {covers!r}")
+        located.prepare()
         self.recording = recording
+        self._addresses, self._lanes = np.zeros(LANES, np.uint64), np.zeros(LANES, np.int64)
         self._judge = HappensBefore(raises_unspecified=covers != COVERS[0])
         self._guessing: dict[int, tuple[Program, set[int]]] = {}
         self.begin(closed=False)
@@ -175,12 +180,8 @@ class Race(Watch):
         shared = scope >= AGENT
 
         def step(wf: Wavefronts) -> None:
-            access = at_one(declared, wf)
-            addresses, taking = access.addresses(wf)
-            lanes, launch = np.flatnonzero(taking[0]), wf.chunk.launch
-            chosen = addresses[0, lanes]
-            if len(lanes):
-                registers.locate(wf, access, addresses[0], lanes)
+            access, launch = at_one(declared, wf), wf.chunk.launch
+            chosen, lanes = self._located(wf, access)
             guess = access.kind == LOAD and scope == WAVE and index in self._guesses(launch.program)
             # hostcall's stack of packets: a loser of the compare-and-swap has read what the winner may write.
             packet = launch.hostcall is not None and len(lanes) and launch.hostcall.holds(chosen)
@@ -191,8 +192,8 @@ class Race(Watch):
             # Another process must not come between a scoped access and its place in the recorded order.
             with self.recording.turn() if self.recording is not None and shared else nullcontext():
                 effects = []
-                for kind, some in _effects(wf, access, chosen, lanes):
-                    effect = Effect(kind, scope, access.instruction, access.size, chosen[some], lanes[some])
+                for kind, addresses, some in _effects(wf, access, chosen, lanes):
+                    effect = Effect(kind, scope, access.instruction, access.size, addresses, some)
                     effects.append(effect._replace(outside=self._is_outside(launch, effect)))
                 self._state.access(*self._thread(wf), effects)
                 plain(wf)
@@ -201,6 +202,23 @@ class Race(Watch):
                     self._values[address] = ctypes.string_at(address, access.size)
 
         return step
+
+    def _located(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> tuple[np.ndarray, np.ndarray]:
+        """Return the addresses, uint64[n], and the lanes, int64[n], of an access; raises its fault."""
+        if not isinstance(access, FlatAccess):
+            assert isinstance(wf, SingleWavefront)  # sanity check
+            table = wf.chunk.launch.table
+            count = located.locate(
+                wf.record, *access.address, access.size, access.kind == ATOMIC, *table.addresses[:2],
+                len(table.allocations), self._addresses, self._lanes,
+            )  # fmt: skip
+            if count >= 0:
+                return self._addresses[:count].copy(), self._lanes[:count].copy()
+        addresses, taking = access.addresses(wf)
+        lanes = np.flatnonzero(taking[0])
+        if len(lanes):
+            registers.locate(wf, access, addresses[0], lanes)
+        return addresses[0, lanes], lanes
 
     def _scalar(self, access: ScalarAccess, plain: Step) -> Step:
         def step(wf: Wavefronts) -> None:
@@ -261,17 +279,17 @@ def _place(launch: Launch, address: int) -> str:
 
 def _effects(
     wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
-) -> list[tuple[str, np.ndarray]]:
-    """Return the kinds of an access with their lanes: a compare-and-swap that does not swap is a load."""
+) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Return the kinds of an access with their addresses and lanes: a compare-and-swap that does not swap is a load."""
     if isinstance(access, CopyAccess):
-        return [(LOAD, np.ones(len(lanes), np.bool_))]
+        return [(LOAD, addresses, lanes)]
     if access.operation != native.CMPSWAP:
-        return [(access.kind, np.ones(len(lanes), np.bool_))]
+        return [(access.kind, addresses, lanes)]
     _, compared = registers.gather(wf, access, lanes)
     assert compared is not None  # sanity check
     wanted = [row.tobytes() for row in compared]
     swaps = np.array([ctypes.string_at(a, access.size) == w for a, w in zip(addresses.tolist(), wanted, strict=True)])
-    return [(kind, some) for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps)) if some.any()]
+    return [(kind, addresses[some], lanes[some]) for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps)) if some.any()]
 
 
 def _guesses(code: list[Instruction]) -> set[int]:

@@ -52,6 +52,7 @@ from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
 from harness.emulator.watch.hierarchy import LINE, Hierarchy, Line, Unit
 from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Local:
     """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront made when it was issued."""
 
     wf: Wavefronts
-    issued: Wavefronts
+    issued: SingleWavefront
     step: Step
     vectors: tuple[int, ...]
     scalars: tuple[int, ...]
@@ -81,6 +82,7 @@ class Local:
             np.copyto(old, new, where=mask)
         for register in self.scalars:
             self.wf.s[0, register] = self.issued.s[0, register]
+        self.issued.free()
 
 
 @dataclass(eq=False)
@@ -386,12 +388,14 @@ class Weak(Watch):
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))
             vectors, scalars = (written, ()) if target.space == "v" else ((), written)
+        pairs = _pairs(decoded)
 
         def step(wf: Wavefronts) -> None:
+            assert isinstance(wf, SingleWavefront)  # sanity check
             queue = self._queue(wf)
             if not queue.accesses:
                 insort(self._queued, queue, key=_ORDER)
-            queue.accesses.append(Local(wf, wf.select(np.array([0])), plain, vectors, scalars))
+            queue.accesses.append(Local(wf, wf.copy(pairs), plain, vectors, scalars))
 
         return step
 
@@ -597,6 +601,16 @@ class Weak(Watch):
 
     def _log(self, event: str, origin: object, address: int = 0) -> None:
         self._events.append((self.hierarchy.now, event, address, origin))
+
+
+def _pairs(decoded: Decoded) -> tuple[int, ...]:
+    """Return the pairs of vector registers among an instruction's operands."""
+    pairs: set[int] = set()
+    for text in decoded.instruction.operands:
+        operand = operands.parse(text, decoded.accum_offset)
+        if operand.space == "v":
+            pairs.update(register >> 1 for register in range(operand.register, operand.register + operand.count))
+    return tuple(sorted(pairs))
 
 
 def waits_for(instruction: Instruction) -> tuple[int, int]:

@@ -1,0 +1,83 @@
+"""Addresses of one wavefront's access to global memory, checked against the allocations, for modes that judge them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit, types  # type: ignore[attr-defined]
+
+from harness.emulator.native import memory as native
+from harness.emulator.native import record
+from harness.emulator.native.raw import get64, pointer
+
+# Called by compiled functions only.
+_helper: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+@_helper
+def find(starts, ends, count, address, size):
+    """Return the index of the allocation that holds [address, address + size), or -1.
+
+    ``starts`` and ``ends`` are addresses of uint64[count], sorted.
+    """
+    low, high, at = 0, count, np.uint64(address)
+    while low < high:
+        middle = (low + high) >> 1
+        if np.uint64(get64(starts + 8 * middle)) <= at:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0 or at + np.uint64(size) > np.uint64(get64(ends + 8 * low - 8)):
+        return -1
+    return low - 1
+
+
+@_helper
+def lanes_of(wave, form, areg, sreg, soffset, offset, size):
+    """Return the lanes that access memory as bool[64], their addresses uint64[64], and their number.
+
+    ``wave`` is the address of a wavefront's record, whose scratch space the arrays are in.
+    """
+    # More pairs of vector registers than there are.
+    v = carray(pointer(wave + record.VECTORS), (256, 1, 64, 2), np.uint32)
+    s = carray(pointer(wave), (1, 128), np.uint32)
+    mask = carray(pointer(wave + record.MASK), (1, 64), np.bool_)
+    at = carray(pointer(wave + record.ADDRESSES), (64,), np.uint64)
+    takes = carray(pointer(wave + record.TAKES), (64,), np.bool_)
+    active = get64(wave + record.EXEC_BYTES)
+    for lane in range(64):
+        mask[0, lane] = (active >> lane & 1) != 0
+    count, _, _ = native._lanes(form, v, s, mask, 0, areg, sreg, soffset, offset, size, at, takes)
+    return takes, at, count
+
+
+def _locate(wave, form, areg, sreg, soffset, offset, size, atomic, starts, ends, count, addresses, lanes):
+    """Write the addresses and numbers of the accessing lanes of a wavefront; return how many there are.
+
+    -1: an access is in no allocation, or ``atomic`` and misaligned. ``wave`` is the address of its record, ``starts``
+    and ``ends`` those of the table of ``count`` allocations. ``addresses`` uint64[64], ``lanes`` int64[64].
+    """
+    takes, at, _ = lanes_of(wave, form, areg, sreg, soffset, offset, size)
+    n = 0
+    for lane in range(64):
+        if takes[lane]:
+            if find(starts, ends, count, np.int64(at[lane]), size) < 0:
+                return -1
+            if atomic and at[lane] % np.uint64(size) != 0:
+                return -1
+            addresses[n], lanes[n] = at[lane], lane
+            n += 1
+    return n
+
+
+locate: Any = njit(cache=True)(_locate)
+_I = types.int64
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {
+    locate: (_I, *native._FORM, _I, types.boolean, _I, _I, _I, types.uint64[::1], types.int64[::1])
+}
+
+
+def prepare() -> None:
+    """Compile ``locate``, or load it from the cache."""
+    native.compile_now(_SIGNATURES)
