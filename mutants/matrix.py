@@ -165,7 +165,8 @@ def judged(results: Sequence[Result], argued: Sequence[Equivalent], existing: It
     """Return the results with argued equivalents as verdicts.
 
     A survivor that is argued to be equivalent is ``equivalent``. An argued equivalent that was killed is an error, and
-    so is one that is not among the ids of ``existing`` mutants.
+    so is one that is not among the ids of ``existing`` mutants; but one of machine code only if its kernel is there,
+    since a run has the kernels of the tests that were chosen, and the code depends on the compiler.
     """
     reasons = {one.id: one.reason for one in argued}
     decided = []
@@ -177,8 +178,15 @@ def judged(results: Sequence[Result], argued: Sequence[Equivalent], existing: It
                 result, verdict=ERROR, message=f"argued to be equivalent, and killed: {result.message}"[:MESSAGE]
             )
         decided.append(result)
-    gone = [one for one in argued if one.id not in set(existing)]
+    ids = set(existing)
+    kernels = {_kernel_of(identity) for identity in ids}
+    gone = [one for one in argued if one.id not in ids and (kind_of(one.id) != BINARY or _kernel_of(one.id) in kernels)]
     return [*decided, *(_gone(one) for one in gone)]
+
+
+def _kernel_of(identity: str) -> str:
+    """Return the kernel of a binary mutant's id, as in NAME@KEY."""
+    return identity.partition(":")[2].partition(":")[0]
 
 
 def kind_of(identity: str) -> str:

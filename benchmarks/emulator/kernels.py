@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -16,12 +17,14 @@ from harness import emulator
 
 @dataclass
 class Benchmark:
-    """``launch`` runs the kernel once; ``check`` raises when its result is wrong; ``memory`` are peers' heaps."""
+    """``launch`` runs the kernel once; ``check`` raises when its result is wrong; ``memory`` are peers' heaps.
+    ``reference`` is another way to compute the result, measured next to it."""
 
     title: str
     launch: Callable[[], object]
     check: Callable[[], None]
     memory: list[torch.Tensor] = field(default_factory=list)
+    reference: Callable[[], object] | None = None
 
 
 @gluon.jit
@@ -121,17 +124,29 @@ def matmul_kernel(a, b, c, N, K, M_TILE: tl.constexpr, N_TILE: tl.constexpr, K_T
 
 
 def matmul(driver: emulator.EmulatedDriver) -> Benchmark:
-    size, tile = 512, 64
+    return _matmul(512)
+
+
+def large_matmul(driver: emulator.EmulatedDriver) -> Benchmark:
+    return _matmul(2048)
+
+
+def _matmul(size: int) -> Benchmark:
+    """Return a product of square matrices, compared with NumPy's product of the same numbers as float32."""
+    tile = 64
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=generator).half() for _ in range(2))
     c = torch.empty(size, size, dtype=torch.float16)
+    left, right = (x.float().numpy() for x in (a, b))
+    product = left @ right
 
     def check() -> None:
-        torch.testing.assert_close(c.float(), a.float() @ b.float(), atol=0.1, rtol=0.01)
+        torch.testing.assert_close(c.float(), torch.from_numpy(product), atol=0.1, rtol=0.01)
 
     grid = (size // tile, size // tile)
-    return Benchmark("a 512x512x512 float16 matrix product, tiles of 64x64x32",
-                     lambda: matmul_kernel[grid](a, b, c, size, size, tile, tile, 32), check)  # fmt: skip
+    return Benchmark(f"a {size}x{size}x{size} float16 matrix product, tiles of 64x64x32",
+                     lambda: matmul_kernel[grid](a, b, c, size, size, tile, tile, 32), check,
+                     reference=lambda: np.matmul(left, right, out=product))  # fmt: skip
 
 
 @triton.jit
@@ -214,3 +229,5 @@ BENCHMARKS: dict[str, Callable[[emulator.EmulatedDriver], Benchmark]] = {
     "attention": attention,
     "spin": spin,
 }
+SLOW: dict[str, Callable[[emulator.EmulatedDriver], Benchmark]] = {"large-matmul": large_matmul}
+"""Measured only when named."""

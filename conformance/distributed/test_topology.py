@@ -26,6 +26,7 @@ def run(env, case):
     world, plan, groups = list(range(env.world_size)), facts["plan"], facts["groups"]
     findings.equal("groups of nodes", groups["INTRA_NODE"], nodes)
     findings.equal("groups of the world", groups["INTER_NODE_RDMA"], [world])
+    findings.equal("groups of fabrics", sorted(groups.get("INTRA_RACK_FABRIC", [])), _fabrics(nodes, plan))
     findings.equal("ranks of this node", facts["nodes"][hosts[me]], _with(nodes, me))
     findings.equal("ranks of no node", facts["nodes"][""], [])
     for rank in world:
@@ -102,6 +103,14 @@ def _refuses(query):
 
 def _with(groups, rank):
     return next(group for group in groups if rank in group)
+
+
+def _fabrics(nodes, plan):
+    """Return the groups of the fabric tier: the domains, and each node's ranks in none; no group without a domain."""
+    keys = {rank: entry["fabric_domain"] for rank, entry in plan.items()}
+    domains = [[rank for rank in sorted(keys) if keys[rank] == key] for key in {*keys.values()} - {""}]
+    alone = [[rank for rank in node if not keys[rank]] for node in nodes]
+    return sorted([*domains, *filter(None, alone)]) if domains else []
 
 
 def _gathered(value):

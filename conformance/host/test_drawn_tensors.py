@@ -1,6 +1,6 @@
 """Drawn calls of the tensor factories. For any size, form of the size, dtype, value, strides, out and generator, the
 result equals torch's for the same arguments on the same device, has the same heap offset on all ranks, and no other
-memory changes.
+memory changes, nor the bytes up to the next allocation, to which an allocator rounds up.
 """
 
 import torch
@@ -24,6 +24,9 @@ def run(env, case: TensorCase):
     findings, here = Findings(env.rank), env.device.torch_device
     theirs = wanted(case, here)
     iris = env.under_test.iris(heap_size=HEAP)
+    frees = hasattr(iris, "free")
+    if frees:  # fill the memory that the next allocations get
+        iris.free(iris.empty(HEAP // 2, dtype=torch.uint8).fill_(POISON))
     low = iris.empty(case.before, dtype=torch.uint8).fill_(POISON)
     out = None
     if case.out is not None:
@@ -50,6 +53,9 @@ def run(env, case: TensorCase):
         offsets = gathered(torch.tensor([offset_in_heap(iris, got)]))
         findings.equal(f"offset of {label} on all ranks", len(set(offsets.tolist())), 1)
         findings.true(f"{label} ends before the next allocation", _end(got) <= address_of(high))
+        padding = _between(got, high) if frees else None
+        if padding is not None:
+            findings.same(f"bytes after {label}, up to the next allocation", padding, torch.full_like(padding, POISON))
     for side, guard in (("before", low), ("after", high)):
         findings.true(f"memory {side} {label} is unchanged", bool((guard == POISON).all()))
     env.settle()
@@ -136,6 +142,15 @@ def _format(case, default):
 def _end(tensor):
     """Return the end address of a dense tensor."""
     return address_of(tensor) + tensor.numel() * tensor.itemsize
+
+
+def _between(tensor, following):
+    """Return the bytes from the end of a dense tensor to another one; None if they are not parts of one pool."""
+    pool = following.untyped_storage()
+    if tensor.untyped_storage().data_ptr() != pool.data_ptr():
+        return None
+    memory = torch.empty(0, dtype=torch.uint8, device=following.device).set_(pool)
+    return memory[tensor.data_ptr() + tensor.nbytes - pool.data_ptr() : following.data_ptr() - pool.data_ptr()]
 
 
 def cases(ranks, factory):

@@ -105,6 +105,7 @@ def cases(ranks):
     cases=cases,
     device="emulated",
     because="a GPU's driver may not recover from a file that it cannot open",
+    weak=False,  # no kernel runs
 )
 def test_interrupted(check, case):
     check(run, case)

@@ -39,9 +39,10 @@ def launch(
 
 def launch_between(
     env: Env, op: Transfer, case: TransferCase, source: torch.Tensor, slot: torch.Tensor, keep: torch.Tensor,
-    from_rank: int, to_rank: int, **options: Any,
+    from_rank: int, to_rank: int, hint: Any = None, **options: Any,
 ) -> None:  # fmt: skip
-    """Move a block between any two ranks. ``options`` are passed to Triton's launch."""
+    """Move a block between any two ranks. ``hint`` replaces the hint of the case; ``options`` are passed to Triton's
+    launch."""
     kernel = KERNELS[case.form]
     if case.hinted or not case.aligned:
         kernel = _anywhere(kernel)
@@ -50,7 +51,7 @@ def launch_between(
     arguments = (
         _mask_form(case), OTHER if case.other else None, case.load_modifier, case.store_modifier, case.volatile,
     )  # fmt: skip
-    hint = 16 if case.hinted else None
+    hint = 16 if case.hinted and hint is None else hint
     if case.form == "gluon":
         first, shape = (env.device_context, env.context), (case.vector, env.device.lanes, warps)
     elif case.form == "context":

@@ -23,12 +23,20 @@ _MEMORY = re.compile(r"(global|buffer|flat)_(load|store|atomic)_\w+ ")
 _SHORTER = {"dwordx4": "dwordx2", "dwordx3": "dwordx2", "dwordx2": "dword", "dword": "short", "short": "byte"}
 _COUNTERS = {"vmcnt": 63, "lgkmcnt": 15, "expcnt": 7}
 _SWAPPED = re.compile(r"(v_sub\w*|s_sub\w*|v_cndmask\w*|s_cselect\w*|v_ashrrev\w*|v_lshlrev\w*|s_lshl\w*|s_lshr\w*) ")
+_DEBUG = re.compile(r'^\s*\.section\s+"?\.debug_', re.MULTILINE)
+_SOURCE = re.compile(r"(\s\.(?:file|loc)\b).*")
 _EDGE = {"_gt_": "_ge_", "_ge_": "_gt_", "_lt_": "_le_", "_le_": "_lt_"}
 
 
 def key_of(listing: str) -> str:
-    """Return the first 12 hex digits of the listing's SHA-256, which identify the kernel."""
-    return hashlib.sha256(listing.encode()).hexdigest()[:12]
+    """Return the first 12 hex digits of the SHA-256 of the kernel's code, which identify it.
+
+    Comments, and the paths and line numbers of the source, are not part of it. So equal code has one key in every
+    checkout, also after an edit of other lines; and a line of the listing has the same number in all listings of a key.
+    """
+    lines = _DEBUG.split(listing, maxsplit=1)[0].splitlines()
+    code = [_SOURCE.sub(r"\1", line.partition(";")[0]).rstrip() for line in lines]
+    return hashlib.sha256("\n".join(code).encode()).hexdigest()[:12]
 
 
 def mutants_in(kernel: str, listing: str, package: str = "") -> list[Mutant]:

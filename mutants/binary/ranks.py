@@ -31,17 +31,20 @@ def launched(env: Any, known: tuple[str, ...]) -> dict[str, tuple[str, str]]:
 
 
 def change(env: Any, payload: Mapping[str, Any]) -> None:
-    """Execute one kernel with a change from now on. ``payload``: the kernel's key, start, old and new text."""
+    """Execute one kernel with a change from now on. ``payload``: the kernel's key, and the line of the instruction
+    ``old``, from 1, that becomes ``new``."""
     keys: dict[str, str] = {}
-    key, start, old, new = (payload[name] for name in ("key", "start", "old", "new"))
+    key, number, old, new = (payload[name] for name in ("key", "line", "old", "new"))
 
     def changed(kernel: str, listing: str) -> str:
         if listing not in keys:
             keys[listing] = key_of(listing)
         if keys[listing] != key:
             return listing
-        assert listing[start : start + len(old)] == old  # sanity check: the key identifies the text
-        return f"{listing[:start]}{new}{listing[start + len(old) :]}"
+        lines = listing.splitlines(keepends=True)
+        assert old in lines[number - 1]  # sanity check: the key identifies the code
+        lines[number - 1] = lines[number - 1].replace(old, new, 1)
+        return "".join(lines)
 
     _driver().rewrite = changed
 

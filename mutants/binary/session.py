@@ -36,7 +36,8 @@ from mutants.listing import sample
 from mutants.mutant import Mutant
 
 CALLS_LIMIT = 12
-"""Most calls that are repeated for one mutant: the first ones of the suite that launch its kernel."""
+"""Most calls that are repeated for one mutant: the first one of each test that launches its kernel, then the next
+ones of the suite."""
 UNREACHED = "no recorded call executes this instruction while a lane is active"
 WEAK = "the same calls fail in weak memory, in which the suite does not run them"
 RESULTS, COUNT, LISTED = "result", "count", "ids"
@@ -81,7 +82,7 @@ class Session:
         """Return the outcome of the first call that fails with the mutant, and the call. If none fails, the outcome's
         message has what is known about the survivor.
         """
-        calls = self.launching[mutant.file.rpartition("@")[2]][:CALLS_LIMIT]
+        calls = _of_each_test(self.launching[mutant.file.rpartition("@")[2]])[:CALLS_LIMIT]
         weak, ordinary = _parted(calls)
         failing, outcome = self._first_failing(mutant, weak, fresh=True)
         if failing is None:
@@ -122,7 +123,7 @@ class Session:
 
     def _change(self, mutant: Mutant, new: str) -> None:
         key = mutant.file.rpartition("@")[2]
-        self._group.call(f"{RANKS}:change", {"key": key, "start": mutant.start, "old": mutant.old, "new": new})
+        self._group.call(f"{RANKS}:change", {"key": key, "line": mutant.line, "old": mutant.old, "new": new})
 
     def _restore(self, call: Call) -> None:
         """Remove the change; replace the ranks if ``call`` then fails."""
@@ -148,6 +149,14 @@ class Session:
             return of_results(self._group.call(call.target, call.payload, deadline=self._deadline * weak))
         except CaseFailed as failure:
             return of_failure(failure)
+
+
+def _of_each_test(calls: Sequence[Call]) -> list[Call]:
+    """Return the calls, the first one of each test first."""
+    first = {call.nodeid: call for call in reversed(calls)}
+    return [call for call in calls if call is first[call.nodeid]] + [
+        call for call in calls if call is not first[call.nodeid]
+    ]
 
 
 def _parted(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:

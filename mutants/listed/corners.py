@@ -5,7 +5,8 @@ from __future__ import annotations
 from mutants.planting import Defect
 
 OVERLAP, PUSH = "ccl/overlap.py", "kernels/all_reduce_push.py"
-VMEM = "host/memory/allocators/vmem_allocator.py"
+VMEM, TOPOLOGY = "host/memory/allocators/vmem_allocator.py", "host/distributed/topology.py"
+ADDRESS = "device/triton/address.py"
 BOOLEANS = "op = {ReduceOp.SUM: ReduceOp.MAX, ReduceOp.PRODUCT: ReduceOp.MIN}.get(op, op)"
 
 
@@ -42,6 +43,16 @@ def corner_defects() -> list[Defect]:
          "columns = tile_n * BLOCK_N + index % BLOCK_N", "", "test_far and all_reduce"),
         ("connections stay closed after an allocation that failed", VMEM,
          "if self._connections is not None and not self._connections:", "if False:", "", "interrupted"),
+        ("a hint of any form is taken", ADDRESS, "_fits(hint, len(moved.shape))", "True", "", "test_hints"),
+        ("entries of a hint are swapped", ADDRESS, "tl.max_contiguous(moved, (_entry(hint, 0), _entry(hint, 1)))",
+         "tl.max_contiguous(moved, (_entry(hint, 1), _entry(hint, 0)))", "", "test_tiles"),
+        ("nodes are fabrics where there is none", TOPOLOGY, "if topology.fabric_domains:", "if True:", "",
+         "test_topology"),
+        ("a wait gives up after two polls", "device/targets/amd.py", "while late != 0:",
+         "while (late != 0) & (polls < 2):", "def await_turn", "test_held and matmul_all_gather"),
+        ("a factory fills one element of its padding", "host/tensor_creation.py", "lambda tensor: tensor.fill_(value)",
+         "lambda tensor: tensor.as_strided((tensor.numel() + 1,), (1,)).fill_(value)", "",
+         "drawn_tensors and full"),
         ("errors do not name the rank that failed", VMEM, "on ranks {failed}", "somewhere", "", "interrupted"),
     )  # fmt: skip
     return [Defect(f"corner: {name}", *rest) for name, *rest in listed]

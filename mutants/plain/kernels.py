@@ -48,24 +48,25 @@ def atomic_by_gluon(
     ctx = IrisDeviceCtx.initialize(context)
     offsets = gl.arange(0, N, layout=gl.BlockedLayout([1], [LANES], [N // LANES], [0]))
     mask = offsets < N
+    ones = gl.zeros_like(offsets) + 1
     if OP == "add":
-        ctx.atomic_add(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_add(words + offsets, ones, peer, mask=mask)
     elif OP == "sub":
-        ctx.atomic_sub(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_sub(words + offsets, ones, peer, mask=mask)
     elif OP == "xchg":
-        ctx.atomic_xchg(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_xchg(words + offsets, ones, peer, mask=mask)
     elif OP == "xor":
-        ctx.atomic_xor(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_xor(words + offsets, ones, peer, mask=mask)
     elif OP == "and":
-        ctx.atomic_and(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_and(words + offsets, ones, peer, mask=mask)
     elif OP == "or":
-        ctx.atomic_or(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_or(words + offsets, ones, peer, mask=mask)
     elif OP == "min":
-        ctx.atomic_min(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_min(words + offsets, ones, peer, mask=mask)
     elif OP == "max":
-        ctx.atomic_max(words + offsets, 1, peer, mask=mask)
+        ctx.atomic_max(words + offsets, ones, peer, mask=mask)
     else:
-        ctx.atomic_cas(words + offsets, gl.zeros_like(offsets), gl.zeros_like(offsets) + 1, peer)
+        ctx.atomic_cas(words + offsets, gl.zeros_like(offsets), ones, peer)
 
 
 @triton.jit(do_not_specialize=["rank", "peer"])

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.emulator import floor
+from benchmarks.emulator import floor, measure
 from benchmarks.emulator.__main__ import main
-from benchmarks.emulator.kernels import BENCHMARKS
+from benchmarks.emulator.kernels import BENCHMARKS, SLOW
+from harness import emulator
+from harness.emulator.native import execute
 from harness.emulator.operations import find
 
 
@@ -31,8 +33,31 @@ def test_a_profile_names_classes_and_steps(capsys):
     assert "interpreted" in printed
 
 
+def test_a_profile_of_native_code_times_each_instruction_by_itself():
+    driver = emulator.activate()
+    try:
+        benchmark = BENCHMARKS["put"](driver)
+        with measure.launches(driver) as seen:
+            benchmark.launch()
+            ((launch, _),) = seen.items()
+            launch.program.heat.force(True)
+            benchmark.launch()
+        translation = launch.program.heat.translation
+        translation.use_runs()
+        before = translation.code.copy()
+        assert (before[:, 0] == execute.RUN).any()
+        printed = measure.profile(driver, benchmark, 1)
+        assert (translation.code == before).all()
+        benchmark.check()
+    finally:
+        emulator.deactivate()
+    times = dict(line.strip().split(" ms  ", 1)[::-1] for line in printed.splitlines() if " ms  " in line)
+    assert any(float(time) > 0 for name, time in times.items() if name.startswith("global_load_dwordx4"))
+
+
 def test_there_is_a_benchmark_for_each_kind_of_work():
     assert {"put", "small-put", "all-gather", "reduction", "matmul", "attention", "spin"} == set(BENCHMARKS)
+    assert {"large-matmul"} == set(SLOW)
 
 
 @pytest.mark.parametrize(

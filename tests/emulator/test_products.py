@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.emulator.native import record
-from harness.emulator.program.compiled import products, translation
+from harness.emulator.program.compiled import near_products, products, translation
 from harness.emulator.program.compiled.translation import Translator
 from harness.emulator.program.decode import decode
 from tests.emulator.single import listing
@@ -19,6 +19,10 @@ CODES = (
     "v_mfma_f32_16x16x16_bf16 v[0:3], v[38:39], v[62:63], 1.0",
     "v_mfma_f32_32x32x8_bf16 v[0:15], v[38:39], v[62:63], v[16:31]",
     "v_mfma_f32_16x16x8_xf32 v[0:3], v[38:39], v[62:63], v[0:3]",
+)
+GFX950 = (
+    "v_mfma_f32_16x16x32_f16 v[0:3], v[38:41], v[60:63], v[4:7]",
+    "v_mfma_f32_32x32x16_bf16 v[0:15], v[38:41], v[60:63], v[16:31]",
 )
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -48,9 +52,13 @@ def execute(function, parameters, registers):
     return vectors.copy()
 
 
+def program(code):
+    return decode(listing(code, arch="gfx950" if code in GFX950 else "gfx942"))
+
+
 def different(code, registers):
     """Return how many words the two functions write differently; NaNs are equal."""
-    translated = Translator(decode(listing(code))).finish()  # holds the arrays whose addresses are parameters
+    translated = Translator(program(code)).finish()  # holds the arrays whose addresses are parameters
     row = translated.code[1].copy()
     general, parameters = int(row[2 + record.GENERAL]), row[2:]
     assert general not in (0, int(row[1]))
@@ -59,7 +67,7 @@ def different(code, registers):
     return int(((one != other) & ~nan).sum())
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", CODES + GFX950)
 @pytest.mark.parametrize("spread", [1, 4, 8, 14, 30, 48, 60, 100])
 def test_finite_operands(code, spread):
     element = code.split()[0].rsplit("_", 1)[1]
@@ -71,7 +79,7 @@ def test_small_and_large_operands(middle):
     assert different(CODES[4], numbers("bf16", 2, np.random.default_rng(1), middle)) == 0
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", CODES + GFX950)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_bits(code, seed):
     """Infinities, NaNs and denormals are among them."""
@@ -102,7 +110,7 @@ def beside(code, zeros, exponent):
 
 def test_a_limit_that_is_too_wide_is_found(monkeypatch):
     """Products of elements beyond it cannot be aligned by a power of two in float32."""
-    plant(monkeypatch, "_LIMIT", 120)
+    plant(monkeypatch, "LIMIT", 120)
     registers = numbers("bf16", 2, np.random.default_rng(1), -56)
     registers[8:16] = 0
     assert different(CODES[4], registers)
@@ -110,12 +118,12 @@ def test_a_limit_that_is_too_wide_is_found(monkeypatch):
 
 def test_a_least_exponent_that_is_too_low_is_found(monkeypatch):
     """An addend cannot be aligned by a power of two in float32."""
-    plant(monkeypatch, "_LEAST", -126)
+    plant(monkeypatch, "LEAST", -126)
     assert different(CODES[4], beside(CODES[4], 0.9, -110))
 
 
 def plant(monkeypatch, name, value):
-    monkeypatch.setattr(products, name, value)
+    monkeypatch.setattr(near_products, name, value)
     monkeypatch.setattr(translation, "_file", lambda name: f"{name}_of_a_planted_fault")
     monkeypatch.setattr(translation, "_compiled", translation._Compiled())
     monkeypatch.setattr(products.ProductForm, "__init__", planted(products.ProductForm.__init__, f"{name}{value}"))

@@ -63,7 +63,7 @@ def test_a_weakened_order_is_a_difference_of_the_case(group, kind):
     for name, (old, new, words) in FAULTS.items():
         match = re.search(old, listing, re.MULTILINE)
         assert match, (name, listing)
-        change = {"key": key, "start": match.start(), "old": match[0], "new": new}
+        change = {"key": key, "line": listing.count("\n", 0, match.start()) + 1, "old": match[0], "new": new}
         group.call(f"{functions.__name__}:change", change)
         wrong = outcome(group, case)
         assert wrong.verdict is Verdict.FAIL and words in wrong.message, (name, wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mutants.binary.operators import changes, mutants_in
+from mutants.binary.operators import changes, key_of, mutants_in
 
 LISTING = """\t.text
 put:                                    ; @put
@@ -85,3 +85,11 @@ def test_only_the_code_of_the_library_is_changed():
     assert {mutant.line for mutant in mutants_in("put", INLINED)} == {6, 8, 9, 11, 13}
     assert {mutant.line for mutant in mutants_in("put", INLINED, "iris_under_test")} == {8, 9, 11}
     assert mutants_in("put", INLINED, "another") == []
+
+
+def test_a_key_is_of_the_code_and_not_of_the_source_s_place():
+    source, debug = '\t.file\t1 "/home/a" "put.py"\n\t.loc\t1 7 3 ; put.py:7\n', '\t.section\t".debug_str"\n"/home/a"\n'
+    text = source + LISTING + debug
+    moved = text.replace("/home/a", "/srv").replace("1 7 3", "1 9 3").replace("put.py:7", "put.py:9")
+    assert moved != text and key_of(moved) == key_of(text)
+    assert key_of(text.replace("lgkmcnt(0)", "lgkmcnt(1)")) != key_of(text)

@@ -39,6 +39,13 @@ def test_an_equivalent_that_names_no_mutant_is_an_error():
     assert verdicts(judged) == {KILLED.id: "killed", "wait-removed:gone.py:1:1": "error"}
 
 
+@pytest.mark.parametrize(("kernel", "verdicts_of_gone"), [("put@0123", ["error"]), ("get@4567", [])])
+def test_an_argued_equivalent_of_machine_code_must_exist_where_its_kernel_does(kernel, verdicts_of_gone):
+    gone = Equivalent(f"binary wait-dropped:{kernel}:9:1", "nothing follows")
+    judged = matrix.judged([], [gone], ["binary fence-dropped:put@0123:4:1"])
+    assert [result.verdict for result in judged] == verdicts_of_gone
+
+
 @pytest.mark.parametrize(
     ("identity", "kind"),
     [

@@ -83,3 +83,11 @@ def test_calls_in_weak_memory_come_first_on_fresh_ranks():
     ranks = Ranks(lambda new, case: order.append((case["fields"]["name"], ranks.replaced)) or False)
     started(ranks, call("plain"), call("weak", "lazy:7")).judge(WAIT)
     assert order[:2] == [("weak", 1), ("plain", 1)]
+
+
+def test_each_test_has_a_call_among_those_that_are_repeated():
+    order = []
+    ranks = Ranks(lambda new, case: order.append(case["fields"]["name"]) or False)
+    calls = [*(call("one") for _ in range(session.CALLS_LIMIT)), call("two")]
+    started(ranks, *calls).judge(WAIT)
+    assert order[:3] == ["one", "two", "one"]

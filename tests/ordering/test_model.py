@@ -7,6 +7,7 @@ import pytest
 from conformance.ordering import model
 from conformance.ordering.litmus import LOCATIONS, SHORT, TESTS, Litmus, once, run_by
 from conformance.ordering.model import allowed, allowed_in
+from tests.ordering.in_turn import in_turn
 
 RIGHT, BOTH, RELAXED = ("release", "acquire"), ("acq_rel", "acq_rel"), ("relaxed", "relaxed")
 
@@ -80,6 +81,21 @@ def test_wavefronts_see_a_flag_once():
     assert allowed_in("MP", *RIGHT, "sys") == allowed(TESTS["MP"]) == {((1, 1), (1, 1, 0))}
     with pytest.raises(LookupError):
         run_by("unheard of", "cta")
+
+
+@pytest.mark.parametrize("order", [RIGHT, BOTH, RELAXED])
+@pytest.mark.parametrize("name", TESTS)
+def test_what_a_stronger_memory_shows_is_allowed(name, order):
+    assert in_turn(TESTS[name]) <= allowed(TESTS[name], *order)
+
+
+@pytest.mark.parametrize("name", [name for name, test in TESTS.items() if test.flags_only])
+def test_both_orders_on_flags_alone_are_sequentially_consistent(name):
+    assert in_turn(TESTS[name]) == allowed(TESTS[name], *BOTH)
+
+
+def test_operations_in_turn_of_store_buffering():
+    assert in_turn(TESTS["SB"]) == {(seen, (1, 1, 0)) for seen in ((0, 1), (1, 0), (1, 1))}
 
 
 def test_locks_exclude_each_other():

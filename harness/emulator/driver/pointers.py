@@ -56,10 +56,14 @@ def find(
 
 
 def _words(table: torch.Tensor) -> np.ndarray:
-    """Return the elements of an int64 or uint64 tensor without a call of torch, which subclasses may replace."""
-    if not table.is_contiguous():
-        table = table.contiguous()
+    """Return the elements of an int64 or uint64 tensor without a call of torch, which subclasses may replace.
+
+    The caller keeps the tensor while it uses them.
+    """
     count = table.numel()
+    if not table.is_contiguous():
+        whole = table.contiguous()
+        return np.array(_words(whole))
     return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(table.data_ptr())) if count else np.zeros(0, int)
 
 

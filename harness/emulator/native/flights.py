@@ -390,10 +390,10 @@ def _writes_same_registers(a, b):
 
 
 @_helper
-def _act(state, what, operation, part):
+def _act(state, job, operation, part):
     """Call ``_perform``."""
     arguments = allocate(state, _ARGUMENTS_BYTES)
-    put64(arguments, what)
+    put64(arguments, job)
     put64(arguments + 8, operation)
     put64(arguments + 16, part)
     call(get64(state + c.ACT), state, arguments)
@@ -407,10 +407,10 @@ def _perform(state, arguments):
     Predecessors are earlier accesses of the compute unit to the same line, an earlier invalidate of the wavefront, and
     an earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
     """
-    what, operation, part = get64(arguments), get64(arguments + 8), get64(arguments + 16)
+    job, operation, part = get64(arguments), get64(arguments + 8), get64(arguments + 16)
     kind, flight = get64(operation + OF_KIND), get64(operation + OF_FLIGHT)
     unit, number = get64(flight + OF_UNIT), get64(operation + NUMBER)
-    if what == _COMPLETE:
+    if job == _COMPLETE:
         if kind >= WRITE_BACK:
             if get64(operation + DONE) == 0:
                 _act(state, _FENCE, operation, 0)
@@ -420,7 +420,7 @@ def _perform(state, arguments):
             if get64(each + PART_DONE) == 0:
                 _act(state, _PERFORM, operation, each)
         return 0
-    if what == _FENCE:
+    if job == _FENCE:
         scope = get64(operation + OF_SCOPE)
         _finish(state, operation)
         origin, instruction = get64(flight + WAVEFRONT), get64(operation + OF_INSTRUCTION)
@@ -641,38 +641,38 @@ def _private(state, flight, access):
     return 0
 
 
-def _run(state, what, a, b, d, e):
+def _run(state, task, a, b, d, e):
     """Perform a call; ``a`` to ``e`` are its arguments."""
-    if what == MOVE:
+    if task == MOVE:
         return _drift(state, a, b)
-    if what == ISSUE:
+    if task == ISSUE:
         return _issue(state, a, b, d, e)
-    if what == WAIT:
+    if task == WAIT:
         count = max(0, get64(a + COUNT) - b)
         waiting = _wait(state, a, count)
         if waiting <= 1:
             _forget(state, a, count)
         return waiting
-    if what == LINGERS:
+    if task == LINGERS:
         waiting = _wait(state, a, get64(a + COUNT))
         if waiting == 0:
             _forget(state, a, get64(a + COUNT))
         return waiting
-    if what == FENCE:
+    if task == FENCE:
         operation = _new(state, a, 0, b, d, e, 0, OPERATION_BYTES)
         if b == INVALIDATE and get64(state + c.COVERS):
             _act(state, _FENCE, operation, 0)
         return 0
-    if what == PRIVATE:
+    if task == PRIVATE:
         return _private(state, a, b)
-    if what == COUNTED:
+    if task == COUNTED:
         _new(state, a, 0, b, c.WAVE, d, 1, OPERATION_BYTES)
         return 0
-    if what == FLUSH:
+    if task == FLUSH:
         return c.flush(state, a)
-    if what == ANSWERED:
+    if task == ANSWERED:
         return c.answered(state, a, b)
-    if what == NEW_UNIT:  # of agent a, on XCD b, which began at d
+    if task == NEW_UNIT:  # of agent a, on XCD b, which began at d
         unit = allocate(state, c.UNIT_BYTES)
         clear(unit, c.UNIT_BYTES)
         put64(unit + c.OF_AGENT, a)
@@ -680,7 +680,7 @@ def _run(state, what, a, b, d, e):
         for level in range(4):
             put64(unit + c.FLOORS + 8 * level, d)
         return unit
-    if what == NEW_FLIGHT:  # of unit a, with record b, wavefront d
+    if task == NEW_FLIGHT:  # of unit a, with record b, wavefront d
         flight = allocate(state, FLIGHT_BYTES)
         clear(flight, FLIGHT_BYTES)
         put64(flight + ORDER, get64(state + c.FLIGHTS))
@@ -695,7 +695,7 @@ def _run(state, what, a, b, d, e):
             put64(a + c.FIRST_FLIGHT, flight)
         put64(a + c.LAST_FLIGHT, flight)
         return flight
-    if what == STORES_MOVING:
+    if task == STORES_MOVING:
         stores = 0
         for i in range(get64(state + c.MOVES)):
             kind = get64(get64(get64(state + c.MOVING) + 8 * i) + OF_KIND)

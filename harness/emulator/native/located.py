@@ -9,8 +9,10 @@ from numba import carray, njit, types  # type: ignore[attr-defined]
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
-from harness.emulator.native.caches import _helper
 from harness.emulator.native.raw import get64, pointer
+
+# Called by compiled functions only.
+_helper: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
 @_helper

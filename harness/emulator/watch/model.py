@@ -79,9 +79,9 @@ class Model:
         self._set(caches.MOVING, self._moving.ctypes.data)
         self._set(caches.MOVES_CAPACITY, len(self._moving))
 
-    def call(self, what: int, a: int = 0, b: int = 0, d: int = 0, e: int = 0) -> int:
+    def call(self, task: int, a: int = 0, b: int = 0, d: int = 0, e: int = 0) -> int:
         """Perform a call of ``flights.run``; raises what a function that it called has raised."""
-        result: int = flights.run(self.address, what, a, b, d, e)
+        result: int = flights.run(self.address, task, a, b, d, e)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -120,7 +120,7 @@ class Model:
 
     @property
     def outside(self) -> bool:
-        """Whether other processes, or the host between launches, may change memory."""
+        """True if other processes, or the host between launches, may change memory."""
         return bool(self._get(caches.OUTSIDE))
 
     @property
@@ -166,8 +166,8 @@ class Model:
     def _pick(self, n: int, decision: int) -> int:
         return self._choices.pick(n, _DECISIONS[decision])
 
-    def _more(self, what: int, size: int) -> int:
-        if what == caches.MEMORY:
+    def _more(self, wanted: int, size: int) -> int:
+        if wanted == caches.MEMORY:
             while True:
                 if self._used_blocks == len(self._blocks):
                     self._blocks.append(_aligned(max(BLOCK_BYTES, size)))
@@ -177,7 +177,7 @@ class Model:
                     break
             self._set(caches.NEXT, block.ctypes.data)
             self._set(caches.END, block.ctypes.data + block.nbytes)
-        elif what == caches.TABLE:
+        elif wanted == caches.TABLE:
             self._buckets = np.zeros(4 * size, np.int64)
             self._set_tables()
         else:
@@ -229,7 +229,7 @@ class Images:
     def of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], epoch: int) -> list[Image]:
         """Return a copy of each allocation of a table, made now if there is none."""
         starts, ends, _ = table
-        found = []
+        copies = []
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             image = self._images.get(start)
             if image is None or image.size < end - start:
@@ -238,5 +238,5 @@ class Images:
                     image = Image(start, end - start)
                 image.take(epoch)
                 self._images[start] = image
-            found.append(image)
-        return found
+            copies.append(image)
+        return copies

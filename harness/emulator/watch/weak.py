@@ -136,7 +136,7 @@ class Weak(Watch):
         self._running: dict[int, Running] = {}
         self._units: dict[tuple[int, int, int], int] = {}
         self._begun: dict[int, int] = {}
-        # Elements of buffers in flight, by operation: who loads them.
+        # Elements of buffers in flight, by operation, with the wavefronts that load them.
         self._elements: dict[int, tuple[Wavefronts, TypedAccess, np.ndarray]] = {}
         # Wavefronts with LDS accesses or scalar loads in flight, by the order of their first ones.
         self._queued: list[Queue] = []

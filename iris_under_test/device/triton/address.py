@@ -20,6 +20,12 @@ def _entry(hint, dimension):
     return hint[dimension]
 
 
+@triton.constexpr_function
+def _fits(hint, dimensions):
+    """Return whether a hint has one entry for each dimension; a scalar takes an int, as a 1-D block does."""
+    return (len(hint) if hasattr(hint, "__len__") else 1) == max(dimensions, 1)
+
+
 @triton.jit
 def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None):
     """Return ``pointer`` (scalar or block, in ``from_rank``'s heap) moved to the same offset of ``to_rank``'s heap.
@@ -32,8 +38,8 @@ def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None
     their difference divides by 16; the step is written as a multiple of 16 bytes to show this to the compiler.
 
     ``hint``, for facts that Triton cannot know: an int for a 1-D block, a tuple with one entry per dimension for
-    others. Along each dimension, runs of ``hint`` elements are contiguous and start at multiples of ``hint`` bytes. A
-    wrong hint is undefined behaviour; for a scalar only the alignment matters.
+    others, or the kernel does not compile. Along each dimension, runs of ``hint`` elements are contiguous and start at
+    multiples of ``hint`` bytes. A wrong hint is undefined behaviour; for a scalar only the alignment matters.
 
     Example: fp16, bases 0x1000 and 0x9000: pointer 0x1040 moves by (0x8000 >> 4) * (16 // 2) = 0x4000 elements, to
     0x9040.
@@ -45,6 +51,7 @@ def translate(pointer, heap_bases, from_rank, to_rank, hint: tl.constexpr = None
     twin = pointer.to(tl.pointer_type(_twin(pointer.dtype.element_ty)), bitcast=True)
     moved = (twin + step).to(pointer.dtype, bitcast=True)
     if hint is not None:
+        tl.static_assert(_fits(hint, len(moved.shape)), "hint must have one entry for each dimension of the pointers")
         # Entries one by one: Triton 3.6 refuses a tuple that is one constexpr, as a kernel's parameter is.
         if len(moved.shape) == 3:
             moved = tl.multiple_of(moved, (_entry(hint, 0), _entry(hint, 1), _entry(hint, 2)))

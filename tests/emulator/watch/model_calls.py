@@ -57,14 +57,14 @@ def answered(state, address, size):
 def stores(line, fields):
     """Return the addresses of a line's stores, oldest first, and their fields."""
     count = c.get64(line + c.STORES)
-    found, out = np.empty(count, np.int64), np.empty((count, len(fields)), np.int64)
+    places, out = np.empty(count, np.int64), np.empty((count, len(fields)), np.int64)
     each = c.get64(line + c.FIRST)
     for i in range(count):
-        found[i] = each
+        places[i] = each
         for k in range(len(fields)):
             out[i, k] = c.get64(each + fields[k])
         each = c.get64(each + c.NEXT_STORE)
-    return found, out
+    return places, out
 
 
 def fields() -> np.ndarray:

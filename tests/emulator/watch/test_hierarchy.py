@@ -32,10 +32,10 @@ class Memory:
         calls.store(self.state, unit, self.line, at, size, scope)
 
     def stores(self) -> list[dict[int, int]]:
-        found, rows = calls.stores(self.line, calls.fields())
+        places, rows = calls.stores(self.line, calls.fields())
         return [
             {"data": at_address(int(place) + c.DATA, 128).copy(), **dict(zip(calls._STORE, row.tolist(), strict=True))}
-            for place, row in zip(found, rows, strict=True)
+            for place, row in zip(places, rows, strict=True)
         ]
 
     @property

@@ -1,4 +1,4 @@
-"""What siblings know after an s_barrier, by the short way and by joining what each of them knows."""
+"""Order that siblings have after an s_barrier, by the short way and by joining what each of them knows."""
 
 import random
 
@@ -17,7 +17,7 @@ def joined(threads, reading):
 
 
 def barriers(seed: int) -> int:
-    """Let four wavefronts access memory, and meet several times; return how often the short way was taken."""
+    """Execute accesses of four wavefronts and several barriers; return how often the short way was taken."""
     chosen = random.Random(seed)
     launch = Launched(0, "kernel", (1, 1, 1), 4, str)
     threads = [Thread(n, launch, -1, n, (NOTHING, NOTHING)) for n in range(4)]

@@ -2,9 +2,9 @@
 
 The usual case of an access to global memory: the lanes that access memory all do so in one allocation, the one in which
 the instruction accessed memory before. Of an access to the data share: all lanes are inside. The addresses are computed
-and checked as vectors; neighbouring addresses are accessed as one block, others by gathering and scattering. In any
-other case the function calls the general one (``native.steps``), whose parameters it shares, and which remembers the
-allocation.
+and checked as vectors; neighbouring addresses are accessed as one block, others lane by lane if all lanes are active,
+else by gathering and scattering, which takes longer on most processors. In any other case the function calls the
+general one (``native.steps``), whose parameters it shares, and which remembers the allocation.
 
 Accesses stay whole: the host accesses an aligned element of up to 8 bytes of a vector at once.
 """
@@ -12,7 +12,6 @@ Accesses stay whole: the host accesses an aligned element of up to 8 bytes of a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -20,11 +19,11 @@ from llvmlite import ir
 from harness.emulator.native import record
 from harness.emulator.native.memory import BUFFER, GLOBAL, GLOBAL_SADDR
 from harness.emulator.operations.table import Native
+from harness.emulator.program.compiled.lanes import FUNCTION, LaneCode
 from harness.emulator.wavefront.state import LANES
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _POINTER = _I8.as_pointer()
-_TYPE = ir.FunctionType(_I64, [_POINTER, _I64.as_pointer()])
 _GLOBAL_KINDS, _SHARE_KINDS = ("load", "store"), ("read", "write")
 
 
@@ -38,7 +37,7 @@ class AccessForm:
     def emit(self) -> ir.Module:
         """Return a module with the form's function."""
         module = ir.Module()
-        body = _Body(ir.Function(module, _TYPE, self.name))
+        body = _Body(ir.Function(module, FUNCTION, self.name))
         if self.kind in _GLOBAL_KINDS:
             body.access_global(self.kind, *self.parts)
         else:
@@ -69,18 +68,7 @@ def access_form(native: Native) -> AccessForm | None:
     return None
 
 
-class _Body:
-    def __init__(self, function: ir.Function) -> None:
-        self.function, self.module = function, function.module
-        self.wave, self.places = function.args
-        self.b = ir.IRBuilder(function.append_basic_block("entry"))
-        self.slow = function.append_basic_block("slow")
-        slow = ir.IRBuilder(self.slow)
-        general = slow.load(slow.gep(self.places, [self._i64(record.GENERAL)]))
-        general = slow.inttoptr(general, _TYPE.as_pointer())
-        slow.ret(slow.call(general, [self.wave, self.places]))
-        self.lanes = ir.Constant(ir.VectorType(_I64, LANES), list(range(LANES)))
-
+class _Body(LaneCode):
     # -- global memory -----------------------------------------------------------------------------------------------
 
     def access_global(self, kind: str, form: int, size: int, signed: int, half: int, scalar_offset: int) -> None:
@@ -117,6 +105,8 @@ class _Body:
         site = b.load(b.gep(self.places, [self._i64(9 if kind == "load" else 8)]))
         self._count(context, site, index, count)
         neighbours = self._neighbours(word, address, lowest, size)
+        if not half:
+            self._access_each(kind, size, signed, word, neighbours, address)
         if kind == "load":
             value = self._read(address, takes, lowest, neighbours, size)
             # Lanes outside the buffer read 0.
@@ -259,12 +249,14 @@ class _Body:
 
     def access_share(self, kind: str, size: int, signed: int, half: int, two: int) -> None:
         b = self.b
-        mask = self._exec()
-        lane = b.zext(self._register(self._parameter(0)), ir.VectorType(_I64, LANES))
         if kind == "read":
             offsets = [self._parameter(1)] + [self._parameter(2)] * two
         else:
             offsets = [self._parameter(4 + 2 * part) for part in range(1 + two)]
+        if not half:
+            self._access_share_each(kind, size, signed, offsets)
+        mask = self._exec()
+        lane = b.zext(self._register(self._parameter(0)), ir.VectorType(_I64, LANES))
         highest = self._reduce("umax", b.select(mask, lane, self._splat(self._i64(0))))
         limit = self._word(self._field(record.CONTEXT), record.SHARE_BYTES)
         for offset in offsets:
@@ -277,6 +269,9 @@ class _Body:
             address = b.add(lane, self._splat(b.add(share, offset)))
             lowest = b.extract_element(address, ir.Constant(_I32, 0))
             neighbours = self._neighbours(word, address, lowest, size)
+            if kind == "write" and size > 8:
+                # Lanes may store to the same bytes, and scattering is one element after the other.
+                self._slow_if(b.not_(neighbours))
             if kind == "read":
                 values.append(self._read(address, mask, lowest, neighbours, size))
             else:
@@ -290,9 +285,54 @@ class _Body:
 
     # -- data --------------------------------------------------------------------------------------------------------
 
-    def _elements(self, size: int) -> tuple[ir.Type, int]:
-        """Return the type of an element that is accessed at once, and their number in a lane."""
-        return (ir.IntType(8 * size), 1) if size <= 8 else (_I64, size // 8)
+    def _access_each(self, kind: str, size: int, signed: int, word: Any, neighbours: Any, address: Any) -> None:
+        """Emit an access to global memory lane by lane, for the case that all are active and not neighbours."""
+        b = self.b
+        other = self.function.append_basic_block("other")
+        self._unless(b.and_(b.icmp_unsigned("==", word, self._i64(-1)), b.not_(neighbours)), other)
+        with b.goto_entry_block():
+            memory = b.alloca(ir.ArrayType(_I64, LANES))
+            memory.align = 64
+        b.store(address, b.bitcast(memory, address.type.as_pointer()), align=64)
+        self._lanes(
+            kind, size, signed, lambda lane: [b.load(b.gep(memory, [self._i64(0), lane]))], [self._parameter(5)]
+        )
+        b.position_at_end(other)
+
+    def _access_share_each(self, kind: str, size: int, signed: int, offsets: list[Any]) -> None:
+        """Emit an access to the data share lane by lane, for the case that all are active and not neighbours.
+
+        A lane's address is read before its results are written: they may be in the same register.
+        """
+        b = self.b
+        other = self.function.append_basic_block("other")
+        self._unless(b.icmp_signed("==", self._field(record.EXEC_BYTES), self._i64(-1)), other)
+        register = self._parameter(0)
+        inner = self._half_of(register)
+        first = b.extract_element(inner, ir.Constant(_I32, 0))
+        following = b.add(self._splat(first), ir.Constant(inner.type, [size * i for i in range(LANES)]))
+        differ = b.bitcast(b.icmp_unsigned("!=", inner, following), _I64)
+        self._unless(b.icmp_unsigned("!=", differ, self._i64(0)), other)
+        highest = b.zext(self._intrinsic(f"llvm.vector.reduce.umax.v{LANES}i32", _I32, [inner]), _I64)
+        limit = self._word(self._field(record.CONTEXT), record.SHARE_BYTES)
+        for offset in offsets:
+            self._slow_if(b.icmp_unsigned(">", b.add(b.add(highest, offset), self._i64(size)), limit))
+        share = self._field(record.SHARE)
+        bases = [b.add(share, offset) for offset in offsets]
+        row = b.bitcast(self._row(register, _I32, 1), _POINTER)
+        if kind == "read":
+            words = max(1, size // 4)
+            registers = [b.add(self._parameter(3), self._i64(words * part)) for part in range(len(offsets))]
+        else:
+            registers = [self._parameter(5 + 2 * part) for part in range(len(offsets))]
+
+        def addresses(lane: Any) -> list[Any]:
+            place = b.bitcast(b.gep(row, [b.shl(lane, self._i64(3))]), _I32.as_pointer())
+            own = b.zext(b.load(place, align=4), _I64)
+            return [b.add(base, own) for base in bases]
+
+        self._lanes(kind, size, signed, addresses, registers)
+        b.position_at_end(other)
 
     def _read(self, address: Any, takes: Any, lowest: Any, neighbours: Any, size: int) -> list[Any]:
         """Return the elements of each lane, as vectors; 0 in lanes that do not take part."""
@@ -374,76 +414,3 @@ class _Body:
             self._intrinsic(name, ir.VoidType(), [value, pointers, ir.Constant(_I32, 1), takes])
         b.branch(after)
         self.b.position_at_end(after)
-
-    # -- small parts -------------------------------------------------------------------------------------------------
-
-    def _i64(self, number: int) -> Any:
-        return ir.Constant(_I64, number)
-
-    def _parameter(self, index: int) -> Any:
-        return self.b.load(self.b.gep(self.places, [self._i64(index)]))
-
-    def _field(self, offset: int) -> Any:
-        return self.b.load(self.b.bitcast(self.b.gep(self.wave, [self._i64(offset)]), _I64.as_pointer()))
-
-    def _place(self, address: Any, index: Any) -> Any:
-        return self.b.gep(self.b.inttoptr(address, _I64.as_pointer()), [index])
-
-    def _word(self, address: Any, index: Any) -> Any:
-        return self.b.load(self._place(address, self._i64(index) if isinstance(index, int) else index))
-
-    def _exec(self) -> Any:
-        return self.b.bitcast(self._field(record.EXEC_BYTES), ir.VectorType(_I1, LANES))
-
-    def _row(self, register: Any, element: ir.Type, count: int) -> Any:
-        """Return a pointer to a register, or to its pair: ``count`` elements."""
-        b = self.b
-        at = b.mul(b.lshr(register, self._i64(1)), self._i64(record.PAIR_BYTES))
-        at = b.add(at, b.mul(b.and_(register, self._i64(1)), self._i64(4)))
-        at = b.add(at, self._i64(record.VECTORS))
-        return b.bitcast(b.gep(self.wave, [at]), ir.VectorType(element, count).as_pointer())
-
-    def _register(self, register: Any) -> Any:
-        row = self.b.load(self._row(register, _I32, 2 * LANES), align=4)
-        return self._shuffle(row, range(0, 2 * LANES, 2))
-
-    def _pair(self, register: Any) -> Any:
-        return self.b.load(self._row(register, _I64, LANES), align=4)
-
-    def _shuffle(self, vector: Any, picks: Sequence[int]) -> Any:
-        elements = ir.Constant(ir.VectorType(_I32, len(picks)), list(picks))
-        return self.b.shuffle_vector(vector, ir.Constant(vector.type, None), elements)
-
-    def _splat(self, value: Any) -> Any:
-        if isinstance(value, ir.Constant):
-            return ir.Constant(ir.VectorType(value.type, LANES), [value.constant] * LANES)
-        zeros = ir.Constant(ir.VectorType(value.type, LANES), None)
-        first = self.b.insert_element(zeros, value, ir.Constant(_I32, 0))
-        return self.b.shuffle_vector(first, zeros, ir.Constant(ir.VectorType(_I32, LANES), None))
-
-    def _slow_if(self, condition: Any) -> None:
-        usual = self.function.append_basic_block("usual")
-        self.b.cbranch(condition, self.slow, usual)
-        self.b.position_at_end(usual)
-
-    def _neighbours(self, word: Any, address: Any, lowest: Any, size: int) -> Any:
-        """Return whether all lanes are active and access successive elements."""
-        b = self.b
-        steps = ir.Constant(ir.VectorType(_I64, LANES), [size * i for i in range(LANES)])
-        differ = b.icmp_unsigned("!=", address, b.add(self._splat(lowest), steps))
-        same = b.icmp_unsigned("==", b.bitcast(differ, _I64), self._i64(0))
-        return b.and_(same, b.icmp_unsigned("==", word, self._i64(-1)))
-
-    def _reduce(self, name: str, vector: Any) -> Any:
-        return self._intrinsic(f"llvm.vector.reduce.{name}.v{LANES}i64", _I64, [vector])
-
-    def _intrinsic(self, name: str, result: ir.Type, arguments: list[Any]) -> Any:
-        function = self.module.globals.get(name)
-        if function is None:
-            function = ir.Function(self.module, ir.FunctionType(result, [a.type for a in arguments]), name)
-        return self.b.call(function, arguments)
-
-    def _masked_store(self, value: Any, pointer: Any, mask: Any, align: int) -> None:
-        kind = value.type
-        name = f"llvm.masked.store.v{kind.count}i{kind.element.width}.p0v{kind.count}i{kind.element.width}"
-        self._intrinsic(name, ir.VoidType(), [value, pointer, ir.Constant(_I32, align), mask])

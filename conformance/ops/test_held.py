@@ -1,0 +1,64 @@
+"""A fused product waits for every rank, in every variant: the first rank, or the last one, is held back in each call.
+
+The rank held back begins a call when each other rank has ended its own or can do nothing more without it; see
+``conformance.collectives.test_held``. All calls use the same tensors and one workspace, so a rank that runs ahead also
+overwrites what the rank held back has not read yet.
+"""
+
+from dataclasses import replace
+
+from conformance.ops.operations import PRODUCTS
+from conformance.ops.products import config, inputs_of, invoke, judge, prepare, wanted_of
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+
+CALLS = 3
+
+
+def run(env, case, held):
+    product, findings = prepare(env, case), Findings(env.rank)
+    given = [inputs_of(env, case, product, k) for k in range(case.calls)]
+    wanted = [wanted_of(env, case, product, values) for values in given]
+    staged = [{name: value.to(env.device.torch_device) for name, value in values.items()} for values in given]
+    steps = [env.gate.step() for _ in range(case.calls + 1)]
+    ops, settings, outputs = env.iris.ops, config(env, case), []
+    env.settle()
+    with env.acting():
+        workspace = getattr(ops, f"{case.op}_preamble")(*(product.tensors[name] for name in "cab"), config=settings)
+        for step, values in zip(steps, staged, strict=False):
+            if env.rank == held:
+                env.gate.hold(step)
+            for name, value in values.items():
+                product.tensors[name].copy_(value.view(product.tensors[name].shape))
+            env.gate.enter(step)
+            with env.gate.watching():
+                workspace = invoke(case, product, settings, workspace, ops)
+                outputs.append(product.tensors["c"].clone())
+                env.device.synchronize()
+            env.gate.reach(step)
+        workspace.wait()
+    env.gate.enter(steps[-1])
+    env.gate.reach(steps[-1])
+    env.settle()
+    return judge(env, case, product, given, wanted, outputs, findings)
+
+
+def cases(ranks, op):
+    """Return a case for each variant, with the kernels of FUSED-EDGES-001."""
+    from conformance.ops.strategies import edges
+
+    first = {case.variant: case for case in reversed(edges(op))}
+    return [replace(first[one], calls=CALLS, async_op=True, skewed=-1, skew_ms=0) for one in PRODUCTS[op].variants]
+
+
+@requirement(
+    "FUSED-HELD-001",
+    cases=cases,
+    ranks=2,
+    op=tuple(PRODUCTS),
+    weak=False,
+    one_process_on_gpus="it holds ranks back while calls of others are enqueued",
+)
+def test_held(check, case):
+    for held in (0, check.ranks - 1):
+        check(run, case, held=held)

@@ -1,0 +1,70 @@
+"""Hints of other forms than the block: what a hint may be, and what is refused.
+
+001  A hint with another number of entries than the pointers have dimensions is an error of compilation, of every
+     transfer in Triton. A hint that is larger than the block, and true, changes no result.
+"""
+
+import torch
+
+from conformance.rma.cases import TransferCase
+from conformance.rma.kernels import launch_between
+from conformance.rma.operations import TRANSFERS
+from conformance.rma.tiles import launch_tile
+from conformance.support.cases import HostCase
+from conformance.support.forms import FORMS
+from fixtures.findings import Findings
+from fixtures.requirement import requirement
+from harness.cases import payload
+from harness.oracles import exchange
+
+WRONG = {1: ((1, 16), (4, 4, 4)), 2: (16, (16,), (1, 4, 16))}
+"""Hints that do not fit, by the number of dimensions of the pointers."""
+
+SOURCE, TARGET, LARGE = 8192, 16384, 1024
+"""Bytes of the arena, multiples of the hint that is larger than the block of 256 elements."""
+
+
+def run(env, case):
+    (form,) = case.arguments
+    findings, me = Findings(env.rank), env.rank
+    right, left = (me + 1) % env.world_size, (me - 1) % env.world_size
+    plain = TransferCase(n=200, spt=4, mask="range", form=form, aligned=True)
+    tile = TransferCase(n=100, mask="holes", form=form)
+    env.image.reset()
+    mine = payload("int32", plain.n, rank=me, ranks=env.world_size)
+    source = env.image.claim("source", SOURCE, plain.n, torch.int32)
+    env.image.fill(source, mine)
+    target = env.image.claim("target", TARGET, plain.n, torch.int32)
+    around = {(rank, (rank + 1) % env.world_size) for rank in range(env.world_size)}
+    sent = exchange(mine, around, rank=me, ranks=env.world_size)[left]
+    acts = form != "context" or me == 0  # a kernel with DeviceContext is compiled for one rank
+    if form != "context" or left == 0:
+        env.image.expect(target, sent)
+    ends = env.pointer(SOURCE, torch.int32), env.pointer(TARGET, torch.int32)
+    keep = torch.ones(256, dtype=torch.uint8, device=env.device.torch_device)
+    env.settle()
+    with env.acting():
+        for name, op in TRANSFERS.items() if acts else ():
+            for dimensions, hints in WRONG.items():
+                one_case, start = (plain, launch_between) if dimensions == 1 else (tile, launch_tile)
+                ranks = op.ranks(one_case, me, right)
+                for hint in hints:
+                    findings.raises(
+                        f"{name} of {dimensions}-D pointers with hint={hint}",
+                        Exception,  # Triton's CompilationError, whose text has the kernel's
+                        lambda o=op, c=one_case, f=start, r=ranks, h=hint: f(env, o, c, *ends, keep, *r, hint=h),
+                        says=f"def {'transfer' if dimensions == 1 else 'tile'}_by_{form}(",
+                    )
+        if acts:
+            launch_between(env, TRANSFERS["put"], plain, *ends, keep, me, right, hint=LARGE)
+    env.settle()
+    return findings.first or env.image.difference()
+
+
+def cases(ranks):
+    return [HostCase("hints", (form,)) for form in FORMS if form != "gluon"]
+
+
+@requirement("RMA-HINT-001", cases=cases, weak=False)
+def test_hints(check, case):
+    check(run, case)
