@@ -14,417 +14,110 @@ Example, two agents, x = 0: agent 0 stores x = 1; it lands at time 1 and is writ
 by agent 1 at time 9 with no invalidate since the start sees 0 or 1; after ``buffer_inv sc0 sc1`` at time 7 only 1;
 after ``buffer_inv sc1`` at time 7, which orders nothing between agents, 0 or 1.
 
-All data are structures in memory, at addresses passed as int64; their fields are byte offsets. ``state`` is the address
-of the ``STATE_BYTES`` of one model, which ``watch.model`` sets up. Masks of a line's bytes are two int64.
+The structures are those of ``weak_state``, and lines those of ``lines``.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-from harness.emulator.native.raw import call, clear, copy, get8, get64, put64
-from harness.emulator.native.words import cas32, cas64, peek16, peek32, peek64, poke8, poke16, poke32, poke64
-
-LINE = 128
-NEVER = 1 << 62
-WAVE, WORKGROUP, AGENT, SYSTEM = range(4)
-"""Scopes."""
-MOST_STORES = 128
-"""Stores of a line, beyond which the oldest that reached the system are dropped."""
-
-# The state. Clock; number of stores, promotions and loads that did not see the newest value; whether other processes,
-# or the host between launches, may change memory, so that every access checks for such changes; number of acquires that
-# made the copies of allocations outdated.
-(NOW, CHANGES, OUTSIDE, EPOCH) = range(0, 32, 8)
-# Free memory, from NEXT to END; lines by address, their number, and those by age; the unit of changes from outside.
-(NEXT, END, HASH, BUCKETS, LINES, FIRST_LINE, LAST_LINE, ELSEWHERE) = range(32, 96, 8)
-# Stores that have not reached the system, in the order in which they landed, and their number.
-(FIRST_DIRTY, LAST_DIRTY, DIRTY) = range(96, 120, 8)
-# Addresses: of int64[2], position in ``words`` and decisions, or 0; of the words and their number; 1 for ``Lazy``.
-(PLACE, WORDS, WORD_COUNT, LAZY) = range(120, 152, 8)
-# Addresses of Python functions int64(int64, int64): a decision, memory, a load's data, a value that NumPy computes.
-(PICK, MORE, DELIVER, FOLD) = range(152, 184, 8)
-# Events: address of int64[EVENTS, EVENT_FIELDS], and their number so far.
-(LOG, LOGGED) = range(184, 200, 8)
-# For ``native.flights``: whether fences cover siblings, operations so far, operations that are not performed yet as a
-# sorted list of addresses, its length and capacity, flights so far, how often memory moves, whether caches evict.
-(COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, FLIGHTS, DRIFT, EVICTS) = range(200, 264, 8)
-# Structures that are free again, by their size as a power of two; a line as a load sees it; scratch memory.
-# The address of the function that performs operations, which calls itself.
-ACT = 264
-FREE, SEEN_LINE, SNAPSHOT, NEW_DATA = 272, 408, 536, 664
-STATE_BYTES = 792
-
-# What the service ``MORE`` is for.
-MEMORY, TABLE, MOVING_TABLE = range(3)
-# Decisions.
-AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE = range(5)
-
-EVENTS, EVENT_FIELDS = 4000, 5
-# Events; their fields are the time, what happened, the line, and the origin: launch << 32 | wavefront, instruction.
-(READS_OLD, LANDS, EVICTED, INVALIDATED, WRITTEN_BACK, EXCHANGES) = range(6)
-"""WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8."""
-
-# A line: bytes [address, address + size) of one allocation; its stores, oldest first; times of the compute units' last
-# fetches; the next line by age, and of the same bucket. ``BASE``: the bytes before its first store; ``CONTENT``: with
-# all stores that have reached the system, as memory is unless another process or the host changed it.
-(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET) = range(0, 64, 8)
-BASE, CONTENT, LINE_BYTES = 64, 192, 320
-
-# A store of the bytes in a mask, and the times when it landed and reached its agent and the system.
-(NEXT_STORE, PREVIOUS, OF_LINE, UNIT, LANDED, AT_AGENT, AT_SYSTEM, LOW, HIGH) = range(0, 72, 8)
-(NEXT_DIRTY, PREVIOUS_DIRTY, IS_DIRTY, ORIGIN, INSTRUCTION) = range(72, 112, 8)
-DATA, STORE_BYTES = 112, 240
-
-# A compute unit, which has one vector L1: its agent, its XCD within the agent, the times of its last invalidates by the
-# scope of the stores that they made visible, its flights.
-(OF_AGENT, XCD, FLOORS, FIRST_FLIGHT, LAST_FLIGHT) = (0, 8, 16, 48, 56)
-UNIT_BYTES = 64
-
-# The last fetch of a line by a compute unit.
-(BY_UNIT, AT, NEXT_FETCH) = range(0, 24, 8)
-FETCH_BYTES = 32
-
-# A copy of an allocation: its address (0: none), its epoch, start and bytes of the allocation.
-(IMAGE, IMAGE_EPOCH, IMAGE_START, IMAGE_SIZE) = range(0, 32, 8)
-IMAGE_FIELDS = 4
-
-# Called by compiled functions only.
-_helper: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+from harness.emulator.native.lines import enter, new_store, notice, prune, set_clean, set_dirty, write
+from harness.emulator.native.raw import copy, get8, get64, put64
+from harness.emulator.native.weak_state import (
+    ADDRESS,
+    AGE,
+    AGENT,
+    AT,
+    AT_AGENT,
+    AT_SYSTEM,
+    BASE,
+    BY_UNIT,
+    CHANGES,
+    CONTENT,
+    DATA,
+    DIRTY,
+    EPOCH,
+    EVICTED,
+    FETCH_BYTES,
+    FETCHES,
+    FIRST,
+    FIRST_DIRTY,
+    FIRST_LINE,
+    FLOORS,
+    HIGH,
+    INSTRUCTION,
+    IS_DIRTY,
+    LANDED,
+    LINE,
+    LOW,
+    NEVER,
+    NEW_DATA,
+    NEXT_DIRTY,
+    NEXT_FETCH,
+    NEXT_LINE,
+    NEXT_STORE,
+    NOW,
+    OF_AGENT,
+    OF_LINE,
+    ORIGIN,
+    OUTSIDE,
+    SEEN_LINE,
+    SIZE,
+    STORES,
+    SYSTEM,
+    UNIT,
+    WORKGROUP,
+    XCD,
+    add,
+    allocate,
+    helper,
+    log,
+    pick,
+    tick,
+)  # fmt: skip
+from harness.emulator.native.words import cas32, cas64, peek32, poke32
 
 
-@_helper
-def add(address, amount):
-    put64(address, get64(address) + amount)
-
-
-@_helper
-def tick(state):
-    now = get64(state + NOW) + 1
-    put64(state + NOW, now)
-    return now
-
-
-@_helper
-def log(state, event, address, origin, instruction):
-    number = get64(state + LOGGED)
-    put64(state + LOGGED, number + 1)
-    at = get64(state + LOG) + 8 * EVENT_FIELDS * (number % EVENTS)
-    put64(at, get64(state + NOW))
-    put64(at + 8, event)
-    put64(at + 16, address)
-    put64(at + 24, origin)
-    put64(at + 32, instruction)
-
-
-# -- memory and decisions ----------------------------------------------------------------------------------------------
-
-
-@_helper
-def allocate(state, size):
-    """Return the address of a structure, whose content is undefined."""
-    power = 5
-    while 1 << power < size:
-        power += 1
-    place = get64(state + FREE + 8 * power)
-    if place:
-        put64(state + FREE + 8 * power, get64(place))
-        return place
-    size = 1 << power
-    if get64(state + NEXT) + size > get64(state + END):
-        call(get64(state + MORE), MEMORY, size)
-    place = get64(state + NEXT)
-    put64(state + NEXT, place + size)
-    return place
-
-
-@_helper
-def release(state, place, size):
-    """Make the memory of a structure of ``size`` bytes available again."""
-    power = 5
-    while 1 << power < size:
-        power += 1
-    put64(place, get64(state + FREE + 8 * power))
-    put64(state + FREE + 8 * power, place)
-
-
-@_helper
-def _draw(state, place, n):
-    """Return a number below n as ``choices.Seeded`` does."""
-    bits, words, at = 0, get64(state + WORDS), get64(place)
-    while n >> bits:
-        bits += 1
-    while True:
-        number = np.int64(peek32(np.uint64(words + 4 * at))) >> (32 - bits)
-        at += 1
-        if number < n:
-            put64(place, at)
-            put64(place + 8, get64(place + 8) + 1)
-            return number
-
-
-@_helper
-def pick(state, n, decision):
-    """Decide between n possibilities; ``choices.Choices`` in Python decides unless it has provided random words."""
-    place = get64(state + PLACE)
-    # A decision takes one or two words, and a hundred with a probability of 2**-100.
-    if place == 0 or get64(place) + 128 > get64(state + WORD_COUNT):
-        return call(get64(state + PICK), n, decision)
-    choice = _draw(state, place, n)
-    if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
-        return n - 1
-    return choice
-
-
-# -- lines -------------------------------------------------------------------------------------------------------------
-
-
-@_helper
-def find_line(state, address, start, end, image):
-    """Return the line that holds ``address``, of the allocation [start, end); ``image``: the copy of the allocation.
-
-    Lines are counted from the allocation's start, so that a run does not depend on its address.
-    """
-    low = address - (address - start) % LINE
-    bucket = get64(state + HASH) + 8 * ((low >> 7) & (get64(state + BUCKETS) - 1))
-    line = get64(bucket)
-    while line:
-        if get64(line + ADDRESS) == low:
-            return line
-        line = get64(line + NEXT_OF_BUCKET)
-    line = allocate(state, LINE_BYTES)
-    size = min(low + LINE, end) - low
-    put64(line + ADDRESS, low)
-    put64(line + SIZE, size)
-    for field in (FIRST, LAST, STORES, FETCHES, NEXT_LINE):
-        put64(line + field, 0)
-    source = low
-    if image and get64(image + IMAGE):
-        # Copied again if an acquire came after the copy. A loop that polls never uses it.
-        if get64(image + IMAGE_EPOCH) != get64(state + EPOCH):
-            copy(get64(image + IMAGE), get64(image + IMAGE_START), get64(image + IMAGE_SIZE))
-            put64(image + IMAGE_EPOCH, get64(state + EPOCH))
-        source = get64(image + IMAGE) + low - get64(image + IMAGE_START)
-    clear(line + BASE, 2 * LINE)
-    copy(line + BASE, source, size)
-    copy(line + CONTENT, line + BASE, size)
-    put64(line + NEXT_OF_BUCKET, get64(bucket))
-    put64(bucket, line)
-    last = get64(state + LAST_LINE)
-    if last:
-        put64(last + NEXT_LINE, line)
-    else:
-        put64(state + FIRST_LINE, line)
-    put64(state + LAST_LINE, line)
-    add(state + LINES, 1)
-    if get64(state + LINES) > 2 * get64(state + BUCKETS):
-        call(get64(state + MORE), TABLE, get64(state + BUCKETS))
-        _rehash(state)
-    return line
-
-
-@_helper
-def _rehash(state):
-    """Enter all lines in a new table, which is empty."""
-    line = get64(state + FIRST_LINE)
-    while line:
-        bucket = get64(state + HASH) + 8 * ((get64(line + ADDRESS) >> 7) & (get64(state + BUCKETS) - 1))
-        put64(line + NEXT_OF_BUCKET, get64(bucket))
-        put64(bucket, line)
-        line = get64(line + NEXT_LINE)
-
-
-@_helper
-def _eight(mask_low, mask_high, i):
-    """Return the bits of a mask for bytes 8i to 8i + 7 of a line."""
-    return ((mask_low if i < 8 else mask_high) >> (8 * (i & 7))) & 0xFF
-
-
-@_helper
-def write(target, source, low, high):
-    """Copy the bytes of a mask from line to line, eight or four at once where possible."""
-    if low == -1 and high == -1:
-        copy(target, source, LINE)
-        return
-    for i in range(16):
-        bits = _eight(low, high, i)
-        if bits == 0:
-            continue
-        to, of = np.uint64(target + 8 * i), np.uint64(source + 8 * i)
-        if bits == 0xFF:
-            poke64(to, peek64(of))
-            continue
-        for half in range(2):
-            some = bits >> 4 * half & 0xF
-            if some == 0xF:
-                poke32(to + np.uint64(4 * half), peek32(of + np.uint64(4 * half)))
-                continue
-            for pair in range(2):
-                two, at = some >> 2 * pair & 3, np.uint64(4 * half + 2 * pair)
-                if two == 3:
-                    poke16(to + at, peek16(of + at))
-                elif two:
-                    at += np.uint64(two - 1)
-                    poke8(to + at, np.uint8(get8(np.int64(of + at))))
-
-
-@_helper
-def _notice(state, line):
-    """Record a change of memory by another process or the host as a store that has reached the system."""
-    if get64(state + OUTSIDE):
-        enter(state, line)
-
-
-@_helper
-def enter(state, line):
-    size, snapshot, content = get64(line + SIZE), state + SNAPSHOT, line + CONTENT
-    copy(snapshot, get64(line + ADDRESS), size)  # once, since another process may change it at any time
-    same = True
-    for i in range(size >> 3):
-        same &= get64(snapshot + 8 * i) == get64(content + 8 * i)
-    for i in range(size & ~7, size):
-        same &= get8(snapshot + i) == get8(content + i)
-    if same:
-        return
-    low, high = 0, 0
-    for i in range(size):
-        changed = np.int64(get8(snapshot + i) != get8(content + i))
-        if i < 64:
-            low |= changed << i
-        else:
-            high |= changed << (i - 64)
-    now = tick(state)
-    new_store(state, get64(state + ELSEWHERE), line, low, high, snapshot, now, now, now, 0, 0)
-    copy(content, snapshot, size)
-
-
-@_helper
-def new_store(state, unit, line, low, high, data, landed, agent, system, origin, instruction):
-    """Append a store to a line's; return it."""
-    store = allocate(state, STORE_BYTES)
-    last = get64(line + LAST)
-    put64(store + NEXT_STORE, 0)
-    put64(store + PREVIOUS, last)
-    put64(store + OF_LINE, line)
-    put64(store + UNIT, unit)
-    put64(store + LANDED, landed)
-    put64(store + AT_AGENT, agent)
-    put64(store + AT_SYSTEM, system)
-    put64(store + LOW, low)
-    put64(store + HIGH, high)
-    put64(store + IS_DIRTY, 0)
-    put64(store + ORIGIN, origin)
-    put64(store + INSTRUCTION, instruction)
-    copy(store + DATA, data, LINE)
-    if last:
-        put64(last + NEXT_STORE, store)
-    else:
-        put64(line + FIRST, store)
-    put64(line + LAST, store)
-    add(line + STORES, 1)
-    return store
-
-
-@_helper
-def _set_dirty(state, store):
-    last = get64(state + LAST_DIRTY)
-    put64(store + IS_DIRTY, 1)
-    put64(store + NEXT_DIRTY, 0)
-    put64(store + PREVIOUS_DIRTY, last)
-    if last:
-        put64(last + NEXT_DIRTY, store)
-    else:
-        put64(state + FIRST_DIRTY, store)
-    put64(state + LAST_DIRTY, store)
-    add(state + DIRTY, 1)
-
-
-@_helper
-def _set_clean(state, store):
-    before, after = get64(store + PREVIOUS_DIRTY), get64(store + NEXT_DIRTY)
-    put64(store + IS_DIRTY, 0)
-    if before:
-        put64(before + NEXT_DIRTY, after)
-    else:
-        put64(state + FIRST_DIRTY, after)
-    if after:
-        put64(after + PREVIOUS_DIRTY, before)
-    else:
-        put64(state + LAST_DIRTY, before)
-    add(state + DIRTY, -1)
-
-
-@_helper
-def _prune(state, line):
-    """Drop old history: the oldest stores that reached the system become the base."""
-    while get64(line + STORES) > MOST_STORES:
-        old = store = get64(line + FIRST)
-        while store:
-            if get64(store + AT_SYSTEM) < get64(old + AT_SYSTEM):
-                old = store
-            store = get64(store + NEXT_STORE)
-        if get64(old + AT_SYSTEM) == NEVER:
-            return
-        write(line + BASE, old + DATA, get64(old + LOW), get64(old + HIGH))
-        before, after = get64(old + PREVIOUS), get64(old + NEXT_STORE)
-        if before:
-            put64(before + NEXT_STORE, after)
-        else:
-            put64(line + FIRST, after)
-        if after:
-            put64(after + PREVIOUS, before)
-        else:
-            put64(line + LAST, before)
-        add(line + STORES, -1)
-        release(state, old, STORE_BYTES)
-
-
-# -- stores ------------------------------------------------------------------------------------------------------------
-
-
-@_helper
+@helper
 def _same_xcd(a, b):
     return get64(a + OF_AGENT) == get64(b + OF_AGENT) and get64(a + XCD) == get64(b + XCD)
 
 
-@_helper
+@helper
 def _overlap(store, low, high):
     return (get64(store + LOW) & low) != 0 or (get64(store + HIGH) & high) != 0
 
 
-@_helper
+@helper
 def _older(a, b):
     """Return whether an agent's store comes before another: those that reached the agent, then those still in an L2."""
     first, second = get64(a + AT_AGENT), get64(b + AT_AGENT)
     return first < second or (first == second and get64(a + LANDED) < get64(b + LANDED))
 
 
-@_helper
+@helper
 def _before(a, b):
     """Return whether a line's store is the older one for the system."""
     first, second = get64(a + AT_SYSTEM), get64(b + AT_SYSTEM)
     return first < second or (first == second and _older(a, b))
 
 
-@_helper
+@helper
 def _promote(state, store, scope):
     if get64(store + AT_AGENT) == NEVER:
         put64(store + AT_AGENT, get64(state + NOW))
     if scope == SYSTEM and get64(store + AT_SYSTEM) == NEVER:
         line = get64(store + OF_LINE)
-        _notice(state, line)
+        notice(state, line)
         put64(store + AT_SYSTEM, tick(state))
         add(state + CHANGES, 1)
         low, high = get64(store + LOW), get64(store + HIGH)
         write(line + CONTENT, store + DATA, low, high)
         write(get64(line + ADDRESS), store + DATA, low, high)
-        _set_clean(state, store)
+        set_clean(state, store)
 
 
-@_helper
+@helper
 def _promote_older(state, store, scope):
     """Promote a store after the older stores to the same bytes: caches keep the newest only, and order is kept."""
     line, unit, low, high = get64(store + OF_LINE), get64(store + UNIT), get64(store + LOW), get64(store + HIGH)
@@ -457,19 +150,19 @@ def _promote_older(state, store, scope):
     _promote(state, store, SYSTEM)
 
 
-@_helper
+@helper
 def store_line(state, unit, line, low, high, data, scope, origin, instruction):
     """Let a store land; with agent or system scope it is written through."""
-    _notice(state, line)
+    notice(state, line)
     add(state + CHANGES, 1)
     store = new_store(state, unit, line, low, high, data, tick(state), NEVER, NEVER, origin, instruction)
-    _set_dirty(state, store)
+    set_dirty(state, store)
     if scope >= AGENT:
         _promote_older(state, store, scope)
-    _prune(state, line)
+    prune(state, line)
 
 
-@_helper
+@helper
 def _reached_agent(state, store, unit):
     now = get64(state + NOW)
     return get64(store + AT_SYSTEM) <= now or (
@@ -477,14 +170,14 @@ def _reached_agent(state, store, unit):
     )
 
 
-@_helper
+@helper
 def read_for_exchange(state, unit, line, at, size, scope):
     """Return the 4 or 8 bytes at offset ``at`` of a line as a read-modify-write at agent or system scope reads them.
 
     It reads the value at that level, after its own XCD's stores to these bytes were written back to it.
     """
     low, high = mask_of(at, size)
-    _notice(state, line)
+    notice(state, line)
     tick(state)
     if scope == SYSTEM:
         while True:
@@ -527,7 +220,7 @@ def read_for_exchange(state, unit, line, at, size, scope):
     return value
 
 
-@_helper
+@helper
 def write_for_exchange(state, unit, line, at, size, scope, old, new, origin, instruction):
     """Write the new value of a read-modify-write; return False if another process has changed memory meanwhile."""
     low, high = mask_of(at, size)
@@ -554,7 +247,7 @@ def write_for_exchange(state, unit, line, at, size, scope, old, new, origin, ins
     return True
 
 
-@_helper
+@helper
 def mask_of(at, size):
     """Return the mask of ``size`` bytes, at most 16, at offset ``at`` of a line, which they do not leave."""
     bits = (1 << size) - 1
@@ -563,12 +256,12 @@ def mask_of(at, size):
     return bits << at, (bits >> (64 - at)) if at + size > 64 else 0
 
 
-@_helper
+@helper
 def _value(address, size):
     return np.int64(peek32(np.uint64(address))) if size == 4 else get64(address)
 
 
-@_helper
+@helper
 def _promote_all(state, unit, agent, scope):
     """Promote the stores of ``agent``, or of a unit's XCD and those that reached its agent, oldest first.
 
@@ -606,21 +299,21 @@ def _promote_all(state, unit, agent, scope):
     return written + n + m
 
 
-@_helper
+@helper
 def write_back(state, unit, scope):
     """``buffer_wbl2``: write back an XCD's stores, at system scope its agent's too; return their number."""
     tick(state)
     return _promote_all(state, unit, 0, scope)
 
 
-@_helper
+@helper
 def flush(state, agent):
     """Perform the release at the end of a kernel: all stores of an agent reach the system."""
     tick(state)
     return _promote_all(state, 0, agent, SYSTEM)
 
 
-@_helper
+@helper
 def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
     store = get64(state + FIRST_DIRTY)
@@ -636,10 +329,10 @@ def evict(state, index):
 # -- loads -------------------------------------------------------------------------------------------------------------
 
 
-@_helper
+@helper
 def load_line(state, unit, line, scope):
     """Put a line as a compute unit's load of ``scope`` sees it at ``SEEN_LINE``; return how many stores are hidden."""
-    _notice(state, line)
+    notice(state, line)
     now = get64(state + NOW)
     fetch = get64(line + FETCHES)
     while fetch and get64(fetch + BY_UNIT) != unit:
@@ -714,7 +407,7 @@ def load_line(state, unit, line, scope):
     return hidden
 
 
-@_helper
+@helper
 def invalidate(state, unit, scope):
     """``buffer_inv``: later loads see everything that has become visible at that scope."""
     if get64(state + OUTSIDE) and scope == SYSTEM:
@@ -729,7 +422,7 @@ def invalidate(state, unit, scope):
         put64(unit + FLOORS + 8 * level, now)
 
 
-@_helper
+@helper
 def answered(state, address, size):
     """Take in what the host wrote within [address, address + size) for a kernel that waits for its answer."""
     line = get64(state + FIRST_LINE)

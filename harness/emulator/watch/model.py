@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator.native import caches, flights
+from harness.emulator.native import flights, issuing, weak_state
 from harness.emulator.watch.choices import AGE, Choices, Lazy, Seeded
 
 BLOCK_BYTES = 1 << 20
 FIRST_BUCKETS, FIRST_MOVES = 4096, 1024
 _DECISIONS = (AGE, "which access completes", "memory moves", "what moves", "which line")
 _SERVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-_FIELDS = caches.FREE // 8
+_FIELDS = weak_state.FREE // 8
 
 
 class Model:
@@ -29,55 +29,60 @@ class Model:
     ) -> None:
         flights.prepare()
         self._choices = choices
-        self._memory = _aligned(caches.STATE_BYTES)
+        self._memory = _aligned(weak_state.STATE_BYTES)
         self.address = self._memory.ctypes.data
         self._state = self._memory.view(np.int64)
-        self._log = np.zeros((caches.EVENTS, caches.EVENT_FIELDS), np.int64)
+        self._log = np.zeros((weak_state.EVENTS, weak_state.EVENT_FIELDS), np.int64)
         self._blocks: list[np.ndarray] = []
         self._used_blocks = 0
         self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
         self._moving = np.zeros(FIRST_MOVES, np.int64)
         # An exception in a function that native code called: raised when the native code has returned.
         self._failure: BaseException | None = None
-        functions = {caches.PICK: self._pick, caches.MORE: self._more, caches.DELIVER: deliver, caches.FOLD: fold}
+        functions = {
+            weak_state.PICK: self._pick,
+            weak_state.MORE: self._more,
+            weak_state.DELIVER: deliver,
+            weak_state.FOLD: fold,
+        }
         self._services = {field: _SERVICE(self._guarded(f)) for field, f in functions.items() if f is not None}
         for field, service in self._services.items():
             self._set(field, ctypes.cast(service, ctypes.c_void_p).value or 0)
         if type(choices) in (Seeded, Lazy):
             assert isinstance(choices, Seeded)  # sanity check
-            self._set(caches.PLACE, choices.place.ctypes.data)
-            self._set(caches.WORDS, choices.words.ctypes.data)
-            self._set(caches.WORD_COUNT, len(choices.words))
-            self._set(caches.LAZY, type(choices) is Lazy)
-        self._set(caches.COVERS, covers_siblings)
-        self._set(caches.LOG, self._log.ctypes.data)
-        self._set(caches.ACT, flights.perform.address)
-        self._set(caches.NOW, 1)
+            self._set(weak_state.PLACE, choices.place.ctypes.data)
+            self._set(weak_state.WORDS, choices.words.ctypes.data)
+            self._set(weak_state.WORD_COUNT, len(choices.words))
+            self._set(weak_state.LAZY, type(choices) is Lazy)
+        self._set(weak_state.COVERS, covers_siblings)
+        self._set(weak_state.LOG, self._log.ctypes.data)
+        self._set(weak_state.ACT, flights.perform.address)
+        self._set(weak_state.NOW, 1)
         self.reset(outside=True)
 
     def reset(self, outside: bool) -> None:
         """Start afresh before kernels run: everything earlier is complete and visible to them."""
         if len(self._buckets) > FIRST_BUCKETS:
             self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
-        elif self._get(caches.LINES):
+        elif self._get(weak_state.LINES):
             self._buckets.fill(0)
         for field in (
-            caches.NEXT, caches.END, caches.LINES, caches.FIRST_LINE, caches.LAST_LINE, caches.FIRST_DIRTY,
-            caches.LAST_DIRTY, caches.DIRTY, caches.MOVES, caches.FLIGHTS,
+            weak_state.NEXT, weak_state.END, weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
+            weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES, weak_state.FLIGHTS,
         ):  # fmt: skip
             self._set(field, 0)
-        self._state[_FIELDS : caches.SEEN_LINE // 8] = 0
+        self._state[_FIELDS : weak_state.SEEN_LINE // 8] = 0
         self._used_blocks = 0
         del self._blocks[16:]
-        self._set(caches.OUTSIDE, outside)
+        self._set(weak_state.OUTSIDE, outside)
         self._set_tables()
-        self._set(caches.ELSEWHERE, self.call(flights.NEW_UNIT, -1, 0, 0))
+        self._set(weak_state.ELSEWHERE, self.call(issuing.NEW_UNIT, -1, 0, 0))
 
     def _set_tables(self) -> None:
-        self._set(caches.HASH, self._buckets.ctypes.data)
-        self._set(caches.BUCKETS, len(self._buckets))
-        self._set(caches.MOVING, self._moving.ctypes.data)
-        self._set(caches.MOVES_CAPACITY, len(self._moving))
+        self._set(weak_state.HASH, self._buckets.ctypes.data)
+        self._set(weak_state.BUCKETS, len(self._buckets))
+        self._set(weak_state.MOVING, self._moving.ctypes.data)
+        self._set(weak_state.MOVES_CAPACITY, len(self._moving))
 
     def call(self, task: int, a: int = 0, b: int = 0, d: int = 0, e: int = 0) -> int:
         """Perform a call of ``flights.run``; raises what a function that it called has raised."""
@@ -95,59 +100,59 @@ class Model:
 
     def tick(self) -> int:
         """Let time pass; return it."""
-        self._state[caches.NOW >> 3] += 1
-        return self._get(caches.NOW)
+        self._state[weak_state.NOW >> 3] += 1
+        return self._get(weak_state.NOW)
 
     @property
     def changes(self) -> int:
         """Number of stores, promotions, and loads that did not see the newest value."""
-        return self._get(caches.CHANGES)
+        return self._get(weak_state.CHANGES)
 
     @property
     def dirty(self) -> int:
         """Number of stores that have not reached the system."""
-        return self._get(caches.DIRTY)
+        return self._get(weak_state.DIRTY)
 
     @property
     def epoch(self) -> int:
         """Number of acquires that made the copies of allocations outdated."""
-        return self._get(caches.EPOCH)
+        return self._get(weak_state.EPOCH)
 
     @property
     def issued(self) -> int:
         """Number of operations so far."""
-        return self._get(caches.ISSUED)
+        return self._get(weak_state.ISSUED)
 
     @property
     def outside(self) -> bool:
         """True if other processes, or the host between launches, may change memory."""
-        return bool(self._get(caches.OUTSIDE))
+        return bool(self._get(weak_state.OUTSIDE))
 
     @property
     def scratch(self) -> int:
         """Address of the bytes of a store by a test, and of an atomic's old value."""
-        return self.address + caches.NEW_DATA
+        return self.address + weak_state.NEW_DATA
 
     @property
     def seen_line(self) -> np.ndarray:
         """The line as the last load saw it, uint8[128]."""
-        return self._memory[caches.SEEN_LINE : caches.SEEN_LINE + caches.LINE]
+        return self._memory[weak_state.SEEN_LINE : weak_state.SEEN_LINE + weak_state.LINE]
 
     def may_move(self) -> bool:
         """Return whether stores or fences are in flight, or stores that a cache may evict."""
-        evictable = self._get(caches.EVICTS) and self._get(caches.DRIFT) and self.dirty
-        return bool(evictable) or self.call(flights.STORES_MOVING) > 0
+        evictable = self._get(weak_state.EVICTS) and self._get(weak_state.DRIFT) and self.dirty
+        return bool(evictable) or self.call(issuing.STORES_MOVING) > 0
 
     def adversary(self, drift: int, evicts: bool) -> None:
         """Set how often memory moves by itself, 0 for never, and whether caches evict."""
-        self._set(caches.DRIFT, drift)
-        self._set(caches.EVICTS, evicts)
+        self._set(weak_state.DRIFT, drift)
+        self._set(weak_state.EVICTS, evicts)
 
     def events(self) -> list[tuple[int, ...]]:
-        """Return the last events, oldest first: see ``native.caches``."""
-        count = self._get(caches.LOGGED)
-        first = max(0, count - caches.EVENTS)
-        return [tuple(self._log[i % caches.EVENTS].tolist()) for i in range(first, count)]
+        """Return the last events, oldest first: see ``native.weak_state``."""
+        count = self._get(weak_state.LOGGED)
+        first = max(0, count - weak_state.EVENTS)
+        return [tuple(self._log[i % weak_state.EVENTS].tolist()) for i in range(first, count)]
 
     # -- functions that native code calls ----------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class Model:
         return self._choices.pick(n, _DECISIONS[decision])
 
     def _more(self, wanted: int, size: int) -> int:
-        if wanted == caches.MEMORY:
+        if wanted == weak_state.MEMORY:
             while True:
                 if self._used_blocks == len(self._blocks):
                     self._blocks.append(_aligned(max(BLOCK_BYTES, size)))
@@ -175,9 +180,9 @@ class Model:
                 self._used_blocks += 1
                 if block.nbytes >= size:
                     break
-            self._set(caches.NEXT, block.ctypes.data)
-            self._set(caches.END, block.ctypes.data + block.nbytes)
-        elif wanted == caches.TABLE:
+            self._set(weak_state.NEXT, block.ctypes.data)
+            self._set(weak_state.END, block.ctypes.data + block.nbytes)
+        elif wanted == weak_state.TABLE:
             self._buckets = np.zeros(4 * size, np.int64)
             self._set_tables()
         else:
@@ -209,9 +214,9 @@ class Image:
 
     def take(self, epoch: int) -> None:
         """Copy the allocation as it is in this epoch."""
-        start = int(self._fields[caches.IMAGE_START >> 3])
+        start = int(self._fields[weak_state.IMAGE_START >> 3])
         ctypes.memmove(self._copy.ctypes.data, start, self.size)
-        self._fields[caches.IMAGE_EPOCH >> 3] = epoch
+        self._fields[weak_state.IMAGE_EPOCH >> 3] = epoch
 
 
 class Images:

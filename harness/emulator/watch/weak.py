@@ -30,7 +30,7 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import caches, flights
+from harness.emulator.native import issuing, weak_state
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
     ATOMIC,
@@ -64,7 +64,7 @@ READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
 _SCOPES = ("wave", "workgroup", "agent", "system")
-_KINDS = {LOAD: flights.LOAD, STORE: flights.STORE, ATOMIC: flights.ATOMIC}
+_KINDS = {LOAD: issuing.LOAD, STORE: issuing.STORE, ATOMIC: issuing.ATOMIC}
 _ORDER = attrgetter("order")
 _MOST_NAMED = 256
 
@@ -164,12 +164,12 @@ class Weak(Watch):
     def _described(self, now: int, event: int, address: int, origin: int, number: int) -> tuple[int, str, int, str]:
         """Return an event's time, what happened, line, and origin."""
         text = {
-            caches.READS_OLD: "reads an old copy of",
-            caches.LANDS: "lands at",
-            caches.EVICTED: "cache evicts the store of",
-            caches.INVALIDATED: "caches are invalidated by",
-            caches.WRITTEN_BACK: f"{event >> 8} stores are written back by",
-            caches.EXCHANGES: f"exchanges at {_SCOPES[event >> 8 & 3]} scope",
+            weak_state.READS_OLD: "reads an old copy of",
+            weak_state.LANDS: "lands at",
+            weak_state.EVICTED: "cache evicts the store of",
+            weak_state.INVALIDATED: "caches are invalidated by",
+            weak_state.WRITTEN_BACK: f"{event >> 8} stores are written back by",
+            weak_state.EXCHANGES: f"exchanges at {_SCOPES[event >> 8 & 3]} scope",
         }[event & 0xFF]
         rank, per_group, instructions = self._named[origin >> 32]
         group, inner = divmod(origin & 0xFFFFFFFF, per_group)
@@ -188,7 +188,7 @@ class Weak(Watch):
         if (hostcall := launch.hostcall) is not None:
 
             def answered() -> None:
-                self.model.call(flights.ANSWERED, hostcall.address, hostcall.memory.nbytes)
+                self.model.call(issuing.ANSWERED, hostcall.address, hostcall.memory.nbytes)
 
             hostcall.answered = answered
         images = self._images.of(launch.table.arrays, self.model.epoch) if self.model.outside else []
@@ -220,7 +220,7 @@ class Weak(Watch):
 
     def _end_kernel(self) -> None:
         """Perform the release at the end of a kernel: after the last wavefront, before the rank's next kernel."""
-        self.model.call(flights.FLUSH, self.ending.pop(0))
+        self.model.call(issuing.FLUSH, self.ending.pop(0))
 
     def settled(self) -> bool:
         if self.ending:
@@ -266,7 +266,7 @@ class Weak(Watch):
         """Issue an access; return the address of the operation, or -1 if the access is bad."""
         watched = wf.watched or self._watch(wf)
         return self.model.call(
-            flights.ISSUE, watched.flight or self._fly(wf), access, watched.running.address, prepared
+            issuing.ISSUE, watched.flight or self._fly(wf), access, watched.running.address, prepared
         )
 
     def _raise(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> None:
@@ -341,32 +341,32 @@ class Weak(Watch):
 
         def step(wf: SingleWavefront) -> None:
             flight = self._flight(wf)
-            self.model.call(flights.PRIVATE, flight, description.ctypes.data)
+            self.model.call(issuing.PRIVATE, flight, description.ctypes.data)
             plain(wf)
-            self.model.call(flights.COUNTED, flight, kind, index)
+            self.model.call(issuing.COUNTED, flight, kind, index)
 
         return step
 
     def _describe(self, access: GlobalAccess | CopyAccess | ScratchAccess) -> np.ndarray:
         """Return the fields of an access as native functions read them."""
         written = sorted(registers.written(access))
-        conversion = flights.PLAIN
-        out = np.zeros(flights.ACCESS_FIELDS, np.int64)
+        conversion = issuing.PLAIN
+        out = np.zeros(issuing.ACCESS_FIELDS, np.int64)
         first = written[0] if written else -1_000_000  # overlaps no other register
         if isinstance(access, ScratchAccess):
-            out[flights.FIRST_WRITTEN >> 3], out[flights.WRITTEN >> 3] = first, len(written)
+            out[issuing.FIRST_WRITTEN >> 3], out[issuing.WRITTEN >> 3] = first, len(written)
             return out
         register, target, operation, half = 0, -1, -1, 0
         if isinstance(access, CopyAccess):
-            conversion = flights.TO_SHARE
+            conversion = issuing.TO_SHARE
         else:
             register, target, operation, half = access.data, access.target, access.operation, access.half
             if isinstance(access, TypedAccess):
-                conversion = flights.TYPED
+                conversion = issuing.TYPED
             elif operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
-                conversion = flights.NUMPY_FOLD
+                conversion = issuing.NUMPY_FOLD
         out[:] = (
-            _KINDS.get(access.kind, flights.LOAD), access.size, _SCOPES.index(access.scope), access.site,
+            _KINDS.get(access.kind, issuing.LOAD), access.size, _SCOPES.index(access.scope), access.site,
             access.instruction.index, *access.address, register, target, operation, access.signed, half, first,
             len(written), conversion,
         )  # fmt: skip
@@ -377,11 +377,11 @@ class Weak(Watch):
     def _issue_fence(self, instruction: Instruction) -> Step | None:
         modifiers = instruction.modifiers
         scope = _SCOPES.index(("system" if "sc0" in modifiers else "agent") if "sc1" in modifiers else "workgroup")
-        kind = flights.WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else flights.INVALIDATE
+        kind = issuing.WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else issuing.INVALIDATE
         index = instruction.index
 
         def step(wf: SingleWavefront) -> None:
-            self.model.call(flights.FENCE, self._flight(wf), kind, scope, index)
+            self.model.call(issuing.FENCE, self._flight(wf), kind, scope, index)
 
         return step
 
@@ -441,10 +441,10 @@ class Weak(Watch):
         group = wave // launch.waves_per_group
         key = launch.rank, group % self.xcds, group // self.xcds
         if (unit := self._units.get(key)) is None:
-            unit = self.model.call(flights.NEW_UNIT, launch.rank, key[1], self._begun[launch.rank])
+            unit = self.model.call(issuing.NEW_UNIT, launch.rank, key[1], self._begun[launch.rank])
             self._units[key] = unit
         name = watched.running.number << 32 | wave
-        watched.flight = self.model.call(flights.NEW_FLIGHT, unit, wf.record, name)
+        watched.flight = self.model.call(issuing.NEW_FLIGHT, unit, wf.record, name)
         return int(watched.flight)
 
     # -- performing --------------------------------------------------------------------------------------------------
@@ -457,17 +457,17 @@ class Weak(Watch):
             while len(queue.accesses) > local:
                 self._perform_local(queue)
             flight = wf.watched.flight or self._fly(wf)
-            self._blocked = self.model.call(flights.WAIT, flight, global_) > 1
+            self._blocked = self.model.call(issuing.WAIT, flight, global_) > 1
 
         return step
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
-        return self.model.call(flights.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
+        return self.model.call(issuing.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
 
     def blocked(self, wf: Wavefronts) -> bool:
         if self.drift:
-            moved = self.model.call(flights.MOVE, len(self._queued), bool(self.ending))
+            moved = self.model.call(issuing.MOVE, len(self._queued), bool(self.ending))
             if moved < 0:
                 self._end_kernel()
             elif moved > 0:

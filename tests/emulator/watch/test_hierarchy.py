@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from harness.emulator.native import caches as c
-from harness.emulator.native import flights
+from harness.emulator.native import issuing, weak_state
 from harness.emulator.watch.choices import Seeded
 from harness.emulator.watch.model import Model, at_address
 from tests.emulator.watch import model_calls as calls
@@ -23,7 +22,7 @@ class Memory:
         self.first = self.bytes.copy()
         self.model = Model(Seeded(seed), covers_siblings=True)
         self.state = self.model.address
-        self.units = [self.model.call(flights.NEW_UNIT, agent, xcd, 1) for agent, xcd in UNITS]
+        self.units = [self.model.call(issuing.NEW_UNIT, agent, xcd, 1) for agent, xcd in UNITS]
         start = self.bytes.ctypes.data
         self.line = calls.line_of(self.state, start, start, start + 128)
 
@@ -34,24 +33,27 @@ class Memory:
     def stores(self) -> list[dict[int, int]]:
         places, rows = calls.stores(self.line, calls.fields())
         return [
-            {"data": at_address(int(place) + c.DATA, 128).copy(), **dict(zip(calls._STORE, row.tolist(), strict=True))}
+            {
+                "data": at_address(int(place) + weak_state.DATA, 128).copy(),
+                **dict(zip(calls._STORE, row.tolist(), strict=True)),
+            }
             for place, row in zip(places, rows, strict=True)
         ]
 
     @property
     def content(self) -> np.ndarray:
-        return at_address(self.line + c.CONTENT, 128).copy()
+        return at_address(self.line + weak_state.CONTENT, 128).copy()
 
 
 def mask(store) -> np.ndarray:
-    words = np.array([store[c.LOW], store[c.HIGH]], np.int64).view(np.uint8)
+    words = np.array([store[weak_state.LOW], store[weak_state.HIGH]], np.int64).view(np.uint8)
     return np.unpackbits(words, bitorder="little").astype(np.bool_)
 
 
 def written(base, stores) -> np.ndarray:
     """Return a line with each store written over the older ones."""
     data = base.copy()
-    for store in sorted(stores, key=lambda s: (s[c.AT_SYSTEM], s[c.AT_AGENT], s[c.LANDED])):
+    for store in sorted(stores, key=lambda s: (s[weak_state.AT_SYSTEM], s[weak_state.AT_AGENT], s[weak_state.LANDED])):
         data[mask(store)] = store["data"][mask(store)]
     return data
 
@@ -66,12 +68,17 @@ def after_accesses(seed: int) -> Memory:
             memory.store(unit, at, chosen.choice([1, 4, 8, 16]), chosen.randrange(4))
         elif action == 2:
             calls.exchange(
-                memory.state, unit, memory.line, at, chosen.choice([c.AGENT, c.SYSTEM]), chosen.getrandbits(32)
+                memory.state,
+                unit,
+                memory.line,
+                at,
+                chosen.choice([weak_state.AGENT, weak_state.SYSTEM]),
+                chosen.getrandbits(32),
             )
         elif action == 3:
             calls.load(memory.state, unit, memory.line, chosen.randrange(4))
         elif action == 4:
-            calls.write_back(memory.state, unit, chosen.choice([c.AGENT, c.SYSTEM]))
+            calls.write_back(memory.state, unit, chosen.choice([weak_state.AGENT, weak_state.SYSTEM]))
         elif action == 5:
             calls.invalidate(memory.state, unit, chosen.randrange(1, 4))
         else:
@@ -84,9 +91,11 @@ def after_accesses(seed: int) -> Memory:
 def test_the_systems_bytes_are_those_of_the_stores_that_reached_it(seed):
     memory = after_accesses(seed)
     stores = memory.stores()
-    assert [store for store in stores if store[c.IS_DIRTY]] == [s for s in stores if s[c.AT_SYSTEM] == c.NEVER]
-    assert memory.model.dirty == sum(store[c.IS_DIRTY] for store in stores)
-    reached = [store for store in stores if store[c.AT_SYSTEM] != c.NEVER]
+    assert [store for store in stores if store[weak_state.IS_DIRTY]] == [
+        s for s in stores if s[weak_state.AT_SYSTEM] == weak_state.NEVER
+    ]
+    assert memory.model.dirty == sum(store[weak_state.IS_DIRTY] for store in stores)
+    reached = [store for store in stores if store[weak_state.AT_SYSTEM] != weak_state.NEVER]
     assert np.array_equal(memory.content, written(memory.first, reached))
     assert np.array_equal(memory.content, memory.bytes)
 
@@ -95,39 +104,45 @@ def test_the_systems_bytes_are_those_of_the_stores_that_reached_it(seed):
 def test_a_load_sees_the_bytes_of_the_stores_that_are_visible_to_it(seed):
     memory = after_accesses(seed)
     for (agent, xcd), unit in zip(UNITS, memory.units, strict=True):
-        if calls.load(memory.state, unit, memory.line, c.SYSTEM):
+        if calls.load(memory.state, unit, memory.line, weak_state.SYSTEM):
             continue  # the adversary hides some of them
         visible = []
         for store in memory.stores():
-            its_agent, its_xcd = (at_address(store[c.UNIT], 16).view(np.int64)).tolist()
+            its_agent, its_xcd = (at_address(store[weak_state.UNIT], 16).view(np.int64)).tolist()
             own = (its_agent, its_xcd) == (agent, xcd)
-            time = store[c.LANDED] if own else store[c.AT_AGENT] if its_agent == agent else store[c.AT_SYSTEM]
-            if time != c.NEVER:
+            time = (
+                store[weak_state.LANDED]
+                if own
+                else store[weak_state.AT_AGENT]
+                if its_agent == agent
+                else store[weak_state.AT_SYSTEM]
+            )
+            if time != weak_state.NEVER:
                 visible.append(store)
         assert np.array_equal(memory.model.seen_line, written(memory.first, visible))
 
 
-@pytest.mark.parametrize("scope", [c.AGENT, c.SYSTEM])
+@pytest.mark.parametrize("scope", [weak_state.AGENT, weak_state.SYSTEM])
 def test_an_exchange_reads_the_newest_value_of_its_scope(scope):
     memory = Memory(0)
     near, same_agent, other_agent = memory.units[0], memory.units[2], memory.units[4]
     assert calls.exchange(memory.state, near, memory.line, 8, scope, 7) == int(memory.first[8:12].view(np.uint32)[0])
     assert calls.exchange(memory.state, same_agent, memory.line, 8, scope, 9) == 7
-    far = calls.exchange(memory.state, other_agent, memory.line, 8, c.SYSTEM, 11)
-    assert far == (9 if scope == c.SYSTEM else int(memory.first[8:12].view(np.uint32)[0]))
+    far = calls.exchange(memory.state, other_agent, memory.line, 8, weak_state.SYSTEM, 11)
+    assert far == (9 if scope == weak_state.SYSTEM else int(memory.first[8:12].view(np.uint32)[0]))
 
 
 def test_a_write_back_reaches_memory():
     memory = Memory(1)
-    memory.store(memory.units[0], 0, 16, c.WAVE)
+    memory.store(memory.units[0], 0, 16, weak_state.WAVE)
     assert np.array_equal(memory.bytes, memory.first)
-    assert calls.write_back(memory.state, memory.units[0], c.SYSTEM) == 1
+    assert calls.write_back(memory.state, memory.units[0], weak_state.SYSTEM) == 1
     assert not np.array_equal(memory.bytes, memory.first) and memory.model.dirty == 0
 
 
 def test_a_store_that_is_left_out_is_seen():
     memory = after_accesses(3)
-    reached = [store for store in memory.stores() if store[c.AT_SYSTEM] != c.NEVER]
+    reached = [store for store in memory.stores() if store[weak_state.AT_SYSTEM] != weak_state.NEVER]
     fewer = [[other for other in reached if other is not store] for store in reached]
     assert any(not np.array_equal(memory.content, written(memory.first, some)) for some in fewer)
 
@@ -135,17 +150,17 @@ def test_a_store_that_is_left_out_is_seen():
 def test_an_invalidate_that_is_left_out_is_seen(monkeypatch):
     monkeypatch.setattr(calls, "invalidate", lambda state, unit, scope: None)
     with pytest.raises(AssertionError):
-        test_a_line_that_is_not_invalidated_may_be_old(c.SYSTEM)
+        test_a_line_that_is_not_invalidated_may_be_old(weak_state.SYSTEM)
 
 
-@pytest.mark.parametrize("scope", [c.AGENT, c.SYSTEM])
+@pytest.mark.parametrize("scope", [weak_state.AGENT, weak_state.SYSTEM])
 def test_a_line_that_is_not_invalidated_may_be_old(scope):
     """A store of another agent has reached the system: only an invalidate at system scope makes it certain."""
     hidden = 0
     for seed in range(40):
         memory = Memory(seed)
         reader, writer = memory.units[0], memory.units[4]
-        memory.store(writer, 0, 16, c.SYSTEM)
+        memory.store(writer, 0, 16, weak_state.SYSTEM)
         calls.invalidate(memory.state, reader, scope)
-        hidden += calls.load(memory.state, reader, memory.line, c.WAVE)
-    assert (hidden == 0) == (scope == c.SYSTEM)
+        hidden += calls.load(memory.state, reader, memory.line, weak_state.WAVE)
+    assert (hidden == 0) == (scope == weak_state.SYSTEM)

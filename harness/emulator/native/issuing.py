@@ -1,0 +1,369 @@
+"""Issuing global memory accesses in mode ``weak``, and returning what they load to registers.
+
+``flights`` performs them; its description has the terms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.native import lines, record
+from harness.emulator.native import memory as native
+from harness.emulator.native import weak_state as ws
+from harness.emulator.native.located import find, lanes_of
+from harness.emulator.native.raw import call, clear, copy, get8, get64, put32, put64
+from harness.emulator.native.weak_state import add, allocate, helper, release
+from harness.emulator.native.words import peek16, peek32, poke8, poke32
+
+# Of an access: fields as in ``operations.access``, the first vector register that it writes and their number, how its
+# data are converted.
+(KIND, SIZE, SCOPE, SITE, INSTRUCTION, FORM, AREG, SREG, SOFFSET, OFFSET) = range(0, 80, 8)
+(REGISTER, TARGET, OPERATION, SIGNED, HALF, FIRST_WRITTEN, WRITTEN, CONVERSION) = range(80, 144, 8)
+ACCESS_FIELDS = 18
+LOAD, STORE, ATOMIC, WRITE_BACK, INVALIDATE = range(5)
+"""Kinds of operations."""
+PLAIN, TYPED, TO_SHARE, NUMPY_FOLD = range(4)
+"""Conversions. TYPED: Python converts elements of a buffer's format. TO_SHARE: a load to the data share. NUMPY_FOLD:
+Python computes the new value of an atomic."""
+
+# A flight, by which also the wavefront is known: its place among the flights, compute unit, record, operations, the
+# next flight of the unit, launch << 32 | wavefront.
+(ORDER, OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 64, 8)
+FLIGHT_BYTES = 64
+
+# An operation: its number, flight, access, kind, scope, instruction, accessing lanes as a mask; whether it has been
+# performed, parts that have not, parts, the next operation of the flight; addresses of the segments, the parts, the
+# data, the places in the data share or a compare-and-swap's values; bytes.
+(NUMBER, OF_FLIGHT, ACCESS, OF_KIND, OF_SCOPE, OF_INSTRUCTION, LANES, DONE, LEFT, PARTS) = range(0, 80, 8)
+(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES) = range(80, 128, 8)
+OPERATION_BYTES = 128
+
+# A part: its line, first segment and the one after its last, whether it has been performed.
+(PART_LINE, PART_FIRST, PART_PAST, PART_DONE) = range(0, 32, 8)
+PART_BYTES = 32
+
+# A launch: addresses of its table of allocations, of the copies of each, number of allocations, counters of access
+# sites (executions; local and peer lanes).
+(STARTS, ENDS, PEERS, IMAGES, ALLOCATIONS, EXECUTIONS, ACCESS_LANES) = range(0, 56, 8)
+LAUNCH_FIELDS = 7
+
+# Calls of ``run``.
+(NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
+ARGUMENTS_BYTES = 32
+COMPLETE, PASS_FENCE, PERFORM = range(3)
+
+
+# -- the operations of a wavefront -------------------------------------------------------------------------------------
+
+
+@helper
+def new(state, flight, access, kind, scope, instruction, done, size):
+    """Append an operation to a flight; ``size``: bytes of the structure."""
+    operation = allocate(state, size)
+    clear(operation, OPERATION_BYTES)
+    add(state + ws.ISSUED, 1)
+    put64(operation + NUMBER, get64(state + ws.ISSUED))
+    put64(operation + OF_FLIGHT, flight)
+    put64(operation + ACCESS, access)
+    put64(operation + OF_KIND, kind)
+    put64(operation + OF_SCOPE, scope)
+    put64(operation + OF_INSTRUCTION, instruction)
+    put64(operation + DONE, done)
+    put64(operation + BYTES, size)
+    last = get64(flight + LAST)
+    if last:
+        put64(last + NEXT_OPERATION, operation)
+    else:
+        put64(flight + FIRST, operation)
+    put64(flight + LAST, operation)
+    add(flight + COUNT, 1)
+    if not done:
+        _start_moving(state, operation)
+    return operation
+
+
+@helper
+def _place(state, operation):
+    """Return the index of an operation, or for it, among those that are not performed."""
+    order, number = get64(get64(operation + OF_FLIGHT) + ORDER), get64(operation + NUMBER)
+    moving, low, high = get64(state + ws.MOVING), 0, get64(state + ws.MOVES)
+    while low < high:
+        middle = (low + high) >> 1
+        other = get64(moving + 8 * middle)
+        its = get64(get64(other + OF_FLIGHT) + ORDER)
+        if its < order or (its == order and get64(other + NUMBER) < number):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
+def _start_moving(state, operation):
+    count = get64(state + ws.MOVES)
+    if count == get64(state + ws.MOVES_CAPACITY):
+        call(get64(state + ws.MORE), ws.MOVING_TABLE, count)
+    at = _place(state, operation)
+    moving = get64(state + ws.MOVING)
+    for i in range(count, at, -1):
+        put64(moving + 8 * i, get64(moving + 8 * i - 8))
+    put64(moving + 8 * at, operation)
+    put64(state + ws.MOVES, count + 1)
+
+
+@helper
+def finish(state, operation):
+    """Mark an operation as performed."""
+    put64(operation + DONE, 1)
+    moving, count = get64(state + ws.MOVING), get64(state + ws.MOVES)
+    for i in range(_place(state, operation), count - 1):
+        put64(moving + 8 * i, get64(moving + 8 * i + 8))
+    put64(state + ws.MOVES, count - 1)
+
+
+@helper
+def forget(state, flight, count):
+    """Remove the oldest operations of a flight, which have been performed."""
+    for _ in range(count):
+        operation = get64(flight + FIRST)
+        put64(flight + FIRST, get64(operation + NEXT_OPERATION))
+        release(state, operation, get64(operation + BYTES))
+    if get64(flight + FIRST) == 0:
+        put64(flight + LAST, 0)
+    add(flight + COUNT, -count)
+
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _register(wave, register):
+    """Return the address of a vector register's first lane; the next lane is 8 bytes further."""
+    return wave + record.VECTORS + (register >> 1) * record.PAIR_BYTES + 4 * (register & 1)
+
+
+@helper
+def _gather(wave, register, words, lanes, target):
+    """Copy consecutive registers of the lanes in a mask to ``target``, lane after lane."""
+    at = target
+    for lane in range(64):
+        if lanes >> lane & 1:
+            for i in range(words):
+                poke32(np.uint64(at), peek32(np.uint64(_register(wave, register + i) + 8 * lane)))
+                at += 4
+
+
+@helper
+def _extended(at, size, signed):
+    """Return a value of 1, 2 or 4 bytes as a dword."""
+    if size >= 4:
+        return np.int64(peek32(np.uint64(at)))
+    if size == 2:
+        value = np.int64(peek16(np.uint64(at)))
+        return value | 0xFFFF0000 if signed and value & 0x8000 else value
+    value = get8(at)
+    return value | 0xFFFFFF00 if signed and value & 0x80 else value
+
+
+@helper
+def deliver(wave, register, size, signed, half, lanes, data):
+    """Write the bytes of a load, ``size`` for each lane in a mask, to registers; ``data`` 0: zeros."""
+    at = data
+    for lane in range(64):
+        if not lanes >> lane & 1:
+            continue
+        for i in range(max(1, size >> 2)):
+            place = _register(wave, register + i) + 8 * lane
+            word = _extended(at + 4 * i, size, signed) if data else 0
+            if half:
+                old = np.int64(peek32(np.uint64(place)))
+                word = old & 0xFFFF0000 | word & 0xFFFF if half == 1 else old & 0xFFFF | (word << 16 & 0xFFFF0000)
+            put32(place, word)
+        at += size
+
+
+@helper
+def deliver_to_share(operation, access, data):
+    size = get64(access + SIZE)
+    at = 0
+    for lane in range(64):
+        if get64(operation + LANES) >> lane & 1:
+            place = get64(get64(operation + OTHER_AT) + 8 * at)
+            for i in range(max(1, size >> 2)):
+                poke32(
+                    np.uint64(place + 4 * i),
+                    np.uint32(_extended(data + size * at + 4 * i, size, get64(access + SIGNED))),
+                )
+            at += 1
+
+
+# -- issuing -----------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _allocation(launch, address, size):
+    """Return the index of the allocation that holds the bytes, or -1."""
+    return find(get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS), address, size)
+
+
+@helper
+def issue(state, flight, access, launch, prepared):
+    """Issue an access; return the operation, or -1 if Python has to raise the fault.
+
+    ``prepared``: 0, or the address of data for each accessing lane, which Python has gathered: elements of a buffer's
+    format, and for a load to the data share the places of all lanes.
+    """
+    wave, kind, size = get64(flight + RECORD), get64(access + KIND), get64(access + SIZE)
+    active = get64(wave + record.EXEC_BYTES)
+    takes, at, count = lanes_of(
+        wave, get64(access + FORM), get64(access + AREG), get64(access + SREG), get64(access + SOFFSET),
+        get64(access + OFFSET), size,
+    )  # fmt: skip
+    conversion = get64(access + CONVERSION)
+    lanes = 0
+    for lane in range(64):
+        lanes |= np.int64(takes[lane]) << lane
+    site = get64(access + SITE)
+    add(get64(launch + EXECUTIONS) + 8 * site, 1)
+    peers, segments, hint = 0, 0, 0
+    starts, ends = get64(launch + STARTS), get64(launch + ENDS)
+    for lane in range(64):
+        if not takes[lane]:
+            continue
+        address = np.int64(at[lane])
+        hint = _allocation(launch, address, size)
+        if hint < 0 or (kind == ATOMIC and at[lane] % np.uint64(size) != 0):
+            return -1
+        peers += np.int64(peek32(np.uint64(get64(launch + PEERS) + 4 * hint)))
+        segments += 1 + ((address - get64(starts + 8 * hint)) % ws.LINE + size > ws.LINE)
+    outside = active & ~lanes
+    if outside and kind != STORE and conversion != TYPED and conversion != TO_SHARE:
+        if kind == LOAD:
+            deliver(wave, get64(access + REGISTER), size, False, get64(access + HALF), outside, 0)
+        elif get64(access + TARGET) >= 0:
+            deliver(wave, get64(access + TARGET), size, False, 0, outside, 0)
+    instruction, scope = get64(access + INSTRUCTION), get64(access + SCOPE)
+    if count == 0:
+        return new(state, flight, access, kind, scope, instruction, 1, OPERATION_BYTES)
+    add(get64(launch + ACCESS_LANES) + 16 * site, count - peers)
+    add(get64(launch + ACCESS_LANES) + 16 * site + 8, peers)
+    data = OPERATION_BYTES
+    other = data + (count * size + 7 & ~7)
+    first = other + (8 * count if conversion == TO_SHARE or get64(access + OPERATION) == native.CMPSWAP else 0)
+    parts = first + 8 * segments
+    operation = new(state, flight, access, kind, scope, instruction, 0, parts + PART_BYTES * segments)
+    data, other, first, parts = operation + data, operation + other, operation + first, operation + parts
+    put64(operation + LANES, lanes)
+    put64(operation + DATA_AT, data)
+    put64(operation + OTHER_AT, other)
+    put64(operation + SEGMENTS_AT, first)
+    put64(operation + PARTS_AT, parts)
+    if conversion == TO_SHARE:
+        n = 0
+        for lane in range(64):
+            if lanes >> lane & 1:
+                put64(other + 8 * n, get64(prepared + 8 * lane))
+                n += 1
+    elif prepared:
+        copy(data, prepared, count * size)
+    elif kind != LOAD:
+        if size >= 4:
+            _gather(wave, get64(access + REGISTER), size >> 2, lanes, data)
+        else:
+            place = _register(wave, get64(access + REGISTER)) + (2 if get64(access + HALF) == 2 else 0)
+            n = data
+            for lane in range(64):
+                if lanes >> lane & 1:
+                    for i in range(size):
+                        poke8(np.uint64(n + i), np.uint8(get8(place + 8 * lane + i)))
+                    n += size
+        if kind == ATOMIC and get64(access + OPERATION) == native.CMPSWAP:
+            _gather(wave, get64(access + REGISTER) + (size >> 2), size >> 2, lanes, other)
+    # The segments by line, each line's in the order of the lanes: index of the lane << 32 | first byte << 24 | bytes
+    # << 16 | offset in the line; the line is known to the part. Lines are sorted by address.
+    n, lane_index, used = 0, 0, 0
+    for lane in range(64):
+        if not takes[lane]:
+            continue
+        address = np.int64(at[lane])
+        hint = _allocation(launch, address, size)
+        start, end = get64(starts + 8 * hint), get64(ends + 8 * hint)
+        byte = 0
+        while byte < size:
+            offset = (address + byte - start) % ws.LINE
+            length = min(size - byte, ws.LINE - offset)
+            low = address + byte - offset
+            put64(first + 8 * n, lane_index << 32 | byte << 24 | length << 16 | offset)
+            # ``PART_PAST`` counts segments; a part that has no line yet keeps its address.
+            i = used
+            while i > 0 and np.uint64(get64(parts + PART_BYTES * (i - 1) + PART_LINE)) > np.uint64(low):
+                i -= 1
+            if i == 0 or get64(parts + PART_BYTES * (i - 1) + PART_LINE) != low:
+                for k in range(used, i, -1):
+                    copy(parts + PART_BYTES * k, parts + PART_BYTES * (k - 1), PART_BYTES)
+                put64(parts + PART_BYTES * i + PART_LINE, low)
+                put64(parts + PART_BYTES * i + PART_FIRST, 0)
+                put64(parts + PART_BYTES * i + PART_PAST, hint)
+                put64(parts + PART_BYTES * i + PART_DONE, 0)
+                used += 1
+            else:
+                i -= 1
+            add(parts + PART_BYTES * i + PART_FIRST, 1)
+            byte += length
+            n += 1
+        lane_index += 1
+    put64(operation + PARTS, used)
+    put64(operation + LEFT, used)
+    _sort_segments(at, takes, size, launch, first, n, parts, used)
+    past = 0
+    for i in range(used):
+        part = parts + PART_BYTES * i
+        hint, some = get64(part + PART_PAST), get64(part + PART_FIRST)
+        start, end = get64(starts + 8 * hint), get64(ends + 8 * hint)
+        image = get64(launch + IMAGES)
+        image = get64(image + 8 * hint) if image else 0
+        put64(part + PART_LINE, lines.find_line(state, get64(part + PART_LINE), start, end, image))
+        put64(part + PART_FIRST, past)
+        past += some
+        put64(part + PART_PAST, past)
+    return operation
+
+
+@helper
+def _sort_segments(at, takes, size, launch, first, count, parts, used):
+    """Sort segments, which are in the order of the lanes, by the parts' lines; stable."""
+    lows = np.empty(count, np.int64)
+    starts = get64(launch + STARTS)
+    n, sorted_ = 0, True
+    for lane in range(64):
+        if not takes[lane]:
+            continue
+        address = np.int64(at[lane])
+        start = get64(starts + 8 * _allocation(launch, address, size))
+        byte = 0
+        while byte < size:
+            offset = (address + byte - start) % ws.LINE
+            lows[n] = address + byte - offset
+            sorted_ &= n == 0 or np.uint64(lows[n - 1]) <= np.uint64(lows[n])
+            byte += min(size - byte, ws.LINE - offset)
+            n += 1
+    if sorted_:
+        return
+    segments = np.empty(count, np.int64)
+    for i in range(count):
+        segments[i] = get64(first + 8 * i)
+    next_of = np.empty(used, np.int64)
+    past = 0
+    for i in range(used):
+        next_of[i] = past
+        past += get64(parts + PART_BYTES * i + PART_FIRST)
+    for i in range(count):
+        low, high = 0, used - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if np.uint64(get64(parts + PART_BYTES * middle + PART_LINE)) < np.uint64(lows[i]):
+                low = middle + 1
+            else:
+                high = middle
+        put64(first + 8 * next_of[low], segments[i])
+        next_of[low] += 1

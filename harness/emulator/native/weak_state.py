@@ -1,0 +1,165 @@
+"""State of the memory model of mode ``weak``: its structures, its memory, and the decisions that it takes.
+
+All data are structures in memory, at addresses passed as int64; their fields are byte offsets. ``state`` is the address
+of the ``STATE_BYTES`` of one model, which ``watch.model`` sets up. Masks of a line's bytes are two int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from harness.emulator.native.raw import call, get64, put64
+from harness.emulator.native.words import peek32
+
+LINE = 128
+NEVER = 1 << 62
+WAVE, WORKGROUP, AGENT, SYSTEM = range(4)
+"""Scopes."""
+MOST_STORES = 128
+"""Stores of a line, beyond which the oldest that reached the system are dropped."""
+
+# The state. Clock; number of stores, promotions and loads that did not see the newest value; whether other processes,
+# or the host between launches, may change memory, so that every access checks for such changes; number of acquires that
+# made the copies of allocations outdated.
+(NOW, CHANGES, OUTSIDE, EPOCH) = range(0, 32, 8)
+# Free memory, from NEXT to END; lines by address, their number, and those by age; the unit of changes from outside.
+(NEXT, END, HASH, BUCKETS, LINES, FIRST_LINE, LAST_LINE, ELSEWHERE) = range(32, 96, 8)
+# Stores that have not reached the system, in the order in which they landed, and their number.
+(FIRST_DIRTY, LAST_DIRTY, DIRTY) = range(96, 120, 8)
+# Addresses: of int64[2], position in ``words`` and decisions, or 0; of the words and their number; 1 for ``Lazy``.
+(PLACE, WORDS, WORD_COUNT, LAZY) = range(120, 152, 8)
+# Addresses of Python functions int64(int64, int64): a decision, memory, a load's data, a value that NumPy computes.
+(PICK, MORE, DELIVER, FOLD) = range(152, 184, 8)
+# Events: address of int64[EVENTS, EVENT_FIELDS], and their number so far.
+(LOG, LOGGED) = range(184, 200, 8)
+# For ``native.flights``: whether fences cover siblings, operations so far, operations that are not performed yet as a
+# sorted list of addresses, its length and capacity, flights so far, how often memory moves, whether caches evict.
+(COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, FLIGHTS, DRIFT, EVICTS) = range(200, 264, 8)
+# Structures that are free again, by their size as a power of two; a line as a load sees it; scratch memory.
+# The address of the function that performs operations, which calls itself.
+ACT = 264
+FREE, SEEN_LINE, SNAPSHOT, NEW_DATA = 272, 408, 536, 664
+STATE_BYTES = 792
+
+# What the service ``MORE`` is for.
+MEMORY, TABLE, MOVING_TABLE = range(3)
+# Decisions.
+AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE = range(5)
+
+EVENTS, EVENT_FIELDS = 4000, 5
+# Events; their fields are the time, what happened, the line, and the origin: launch << 32 | wavefront, instruction.
+(READS_OLD, LANDS, EVICTED, INVALIDATED, WRITTEN_BACK, EXCHANGES) = range(6)
+"""WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8."""
+
+# A line: bytes [address, address + size) of one allocation; its stores, oldest first; times of the compute units' last
+# fetches; the next line by age, and of the same bucket. ``BASE``: the bytes before its first store; ``CONTENT``: with
+# all stores that have reached the system, as memory is unless another process or the host changed it.
+(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET) = range(0, 64, 8)
+BASE, CONTENT, LINE_BYTES = 64, 192, 320
+
+# A store of the bytes in a mask, and the times when it landed and reached its agent and the system.
+(NEXT_STORE, PREVIOUS, OF_LINE, UNIT, LANDED, AT_AGENT, AT_SYSTEM, LOW, HIGH) = range(0, 72, 8)
+(NEXT_DIRTY, PREVIOUS_DIRTY, IS_DIRTY, ORIGIN, INSTRUCTION) = range(72, 112, 8)
+DATA, STORE_BYTES = 112, 240
+
+# A compute unit, which has one vector L1: its agent, its XCD within the agent, the times of its last invalidates by the
+# scope of the stores that they made visible, its flights.
+(OF_AGENT, XCD, FLOORS, FIRST_FLIGHT, LAST_FLIGHT) = (0, 8, 16, 48, 56)
+UNIT_BYTES = 64
+
+# The last fetch of a line by a compute unit.
+(BY_UNIT, AT, NEXT_FETCH) = range(0, 24, 8)
+FETCH_BYTES = 32
+
+# A copy of an allocation: its address (0: none), its epoch, start and bytes of the allocation.
+(IMAGE, IMAGE_EPOCH, IMAGE_START, IMAGE_SIZE) = range(0, 32, 8)
+IMAGE_FIELDS = 4
+
+# Called by compiled functions only.
+helper: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+@helper
+def add(address, amount):
+    put64(address, get64(address) + amount)
+
+
+@helper
+def tick(state):
+    now = get64(state + NOW) + 1
+    put64(state + NOW, now)
+    return now
+
+
+@helper
+def log(state, event, address, origin, instruction):
+    number = get64(state + LOGGED)
+    put64(state + LOGGED, number + 1)
+    at = get64(state + LOG) + 8 * EVENT_FIELDS * (number % EVENTS)
+    put64(at, get64(state + NOW))
+    put64(at + 8, event)
+    put64(at + 16, address)
+    put64(at + 24, origin)
+    put64(at + 32, instruction)
+
+
+# -- memory and decisions ----------------------------------------------------------------------------------------------
+
+
+@helper
+def allocate(state, size):
+    """Return the address of a structure, whose content is undefined."""
+    power = 5
+    while 1 << power < size:
+        power += 1
+    place = get64(state + FREE + 8 * power)
+    if place:
+        put64(state + FREE + 8 * power, get64(place))
+        return place
+    size = 1 << power
+    if get64(state + NEXT) + size > get64(state + END):
+        call(get64(state + MORE), MEMORY, size)
+    place = get64(state + NEXT)
+    put64(state + NEXT, place + size)
+    return place
+
+
+@helper
+def release(state, place, size):
+    """Make the memory of a structure of ``size`` bytes available again."""
+    power = 5
+    while 1 << power < size:
+        power += 1
+    put64(place, get64(state + FREE + 8 * power))
+    put64(state + FREE + 8 * power, place)
+
+
+@helper
+def _draw(state, place, n):
+    """Return a number below n as ``choices.Seeded`` does."""
+    bits, words, at = 0, get64(state + WORDS), get64(place)
+    while n >> bits:
+        bits += 1
+    while True:
+        number = np.int64(peek32(np.uint64(words + 4 * at))) >> (32 - bits)
+        at += 1
+        if number < n:
+            put64(place, at)
+            put64(place + 8, get64(place + 8) + 1)
+            return number
+
+
+@helper
+def pick(state, n, decision):
+    """Decide between n possibilities; ``choices.Choices`` in Python decides unless it has provided random words."""
+    place = get64(state + PLACE)
+    # A decision takes one or two words, and a hundred with a probability of 2**-100.
+    if place == 0 or get64(place) + 128 > get64(state + WORD_COUNT):
+        return call(get64(state + PICK), n, decision)
+    choice = _draw(state, place, n)
+    if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
+        return n - 1
+    return choice
