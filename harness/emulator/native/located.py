@@ -28,9 +28,11 @@ def find(starts, ends, count, address, size):
             low = middle + 1
         else:
             high = middle
-    if low == 0 or at + np.uint64(size) > np.uint64(get64(ends + 8 * low - 8)):
+    if low == 0:
         return -1
-    return low - 1
+    end = np.uint64(get64(ends + 8 * low - 8))
+    # No sum of address and size: it may pass 2**64.
+    return low - 1 if at <= end and np.uint64(size) <= end - at else -1
 
 
 @_helper
