@@ -35,6 +35,7 @@ _IDLE_WINDOW = 0.3
 _AGENT_WINDOW = 2.0
 _REAPED = "ended (reaped by its agent)"
 _KILLED = children.describe_exit(signal.SIGKILL)
+_TERMINATED = children.describe_exit(signal.SIGTERM)
 _ANSWERS = ("result", "error", "poisoned", "ready", "failed")
 _REASON_LIMIT = 500
 # Seconds of compilation that one call may have in addition to its deadline, and how often it is read. compile_once
@@ -489,7 +490,7 @@ class Generation:
         self.end()
         if self._orphaned:  # then the case did not end the ranks
             raise HarnessError(f"{self._orphaned}, and its ranks ended with it\n{log}")
-        raise RankCrash(answers.exits, output, answers.errors, full)
+        raise RankCrash(_by_themselves(answers.exits), output, answers.errors, full)
 
     def _await_agent(self, answers: _Round) -> None:
         """Wait for the agent's end if all ranks were killed at once: its end is reported later than theirs."""
@@ -508,6 +509,15 @@ class Generation:
 
     def _output(self) -> dict[int, str]:
         return {rank: member.tail() for rank, member in sorted(self._members.items())}
+
+
+def _by_themselves(exits: Mapping[int, str]) -> dict[int, str]:
+    """Return the exits without those of ranks that the elastic agent ended, because another rank had ended before.
+
+    The agent looks at its ranks every few seconds; its SIGTERM may reach the others while further deaths are awaited.
+    """
+    others = {rank: how for rank, how in exits.items() if how != _TERMINATED}
+    return others or dict(exits)
 
 
 def _running(pidfd: int) -> bool:

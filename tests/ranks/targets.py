@@ -279,6 +279,21 @@ def leaves(env: dict[str, Any], payload: int) -> None:
     time.sleep(FOREVER)
 
 
+def leaves_with_terminated_peers(env: dict[str, Any], payload: list[int]) -> None:
+    """Rank 1 leaves once the others, whose pids are in ``payload``, have got the signal that the agent sends them."""
+    if env["rank"] == 1:
+        for pid in payload:
+            os.kill(pid, signal.SIGTERM)
+        os._exit(5)
+    time.sleep(FOREVER)
+
+
+def is_signalled(env: dict[str, Any], payload: int) -> None:
+    if env["rank"] == 0:
+        os.kill(os.getpid(), payload)
+    time.sleep(FOREVER)
+
+
 def aborts_with_a_child(env: dict[str, Any], payload: Any) -> None:
     """Leave a grandchild in its own session, print its pid to stdout, and abort."""
     if env["rank"] == 1:

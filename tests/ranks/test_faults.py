@@ -90,6 +90,19 @@ def test_a_rank_that_leaves_is_a_crash(group: RankGroup, status: int) -> None:
     assert caught.value.exits == {1: f"exit status {status}"}
 
 
+def test_ranks_that_the_agent_ended_for_another_are_not_told(group: RankGroup) -> None:
+    group.call(f"{TARGETS}:rank_of")
+    with pytest.raises(RankCrash) as caught:
+        group.call(f"{TARGETS}:leaves_with_terminated_peers", [group.pids[0]], deadline=3600)
+    assert caught.value.exits == {1: "exit status 5"}
+
+
+def test_a_rank_that_is_terminated_is_a_crash(group: RankGroup) -> None:
+    with pytest.raises(RankCrash) as caught:
+        group.call(f"{TARGETS}:is_signalled", int(signal.SIGTERM), deadline=3600)
+    assert caught.value.exits == {0: "signal 15 (SIGTERM)"}
+
+
 def test_what_a_crashed_rank_started_ends_too(group: RankGroup) -> None:
     with pytest.raises(RankCrash) as caught:
         group.call(f"{TARGETS}:aborts_with_a_child", deadline=3600)
