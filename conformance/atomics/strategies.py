@@ -59,22 +59,26 @@ def kernels(ranks: int) -> tuple[Row, ...]:
     Each op has in each form every element type of the form, every shape, sem and scope, and an order of which neither
     part is the default: a form that drops an argument of one op is found. ``actor`` is the only rank that acts: a
     kernel with ``DeviceContext`` is compiled for one rank. None is any ranks. Triton 3.6 cannot compile a
-    compare-and-swap of several elements per thread.
+    compare-and-swap of several elements per thread. Each op has in each form a block of integers whose old values are
+    unused: Triton combines such lanes of one cell.
     """
 
     def valid(row: Row) -> bool:
         op = ATOMICS[row["op"]]
         several = row["shape"][0] > 1
         return (
-            row["dtype"] in _dtypes(op.name, row["form"]) and several <= op.masked and row["explicit"] == _explicit(row)
+            row["dtype"] in _dtypes(op.name, row["form"])
+            and several <= op.masked
+            and row["explicit"] == _explicit(row)
+            and row["combined"] == _combined(row)
         )
 
     parameters = {
         "op": tuple(ATOMICS), "form": FORMS, "dtype": tuple(dict.fromkeys(name for op in ATOMICS.values() for name in
         op.dtypes)), "shape": SHAPES, "sem": SEMS, "scope": SCOPES, "returned": (True, False),
-        "explicit": (False, True),
+        "explicit": (False, True), "combined": (False, True),
     }  # fmt: skip
-    also = [("form", "op", other) for other in ("dtype", "shape", "sem", "scope", "explicit")]
+    also = [("form", "op", other) for other in ("dtype", "shape", "sem", "scope", "explicit", "combined")]
     numbers = {op: itertools.count(number) for number, op in enumerate(ATOMICS)}
     return tuple(
         {**row, "actor": next(numbers[row["op"]]) % ranks if row["form"] == "context" else None}
@@ -85,6 +89,11 @@ def kernels(ranks: int) -> tuple[Row, ...]:
 def _explicit(row: Row) -> bool:
     """Return whether the compiled order differs if sem or scope is dropped: None is acq_rel at gpu scope."""
     return row["sem"] not in (None, "acq_rel") and row["scope"] == "sys"
+
+
+def _combined(row: Row) -> bool:
+    """Return whether the compiler may combine the lanes of one cell."""
+    return row["dtype"].startswith("int") and row["shape"][0] > 0 and not row["returned"]
 
 
 def _dtypes(op: str, form: str) -> tuple[str, ...]:
