@@ -33,13 +33,17 @@ def _stage(target: str, chosen: str = "") -> Stage:
 
 _MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
 _REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
-_ORDER, _GROUPS = _stage("isa ordering"), _stage("collectives", "groups")
+_ORDER, _GROUPS, _DEBUG = _stage("isa ordering"), _stage("collectives", "groups"), _stage("negative")
 
 _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
-    (r"device/gluon/context\.py", RMA_OPS, (_stage("rma", "test_{op} and not _by_"), _stage("rma isa", "not _by_"))),
-    (r"device/gluon/context\.py", ATOMIC_OPS, (_stage("atomics isa", "(test_{op} or test_order) and not _by_"),)),
-    (r"device/triton/(ops|context)\.py", RMA_OPS, (_stage("rma", "test_{op}_by"), _stage("rma isa", "_by_"))),
-    (r"device/triton/(ops|context)\.py", ATOMIC_OPS, (_stage("atomics isa", "test_{op}_by or test_order_by"),)),
+    (r"device/gluon/context\.py", RMA_OPS,
+     (_stage("rma", "test_{op} and not _by_"), _stage("rma isa", "not _by_"), _DEBUG)),
+    (r"device/gluon/context\.py", ATOMIC_OPS,
+     (_stage("atomics isa", "(test_{op} or test_order) and not _by_"), _DEBUG)),
+    (r"device/triton/(ops|context)\.py", RMA_OPS,
+     (_stage("rma", "test_{op}_by"), _stage("rma isa", "_by_"), _DEBUG)),
+    (r"device/triton/(ops|context)\.py", ATOMIC_OPS,
+     (_stage("atomics isa", "test_{op}_by or test_order_by"), _DEBUG)),
     (r"device/gluon/(context|address)\.py", "", (_stage("rma", "test_put or test_load"), _stage("rma atomics isa"))),
     (r"device/triton/address\.py", "", (_stage("rma isa", "test_put_by or test_load_by or test_width_by"),)),
     (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"),)),
@@ -55,6 +59,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"kernels/matmul_reduce\.py|ops/reduction\.py", "", (_stage("ops", "all_reduce or reduce_scatter"),)),
     (r"(kernels|ops)/.*", "", (_stage("ops"),)),
     (r"device/.*", "", (_MOVING, _REDUCING, _ORDER, _stage("host", "barrier"))),
+    (r"ccl/utils\.py", "", (_stage("host", "groups"),)),
     (r"ccl/.*", "", (_MOVING, _stage("collectives"))),
     (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host"))),
     (r"host/tensor_\w+\.py", "", (_stage("host", "tensors or errors"),)),

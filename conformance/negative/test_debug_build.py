@@ -33,25 +33,30 @@ HEAP, BLOCK = 1 << 16, 64
 
 
 def run(env, case):
-    """Call every operation on rank 0, first with each wrong argument and then with valid ones. Other ranks do
-    nothing."""
+    """Call every operation on one rank, first with each wrong argument and then with valid ones. Other ranks do
+    nothing.
+
+    It is not rank 0, whose heap a check that drops a rank would look at, and the heap of its peer is another one.
+    """
     form, chosen = case.arguments
+    actor = 1 % env.world_size
+    peer = (actor + 1) % env.world_size
     findings = Findings(env.rank)
     iris = env.under_test.iris(heap_size=HEAP)
     heap = iris.zeros(HEAP // 4, dtype=torch.int32)
     local = OtherInstance(env, iris)
     env.settle()
-    if env.rank == 0:
+    if env.rank == actor:
         for op in ops(chosen):
-            for arguments, wrong in _wrong(op, env.rank, env.world_size):
+            for arguments, wrong in _wrong(op, env.rank, peer, env.world_size):
                 _expect_fault(local, findings, form, op, arguments, wrong)
     env.settle()
     findings.true("no heap was changed", not heap.any())
     env.settle()
-    if env.rank == 0:
+    if env.rank == actor:
         for op in ops(chosen):
             try:
-                _launch(local, form, op, start=HEAP - 12, n=3, to_rank=env.world_size - 1)
+                _launch(local, form, op, start=HEAP - 12, n=3, to_rank=peer)
             except KernelFault as fault:
                 findings.note(f"{op.name} of the heap's last elements", str(fault), "no fault")
     env.settle()
@@ -73,26 +78,25 @@ def _two_ranks(op):
     return isinstance(op, transfers.Transfer) and op.two_ranks
 
 
-def _wrong(op, me, ranks):
+def _wrong(op, me, peer, ranks):
     """Yield wrong arguments of ``_launch``, and the texts that the fault must contain.
 
     The first transfer gets every kind of wrong argument. The others get the two that are missed most easily: one
     element too many, and one rank too many; for an op with two ranks, at both ends.
     """
-    last = ranks - 1
     first_of_all = op is next(iter(TRANSFERS.values()))
     starts = ((HEAP - 8, 3), (-4, 1), (HEAP, 1), (-(1 << 33), 2), (1 << 33, 2))
     for start, n in starts if first_of_all else starts[:1]:
         end = start + 4 * n
         first = start if getattr(op, "masked", True) else end - 4
-        yield {"start": start, "n": n, "to_rank": last}, _outside(first, end - 1, last)
+        yield {"start": start, "n": n, "to_rank": peer}, _outside(first, end - 1, peer)
         if _two_ranks(op):
-            yield {"source": start, "n": n, "to_rank": last}, _outside(first, end - 1, me)
+            yield {"source": start, "n": n, "to_rank": peer}, _outside(first, end - 1, me)
     for rank in (ranks, -1, 1 << 20) if first_of_all else (ranks,):
         words = ("rank outside the world", f"target rank: {rank}", f"number of ranks: {ranks}")
         yield {"to_rank": rank}, words
         if _two_ranks(op):
-            yield {"from_rank": rank, "to_rank": last}, words
+            yield {"from_rank": rank, "to_rank": peer}, words
 
 
 def _outside(first, last, rank):

@@ -12,8 +12,8 @@ waits
 
 A mode is a ``Watch``. It instruments the steps of a program while the program is decoded, and the scheduler notifies it
 of events of wavefronts. With a ``Choices`` it also makes the decisions that are open: which wavefront runs next, how
-old a cached line is. ``harness.emulator.driver.ranks`` runs the kernels of several ranks under one scheduler and one
-``Watch``.
+old a cached line is. ``steps`` is a watch without a mode, with which a test stops a rank inside a kernel.
+``harness.emulator.driver.ranks`` runs the kernels of several ranks under one scheduler and one ``Watch``.
 """
 
 from harness.emulator.watch.base import Watch
