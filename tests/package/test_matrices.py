@@ -69,7 +69,8 @@ def _arguments(case: Any) -> tuple[Any, ...]:
 
 EVERY = {
     "CCL-SCRATCH-001", "CCL-CAPTURE-001", "CCL-GROUP-001", "CCL-ASYNC-001", "CCL-STREAM-001", "CCL-REFUSE-001",
-    "CCL-REFUSE-002", "CCL-WAIT-001", "CCL-HELD-001", "CCL-ROOM-001", "CCL-WRAP-001", "CCL-LARGE-001", "CCL-TURNS-001",
+    "CCL-REFUSE-002", "CCL-WAIT-001", "CCL-HELD-001", "CCL-STEPS-001", "CCL-ROOM-001", "CCL-WRAP-001",
+    "CCL-LARGE-001", "CCL-TURNS-001",
 }  # fmt: skip
 REDUCING = {"CCL-REPEAT-001", "CCL-NARROW-001"}
 FURTHER = {*REDUCING, "CCL-STRIDES-001", "CCL-FAR-001"}
@@ -101,13 +102,14 @@ def test_a_collective_is_in_every_matrix(
         "CCL-STREAM-001",
         "CCL-WAIT-001",
         "CCL-HELD-001",
+        "CCL-STEPS-001",
         "CCL-ROOM-001",
         "CCL-WRAP-001",
         *protocol,
         *(further & {*REDUCING, "CCL-STRIDES-001"}),
     }
     assert fast == (expected if COLLECTIVES[NAME].fast(RANKS) else set())
-    for requirement in ("CCL-CAPTURE-001", "CCL-HELD-001", "CCL-ROOM-001"):
+    for requirement in ("CCL-CAPTURE-001", "CCL-HELD-001", "CCL-STEPS-001", "CCL-ROOM-001"):
         variants = {case.variant for case in cases_of[requirement]}
         assert variants == {variant.name for variant in COLLECTIVES[NAME].variants}, requirement
     assert all(to_json(case) for cases in cases_of.values() for case in cases)
@@ -131,9 +133,9 @@ def test_a_fused_product_is_in_every_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     cases_of = with_scratch(monkeypatch, PRODUCTS, "matmul_all_reduce", SUITE / "ops", requirement="FUSED-SCRATCH-001")
     assert set(cases_of) == {
         "FUSED-SCRATCH-001", "FUSED-EDGES-001", "FUSED-REFUSED-001", "FUSED-REFUSED-002", "FUSED-CAPTURE-001",
-        "FUSED-ROOM-001", "FUSED-HELD-001",
+        "FUSED-ROOM-001", "FUSED-HELD-001", "FUSED-STEPS-001",
     }  # fmt: skip
-    for requirement in ("FUSED-EDGES-001", "FUSED-CAPTURE-001", "FUSED-HELD-001"):
+    for requirement in ("FUSED-EDGES-001", "FUSED-CAPTURE-001", "FUSED-HELD-001", "FUSED-STEPS-001"):
         assert {case.variant for case in cases_of[requirement]} == set(PRODUCTS[NAME].variants)
 
 
