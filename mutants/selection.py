@@ -50,7 +50,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"(device|host)/.*trac(ing|e).*", "", (_stage("tracing"), _stage("host device"))),
     (r"device/debug\.py", "", (_stage("negative"),)),
     (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "", (_stage("collectives", "send_recv"),)),
-    (r"device/locks\.py|kernels/all_reduce\.py", "", (_stage("collectives", "accumulating"), _REDUCING)),
+    (r"device/locks\.py|kernels/all_reduce\.py", "", (_stage("collectives", "accumulating"), _REDUCING, _ORDER)),
     (r"kernels/(all_reduce_push|reductions)\.py", "", (_REDUCING, _stage("collectives", "repeat or queued"))),
     (r"kernels/ll\.py|device/flagged\.py", "", (_stage("collectives", "test_operations or repeat"),)),
     (r"kernels/(arguments|move|tiles)\.py", "", (_MOVING, _stage("collectives"))),

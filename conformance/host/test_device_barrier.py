@@ -13,6 +13,7 @@ from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from conformance.support.cases import HostCase
 from conformance.support.instances import preset_barrier, release
+from conformance.support.steps import PLACES, place
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
@@ -57,6 +58,55 @@ def run(env, case):
             launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
     env.settle()
     for turn in range(TURNS):
+        wanted = [turn + 1 if rank in members else 0 for rank in range(env.world_size)]
+        findings.equal(f"cells read after barrier {turn}", seen[turn].tolist(), wanted)
+    env.settle()
+    release(iris)
+    return findings.first
+
+
+def run_stopping(env, case, held):
+    """Let one rank stop inside its kernels, the barrier's among them, before another step in each turn but the first.
+
+    It goes on when each other rank has ended all turns or can do nothing more without it; see
+    ``conformance.collectives.test_steps``.
+    """
+    (group,) = case.arguments
+    me, findings = env.rank, Findings(env.rank)
+    members = members_of(group, me, env.world_size)
+    handle = env.group(members, chunks_of(group, env.world_size))
+    iris, turns = env.under_test.iris(heap_size=1 << 16), 1 + PLACES
+    env.image.reset()
+    cells = env.image.claim("cells", CELLS, env.world_size * turns, torch.int32)
+    env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
+    source = torch.arange(1, turns + 1, dtype=torch.int32, device=env.device.torch_device)
+    seen = torch.zeros(turns, env.world_size, dtype=torch.int32, device=env.device.torch_device)
+    keep = torch.ones(env.world_size, dtype=torch.uint8, device=env.device.torch_device)
+    one, all_cells = TransferCase(dtype="int32", n=1), TransferCase(dtype="int32", n=env.world_size)
+    steps, counted, at = [env.gate.step() for _ in range(turns + 1)], 0, 0
+    env.settle()
+    with env.acting():
+        for turn, step in enumerate(steps[:-1]):
+            start = CELLS + 4 * turn * env.world_size
+            if turn:
+                at = place(turn, counted)
+            env.gate.enter(step)
+            holds = me == held
+            with env.gate.holding_inside(step, at, steps[-2]) if holds else env.gate.watching() as count:
+                for member in members:
+                    to = env.pointer(start + 4 * me, torch.int32)
+                    launch(env, TRANSFERS["put"], one, source[turn:], to, keep, member)
+                iris.device_barrier(handle)
+                launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
+                env.device.synchronize()
+            if turn == 0:
+                counted = count[0]
+            env.gate.reach(step)
+    findings.true("the kernels of the rank that stops have steps", me != held or counted)
+    env.gate.enter(steps[-1])
+    env.gate.reach(steps[-1])
+    env.settle()
+    for turn in range(turns):
         wanted = [turn + 1 if rank in members else 0 for rank in range(env.world_size)]
         findings.equal(f"cells read after barrier {turn}", seen[turn].tolist(), wanted)
     env.settle()
@@ -189,3 +239,16 @@ def test_overlapping(check, case):
 )
 def test_captured(check, case):
     check(run_captured, case)
+
+
+@requirement(
+    "HOST-DEVICE-BARRIER-005",
+    cases=lambda ranks: [HostCase("device_barrier", (group,)) for group in ("world", "stride")],
+    ranks=2,
+    device="emulated",
+    because="only there can a rank stop inside a kernel",
+    weak=False,
+)
+def test_stopping(check, case):
+    for held in (0, check.ranks - 1):
+        check(run_stopping, case, held=held)
