@@ -5,11 +5,9 @@ member that does not wait reads inputs that are not there yet, whatever the mach
 all calls, a member that runs ahead also overwrites what the member held back has not copied yet.
 """
 
-from dataclasses import replace
-
 from conformance.collectives.calls import config, copied, fill, invoke, judge, prepare
-from conformance.collectives.operations import COLLECTIVES, published
-from fixtures import judged
+from conformance.collectives.held import held_cases
+from conformance.collectives.operations import COLLECTIVES
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -44,12 +42,7 @@ def run(env, case, held):
 
 
 def cases(ranks, op):
-    op = COLLECTIVES[op]
-    # Asynchronous calls: with others, the members exchange their arguments on the host before any kernel begins.
-    plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=CALLS, reuse=True, async_op=True)
-    if not judged.extended():
-        return [published(plain)]
-    return [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
+    return held_cases(ranks, op, CALLS)
 
 
 @requirement(

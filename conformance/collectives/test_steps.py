@@ -6,10 +6,8 @@ nothing more without it. The first call, in which no member stops, counts the st
 member that goes ahead too far overwrites what the other one has not read, or reads what it has not written.
 """
 
-from dataclasses import replace
-
-from conformance.collectives import test_held
 from conformance.collectives.calls import config, copied, fill, invoke, judge, prepare
+from conformance.collectives.held import held_cases
 from conformance.collectives.operations import COLLECTIVES
 from conformance.support.steps import PLACES, place
 from fixtures.findings import Findings
@@ -47,7 +45,7 @@ def run(env, case, held):
 
 
 def cases(ranks, op):
-    return [replace(case, calls=1 + PLACES) for case in test_held.cases(ranks, op)]
+    return held_cases(ranks, op, 1 + PLACES)
 
 
 @requirement(

@@ -5,8 +5,7 @@ The rank held back begins a call when each other rank has ended its own or can d
 overwrites what the rank held back has not read yet.
 """
 
-from dataclasses import replace
-
+from conformance.ops.held import held_cases
 from conformance.ops.operations import PRODUCTS
 from conformance.ops.products import config, inputs_of, invoke, judge, prepare, wanted_of
 from fixtures.findings import Findings
@@ -44,11 +43,7 @@ def run(env, case, held):
 
 
 def cases(ranks, op):
-    """Return a case for each variant, with the kernels of FUSED-EDGES-001."""
-    from conformance.ops.strategies import edges
-
-    first = {case.variant: case for case in reversed(edges(op))}
-    return [replace(first[one], calls=CALLS, async_op=True, skewed=-1, skew_ms=0) for one in PRODUCTS[op].variants]
+    return held_cases(op, CALLS)
 
 
 @requirement(

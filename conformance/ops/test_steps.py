@@ -4,9 +4,7 @@ The first rank, or the last one, stops in each call before another step that the
 ``conformance.collectives.test_steps``. All calls use the same tensors and one workspace.
 """
 
-from dataclasses import replace
-
-from conformance.ops import test_held
+from conformance.ops.held import held_cases
 from conformance.ops.operations import PRODUCTS
 from conformance.ops.products import config, inputs_of, invoke, judge, prepare, wanted_of
 from conformance.support.steps import PLACES, place
@@ -47,7 +45,7 @@ def run(env, case, held):
 
 
 def cases(ranks, op):
-    return [replace(case, calls=1 + PLACES) for case in test_held.cases(ranks, op)]
+    return held_cases(op, 1 + PLACES)
 
 
 @requirement(
