@@ -8,8 +8,11 @@ two ranks.
 003  If sender and receiver disagree, no data moves and both get an error. If one side's call is refused, the other side
      gets an error too.
 004  Messages can be captured in device graphs and replayed with other data.
+005  A rank that stops inside its kernels, wherever that is, receives and sends the same; see
+     ``conformance.support.steps``.
 """
 
+import contextlib
 from dataclasses import replace
 
 import torch
@@ -18,6 +21,7 @@ from conformance.collectives.calls import config, copied, party_of
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.graphs import captured
 from conformance.support.cases import HostCase
+from conformance.support.steps import CALLS, Stops
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
@@ -32,7 +36,11 @@ def run(env, case):
     return mismatch
 
 
-def _round(env, case, round_):
+def run_stopping(env, case, stopping):
+    return _round(env, case, 0, Stops(env, stopping))
+
+
+def _round(env, case, round_, stops=None):
     party = party_of(env, case)
     env.image.reset()
     dst, src = peers(case, party)
@@ -49,11 +57,14 @@ def _round(env, case, round_):
             source, target = (env.image.tensor(region) for region in places[k])
             source, target = _matrix(source, case, case.in_pad, "in"), _matrix(target, case, case.out_pad, "out")
             source.copy_(staged[k])
-            handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
-            # The source is written again as early as allowed: directly after a call that waits, else after its handle.
-            outputs.append(copied(target, enqueued=case.async_op))
-            if case.async_op and handle is not None:
-                handle.wait()
+            with stops.call(k) if stops else contextlib.nullcontext():
+                handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
+                # The source is written again as early as allowed: after a call that waits, else after its handle.
+                outputs.append(copied(target, enqueued=case.async_op))
+                if case.async_op and handle is not None:
+                    handle.wait()
+    if stops:
+        stops.end(findings)
     env.settle()
     if not bool_all(env.fault is None):
         return findings.first
@@ -315,3 +326,23 @@ def captured_cases(ranks):
 )
 def test_captured(check, case):
     check(run_captured, case)
+
+
+def stopping_cases(ranks):
+    return [
+        CollectiveCase(op=op, dtype="int32", m=5, n=70, calls=CALLS, reuse=True, async_op=True)
+        for op in ("send", "sendrecv")
+    ]
+
+
+@requirement(
+    "CCL-MESSAGE-005",
+    cases=stopping_cases,
+    ranks=2,
+    device="emulated",
+    because="only there can a rank stop inside a kernel",
+    weak=False,
+)
+def test_stopping(check, case):
+    for stopping in (0, check.ranks - 1):
+        check(run_stopping, case, stopping=stopping)

@@ -9,43 +9,33 @@ member that goes ahead too far overwrites what the other one has not read, or re
 from conformance.collectives.calls import config, copied, fill, invoke, judge, prepare
 from conformance.collectives.held import held_cases
 from conformance.collectives.operations import COLLECTIVES
-from conformance.support.steps import PLACES, place
+from conformance.support.steps import CALLS, Stops
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
 
-def run(env, case, held):
+def run(env, case, stopping):
     calls = prepare(env, case)
-    steps = [env.gate.step() for _ in range(case.calls + 1)]
-    findings, outputs, handles, counted, at = Findings(env.rank), [], [], 0, 0
+    stops, findings, outputs, handles = Stops(env, stopping), Findings(env.rank), [], []
     env.settle()
     with env.acting():
         settings = config(env, case, env.world_size)
-        for number, (step, call) in enumerate(zip(steps, calls, strict=False)):
+        for number, call in enumerate(calls):
             if number:
                 fill(call)
-                at = place(number, counted)
-            env.gate.enter(step)
-            holds = env.rank == held
-            with env.gate.holding_inside(step, at, steps[-2]) if holds else env.gate.watching() as count:
+            with stops.call(number):
                 handles.append(invoke(env, case, call, settings))
                 outputs.append(None if call.output is None else copied(call.output, enqueued=case.async_op))
-                env.device.synchronize()
-            if number == 0:
-                counted = count[0]
-            env.gate.reach(step)
         for handle in handles:
             if case.async_op and handle is not None:
                 handle.wait()
-    findings.true("the kernels of the member that stops have steps", env.rank != held or counted)
-    env.gate.enter(steps[-1])
-    env.gate.reach(steps[-1])
+    stops.end(findings)
     env.settle()
     return judge(env, case, calls, outputs, findings)
 
 
 def cases(ranks, op):
-    return held_cases(ranks, op, 1 + PLACES)
+    return held_cases(ranks, op, CALLS)
 
 
 @requirement(
@@ -58,5 +48,5 @@ def cases(ranks, op):
     because="only there can a member stop inside a kernel",
 )
 def test_steps(check, case):
-    for held in (0, check.ranks - 1):
-        check(run, case, held=held)
+    for stopping in (0, check.ranks - 1):
+        check(run, case, stopping=stopping)

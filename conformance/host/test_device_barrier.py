@@ -13,7 +13,7 @@ from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from conformance.support.cases import HostCase
 from conformance.support.instances import preset_barrier, release
-from conformance.support.steps import PLACES, place
+from conformance.support.steps import CALLS, Stops
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
@@ -65,48 +65,34 @@ def run(env, case):
     return findings.first
 
 
-def run_stopping(env, case, held):
-    """Let one rank stop inside its kernels, the barrier's among them, before another step in each turn but the first.
-
-    It goes on when each other rank has ended all turns or can do nothing more without it; see
-    ``conformance.collectives.test_steps``.
-    """
+def run_stopping(env, case, stopping):
+    """Let one rank stop inside its kernels, the barrier's among them; see ``conformance.support.steps``."""
     (group,) = case.arguments
     me, findings = env.rank, Findings(env.rank)
     members = members_of(group, me, env.world_size)
     handle = env.group(members, chunks_of(group, env.world_size))
-    iris, turns = env.under_test.iris(heap_size=1 << 16), 1 + PLACES
+    iris = env.under_test.iris(heap_size=1 << 16)
     env.image.reset()
-    cells = env.image.claim("cells", CELLS, env.world_size * turns, torch.int32)
+    cells = env.image.claim("cells", CELLS, env.world_size * CALLS, torch.int32)
     env.image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
-    source = torch.arange(1, turns + 1, dtype=torch.int32, device=env.device.torch_device)
-    seen = torch.zeros(turns, env.world_size, dtype=torch.int32, device=env.device.torch_device)
+    source = torch.arange(1, CALLS + 1, dtype=torch.int32, device=env.device.torch_device)
+    seen = torch.zeros(CALLS, env.world_size, dtype=torch.int32, device=env.device.torch_device)
     keep = torch.ones(env.world_size, dtype=torch.uint8, device=env.device.torch_device)
     one, all_cells = TransferCase(dtype="int32", n=1), TransferCase(dtype="int32", n=env.world_size)
-    steps, counted, at = [env.gate.step() for _ in range(turns + 1)], 0, 0
+    stops = Stops(env, stopping)
     env.settle()
     with env.acting():
-        for turn, step in enumerate(steps[:-1]):
+        for turn in range(CALLS):
             start = CELLS + 4 * turn * env.world_size
-            if turn:
-                at = place(turn, counted)
-            env.gate.enter(step)
-            holds = me == held
-            with env.gate.holding_inside(step, at, steps[-2]) if holds else env.gate.watching() as count:
+            with stops.call(turn):
                 for member in members:
                     to = env.pointer(start + 4 * me, torch.int32)
                     launch(env, TRANSFERS["put"], one, source[turn:], to, keep, member)
                 iris.device_barrier(handle)
                 launch(env, TRANSFERS["load"], all_cells, env.pointer(start, torch.int32), seen[turn], keep, me)
-                env.device.synchronize()
-            if turn == 0:
-                counted = count[0]
-            env.gate.reach(step)
-    findings.true("the kernels of the rank that stops have steps", me != held or counted)
-    env.gate.enter(steps[-1])
-    env.gate.reach(steps[-1])
+    stops.end(findings)
     env.settle()
-    for turn in range(turns):
+    for turn in range(CALLS):
         wanted = [turn + 1 if rank in members else 0 for rank in range(env.world_size)]
         findings.equal(f"cells read after barrier {turn}", seen[turn].tolist(), wanted)
     env.settle()
@@ -250,5 +236,5 @@ def test_captured(check, case):
     weak=False,
 )
 def test_stopping(check, case):
-    for held in (0, check.ranks - 1):
-        check(run_stopping, case, held=held)
+    for stopping in (0, check.ranks - 1):
+        check(run_stopping, case, stopping=stopping)
