@@ -270,21 +270,26 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc]
         if self.watch is None and not closed and len(streams) == len(streams[0]) == 1:
             translation = translation_of(streams[0][0])
         if translation is not None:
-            _running = TranslatedScheduler(streams[0][0], translation, self.time_limit, cores=self.cores)
-        else:
-            _running = Scheduler(
-                streams, self.watch, closed or (self.watch is not None and self.watch.closed), self.time_limit
-            )
+            _running = TranslatedScheduler.of(streams[0][0], translation, self.time_limit, self.cores)
+            _running.polled = self.polled
+            try:
+                _running.run()
+            finally:
+                _running = None
+            return
+        closed = closed or (self.watch is not None and self.watch.closed)
+        _running = Scheduler(streams, self.watch, closed, self.time_limit)
         _running.polled = self.polled
         start = time.process_time()
+        launches = [launch for stream in streams for launch in stream]
         try:
             _running.run()
         finally:
             _running = None
-            for launch in [launch for stream in streams for launch in stream if translation is None]:
+            for launch in launches:
                 if isinstance(launch.program.heat, Heat):
                     launch.program.heat.spent += time.process_time() - start
-        for launch in [launch for stream in streams for launch in stream]:
+        for launch in launches:
             if isinstance(launch.program.heat, single.Stretches):
                 launch.program.heat.ran(launch)
 

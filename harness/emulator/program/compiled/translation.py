@@ -58,9 +58,9 @@ class Translation:
     runs: Runs
     has_runs: bool = False
     cycles: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """For profiles: see ``native.execute.run``."""
-    work: Any = None
-    """Arrays of the last launch, for the next one."""
+    """For profiles: see ``native.execute``."""
+    idle: Any = None
+    """The scheduler of the last launch, for the next one."""
 
     def __post_init__(self) -> None:
         self.address: int = self.code.ctypes.data
