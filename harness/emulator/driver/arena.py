@@ -135,9 +135,9 @@ class Arena:
             self.control[execute.CYCLES :] = cycles.ctypes.data, len(cycles)
         self._launch = launch
 
-    def grow(self, most: int) -> bool:
-        """Add slots for work-groups; return False if there are ``most`` of them."""
-        more = min(max(1, len(self.slots)), most - len(self.slots))
+    def grow(self, limit: int) -> bool:
+        """Add slots for work-groups; return False if there are ``limit`` of them."""
+        more = min(max(1, len(self.slots)), limit - len(self.slots))
         for _ in range(more):
             self.slots.append(_acquire(self.sizes[0], self.stride, self.sizes[1]))
         tables = np.full((3, len(self.slots)), -1, np.int64)

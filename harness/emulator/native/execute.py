@@ -49,7 +49,7 @@ STATE_FIELDS = 7
 # up, see ``record.private_offset``, address of the setup, bytes of a data share, addresses of the state and of int64[n]
 # that collects the time of each operation in cycles of the processor's clock, and n, which may be 0.
 (
-    RECORDS, SHARES, GROUPS, STRIDE, WAVES_PER_GROUP, CODE, WAVES, LANES, SEGMENTS, TEMPLATE, SIZE, PRIVATE, SETUP,
+    RECORDS, DATA_SHARES, GROUPS, STRIDE, WAVES_PER_GROUP, CODE, WAVES, LANES, SEGMENTS, TEMPLATE, SIZE, PRIVATE, SETUP,
     SHARE_BYTES, STATE, CYCLES, CYCLES_NUMBER,
 ) = range(17)  # fmt: skip
 CONTROL_FIELDS = 17
@@ -242,11 +242,8 @@ def _run(control: int) -> int:
     """Run work-groups; return why the caller has to act. ``control``: the address of ``CONTROL_FIELDS`` numbers."""
     state, setup = _array(control, STATE, STATE_FIELDS), _array(control, SETUP, SETUP_FIELDS)
     slots, segments = state[SLOTS], get64(control + 8 * SEGMENTS)
-    records, shares, groups = (
-        _array(control, RECORDS, slots),
-        _array(control, SHARES, slots),
-        _array(control, GROUPS, slots),
-    )
+    records, groups = _array(control, RECORDS, slots), _array(control, GROUPS, slots)
+    data_shares = _array(control, DATA_SHARES, slots)
     waves, lanes = _array(control, WAVES, segments), _array(control, LANES, segments)
     cycles = _array(control, CYCLES, get64(control + 8 * CYCLES_NUMBER))
     stride, count, code = get64(control + 8 * STRIDE), get64(control + 8 * WAVES_PER_GROUP), get64(control + 8 * CODE)
@@ -259,7 +256,7 @@ def _run(control: int) -> int:
                     continue
                 groups[slot] = state[NEXT]
                 state[NEXT] += 1
-                _start(records[slot], count, groups[slot], control, setup, shares[slot])
+                _start(records[slot], count, groups[slot], control, setup, data_shares[slot])
             why = _run_group(records[slot], stride, count, code, waves, lanes, state, cycles)
             if why == FINISHED:
                 groups[slot] = -1
