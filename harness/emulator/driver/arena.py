@@ -87,6 +87,7 @@ class Arena:
         private = LANES * private_bytes(program)
         self.size = self.private + private if private else record.VECTORS + self.pairs * record.PAIR_BYTES
         self.stride = -(-(self.private + private) // _LINE) * _LINE
+        self._keeps = int(launch.waves_per_group * self.stride + launch.lds_bytes <= _MOST_KEPT)
         self.slots: list[Slot] = []
         self.tables = np.zeros((3, 0), np.int64)
         self._block = np.zeros(number_of_counters(program) + execute.STATE_FIELDS, np.int64)
@@ -154,12 +155,12 @@ class Arena:
 
     def shrink(self) -> None:
         """Leave the slots to other programs, except one that is small: the next launch finds it ready."""
-        keeps = self.slots[: int(self.sizes[0] * self.stride + self.sizes[1] <= _MOST_KEPT)]
-        if len(keeps) < len(self.slots):
-            for slot in self.slots[len(keeps) :]:
+        keeps = self._keeps
+        if len(self.slots) > keeps:
+            for slot in self.slots[keeps:]:
                 _release(slot)
-            self.slots = keeps
-            self._use(self.tables[:, : len(keeps)].copy())
+            del self.slots[keeps:]
+            self._use(self.tables[:, :keeps].copy())
 
 
 # Slots that no launch uses, by size: fresh memory costs page faults, which take longer than many kernels.

@@ -54,16 +54,19 @@ _FORMS = {
 }  # fmt: skip
 _INTEGERS = "bhiqBHIQ"
 _DESCRIPTOR = re.compile(r"tensordesc<[^\[>]*\[([^\]]*)\]")
+_Tensor = torch.Tensor
 # Types of elements that may be addresses.
 _WIDE = (torch.int64, torch.uint64)
+APART = -1
+"""For the number of elements of a tensor that is not contiguous."""
 
 
 class Placed(NamedTuple):
-    """``memory`` that the arguments point to, ``tensors`` of 64-bit integers with the names of their arguments, and
-    objects that must live as long as the launch."""
+    """``memory`` that the arguments point to, tensors of 64-bit integers as (address, number of elements), and objects
+    that must live as long as the launch."""
 
     memory: list[Memory]
-    tensors: list[tuple[str, torch.Tensor]]
+    tensors: list[tuple[int, int]]
     keep_alive: list[object]
 
 
@@ -71,12 +74,12 @@ class Arguments:
     """Writes the arguments of each launch to ``block``, uint8[bytes], at ``address``.
 
     ``candidates`` are the offsets of arguments that may be addresses: pointers, then 64-bit integers; ``positions``
-    have their places among all arguments.
+    have their places among all arguments. ``scratch``: (bytes for each work-group, alignment) of Triton's two scratch
+    memories, global and of the profiler, if the kernel has any.
     """
 
     def __init__(self, src: Any, metadata: dict[str, Any], scratch: Sequence[tuple[int, int]]) -> None:
-        """``src`` as Triton passes it, ``metadata`` of the kernel in the listing; ``scratch``: (bytes for each
-        work-group, alignment) of Triton's two scratch memories, global and of the profiler."""
+        """``src`` as Triton passes it, ``metadata`` of the kernel in the listing; ``scratch`` of both memories."""
         arguments = metadata.get(".args", [])
         hidden = [a for a in arguments if a[".value_kind"].startswith("hidden_")]
         self._hidden = [(a[".value_kind"], int(a[".offset"]), int(a[".size"])) for a in hidden]
@@ -100,10 +103,8 @@ class Arguments:
         self._sorted = self._order == list(range(len(places)))
         self._struct = _struct([(places[i], self._forms[i]) for i in self._order])
         self._unsigned = _struct([(places[i], _unsigned(self._forms[i])) for i in self._order])
-        self._scratch = [
-            (offset, size, align) for offset, (size, align) in zip(offsets[len(places) :], scratch, strict=False)
-        ]
-        self._has_scratch = any(size for _, size, _ in self._scratch)
+        self._scratch_offsets = offsets[len(places) :]
+        self.scratch = tuple(scratch) if any(size for size, _ in scratch) else ()
         self._grid: tuple[int, int, int] | None = None
 
     def place(self, arguments: Sequence[Any], check: Callable[[torch.Tensor, str], None], groups: int) -> Placed:
@@ -111,15 +112,17 @@ class Arguments:
         argument; ``groups``: number of work-groups."""
         placed = Placed([], [], [])
         fields: list[Any] = []
-        for value, (name, label) in zip(self._pick_pointers(arguments), self._names, strict=True):
-            given = value.base if isinstance(value, TensorWrapper) else value
-            if isinstance(given, torch.Tensor):
+        for value, (name, label) in zip(self._pick_pointers(arguments), self._names):  # noqa: B905  # as many
+            given = value
+            if type(value) is not _Tensor:
+                given = value.base if isinstance(value, TensorWrapper) else value
+                if not hasattr(given, "untyped_storage"):
+                    fields.append(given.data_ptr() if hasattr(given, "data_ptr") else given or 0)
+                    continue
+            if isinstance(given, _Tensor):
                 check(given, name)
                 if given is value and value.dtype in _WIDE:
-                    placed.tensors.append((label, value))
-            elif not hasattr(given, "untyped_storage"):
-                fields.append(given.data_ptr() if hasattr(given, "data_ptr") else given or 0)
-                continue
+                    placed.tensors.append((value.data_ptr(), value.numel() if value.is_contiguous() else APART))
             storage = given.untyped_storage()
             fields.append(given.data_ptr())
             placed.memory.append((storage.data_ptr(), storage.nbytes(), label))
@@ -127,7 +130,7 @@ class Arguments:
         for i, convert in self._converted:
             fields[len(self.pointers) + i] = convert(fields[len(self.pointers) + i])
         self._write(fields)
-        if self._has_scratch:
+        if self.scratch:
             self._place_scratch(placed, groups)
         return placed
 
@@ -145,7 +148,7 @@ class Arguments:
     def _place_scratch(self, placed: Placed, groups: int) -> None:
         allocators = (_allocation._allocator.get(), _profile_allocator())
         words = self.block.view(np.uint64)
-        for (offset, size, align), allocate in zip(self._scratch, allocators, strict=False):
+        for offset, (size, align), allocate in zip(self._scratch_offsets, self.scratch, allocators, strict=False):
             if size:
                 memory = allocate(size * groups, align, 0)
                 placed.keep_alive.append(memory)
@@ -162,15 +165,21 @@ class Arguments:
             self.block[offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
         self._grid = grid
 
-    def given(self, arguments: Sequence[Any]) -> dict[str, int]:
-        """Return the arguments that may be addresses of memory of an owner that is not an argument, by name."""
+    def given(self, arguments: Sequence[Any]) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
+        """Return the arguments that may be addresses in memory that no argument owns, and the tensors that may hold
+        such addresses, by name."""
         values: dict[str, int] = {}
+        tensors: dict[str, torch.Tensor] = {}
         for value, (_, label) in zip(self._pick_pointers(arguments), self._names, strict=True):
             if isinstance(value, int):
                 values[label] = value
-            elif not isinstance(value, torch.Tensor) and hasattr(value, "data_ptr"):
+            elif isinstance(value, torch.Tensor):
+                if value.dtype in _WIDE:
+                    tensors[label] = value
+            elif hasattr(value, "data_ptr"):
                 values[label] = value.data_ptr()
-        return values | {f"argument {each.name}": _at(arguments, each.path) for each in self.integers}
+        values |= {f"argument {each.name}": _at(arguments, each.path) for each in self.integers}
+        return values, tensors
 
 
 def _places(src: Any, offsets: list[int]) -> tuple[list[Pointer], list[Value], list[Value]]:

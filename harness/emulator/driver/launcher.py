@@ -16,12 +16,13 @@ from triton.runtime.errors import OutOfResources
 
 from harness.emulator.driver import pointers
 from harness.emulator.driver.arguments import Arguments, Placed
-from harness.emulator.driver.reach import Reach, elements_of
+from harness.emulator.driver.reach import Reach
 from harness.emulator.driver.schedule import RESIDENT_WAVES
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.hostcall import Hostcall
 from harness.emulator.execution.launch import Launch
 from harness.emulator.execution.records import Records
+from harness.emulator.execution.tally import Facts
 from harness.emulator.listing import limits
 from harness.emulator.listing.limits import LDS_BYTES, MAX_THREADS, WAVEFRONT, check_grid
 from harness.emulator.listing.parser import parse
@@ -35,7 +36,7 @@ _MOST_KEPT = 64
 
 
 class Device(ABC):
-    """What a launcher needs of a driver."""
+    """The part of a driver that a launcher uses."""
 
     arch: str
     # Receives launches instead of running them at once; set by ``concurrent_ranks``.
@@ -93,6 +94,8 @@ class Launcher:
         ]
         self.arguments = Arguments(src, listing.metadata, scratch)
         self._reaches: dict[tuple[object, ...], Reach] = {}
+        # The last one: it need not be checked again.
+        self._grid: tuple[int, int, int] | None = None
 
     def __call__(
         self,
@@ -116,7 +119,9 @@ class Launcher:
             # Call the hook before placing the arguments: it may launch this very kernel.
             enter_hook(launch_metadata)
         grid = grid_x, grid_y, grid_z
-        check_grid(grid, self.num_warps * WAVEFRONT)
+        if grid != self._grid:
+            check_grid(grid, self.num_warps * WAVEFRONT)
+            self._grid = grid
         # As on a GPU, the hooks also run for a launch without work-groups.
         if grid_x * grid_y * grid_z:
             active.enqueue(partial(self._launch, active, grid, arguments))
@@ -148,25 +153,38 @@ class Launcher:
             launch.hostcall = hostcall
         if unowned:
             launch.unowned = unowned
-        launch.tables, launch.peers = reach.found()
+        launch.tables, launch.peers = reach.positions()
         if device.defer is not None:
             launch.keep_alive = placed.keep_alive, arguments
-            launch.record_it = lambda: device.records.add(partial(launch.tally().record, self.hash, code))
+            launch.record_it = lambda: device.records.add(launch.facts(self.hash, code), launch.counts())
             device.defer(launch)
-        else:
-            try:
-                device.run([[launch]])
-            finally:
-                device.records.add(partial(launch.tally().record, self.hash, code))
+            return
+        try:
+            device.run([[launch]])
+        finally:
+            device.records.add(self._facts(launch, code, reach if usual else None), launch.counts())
+
+    def _facts(self, launch: Launch, code: str, reach: Reach | None) -> Facts:
+        """Return the facts for a launch's record. ``reach``: that of a launch that no watched mode adds facts to."""
+        facts = None if reach is None else reach.facts
+        if (
+            facts is None
+            or facts.grid != launch.grid
+            or facts.tables is not launch.tables
+            or facts.peers is not launch.peers
+        ):
+            facts = launch.facts(self.hash, code)
+            if reach is not None:
+                reach.facts = facts
+        return facts
 
     def _reach(self, device: Device, arguments: Sequence[Any], placed: Placed) -> tuple[Reach, dict[int, str]]:
         """Return the memory of a launch, and the addresses that it was given and that belong to no tensor.
 
         Adds the tensors whose addresses the kernel gets as integers to ``placed``.
         """
-        elements = elements_of(placed.tensors)
-        reach = self._known(device, placed, elements or ())
-        if reach.survey() and elements is not None:
+        reach = self._known(device, placed)
+        if reach.survey():
             return reach, {}
 
         def known(address: int) -> bool:
@@ -180,22 +198,22 @@ class Launcher:
             return block is not None
 
         before = len(placed.memory)
-        storages, unowned = pointers.find(self.arguments.given(arguments), dict(placed.tensors), known)
+        storages, unowned = pointers.find(*self.arguments.given(arguments), known)
         placed.memory.extend((s.data_ptr(), s.nbytes(), "a tensor passed by its address") for s in storages)
         placed.keep_alive.extend(storages)
         if len(placed.memory) > before:
-            reach = self._known(device, placed, ())
+            reach = self._known(device, placed)
             reach.survey()
         return reach, unowned
 
-    def _known(self, device: Device, placed: Placed, elements: tuple[tuple[int, int], ...]) -> Reach:
+    def _known(self, device: Device, placed: Placed) -> Reach:
         """Return the memory of an earlier launch with the same storages, if nothing was registered since."""
-        key = (device.rank, *placed.memory, elements)
+        key = (device.rank, *placed.memory, *placed.tensors)
         reach = self._reaches.get(key)
         if reach is None or not reach.holds(device.allocations):
             if len(self._reaches) >= _MOST_KEPT:
                 self._reaches.clear()
-            reach = Reach(self.arguments, placed.memory, elements, device.allocations, device.rank)
+            reach = Reach(self.arguments, placed, device.allocations, device.rank)
             self._reaches[key] = reach
         return reach
 

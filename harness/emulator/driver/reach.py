@@ -6,43 +6,40 @@ also hold the address of such a table, or point to another rank's memory itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import torch
 
-from harness.emulator.driver.arguments import Arguments, Memory
+from harness.emulator.driver.arguments import Arguments, Placed
 from harness.emulator.execution.allocations import Allocations, Table
+from harness.emulator.execution.tally import Facts
 from harness.emulator.native import survey
 
-_Found = tuple[tuple[int, ...] | None, tuple[int, ...]]
+_Positions = tuple[tuple[int, ...] | None, tuple[int, ...]]
 
 
 class Reach:
     """Memory of launches with arguments of the same storages; ``survey`` reads what it holds.
 
-    ``table`` is that of the last of these launches, for the next one.
+    ``table`` and ``facts`` are those of the last of these launches, for the next one.
     """
 
     def __init__(
         self,
         arguments: Arguments,
-        memory: Sequence[Memory],
-        tensors: Sequence[tuple[int, int]],
+        placed: Placed,
         allocations: Allocations,
         rank: int | None,
     ) -> None:
-        """``tensors``: address and number of the elements of tensors of 64-bit integers."""
         self.table: Table | None = None
+        self.facts: Facts | None = None
         self._state = allocations.state
         self._positions = arguments.positions
         own, others = allocations.ranges(rank)
         self._others = bool(others)
         lists = (
             arguments.candidates,
-            [*own, *((address, address + size) for address, size, _ in memory)],
+            [*own, *((address, address + size) for address, size, _ in placed.memory)],
             others,
-            tensors,
+            placed.tensors,
         )
         # Kept, since native code has their addresses.
         self._arrays = [np.array(each, np.int64) for each in lists]
@@ -53,17 +50,20 @@ class Reach:
         )
         self._address = int(self._control.ctypes.data)
         self._survey = survey.survey()
-        self._found: dict[bytes, _Found] = {}
+        self._decoded: dict[bytes, _Positions] = {}
 
     def holds(self, allocations: Allocations) -> bool:
         """Return whether nothing was registered since this was made, and nothing removed."""
         return self._state is allocations.state
 
     def survey(self) -> bool:
-        """Read the arguments and the memory that they lead to; return whether the owner of every address is known."""
+        """Read the arguments and the memory that they lead to; return whether the owner of every address is known.
+
+        The elements of a tensor that is not contiguous are not read, so it is not known.
+        """
         return self._survey(self._address) == 1
 
-    def found(self) -> _Found:
+    def positions(self) -> _Positions:
         """Return the positions of the arguments that lead to addresses of other ranks' memory, and of those that are
         such, at the last ``survey``.
 
@@ -72,18 +72,11 @@ class Reach:
         if not self._others:
             return None, ()
         results = self._results.tobytes()
-        found = self._found.get(results)
-        if found is None:
+        positions = self._decoded.get(results)
+        if positions is None:
             at = [(position, int(result)) for position, result in zip(self._positions, results, strict=False)]
-            found = self._found[results] = (
+            positions = self._decoded[results] = (
                 tuple(position for position, result in at if result == survey.TABLE),
                 tuple(position for position, result in at if result == survey.PEER),
             )
-        return found
-
-
-def elements_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> tuple[tuple[int, int], ...] | None:
-    """Return address and number of the elements of tensors; None if the elements of one are apart."""
-    if not all(tensor.is_contiguous() for _, tensor in tensors):
-        return None
-    return tuple((tensor.data_ptr(), tensor.numel()) for _, tensor in tensors)
+        return positions

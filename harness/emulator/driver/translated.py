@@ -61,17 +61,17 @@ class Heat:
 
         A program is translated when interpreting it has taken, or is about to take, as long as translating it.
         """
+        waves = launch.groups * launch.waves_per_group
+        translation = self.translation
+        if translation is not None:
+            if not translation.has_runs:
+                self.ran(translation, 0.0)
+            steps = translation.steps
+            native = waves * (steps * NATIVE_OPERATION + translation.stops * STOPPING)
+            vectorised = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
+            return translation if native < vectorised or self.spent == math.inf else None
         program = launch.program
         steps = sum(len(segment.steps) for segment in program.segments)
-        waves = launch.groups * launch.waves_per_group
-        if self.translation is not None:
-            self.ran(self.translation, 0.0)
-        if self.translation is not None and math.isinf(self.spent):
-            return self.translation
-        if self.translation is not None:
-            native = waves * (steps * NATIVE_OPERATION + self.translation.stops * STOPPING)
-            vectorised = steps * (INTERPRETING_STEP * -(-waves // CHUNK_WAVES) + waves * INTERPRETING_WAVEFRONT)
-            return self.translation if native < vectorised else None
         loops = any(0 <= block.target <= block.index for block in program.blocks)
         seconds = steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT)
         seconds += waves * INTERPRETING_PRODUCT * sum(_is_product(s) for each in program.segments for s in each.steps)
@@ -127,6 +127,7 @@ class TranslatedScheduler(Scheduler):
         self.translation = translation
         self.arena = Arena(launch, translation)
         self.state_ = self.arena.state
+        self._since: float | None = None
         self._enter = execute.entry()
         self._begin_launch(launch, groups or range(launch.groups), cores)
 
@@ -140,14 +141,13 @@ class TranslatedScheduler(Scheduler):
             return cls(launch, translation, limit, cores=cores)
         scheduler: TranslatedScheduler = idle
         scheduler.limit = limit
-        scheduler.round = scheduler.idle_rounds = 0
-        scheduler.patience.begin()
         scheduler._begin_launch(launch, range(launch.groups), cores)
         return scheduler
 
     def _begin_launch(self, launch: Launch, groups: range, cores: int) -> None:
         self.launch = launch
         self.launches = [launch]
+        self._start = time.perf_counter()
         parts = min(cores, len(groups)) if cores > 1 and _independent(launch, self.translation) else 1
         self.helpers: list[TranslatedScheduler] = []
         if parts > 1:
@@ -178,7 +178,7 @@ class TranslatedScheduler(Scheduler):
                 future.result()
 
     def _run_own(self) -> None:
-        before = None if self.translation.has_runs else time.thread_time()
+        self._since = None if self.translation.has_runs else time.thread_time()
         try:
             if not self.arena.slots:
                 self._grow()
@@ -186,16 +186,19 @@ class TranslatedScheduler(Scheduler):
             why = self._enter(self.arena.address)
             if why != execute.FINISHED:
                 with np.errstate(all="ignore"):
-                    before = self._go_on(why, before)
+                    self._go_on(why)
         finally:
             with _interpreting:
                 self.launch.add_counts(self.arena.counts.copy())
-            self._ran(before)
+            self._ran()
             self.arena.shrink()
 
-    def _go_on(self, why: int, before: float | None) -> float | None:
+    def _go_on(self, why: int) -> None:
         """Do what native code returned for, until all wavefronts have ended."""
         state = self.state_
+        self.round = self.idle_rounds = 0
+        self.patience.begin(self._start)
+        self.resumed = time.perf_counter()
         while why != execute.FINISHED:
             if state[execute.ENDED]:
                 state[execute.ENDED] = self.idle_rounds = 0
@@ -207,23 +210,22 @@ class TranslatedScheduler(Scheduler):
                 pass
             elif why == execute.PAUSE:
                 self.patience.exhausted()
-                before = self._ran(before)
+                self._ran()
             else:
                 state[execute.CURSOR] = 0
                 self._yield()
             state[execute.BUDGET] = _BUDGET
             why = self._enter(self.arena.address)
-        return before
 
-    def _ran(self, since: float | None) -> float | None:
-        """Note the time that native code took, as long as its runs are not compiled; return the time now."""
-        if since is None or self.translation.has_runs:
-            return None
+    def _ran(self) -> None:
+        """Note the time that native code took since the last call, as long as its runs are not compiled."""
+        if self._since is None or self.translation.has_runs:
+            return
         now = time.thread_time()
         if isinstance(heat := self.launch.program.heat, Heat):
             with _interpreting:
-                heat.ran(self.translation, now - since)
-        return now
+                heat.ran(self.translation, now - self._since)
+        self._since = now
 
     # -- for reports -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from harness.emulator.execution.allocations import Allocations, Table
 from harness.emulator.execution.counters import LaunchRecord
 from harness.emulator.execution.hostcall import Hostcall
-from harness.emulator.execution.tally import Tally, number_of_counters, split_counters
+from harness.emulator.execution.tally import Facts, number_of_counters, split_counters
 from harness.emulator.execution.timing import StepClock
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing.instructions import Instruction
@@ -272,7 +272,7 @@ class Launch:
 
     def add_counts(self, counts: np.ndarray) -> None:
         """Add counters of native code, int64[number_of_counters], which become the launch's."""
-        if not _COUNTERS & self.__dict__.keys():
+        if _COUNTERS.isdisjoint(self.__dict__):
             self._counts = counts if self._counts is None else self._counts + counts
             return
         waves, lanes, executions, access_lanes = split_counters(self.program, counts)
@@ -339,21 +339,23 @@ class Launch:
         s[MODE] = modes.initial(directives)
         return s, len(user)
 
-    def tally(self) -> Tally:
-        """Return the counters, without the launch's memory and arguments."""
-        counts = self._counts
-        if counts is None or _COUNTERS & self.__dict__.keys():
-            counts = np.concatenate([self.waves, self.lanes, self.executions, self.access_lanes.reshape(-1)])
-            counts = counts.astype(np.int64)  # no segments, and no sites: float64
-        known = self.__dict__
-        return Tally(
-            self.program, self.grid, self.waves_per_group, counts, self.lds_conflicts, known.get("stalls", {}),
-            known.get("sources", {}), self.tables, self.peers,
+    def counts(self) -> np.ndarray:
+        """Return all counters in one array, see ``tally.split_counters``."""
+        if self._counts is not None and _COUNTERS.isdisjoint(self.__dict__):
+            return self._counts
+        counts = np.concatenate([self.waves, self.lanes, self.executions, self.access_lanes.reshape(-1)])
+        return counts.astype(np.int64)  # without segments and sites: float64
+
+    def facts(self, kernel_hash: str, listing: str) -> Facts:
+        """Return the rest of the launch's record."""
+        return Facts(
+            self.program, kernel_hash, listing, self.grid, self.waves_per_group, self.tables, self.peers,
+            self.lds_conflicts, self.__dict__.get("stalls", {}), self.__dict__.get("sources", {}),
         )  # fmt: skip
 
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
         """Return the launch's counters as data."""
-        return self.tally().record(kernel_hash, listing)
+        return self.facts(kernel_hash, listing).record(self.counts())
 
 
 _COUNTERS = {"waves", "lanes", "executions", "access_lanes"}

@@ -1,7 +1,8 @@
-"""The counters of a launch as they were collected, and what is made of them."""
+"""The counters of a launch as they are collected, and the record that is made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ _VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
 
 
 def number_of_counters(program: Program) -> int:
+    """Return the length of an array of counters."""
     return 2 * len(program.segments) + 3 * len(program.accesses)
 
 
@@ -22,31 +24,37 @@ def split_counters(program: Program, counts: np.ndarray) -> tuple[np.ndarray, np
     """Return the parts of an array of counters: wavefronts and lanes int64[segments], executions int64[sites], and
     accessing lanes int64[sites, 2]."""
     segments, sites = len(program.segments), len(program.accesses)
-    waves, lanes, executions, access_lanes = np.split(counts, [segments, 2 * segments, 2 * segments + sites])
-    return waves, lanes, executions, access_lanes.reshape(-1, 2)
+    at = 2 * segments + sites
+    return counts[:segments], counts[segments : 2 * segments], counts[2 * segments : at], counts[at:].reshape(-1, 2)
 
 
-class Tally(NamedTuple):
-    """The counters of a launch as they were collected; ``record`` makes data for people of them.
+class Facts(NamedTuple):
+    """The facts of a launch besides its counters: one object for all launches that have them in common.
 
-    ``counts``: see ``split_counters``.
+    Thousands of records are kept. Python's garbage collector does not visit arrays, so the counters are one.
     """
 
     program: Program
+    hash: str
+    listing: str
     grid: tuple[int, int, int]
     waves_per_group: int
-    counts: np.ndarray
-    lds_conflicts: int
-    stalls: dict[tuple[str, str], int]
-    sources: dict[str, int]
     tables: tuple[int, ...] | None
     peers: tuple[int, ...]
+    lds_conflicts: int = 0
+    stalls: Mapping[tuple[str, str], int] = {}
+    sources: Mapping[str, int] = {}
 
-    def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
-        """Return the launch's counters as data."""
-        counted_waves, counted_lanes, executed, accessed = (
-            part.tolist() for part in split_counters(self.program, self.counts)
-        )
+    def record(self, counts: np.ndarray, executions: np.ndarray | None = None) -> LaunchRecord:
+        """Return counters as data. ``counts``: see ``split_counters``.
+
+        ``executions`` int64[sites, 2]: those of the access sites by local and peer memory, by default both those in
+        ``counts``.
+        """
+        waves_of, lanes_of, executed, accessed = split_counters(self.program, counts)
+        if executions is None:
+            executions = np.repeat(executed[:, None], 2, axis=1)
+        counted_waves, counted_lanes = waves_of.tolist(), lanes_of.tolist()
         instructions: dict[str, int] = {}
         lanes: dict[str, int] = {}
         waiting: dict[str, int] = {}
@@ -65,8 +73,8 @@ class Tally(NamedTuple):
                 if waves:
                     inexact[opcode] = inexact.get(opcode, 0) + count * waves
         accesses = []
-        for site, executions, counts in zip(self.program.accesses, executed, accessed, strict=True):
-            for where, n in zip(("local", "peer"), counts, strict=True):
+        for site, times, lanes_by in zip(self.program.accesses, executions.tolist(), accessed.tolist(), strict=True):
+            for where, wavefronts, n in zip(("local", "peer"), times, lanes_by, strict=True):
                 if n:
                     accesses.append(
                         Access(
@@ -74,7 +82,7 @@ class Tally(NamedTuple):
                             site.kind,
                             site.width,
                             where,
-                            executions,
+                            wavefronts,
                             n,
                             n * site.width,
                             site.instruction.source,
@@ -84,8 +92,8 @@ class Tally(NamedTuple):
                     )
         return LaunchRecord(
             self.program.name,
-            kernel_hash,
-            listing,
+            self.hash,
+            self.listing,
             self.grid,
             self.waves_per_group,
             instructions,
@@ -93,7 +101,7 @@ class Tally(NamedTuple):
             accesses,
             self.lds_conflicts,
             [Stall(*key, count) for key, count in sorted(self.stalls.items())],
-            self.sources,
+            dict(self.sources),
             tables=self.tables,
             peers=self.peers,
             inexact=[_inexact(opcode, self.program.listing.arch, count) for opcode, count in sorted(inexact.items())],

@@ -18,7 +18,8 @@ from harness.emulator.native.raw import get64, pointer
 
 # Fields of the control: address of the arguments; offsets in them of those that may be addresses, and their number;
 # ranges that the launch may read besides memory of other ranks; ranges of other ranks' memory; (address, words) of
-# tensors whose elements may be addresses; address of the results, uint8 for each offset.
+# tensors whose elements may be addresses, with -1 words if they are not contiguous; address of the results, uint8 for
+# each offset.
 ARGUMENTS, OFFSETS, CANDIDATES, READABLE, NUMBER_READABLE, OTHERS, NUMBER_OTHERS, TENSORS, NUMBER_TENSORS, RESULTS = (
     range(10)
 )
@@ -129,6 +130,9 @@ def _survey(control: int) -> int:
             elif _leads(word, readable, others, bounds, readable_bounds):
                 results[i] = TABLE
     for i in range(len(tensors)):
+        if tensors[i, 1] < 0:
+            known = 0
+            continue
         words = carray(pointer(tensors[i, 0]), (tensors[i, 1],), np.int64)
         if known and _near(words, LOWEST, HIGHEST):
             for j in range(len(words)):

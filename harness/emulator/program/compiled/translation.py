@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,7 +75,12 @@ class Translation:
         self.has_runs = runs is not None
         return self.has_runs
 
-    @property
+    @cached_property
+    def steps(self) -> int:
+        """The number of steps that the interpreter would execute."""
+        return sum(len(segment.steps) for segment in self.program.segments)
+
+    @cached_property
     def stops(self) -> int:
         """The number of instructions that the interpreter executes, for one wavefront at a time."""
         return int((self.code[:-1, 0] == execute.STOP).sum())
