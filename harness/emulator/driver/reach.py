@@ -35,20 +35,18 @@ class Reach:
         self._positions = arguments.positions
         own, others = allocations.ranges(rank)
         self._others = bool(others)
-        lists = (
-            arguments.candidates,
-            [*own, *((address, address + size) for address, size, _ in placed.memory)],
-            others,
-            placed.tensors,
-        )
-        # Kept, since native code has their addresses.
-        self._arrays = [np.array(each, np.int64) for each in lists]
+        readable = [*own, *((address, address + size) for address, size, _ in placed.memory)]
         self._results = np.zeros(max(1, len(arguments.candidates)), np.uint8)
-        offsets, readable, peers, elements = ((each.ctypes.data, len(each)) for each in self._arrays)
-        self._control = np.array(
-            [arguments.address, *offsets, *readable, *peers, *elements, self._results.ctypes.data], np.int64
-        )
+        pairs = readable, others, placed.tensors
+        lists = [arguments.candidates, *([word for pair in each for word in pair] for each in pairs)]
+        # The control, and what it has the addresses of: one array, since each costs a microsecond.
+        self._control = np.array([0] * survey.CONTROL_FIELDS + [word for each in lists for word in each], np.int64)
         self._address = int(self._control.ctypes.data)
+        fields, at = [arguments.address], self._address + 8 * survey.CONTROL_FIELDS
+        for words, each in zip((1, 2, 2, 2), lists, strict=True):
+            fields += (at, len(each) // words)
+            at += 8 * len(each)
+        self._control[: survey.CONTROL_FIELDS] = [*fields, self._results.ctypes.data]
         self._survey = survey.survey()
         self._decoded: dict[bytes, _Positions] = {}
 
