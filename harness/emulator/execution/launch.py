@@ -270,9 +270,14 @@ class Launch:
         counts = np.zeros(number_of_counters(self.program), np.int64) if self._counts is None else self._counts
         return split_counters(self.program, counts)[part]
 
+    def _is_counted_here(self) -> bool:
+        """Return whether Python has read a counter, or counted."""
+        made = self.__dict__
+        return "waves" in made or "lanes" in made or "executions" in made or "access_lanes" in made
+
     def add_counts(self, counts: np.ndarray) -> None:
         """Add counters of native code, int64[number_of_counters], which become the launch's."""
-        if _COUNTERS.isdisjoint(self.__dict__):
+        if not self._is_counted_here():
             self._counts = counts if self._counts is None else self._counts + counts
             return
         waves, lanes, executions, access_lanes = split_counters(self.program, counts)
@@ -341,7 +346,7 @@ class Launch:
 
     def counts(self) -> np.ndarray:
         """Return all counters in one array, see ``tally.split_counters``."""
-        if self._counts is not None and _COUNTERS.isdisjoint(self.__dict__):
+        if self._counts is not None and not self._is_counted_here():
             return self._counts
         counts = np.concatenate([self.waves, self.lanes, self.executions, self.access_lanes.reshape(-1)])
         return counts.astype(np.int64)  # without segments and sites: float64
@@ -356,9 +361,6 @@ class Launch:
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
         """Return the launch's counters as data."""
         return self.facts(kernel_hash, listing).record(self.counts())
-
-
-_COUNTERS = {"waves", "lanes", "executions", "access_lanes"}
 
 
 def _nothing() -> None:
