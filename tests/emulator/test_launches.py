@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from harness import emulator
+from harness.emulator.driver.arena import Arena
 from harness.emulator.driver.arguments import APART, Arguments, Placed
 from harness.emulator.driver.reach import Reach
 from harness.emulator.execution import records as records_module
@@ -193,18 +194,56 @@ def native(device, run):
     return run()
 
 
-def test_a_launch_sees_nothing_of_earlier_ones(device):
-    x = torch.arange(200.0)
-    native(device, lambda: scale(x, torch.empty(200), 1.0))
-    device.drain_launches()
-    for size, factor in ((200, 2.0), (64, 3.0), (1000, 0.5), (1, 4.0), (200, 2.0)):
+SIZES = ((200, 2.0), (64, 3.0), (1000, 0.5), (1, 4.0), (200, 2.0))
+
+
+def wrong_launches(device):
+    """Return what is wrong with the results and records of launches of one kernel, one after the other."""
+    wrong = []
+
+    def launch(size, factor):
         x, out = torch.arange(float(size)), torch.empty(size)
-        assert torch.equal(scale(x, out, factor), out)
+        try:
+            if not torch.equal(scale(x, out, factor), out):
+                wrong.append(f"the result of {size} elements")
+        except MemoryFault:
+            wrong.append("an access out of bounds")
+
+    native(device, lambda: launch(1, 1.0))
+    device.drain_launches()
+    for size, factor in SIZES:
+        launch(size, factor)
     records = device.drain_launches()
-    assert [record.grid for record in records] == [(-(-size // 64), 1, 1) for size in (200, 64, 1000, 1, 200)]
+    if [record.grid for record in records] != [(-(-size // 64), 1, 1) for size, _ in SIZES]:
+        wrong.append("grids")
     loads = [sum(access.lanes for access in record.accesses if access.kind == "load") for record in records]
-    assert loads == [200, 64, 1000, 1, 200]
-    assert records[0] == records[-1]
+    if loads != [size for size, _ in SIZES] or records[0] != records[-1]:
+        wrong.append("counters")
+    return wrong
+
+
+def test_a_launch_sees_nothing_of_earlier_ones(device):
+    assert wrong_launches(device) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        (lambda arena: arena.counts, "counters"),
+        (lambda arena: arena.scalars, "an access out of bounds"),
+        (lambda arena: arena._setup[:2], "the result of 1000 elements"),
+    ],
+)
+def test_what_stays_of_an_earlier_launch_is_found(device, monkeypatch, part, wrong):
+    begin, first = Arena.begin, {}
+
+    def stale(arena, launch, groups):
+        begin(arena, launch, groups)
+        kept = first.setdefault(id(arena), part(arena).copy() + (part(arena) is arena.counts))
+        part(arena)[:] = kept
+
+    monkeypatch.setattr(Arena, "begin", stale)
+    assert wrong in wrong_launches(device)
 
 
 def test_a_launch_after_one_that_faults(device):
