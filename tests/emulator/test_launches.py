@@ -202,7 +202,7 @@ def wrong_launches(device):
     wrong = []
 
     def launch(size, factor):
-        x, out = torch.arange(float(size)), torch.empty(size)
+        x, out = torch.arange(float(size)), torch.full((size,), -1.0)
         try:
             if not torch.equal(scale(x, out, factor), out):
                 wrong.append(f"the result of {size} elements")
@@ -247,7 +247,7 @@ def test_what_stays_of_an_earlier_launch_is_found(device, monkeypatch, part, wro
 
 
 def test_a_launch_after_one_that_faults(device):
-    x, out = torch.arange(200.0), torch.empty(200)
+    x, out = torch.arange(200.0), torch.full((200,), -1.0)
     native(device, lambda: scale(x, out, 1.0))
     with pytest.raises(MemoryFault, match="past the end of argument x"):
         scale(x, out, 2.0, n=1 << 20)
@@ -255,7 +255,7 @@ def test_a_launch_after_one_that_faults(device):
 
 
 def test_memory_is_known_as_long_as_it_is_registered(device):
-    memory, out = np.arange(200, dtype=np.float32), torch.empty(200)
+    memory, out = np.arange(200, dtype=np.float32), torch.full((200,), -1.0)
     given = SimpleNamespace(data_ptr=lambda: memory.ctypes.data, dtype=torch.float32)
     x = torch.from_numpy(memory.copy())
 
@@ -272,7 +272,7 @@ def test_memory_is_known_as_long_as_it_is_registered(device):
 
 
 def test_a_hook_may_launch_the_same_kernel(device):
-    x, first, second = torch.arange(200.0), torch.empty(200), torch.empty(200)
+    x, first, second = torch.arange(200.0), torch.zeros(200), torch.zeros(200)
     native(device, lambda: scale(x, first, 1.0))
     inner = []
 
@@ -291,7 +291,7 @@ def test_a_hook_may_launch_the_same_kernel(device):
 
 
 def test_a_kept_record_is_nothing_for_the_garbage_collector(device):
-    x, out = torch.arange(200.0), torch.empty(200)
+    x, out = torch.arange(200.0), torch.full((200,), -1.0)
     native(device, lambda: scale(x, out, 1.0))
 
     def objects():

@@ -74,7 +74,7 @@ class Slot:
 class Arena:
     """Memory for launches of a translated program, all with the same sizes of work-groups; used by one at a time.
 
-    ``control`` is what native code gets: see ``execute.run``. ``counts`` are the launch's counters, see
+    ``control`` is what native code gets, see ``native.execute``. ``counts`` are the launch's counters, see
     ``tally.split_counters``; ``state`` that of native code. ``scalars`` are registers of the record at entry.
     """
 

@@ -128,7 +128,7 @@ class TranslatedScheduler(Scheduler):
         self.arena = Arena(launch, translation)
         self.state_ = self.arena.state
         self._since: float | None = None
-        self._enter = execute.entry()
+        self._enter = execute.runner()
         self._begin_launch(launch, groups or range(launch.groups), cores)
 
     @classmethod

@@ -34,16 +34,16 @@ ROW = 26
 RUN_FUNCTION, RUN_LENGTH = ROW - 2, ROW - 1
 """Of a row: the function of a run, and the number of operations that it executes."""
 
-# Why ``run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
+# Why ``_run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
 # caller to look at signals and limits; a work-group needs another slot.
 FINISHED, STOPPED, ROUND, PAUSE, GROW = range(5)
 
-# Fields of the state of ``run``: next work-group and their number, used slots and their number, the current slot,
+# Fields of the state of ``_run``: next work-group and their number, used slots and their number, the current slot,
 # wavefronts that ended, operations until the next pause.
 NEXT, TOTAL, USED, SLOTS, CURSOR, ENDED, BUDGET = range(7)
 STATE_FIELDS = 7
 
-# Fields of the control of ``run``, int64 each. Addresses of int64[slots]: the records and the data share of each slot,
+# Fields of the control of ``_run``, int64 each. Addresses of int64[slots]: the records and the data share of each slot,
 # and the number of the work-group in it, or -1. Then bytes between records, wavefronts of a work-group, the address of
 # the code, addresses of the counters int64[segments] and their number, address of the record at entry, bytes to set
 # up, see ``record.private_offset``, address of the setup, bytes of a data share, addresses of the state and of int64[n]
@@ -292,7 +292,7 @@ def cycles_per_second() -> float:
 
 
 @cache
-def entry() -> Callable[[int], int]:
+def runner() -> Callable[[int], int]:
     """Return ``_run``, compiled or loaded from numba's cache. A call of it releases Python's lock."""
     with native.compiling_alone():
         compiled = cfunc(types.int64(types.int64), cache=True, nopython=True)(_run)
