@@ -1,8 +1,8 @@
 """The Triton driver: ``kernel[grid](...)`` on CPU tensors compiles for gfx942 and runs here.
 
-Differences between Triton 3.6 and 3.9 in how a driver is called are handled in this file and nowhere else. The driver
-is installed with ``triton.runtime.driver.set_active``. Launches are synchronous: when ``kernel[grid](...)`` returns,
-the kernel has ended.
+Differences between Triton 3.6 and 3.9 in how a driver is called are handled here, in ``launcher`` and in ``arguments``,
+and nowhere else. The driver is installed with ``triton.runtime.driver.set_active``. Launches are synchronous: when
+``kernel[grid](...)`` returns, the kernel has ended.
 """
 
 from __future__ import annotations
