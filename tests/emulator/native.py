@@ -35,26 +35,27 @@ class Native(TranslatedScheduler):
 
     def _grow(self) -> bool:
         grown = super()._grow()
-        (slot,) = self.slots
+        (slot,) = self.arena.slots
+        self.slot = slot
         slot.records[...] = 0
         slot.share[...] = 0
         for i, memory in enumerate(slot.records):
             header = memory[: record.VECTORS].view(np.int64)
             header[record.CONTEXT >> 3], header[record.SHARE >> 3] = (
-                self.work.context.ctypes.data,
+                self.arena.context.ctypes.data,
                 slot.share.ctypes.data,
             )
             header[record.NUMBER >> 3] = i
-            header[record.PRIVATE >> 3] = memory.ctypes.data + self.private
+            header[record.PRIVATE >> 3] = memory.ctypes.data + self.arena.private
             memory[:512].view(np.uint32)[:] = self.start.s[i]
             memory[record.SCC] = self.start.scc[i]
             self._vectors(memory)[...] = self.start.v[:, i]
-        self.tables[2, 0] = 0
+        self.arena.tables[2, 0] = 0
         self.state_[[execute.NEXT, execute.USED]] = 1
         return grown
 
     def _vectors(self, memory: np.ndarray) -> np.ndarray:
-        vectors = memory[record.VECTORS :][: self.pairs * record.PAIR_BYTES]
+        vectors = memory[record.VECTORS :][: self.arena.pairs * record.PAIR_BYTES]
         return vectors.view(np.uint32).reshape(-1, LANES, 2)
 
     def _interpret(self, number: int) -> None:
@@ -68,12 +69,11 @@ class Native(TranslatedScheduler):
 
     def result(self) -> tuple[Wavefronts, np.ndarray]:
         """Return the registers and the data share at the end."""
-        (slot,) = self.slots
         v, s, scc = (np.zeros_like(a) for a in (self.start.v, self.start.s, self.start.scc))
-        for i, memory in enumerate(slot.records):
+        for i, memory in enumerate(self.slot.records):
             s[i], scc[i] = memory[:512].view(np.uint32), memory[record.SCC]
             v[:, i] = self._vectors(memory)
-        share = slot.share[: max(1, self.launch.lds_bytes)].copy()
+        share = self.slot.share[: max(1, self.launch.lds_bytes)].copy()
         return Wavefronts(self.start.chunk, self.start.wave, v, s, scc), share
 
 

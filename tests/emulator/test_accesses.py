@@ -115,3 +115,82 @@ def test_another_order_of_stores_is_found(code, monkeypatch):
 
     monkeypatch.setattr(accesses.AccessForm, "__init__", planted)
     assert not all(same(code, None, -1, seed) for seed in range(10))
+
+
+# -- scalar loads ------------------------------------------------------------------------------------------------------
+
+SCALAR = (
+    "s_load_dword s16, s[2:3], 0x24",
+    "s_load_dwordx2 s[2:3], s[2:3], 0x8",
+    "s_load_dwordx4 s[16:19], s[2:3], s4 offset:0x10",
+    "s_load_dwordx8 s[16:23], s[2:3], 0x0",
+    "s_load_dwordx16 s[16:31], s[2:3], s4",
+)
+HALF = BYTES // 2
+
+
+def scalar_load(function, parameters, address):
+    """Return the status and the scalar registers after a load at an address; memory is two allocations with a gap."""
+    MEMORY[:] = np.random.default_rng(1).integers(0, 256, len(MEMORY), np.uint8)
+    start = MEMORY.ctypes.data
+    starts, ends = np.array([start, start + HALF], np.uint64), np.array([start + HALF - 64, start + BYTES], np.uint64)
+    context = np.zeros(record.CONTEXT_FIELDS, np.int64)
+    context[[record.STARTS, record.ENDS, record.ALLOCATIONS]] = starts.ctypes.data, ends.ctypes.data, 2
+    wave = np.zeros(record.VECTORS, np.uint8)
+    wave.view(np.int64)[record.CONTEXT >> 3] = context.ctypes.data
+    scalars = wave[:512].view(np.uint32)
+    scalars[:32] = np.arange(32)
+    scalars[2:4] = np.array([address], np.uint64).view(np.uint32)
+    return FUNCTION(function)(wave.ctypes.data, parameters.ctypes.data), scalars.tolist()
+
+
+@pytest.mark.parametrize("code", SCALAR)
+def test_scalar_loads_do_the_same(code):
+    row = Translator(decode(listing(code))).finish().code[1]
+    form, general, parameters = int(row[1]), int(row[2 + record.GENERAL]), row[2:].copy()
+    assert general not in (0, form)
+    start, seen = MEMORY.ctypes.data, set()
+    for at in (
+        0,
+        1,
+        64,
+        HALF - 200,
+        HALF - 96,
+        HALF - 64,
+        HALF - 8,
+        HALF,
+        HALF + 7,
+        BYTES - 64,
+        BYTES - 4,
+        BYTES,
+        -64,
+        -8,
+    ):
+        # The allocation that was read last: each of them, none, and one that another launch had.
+        for hint in (0, 1, -1, 2):
+            parameters[record.HINT] = hint
+            wanted = scalar_load(general, parameters.copy(), start + at)
+            assert scalar_load(form, parameters, start + at) == wanted
+            assert wanted[0] or parameters[record.HINT] == (at >= HALF - 40)
+            seen.add(wanted[0])
+    assert seen == {0, 1}
+
+
+def test_a_scalar_load_from_another_allocation_is_found(monkeypatch):
+    """A planted fault: the end of the allocation that was read last is not compared."""
+    row = Translator(decode(listing(SCALAR[3]))).finish().code[1]
+    parameters = row[2:].copy()
+    monkeypatch.setattr(accesses._Body, "_slow_if", lambda self, condition: None)
+    monkeypatch.setattr(translation, "_file", lambda name: f"{name}_without_bounds")
+    monkeypatch.setattr(translation, "_compiled", translation._Compiled())
+    plain = accesses.AccessForm.__init__
+
+    def renamed(self, kind, parts):
+        plain(self, kind, parts)
+        self.name += "_without_bounds"
+
+    monkeypatch.setattr(accesses.AccessForm, "__init__", renamed)
+    wrong = int(Translator(decode(listing(SCALAR[3]))).finish().code[1][1])
+    general = int(row[2 + record.GENERAL])
+    place = MEMORY.ctypes.data + HALF - 64
+    assert scalar_load(wrong, parameters.copy(), place) != scalar_load(general, parameters.copy(), place)

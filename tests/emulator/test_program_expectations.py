@@ -232,7 +232,7 @@ def test_scratch_memory_comes_from_the_programs_allocator(device, monkeypatch):
     x, y = torch.rand(64), torch.zeros(64)
     kernel[(1, 1, 1)](x, y, 64)
     assert torch.equal(x, y)
-    monkeypatch.setattr(kernel.run, "scratch", ((128, 16), (0, 1)))
+    monkeypatch.setattr(kernel.run.arguments, "scratch", ((128, 16), (0, 1)))
     with pytest.raises(RuntimeError, match="no allocator was set"):
         kernel[(3, 1, 1)](x, y, 64)
     calls = []

@@ -41,12 +41,16 @@ class Patience:
 
     def __init__(self, scheduler: Scheduled) -> None:
         self._scheduler = scheduler
-        self._begin = self._since = time.perf_counter()
-        self._alone: bool | None = None
+        self._turns: dict[bytes, int] = {}
         self.threads = 1
         """Threads that execute the launches; their work-groups do not wait for each other."""
+        self.begin(time.perf_counter())
+
+    def begin(self, start: float) -> None:
+        """Note that the scheduler's launches began at ``start``, by ``time.perf_counter``."""
+        self._begin = self._since = start
+        self._alone: bool | None = None
         self._reference: tuple[bytes, bytes] | None = None
-        self._turns: dict[bytes, int] = {}
         self._looks, self._renewed, self._next = 0, 1, 0.0
 
     def restart(self) -> None:

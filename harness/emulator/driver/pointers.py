@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-# Addresses of user space on x86-64 and ARM64 with 48 bits; the first 64 KiB are never mapped.
-_LOWEST, _HIGHEST = 1 << 16, 1 << 47
+from harness.emulator.native.survey import HIGHEST, LOWEST
 
 # Elements of a table for which Python is faster than NumPy.
 _FEW = 64
@@ -35,12 +34,12 @@ def find(
     ``values`` are integer arguments by name, ``tables`` int64 tensors, whose elements may be addresses. An address that
     is ``known`` needs no search. The addresses of other memory are returned with the name of their argument.
     """
-    named = {value: name for name, value in values.items() if _LOWEST <= value < _HIGHEST}
+    named = {value: name for name, value in values.items() if LOWEST <= value < HIGHEST}
     for name, table in tables.items():
         words = _words(table)
         if words.size > _FEW:
-            words = np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)])
-        for word in sorted({word for word in words.tolist() if _LOWEST <= word < _HIGHEST}):
+            words = np.unique(words[(words >= LOWEST) & (words < HIGHEST)])
+        for word in sorted({word for word in words.tolist() if LOWEST <= word < HIGHEST}):
             named.setdefault(word, f"an element of {name}")
     named = {word: name for word, name in named.items() if not known(word)}
     if not named:
@@ -112,7 +111,7 @@ def _mappings() -> tuple[np.ndarray, np.ndarray]:
         bounds, permissions = line.split(maxsplit=2)[:2]
         if permissions.startswith("r"):
             start, end = (int(bound, 16) for bound in bounds.split("-"))
-            if end <= _HIGHEST:
+            if end <= HIGHEST:
                 ranges.append((start, end))
     starts, ends = np.array(ranges, np.int64).T
     return starts, ends

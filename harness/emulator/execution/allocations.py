@@ -74,7 +74,8 @@ class Allocations:
         # Per segment, the parts carved from it: offset -> (size, label).
         self._carved: dict[int, dict[int, tuple[int, str]]] = {}
         self._tables: dict[tuple[object, ...], Table] = {}
-        self._changes = 0
+        self.state = object()
+        """Another object after each change."""
 
     def register(self, address: int, size: int, label: str, peer: int | None = None) -> None:
         """Add [address, address + size); ``ValueError`` if it overlaps a registered allocation."""
@@ -131,14 +132,14 @@ class Allocations:
         if table is None:
             if len(self._tables) > 256:
                 self._tables.clear()
-            before = self._changes
+            before = self.state
             own: dict[int, Allocation] = {}
             for address, size, label in extra:
                 inside = self._segment(address, size) is not None
                 if size and not inside and (address not in own or own[address].size < size):
                     own[address] = Allocation(address, size, label)
             table = Table([*self._accessible(), *own.values()], rank)
-            if self._changes == before:
+            if self.state is before:
                 self._tables[key] = table
         return table
 
@@ -155,7 +156,7 @@ class Allocations:
         return self._segment(address, 1) is not None
 
     def _changed(self) -> None:
-        self._changes += 1
+        self.state = object()
         self._tables.clear()
 
     def _segment(self, address: int, size: int) -> Allocation | None:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator.execution.allocations import Allocations, Table
-from harness.emulator.execution.counters import Access, Inexact, LaunchRecord, Stall
+from harness.emulator.execution.counters import LaunchRecord
 from harness.emulator.execution.hostcall import Hostcall
+from harness.emulator.execution.tally import Facts, number_of_counters, split_counters
 from harness.emulator.execution.timing import StepClock
 from harness.emulator.faults import DeviceFault, MemoryFault
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import ScratchAccess
 from harness.emulator.operations.addressing import lane_address
-from harness.emulator.operations.fidelity import fidelity
 from harness.emulator.program import modes
 from harness.emulator.program.decode import Program, initial_registers
-from harness.emulator.program.polling import polling_loops
 from harness.emulator.wavefront import entry
 from harness.emulator.wavefront.state import EXEC, LANES, MODE, SGPRS, Wavefronts
 
 QUEUE = entry.queue()
-_VECTOR_KLASSES = ("valu", "vmem", "atomic", "lds")
 
 
 class Chunk:
@@ -56,7 +54,7 @@ class Chunk:
     @property
     def private(self) -> tuple[int, np.ndarray, int]:
         """The private segments of the chunk's lanes, as ``native_scratch`` takes them; allocated on first use."""
-        lane_bytes = self.launch.dispatch.private_bytes
+        lane_bytes = private_bytes(self.launch.program)
         if self._scratch is None:
             self._scratch = np.zeros(max(1, len(self.live_in_group) * self.groups[0] * LANES * lane_bytes), np.uint8)
         return self.groups[0] * self.groups[1], self._scratch, lane_bytes
@@ -118,7 +116,7 @@ class Chunk:
 
     def private_fault(self, wf: Wavefronts, access: ScratchAccess, lane: int) -> None:
         """Raise the fault of a scratch access beyond the lane's part of the private segment."""
-        address, size = int(access.addresses(wf).reshape(-1)[lane]), self.launch.dispatch.private_bytes
+        address, size = int(access.addresses(wf).reshape(-1)[lane]), private_bytes(self.launch.program)
         message = f"{access.size}-byte access to scratch at {address:#x}, outside the {size} bytes of the lane"
         self.raise_fault(message, wf, access.instruction, lane, address=address)
 
@@ -153,7 +151,29 @@ class Chunk:
 
 
 class Launch:
-    """State of one launch. The scheduler starts its chunks one after the other."""
+    """State of one launch. The scheduler starts its chunks one after the other.
+
+    The counters ``waves``, ``lanes`` (of segments), ``executions`` and ``access_lanes`` (of access sites) are made when
+    they are needed: native code counts in one array, see ``add_counts``.
+    """
+
+    # The attributes that few launches change.
+    unowned: Mapping[int, str] = {}
+    """Addresses of memory of no known owner that the kernel was given, with the name of the argument."""
+    hostcall: Hostcall | None = None
+    """The buffer through which a kernel that prints or asserts calls the host."""
+    tables: tuple[int, ...] | None = None
+    peers: tuple[int, ...] = ()
+    """Positions of arguments, see ``LaunchRecord``."""
+    clock: StepClock | None = None
+    """None: the host's monotonic clock."""
+    keep_alive: object = None
+    """For a deferred launch: the objects that its arguments point to."""
+    lds_conflicts = 0
+    """Counted by watched modes: cycles lost to bank conflicts; also ``stalls`` (waits with something outstanding by
+    kind and source) and ``sources`` (instructions by source)."""
+    packet: np.ndarray | None = None
+    _counts: np.ndarray | None = None
 
     def __init__(
         self,
@@ -165,54 +185,108 @@ class Launch:
         allocations: Allocations,
         tensors: Sequence[tuple[int, int, str]] = (),
         rank: int | None = None,
+        table: Table | None = None,
     ) -> None:
+        """``tensors`` are (address, bytes, label) of memory that the arguments point to. ``table``: that of an earlier
+        launch with the same allocations, program, ``kernarg``, ``tensors`` and rank."""
         self.program = program
         self.rank = rank or 0
         self.grid = grid
-        self.groups = grid[0] * grid[1] * grid[2]
+        self.groups = self.unstarted = grid[0] * grid[1] * grid[2]
         self.waves_per_group = waves_per_group
         self.lds_bytes = lds_bytes
         self.kernarg = kernarg
-        self.kernarg_address: int = kernarg.ctypes.data
-        directives = program.listing.directives
-        private = directives.get("private_segment_fixed_size", 0)
-        self.dispatch = entry.Dispatch(grid, waves_per_group, lds_bytes, private, self.kernarg_address)
-        own = [(self.kernarg_address, kernarg.nbytes, "kernel arguments")]
+        self.started = 0
+        # Called after the last chunk has ended.
+        self.then: Callable[[], None] = _nothing
+        # Records a deferred launch.
+        self.record_it: Callable[[], None] = _nothing
         # Allocate only what the kernel uses; per-launch buffers would defeat the cache of allocation tables.
-        self.packet = entry.dispatch_packet(self.dispatch) if directives.get("user_sgpr_dispatch_ptr") else None
+        if program.listing.directives.get("user_sgpr_dispatch_ptr"):
+            self.packet, table = entry.dispatch_packet(self.dispatch), None
+        self.table: Table = allocations.table([*self._own(), *tensors], rank) if table is None else table
+
+    def _own(self) -> list[tuple[int, int, str]]:
+        """Return the memory that the kernel can access besides what its arguments point to."""
+        own = [(self.kernarg_address, self.kernarg.nbytes, "kernel arguments")]
         if self.packet is not None:
             own.append((self.packet.ctypes.data, self.packet.nbytes, "the dispatch packet"))
-        if directives.get("user_sgpr_queue_ptr"):
+        if self.program.listing.directives.get("user_sgpr_queue_ptr"):
             own.append((QUEUE.ctypes.data, QUEUE.nbytes, "the queue"))
-        if len(constants := program.listing.constants):
+        if len(constants := self.program.listing.constants):
             own.append((constants.ctypes.data, constants.nbytes, "the kernel's constants"))
-        self.table: Table = allocations.table([*own, *tensors], rank)
-        # Chunks that have started and not ended, by index.
-        self.chunks: dict[int, Chunk] = {}
-        self.started = 0
-        self.unstarted = self.groups
-        self.then: Callable[[], None] = lambda: None
-        # The buffer through which a kernel that prints or asserts calls the host.
-        self.hostcall: Hostcall | None = None
-        # Addresses of memory of no known owner that the kernel was given, with the name of the argument.
-        self.unowned: dict[int, str] = {}
-        # Positions of arguments, see ``LaunchRecord``.
-        self.tables: tuple[int, ...] | None = None
-        self.peers: tuple[int, ...] = ()
-        # None: the host's monotonic clock.
-        self.clock: StepClock | None = None
-        # For a deferred launch: the objects that its arguments point to, and the callback that records it.
-        self.keep_alive: object = None
-        self.record_it: Callable[[], None] = lambda: None
-        # Counted by watched modes: cycles lost to bank conflicts, waits with something outstanding by kind and source,
-        # instructions by source.
-        self.lds_conflicts = 0
-        self.stalls: dict[tuple[str, str], int] = {}
-        self.sources: dict[str, int] = {}
-        self.waves = [0] * len(program.segments)
-        self.lanes = [0] * len(program.segments)
-        self.executions = [0] * len(program.accesses)
-        self.access_lanes = np.zeros((len(program.accesses), 2), np.int64)
+        return own
+
+    @cached_property
+    def kernarg_address(self) -> int:
+        return int(self.kernarg.ctypes.data)
+
+    @cached_property
+    def dispatch(self) -> entry.Dispatch:
+        return entry.Dispatch(
+            self.grid, self.waves_per_group, self.lds_bytes, private_bytes(self.program), self.kernarg_address
+        )
+
+    @cached_property
+    def chunks(self) -> dict[int, Chunk]:
+        """Chunks that have started and not ended, by index."""
+        return {}
+
+    @cached_property
+    def stalls(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    @cached_property
+    def sources(self) -> dict[str, int]:
+        return {}
+
+    # -- counters ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def waves(self) -> list[int]:
+        """Wavefronts that executed each segment."""
+        counts: list[int] = self._counted(0).tolist()
+        return counts
+
+    @cached_property
+    def lanes(self) -> list[int]:
+        """Active lanes of each segment."""
+        counts: list[int] = self._counted(1).tolist()
+        return counts
+
+    @cached_property
+    def executions(self) -> list[int]:
+        """Wavefronts that executed each access site."""
+        counts: list[int] = self._counted(2).tolist()
+        return counts
+
+    @cached_property
+    def access_lanes(self) -> np.ndarray:
+        """int64[sites, 2]: lanes that accessed local memory, and memory of peers."""
+        counts: np.ndarray = self._counted(3).copy()
+        return counts
+
+    def _counted(self, part: int) -> np.ndarray:
+        counts = np.zeros(number_of_counters(self.program), np.int64) if self._counts is None else self._counts
+        return split_counters(self.program, counts)[part]
+
+    def _is_counted_here(self) -> bool:
+        """Return whether Python has read a counter, or counted."""
+        made = self.__dict__
+        return "waves" in made or "lanes" in made or "executions" in made or "access_lanes" in made
+
+    def add_counts(self, counts: np.ndarray) -> None:
+        """Add counters of native code, int64[number_of_counters], which become the launch's."""
+        if not self._is_counted_here():
+            self._counts = counts if self._counts is None else self._counts + counts
+            return
+        waves, lanes, executions, access_lanes = split_counters(self.program, counts)
+        self.waves = [a + b for a, b in zip(self.waves, waves.tolist(), strict=True)]
+        self.lanes = [a + b for a, b in zip(self.lanes, lanes.tolist(), strict=True)]
+        self.executions = [a + b for a, b in zip(self.executions, executions.tolist(), strict=True)]
+        self.access_lanes += access_lanes
+
+    # -- wavefronts --------------------------------------------------------------------------------------------------
 
     def start(self, first_group: int, groups: int) -> Chunk:
         """Create the wavefronts of the next work-groups."""
@@ -270,98 +344,30 @@ class Launch:
         s[MODE] = modes.initial(directives)
         return s, len(user)
 
-    def tally(self) -> Tally:
-        """Return the counters, without the launch's memory and arguments."""
-        return Tally(
-            self.program, self.grid, self.waves_per_group, np.array(self.waves), np.array(self.lanes),
-            np.array(self.executions), self.access_lanes.copy(), self.lds_conflicts, self.stalls, self.sources,
-            self.tables, self.peers,
+    def counts(self) -> np.ndarray:
+        """Return all counters in one array, see ``tally.split_counters``."""
+        if self._counts is not None and not self._is_counted_here():
+            return self._counts
+        counts = np.concatenate([self.waves, self.lanes, self.executions, self.access_lanes.reshape(-1)])
+        return counts.astype(np.int64)  # without segments and sites: float64
+
+    def facts(self, kernel_hash: str, listing: str) -> Facts:
+        """Return the rest of the launch's record."""
+        return Facts(
+            self.program, kernel_hash, listing, self.grid, self.waves_per_group, self.tables, self.peers,
+            self.lds_conflicts, self.__dict__.get("stalls", {}), self.__dict__.get("sources", {}),
         )  # fmt: skip
 
     def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
         """Return the launch's counters as data."""
-        return self.tally().record(kernel_hash, listing)
+        return self.facts(kernel_hash, listing).record(self.counts())
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The counters of a launch as they were collected; ``record`` makes data for people of them.
-
-    ``waves``, ``lanes`` int64[segments]; ``executions`` int64[sites]; ``access_lanes`` int64[sites, 2].
-    """
-
-    program: Program
-    grid: tuple[int, int, int]
-    waves_per_group: int
-    waves: np.ndarray
-    lanes: np.ndarray
-    executions: np.ndarray
-    access_lanes: np.ndarray
-    lds_conflicts: int
-    stalls: dict[tuple[str, str], int]
-    sources: dict[str, int]
-    tables: tuple[int, ...] | None
-    peers: tuple[int, ...]
-
-    def record(self, kernel_hash: str, listing: str) -> LaunchRecord:
-        """Return the launch's counters as data."""
-        counted = self.waves.tolist(), self.lanes.tolist()
-        instructions: dict[str, int] = {}
-        lanes: dict[str, int] = {}
-        waiting: dict[str, int] = {}
-        loops = polling_loops(self.program)
-        for segment, waves, active in zip(self.program.segments, *counted, strict=True):
-            for klass, count in segment.counts.items():
-                if waves:
-                    instructions[klass] = instructions.get(klass, 0) + count * waves
-                    if segment.index in loops.segments:
-                        waiting[klass] = waiting.get(klass, 0) + count * waves
-                    if klass in _VECTOR_KLASSES:
-                        lanes[klass] = lanes.get(klass, 0) + count * active
-        inexact: dict[str, int] = {}
-        for segment, waves in zip(self.program.segments, counted[0], strict=True):
-            for opcode, count in segment.inexact.items():
-                if waves:
-                    inexact[opcode] = inexact.get(opcode, 0) + count * waves
-        accesses = []
-        for site, executions, counts in zip(
-            self.program.accesses, self.executions.tolist(), self.access_lanes.tolist(), strict=True
-        ):
-            for where, n in zip(("local", "peer"), counts, strict=True):
-                if n:
-                    accesses.append(
-                        Access(
-                            site.instruction.mnemonic,
-                            site.kind,
-                            site.width,
-                            where,
-                            executions,
-                            n,
-                            n * site.width,
-                            site.instruction.source,
-                            site.instruction.line,
-                            site.instruction.index in loops.instructions,
-                        )
-                    )
-        return LaunchRecord(
-            self.program.name,
-            kernel_hash,
-            listing,
-            self.grid,
-            self.waves_per_group,
-            instructions,
-            lanes,
-            accesses,
-            self.lds_conflicts,
-            [Stall(*key, count) for key, count in sorted(self.stalls.items())],
-            self.sources,
-            tables=self.tables,
-            peers=self.peers,
-            inexact=[_inexact(opcode, self.program.listing.arch, count) for opcode, count in sorted(inexact.items())],
-            polled=waiting,
-        )
+def _nothing() -> None:
+    pass
 
 
-def _inexact(opcode: str, arch: str, executions: int) -> Inexact:
-    known = fidelity(opcode, arch)
-    return Inexact(opcode, known.grade, known.bound, known.source, executions)
+def private_bytes(program: Program) -> int:
+    """Return the bytes of a lane's private segment."""
+    size: int = program.listing.directives.get("private_segment_fixed_size", 0)
+    return size

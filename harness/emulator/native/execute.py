@@ -17,11 +17,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numba
+import numpy as np
 from numba import cfunc, njit, types
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
-from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, put32, put64
+from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, pointer, put32, put64
 from harness.emulator.native.raw import cycles as cycles_now
 
 # Operations. COUNT: a segment begins. STOP: the instruction has no native form. RUN: a call that executes several
@@ -32,14 +34,26 @@ ROW = 26
 RUN_FUNCTION, RUN_LENGTH = ROW - 2, ROW - 1
 """Of a row: the function of a run, and the number of operations that it executes."""
 
-# Why ``run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
+# Why ``_run`` returned: all work-groups have ended; a wavefront stopped; every wavefront used a turn; time for the
 # caller to look at signals and limits; a work-group needs another slot.
 FINISHED, STOPPED, ROUND, PAUSE, GROW = range(5)
 
-# Fields of the state of ``run``: next work-group and their number, used slots and their number, the current slot,
+# Fields of the state of ``_run``: next work-group and their number, used slots and their number, the current slot,
 # wavefronts that ended, operations until the next pause.
 NEXT, TOTAL, USED, SLOTS, CURSOR, ENDED, BUDGET = range(7)
 STATE_FIELDS = 7
+
+# Fields of the control of ``_run``, int64 each. Addresses of int64[slots]: the records and the data share of each slot,
+# and the number of the work-group in it, or -1. Then bytes between records, wavefronts of a work-group, the address of
+# the code, addresses of the counters int64[segments] and their number, address of the record at entry, bytes to set
+# up, see ``record.private_offset``, address of the setup, bytes of a data share, addresses of the state and of int64[n]
+# that collects the time of each operation in cycles of the processor's clock, and n, which may be 0.
+(
+    RECORDS, DATA_SHARES, GROUPS, STRIDE, WAVES_PER_GROUP, CODE, WAVES, LANES, SEGMENTS, TEMPLATE, SIZE, PRIVATE, SETUP,
+    SHARE_BYTES, STATE, CYCLES, CYCLES_NUMBER,
+) = range(17)  # fmt: skip
+CONTROL_FIELDS = 17
+SETUP_FIELDS = 6
 
 
 class Function:
@@ -65,6 +79,7 @@ class Function:
 
 
 _helper = njit(nogil=True)
+carray: Any = numba.carray  # type: ignore[attr-defined]
 _INTERRUPTED = 100_000
 """Cycles after which an instruction was interrupted by another process, and does not count."""
 
@@ -188,15 +203,17 @@ def _run_group(first, stride, count, code, waves, lanes, state, cycles):
 
 
 @_helper
-def _start(first, stride, count, group, template, size, private, setup, context, share, share_bytes):
+def _start(first, count, group, control, setup, share):
     """Set up the records of a work-group's wavefronts. ``setup``: grid x and y, and the registers of the system's
     scalars, -1 for those that are not passed: the work-group's x, y, z, and the wavefront's place."""
-    clear(share, (share_bytes + 7) & ~7)
+    share_bytes = get64(control + 8 * SHARE_BYTES)
+    if share_bytes:
+        clear(share, (share_bytes + 7) & ~7)
+    stride, template = get64(control + 8 * STRIDE), get64(control + 8 * TEMPLATE)
+    size, private = get64(control + 8 * SIZE), get64(control + 8 * PRIVATE)
     for i in range(count):
         wave = first + i * stride
-        copy(wave, template, record.VECTORS)
-        clear(wave + record.VECTORS, (size - record.VECTORS + 7) & ~7)
-        put64(wave + record.CONTEXT, context)
+        copy(wave, template, record.SET_UP)
         put64(wave + record.SHARE, share)
         put64(wave + record.NUMBER, group * count + i)
         put64(wave + record.PRIVATE, wave + private)
@@ -208,23 +225,28 @@ def _start(first, stride, count, group, template, size, private, setup, context,
             put32(wave + 4 * setup[4], group // (setup[0] * setup[1]))
         if setup[5] >= 0:
             put32(wave + 4 * setup[5], count | (1 << 31 if i == 0 else 0))
+        # v0 is the lane's place in the work-group, and v1, its neighbour, 0.
+        pairs = carray(pointer(wave + record.VECTORS), (64,), np.int64)
         for lane in range(64):
-            put32(wave + record.VECTORS + 8 * lane, 64 * i + lane)
+            pairs[lane] = 64 * i + lane
+        clear(wave + record.VECTORS + record.PAIR_BYTES, (size - record.VECTORS - record.PAIR_BYTES + 7) & ~7)
 
 
-def _run(
-    records, lds, groups, stride, count, code, waves, lanes, template, size, private, setup, context, share_bytes,
-    state, cycles,
-):  # fmt: skip
-    """Run work-groups; return why the caller has to act.
+@_helper
+def _array(control, field, size):
+    """Return the int64[size] whose address is in a field of the control."""
+    return carray(pointer(get64(control + 8 * field)), (size,), np.int64)
 
-    ``records``, ``lds``, ``groups`` int64[slots]: the addresses of a slot's records and data share, and the number
-    of the work-group in it, or -1. ``stride``: bytes between records; ``count``: wavefronts of a work-group; ``waves``
-    and ``lanes`` int64[segments]: counters. ``template``: address of the record at entry; ``size``: bytes to set up;
-    ``private``: see ``record.private_offset``.
-    ``state``: see ``NEXT`` to ``BUDGET``. ``cycles`` int64[n] collects the time of each operation, in cycles of the
-    processor's clock, or is empty.
-    """
+
+def _run(control: int) -> int:
+    """Run work-groups; return why the caller has to act. ``control``: the address of ``CONTROL_FIELDS`` numbers."""
+    state, setup = _array(control, STATE, STATE_FIELDS), _array(control, SETUP, SETUP_FIELDS)
+    slots, segments = state[SLOTS], get64(control + 8 * SEGMENTS)
+    records, groups = _array(control, RECORDS, slots), _array(control, GROUPS, slots)
+    data_shares = _array(control, DATA_SHARES, slots)
+    waves, lanes = _array(control, WAVES, segments), _array(control, LANES, segments)
+    cycles = _array(control, CYCLES, get64(control + 8 * CYCLES_NUMBER))
+    stride, count, code = get64(control + 8 * STRIDE), get64(control + 8 * WAVES_PER_GROUP), get64(control + 8 * CODE)
     while True:
         while state[CURSOR] < state[USED]:
             slot = state[CURSOR]
@@ -234,10 +256,7 @@ def _run(
                     continue
                 groups[slot] = state[NEXT]
                 state[NEXT] += 1
-                _start(
-                    records[slot], stride, count, groups[slot], template, size, private, setup, context, lds[slot],
-                    share_bytes,
-                )  # fmt: skip
+                _start(records[slot], count, groups[slot], control, setup, data_shares[slot])
             why = _run_group(records[slot], stride, count, code, waves, lanes, state, cycles)
             if why == FINISHED:
                 groups[slot] = -1
@@ -272,12 +291,12 @@ def cycles_per_second() -> float:
     return float((_now() - first) / (time.perf_counter() - start))
 
 
-run: Any = njit(cache=True, nogil=True)(_run)
-_I, _A = types.int64, types.int64[::1]
-_SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_A, _A, _A, _I, _I, _I, _A, _A, _I, _I, _I, _A, _I, _I, _A, _A)}
-
-
 @cache
-def prepare() -> None:
-    """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+def runner() -> Callable[[int], int]:
+    """Return ``_run``, compiled or loaded from numba's cache. A call of it releases Python's lock."""
+    with native.compiling_alone():
+        compiled = cfunc(types.int64(types.int64), cache=True, nopython=True)(_run)
+        if not compiled.cache_hits:
+            native._report_progress()
+    run: Callable[[int], int] = compiled.ctypes
+    return run

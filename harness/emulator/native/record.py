@@ -15,6 +15,8 @@ SCC = 512
 CONTEXT, SHARE, NUMBER, POSITION, STATE, LOOPS, TURN, PRIVATE = range(520, 584, 8)
 # Scratch space of native functions: bool[64], uint64[64], bool[64].
 MASK, ADDRESSES, TAKES = 640, 704, 1216
+SET_UP = MASK
+"""Bytes that are set up at entry, before the vector registers."""
 VECTORS = 1280
 PAIR_BYTES = 512
 

@@ -176,12 +176,18 @@ def atomic64(wave, p):
     return 0
 
 
-@Function
+@_of_kind("scalar")
 def load_scalar(wave, p):
     _, s = _registers(wave)
     starts, ends, _ = _table(wave)
-    bad = memory.load_scalar(s, get64(p), get64(p + 8), get64(p + 16), get64(p + 24), get64(p + 32), starts, ends)
-    return 1 if bad >= 0 else 0
+    target, words, base, soffset, offset = _form(p)
+    address = (np.uint64(s[0, base]) | np.uint64(s[0, base + 1]) << np.uint64(32)) + np.uint64(offset)
+    if soffset >= 0:
+        address += np.uint64(s[0, soffset])
+    if memory.load_scalar(s, target, words, base, soffset, offset, starts, ends) >= 0:
+        return 1
+    put64(p + 8 * record.HINT, memory.find_allocation(starts, ends, address, np.uint64(1), 0))
+    return 0
 
 
 @Function

@@ -95,10 +95,13 @@ def scalar_registers(
     ):
         if directives.get(f"user_sgpr_{name}"):
             registers += [value >> 32 * i & 0xFFFFFFFF for i in range(words)]
+    return [*registers, *preloaded(directives, kernarg).tolist()]
+
+
+def preloaded(directives: dict[str, int], kernarg: np.ndarray) -> np.ndarray:
+    """Return the part of the arguments, uint32, that is in scalar registers at entry, the last ones of the user."""
     first = directives.get("user_sgpr_kernarg_preload_offset", 0)
-    length = directives.get("user_sgpr_kernarg_preload_length", 0)
-    preloaded: list[int] = kernarg[first : first + length].tolist()
-    return registers + preloaded
+    return kernarg[first : first + directives.get("user_sgpr_kernarg_preload_length", 0)]
 
 
 def set_up(v: np.ndarray, s: np.ndarray, wave: np.ndarray, directives: dict[str, int], dispatch: Dispatch) -> None:

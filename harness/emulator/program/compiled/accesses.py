@@ -6,6 +6,8 @@ and checked as vectors; neighbouring addresses are accessed as one block, others
 else by gathering and scattering, which takes longer on most processors. In any other case the function calls the
 general one (``native.steps``), whose parameters it shares, and which remembers the allocation.
 
+The usual case of a scalar load is that it reads the allocation that it read before.
+
 Accesses stay whole: the host accesses an aligned element of up to 8 bytes of a vector at once.
 """
 
@@ -38,7 +40,9 @@ class AccessForm:
         """Return a module with the form's function."""
         module = ir.Module()
         body = _Body(ir.Function(module, FUNCTION, self.name))
-        if self.kind in _GLOBAL_KINDS:
+        if self.kind == "scalar":
+            body.load_scalar(*self.parts)
+        elif self.kind in _GLOBAL_KINDS:
             body.access_global(self.kind, *self.parts)
         else:
             body.access_share(self.kind, *self.parts)
@@ -48,6 +52,8 @@ class AccessForm:
 def access_form(native: Native) -> AccessForm | None:
     """Return the form of an access; None if it has only the general function."""
     kind, values = native.function.kind, native.parameters
+    if kind == "scalar":
+        return AccessForm(kind, (values[1], int(values[3] >= 0)))
     if kind in _GLOBAL_KINDS:
         form, areg, _, soffset, _, register, size = values[:7]
         signed, half = values[7:9] if kind == "load" else (0, 2 * values[7])
@@ -244,6 +250,28 @@ class _Body(LaneCode):
         peer = b.zext(b.load(b.gep(peers, [index])), _I64)
         counter = self._place(self._word(context, record.LANES), b.add(b.mul(site, self._i64(2)), peer))
         b.store(b.add(b.load(counter), lanes), counter)
+
+    def load_scalar(self, words: int, scalar_offset: int) -> None:
+        """Emit the load of ``words`` dwords to scalar registers."""
+        b = self.b
+        base = b.bitcast(b.gep(self.wave, [b.mul(self._parameter(2), self._i64(4))]), _I64.as_pointer())
+        address = b.add(b.load(base, align=4), self._parameter(4))
+        if scalar_offset:
+            address = b.add(address, self._scalar(self._parameter(3)))
+        address = b.and_(address, self._i64(~3))
+        context = self._field(record.CONTEXT)
+        index = b.load(b.gep(self.places, [self._i64(record.HINT)]))
+        self._slow_if(b.icmp_unsigned(">=", index, self._word(context, record.ALLOCATIONS)))
+        start = self._word(self._word(context, record.STARTS), index)
+        end = self._word(self._word(context, record.ENDS), index)
+        within = b.and_(b.icmp_unsigned(">=", address, start), b.icmp_unsigned("<=", address, end))
+        room = b.icmp_unsigned(">=", b.sub(end, address), self._i64(4 * words))
+        self._slow_if(b.not_(b.and_(within, room)))
+        kind = (ir.VectorType(_I32, words) if words > 1 else _I32).as_pointer()
+        value = b.load(b.inttoptr(address, kind), align=4)
+        target = b.bitcast(b.gep(self.wave, [b.mul(self._parameter(0), self._i64(4))]), kind)
+        b.store(value, target, align=4)
+        b.ret(self._i64(0))
 
     # -- local data share --------------------------------------------------------------------------------------------
 

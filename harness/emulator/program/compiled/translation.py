@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,9 +59,9 @@ class Translation:
     runs: Runs
     has_runs: bool = False
     cycles: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """For profiles: see ``native.execute.run``."""
-    work: Any = None
-    """Arrays of the last launch, for the next one."""
+    """For profiles: see ``native.execute``."""
+    idle: Any = None
+    """The scheduler of the last launch, for the next one."""
 
     def __post_init__(self) -> None:
         self.address: int = self.code.ctypes.data
@@ -74,7 +75,12 @@ class Translation:
         self.has_runs = runs is not None
         return self.has_runs
 
-    @property
+    @cached_property
+    def steps(self) -> int:
+        """The number of steps that the interpreter would execute."""
+        return sum(len(segment.steps) for segment in self.program.segments)
+
+    @cached_property
     def stops(self) -> int:
         """The number of instructions that the interpreter executes, for one wavefront at a time."""
         return int((self.code[:-1, 0] == execute.STOP).sum())
