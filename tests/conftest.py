@@ -11,6 +11,7 @@ import tempfile
 import pytest
 
 from harness.errors import UsageError
+from harness.ranks import forking
 
 
 def pytest_configure(config):
@@ -26,6 +27,12 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
+
+
+@pytest.fixture
+def own_keepers(monkeypatch):
+    """Have the keepers of rank groups started by their controllers, so that they are among a controller's children."""
+    monkeypatch.delenv(forking.VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")
