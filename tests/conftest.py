@@ -41,6 +41,10 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # else Triton's bindings report at the interpreter's end that they were leaked
+
+
 @pytest.fixture
 def own_keepers(monkeypatch):
     """Have the keepers of rank groups started by their controllers, so that they are among a controller's children."""
