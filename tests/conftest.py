@@ -4,6 +4,7 @@ After a run of the corpus, the summary counts the opcodes that the emulator impl
 whose edge cases are tested.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -11,6 +12,7 @@ import tempfile
 import pytest
 
 from harness.errors import UsageError
+from harness.ranks import forking
 
 
 def pytest_configure(config):
@@ -26,6 +28,27 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Have no search for garbage visit what is imported and collected, of which none is ever garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # else Triton's bindings report at the interpreter's end that they were leaked
+
+
+@pytest.fixture
+def own_keepers(monkeypatch):
+    """Have the keepers of rank groups started by their controllers, so that they are among a controller's children."""
+    monkeypatch.delenv(forking.VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")

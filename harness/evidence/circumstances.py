@@ -44,7 +44,10 @@ KNOWN = frozenset(_NAMES.split())
 """Variables whose values are recorded; each kind of device adds its own. The value of another variable may be a secret:
 it is recorded only if it is a switch ("1", "off")."""
 
-_PER_PROCESS = ("IRIS_HARNESS_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+_PER_PROCESS = (
+    "IRIS_HARNESS_FORK_SERVER", "IRIS_HARNESS_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_TESTRUNUID",
+    "PYTEST_XDIST_WORKER",
+)  # fmt: skip
 _PLACES = ("PATH", "DIR", "HOME", "PREFIX", "_PRELOAD")
 _SWITCH = re.compile(r"[01]|true|false|on|off|yes|no|", re.IGNORECASE)
 _SECRET = re.compile(r"KEY|PASS|AUTH|TOKEN|SECRET|CRED|COOKIE", re.IGNORECASE)

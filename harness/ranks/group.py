@@ -15,6 +15,7 @@ from harness.errors import HarnessError, UsageError
 from harness.ranks import flight_recorder, wire
 from harness.ranks import network as networks
 from harness.ranks.errors import RankFailure
+from harness.ranks.fork_server import ForkServer, offered
 from harness.ranks.generation import Cutoff, Generation, Span
 from harness.ranks.keeper import COMPILE_ONCE
 from harness.ranks.keeping import Keeper
@@ -28,6 +29,20 @@ _QUIET = {
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
+
+
+_IMPORTED = (COMPILE_ONCE, "torch.distributed.launcher.api", "harness.ranks.worker")
+"""What the ranks of every group without GPUs need. Triton comes first: its hash is computed in a thread during the
+imports that follow."""
+
+
+def share_imports(preload: Sequence[str] = ()) -> ForkServer | None:
+    """Have the groups of this process and of its children share one process's imports, until the result is closed.
+
+    ``preload``: modules that most of the groups need, as for ``RankGroup``; a group imports what else it needs. It
+    makes no other difference to a group. Returns None if a process around this one has done it.
+    """
+    return offered((*_IMPORTED, *preload), {**_QUIET, **networks.environment(None, False, {})})
 
 
 class Ranks(Protocol):
@@ -285,9 +300,7 @@ class RankGroup:
     def _preload(self) -> tuple[str, ...]:
         if self._start_method == "exec":
             return ("torch.distributed.launcher.api",)
-        # Triton comes first: its hash is computed in a thread during the imports that follow.
-        modules = [COMPILE_ONCE] if self._options.get("compile_once", True) else []
-        modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
+        modules = list(_IMPORTED if self._options.get("compile_once", True) else _IMPORTED[1:])
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])
         return (*modules, *self._preloaded)

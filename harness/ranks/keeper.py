@@ -93,7 +93,7 @@ class _Keeper:
         # No collection in a rank visits what was imported here: a visit would also copy the page.
         gc.freeze()
         gc.enable()
-        wire.send(self._connection, ["ready", _threads()])
+        wire.send(self._connection, ["ready", single_thread()])
         return True
 
     def _obey(self, message: list[Any]) -> None:
@@ -148,7 +148,7 @@ class _Keeper:
         self._agent = None
 
 
-def _threads() -> int:
+def single_thread() -> int:
     """Return the number of threads of this process, after a short wait for threads that were just joined."""
     for _ in range(50):
         if len(os.listdir("/proc/self/task")) == 1:

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import children
 from harness.errors import HarnessError
-from harness.ranks import network, output, processes, wire
+from harness.ranks import forking, network, output, processes, wire
 from harness.ranks.errors import RankError, RankFailure
 from harness.ranks.spec import Spec, plain
 
@@ -57,30 +57,50 @@ class Keeper:
         self.log = children.memory_file("keeper")
         self.outputs = output.Watch()
         self._logged = self.outputs.add(self.log)
-        mine, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
-        code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {private})"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            env={**network.inherited(os.environ), **environment},
-            pass_fds=[theirs.fileno(), *hold],  # ``hold`` is only kept open, in the keeper and in the agents it forks
-            start_new_session=True,
-        )
-        theirs.close()
-        self.connection = mine
+        self._preload = list(preload)
+        self._environment = {**network.inherited(os.environ), **environment}
+        self._hold = hold
+        self._private = private
+        self.process, self.connection = self._started(forking.usable(self._environment))
         self.not_private = ""
         self.ready = False
         _open.add(self)
+
+    def _started(self, server: str | None) -> tuple[subprocess.Popen[bytes] | forking.Forked, socket.socket]:
+        """Start the process: a fork of the fork server with that address, or a new interpreter. Returns this process's
+        end of the connection too."""
+        mine, theirs = socket.socketpair()
+        # ``hold`` is only kept open, in the keeper and in the agents it forks.
+        process: subprocess.Popen[bytes] | forking.Forked | None = None
+        if server is not None:
+            with contextlib.suppress(OSError):  # the server has ended
+                descriptors = [theirs.fileno(), self.log, *self._hold]
+                process = forking.Forked(server, self._environment, descriptors, self._private)
+        if process is None:
+            code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
+            code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {self._private})"
+            process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+                env=self._environment,
+                pass_fds=[theirs.fileno(), *self._hold],
+                start_new_session=True,
+            )
+        theirs.close()
         with contextlib.suppress(ConnectionError):  # it has ended already: ``wait_ready`` reports that
-            wire.send(mine, list(preload))
+            wire.send(mine, self._preload)
+        return process, mine
 
     def wait_ready(self, limit: float) -> None:
         """Wait until the modules are imported; ``limit``: seconds for each of two answers. If one of them cannot be
         imported, or the keeper does not answer, raises RankFailure or HarnessError, and the keeper is gone."""
         try:
+            if isinstance(self.process, forking.Forked) and not self.process.begun():
+                self.connection.close()
+                self.process.close()
+                self.process, self.connection = self._started(None)
             _, self.not_private = self._answer(limit)
             kind, value = self._answer(limit)
         except BaseException:
@@ -142,6 +162,8 @@ class Keeper:
             status = self.process.wait(_EXIT_LIMIT)
         except subprocess.TimeoutExpired:
             return "it closed its connection and still runs"
+        except HarnessError as error:
+            return str(error)
         return children.describe_exit(-status if status < 0 else status << 8)
 
     def kill(self) -> None:
@@ -151,11 +173,14 @@ class Keeper:
         if not self.ready:
             self.process.kill()  # it has no children yet, and may be in the middle of a long import
         self.connection.close()
-        try:
-            self.process.wait(END_LIMIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with contextlib.suppress(HarnessError):  # its exit status is not known
+            try:
+                self.process.wait(END_LIMIT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if isinstance(self.process, forking.Forked):
+            self.process.close()
         self.outputs.stop()
         os.close(self.log)
         self.log = -1

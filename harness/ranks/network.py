@@ -38,6 +38,7 @@ _BOUND_NCCL = {
 }
 # Variables of the caller's environment that would open more than the group needs.
 _NOT_INHERITED = (
+    "IRIS_HARNESS_FORK_SERVER",  # what it forks is outside the group
     "NCCL_COMM_ID",  # an address for NCCL to listen on
     "TORCHELASTIC_HEALTH_CHECK_PORT",  # elastic would listen on it
     "TORCHELASTIC_ENABLE_FILE_TIMER",  # elastic would make a named pipe in /tmp

@@ -228,6 +228,7 @@ def test_a_table_is_tuned_and_used(tmp_path, monkeypatch):
     assert "mine.json cannot be read as a table of configurations" in done.stdout
 
 
+@pytest.mark.usefixtures("own_keepers")
 @pytest.mark.nightly
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_keeps_what_it_has(tmp_path, number, status):

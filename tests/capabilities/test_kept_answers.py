@@ -16,15 +16,17 @@ ANSWERS = {"get": ("missing", ""), "put": ("present", "(pointer, value)")}
 
 
 class Probe:
-    """Stands for the child process; ``calls`` counts its starts."""
+    """Stands for the child process; ``calls`` counts its starts, and ``names`` are those of the last one."""
 
     def __init__(self, answers: dict[str, tuple[str, str]]) -> None:
         self.answers = answers
         self.calls = 0
+        self.names: list[str] = []
 
-    def __call__(self) -> dict[str, tuple[str, str]]:
+    def __call__(self, names: list[str]) -> dict[str, tuple[str, str]]:
         self.calls += 1
-        return self.answers
+        self.names = names
+        return {name: answer for name, answer in self.answers.items() if name in names}
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +50,20 @@ def test_the_second_run_reads_them() -> None:
     assert answered(probe) == 0
 
 
+def test_runs_that_need_other_names_share_one_file(cache: Path) -> None:
+    probe = Probe({**ANSWERS, "add": ("present", ""), "new": ("unknown", "an instance cannot be made")})
+    for names, started in ((["put"], 1), (["get"], 1), (["get", "put"], 0), (["put"], 0), (["add", "get"], 1)):
+        before = probe.calls
+        answers = kept_answers.of(BUNDLED, names, None, probe)
+        assert answers == {name: probe.answers[name] for name in names} and probe.calls - before == started, names
+    assert probe.names == ["add", "get", "put"] and len(list(cache.rglob("*.json"))) == 1
+    assert kept_answers.of(BUNDLED, ["new"], None, probe) == {"new": probe.answers["new"]}
+    assert kept_answers.of(BUNDLED, ["add"], None, probe) == {"add": ("present", "")} and probe.calls == 4
+    probe.answers["add"] = ("missing", "")
+    kept_answers.of(BUNDLED, ["add"], ("emulated", "gfx950", "fast"), probe)
+    assert probe.calls == 5, "another device"
+
+
 def test_they_belong_to_one_version_of_library_packages_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = Probe(ANSWERS)
     answered(probe)
@@ -65,7 +81,14 @@ def test_a_file_that_is_damaged_or_has_other_content_is_not_used(cache: Path) ->
     (file,) = cache.rglob("*.json")
     file.write_bytes(file.read_bytes().replace(b"missing", b"present"))
     assert answered(probe) == 1
-    for other in ([], 7, {"get": ["present", ""]}, {**ANSWERS, "put": ["yes", ""]}, {**ANSWERS, "put": ["present", 1]}):
+    for other in (
+        [],
+        7,
+        {"get": ["present", ""]},
+        {"get": ["present", ""], "put": 7},
+        {**ANSWERS, "put": ["yes", ""]},
+        {**ANSWERS, "put": ["present", 1]},
+    ):
         kept.write(file, json.dumps(other).encode())
         assert answered(probe) == 1, other
 

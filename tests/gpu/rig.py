@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,15 +25,26 @@ SLACK = 32 << 20
 MEMORY_LIMIT = 60.0
 
 
+def absent(device: str) -> str | None:
+    """Return the reason why no GPU of that kind can be used here; None if one can.
+
+    A machine without device files of GPUs has none. That is known without the query, which imports PyTorch in a child
+    process while pytest collects.
+    """
+    if not any(path.exists() for path in (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))):
+        return "this machine has no device file of a GPU"
+    return devices.known(device).missing()
+
+
 def device() -> str:
     """The kind of GPU that this machine has: "cuda", also where it has none, or "rocm"."""
-    return "rocm" if devices.known("rocm").missing() is None else "cuda"
+    return "rocm" if absent("rocm") is None else "cuda"
 
 
 def reason(gpus: int = 2) -> str | None:
     """Return the reason why the tests cannot run here; None if they can."""
     needs = f"needs {plural(gpus, 'GPU')}"
-    if why := devices.known(device()).missing():
+    if why := absent(device()):
         return f"{needs}: {why}"
     actual = len(inventory.visible(device()))
     return None if actual >= gpus else f"{needs}, {actual} can be seen"

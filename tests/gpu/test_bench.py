@@ -7,11 +7,10 @@ import json
 import pytest
 
 from command_line.bench.ops import MOST_CALLS, OPS
-from harness import devices
 from tests.bench import test_command as typed
 from tests.gpu import rig
 
-REASON = devices.known("cuda").missing() or rig.reason()
+REASON = rig.absent("cuda") or rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 SMALL = (

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices
 from tests.gpu import rig
 
-REASON = devices.known("cuda").missing()
+REASON = rig.absent("cuda")
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,9 @@ import pytest
 from harness import devices
 from harness.devices import inventory
 from harness.telemetry import Watch
+from tests.gpu import rig
 
-REASON = devices.known("cuda").missing()
+REASON = rig.absent("cuda")
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs a CUDA GPU: {REASON}")
 
 WORK = """

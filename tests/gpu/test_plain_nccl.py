@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import devices
 from harness.ranks import RankGroup
 from tests.gpu import rig
 
-REASON = devices.known("cuda").missing() or rig.reason()
+REASON = rig.absent("cuda") or rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 

@@ -64,12 +64,6 @@ def processes_of(group: RankGroup) -> list[int]:
     return [os.getpid(), keeper.process.pid, *(child.pid for child in below)]
 
 
-def processes_of_this_test() -> list[int]:
-    """This process and all below it: controller, keeper, agent, ranks."""
-    myself = psutil.Process()
-    return [myself.pid, *(child.pid for child in myself.children(recursive=True))]
-
-
 def sockets(pids: Iterable[int]) -> list[Open]:
     """Every socket of these processes that waits for peers, each in the network namespace of its process."""
     by_inode: dict[tuple[str, str], Open] = {}

@@ -18,6 +18,7 @@ from harness.ranks import RankGroup, RankHang
 TARGETS = "tests.ranks.targets"
 PLAIN = {"compile_once": False}
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("own_keepers")
 LIMIT = 60
 """Seconds within which everything must be gone; it takes a few hundredths."""
 

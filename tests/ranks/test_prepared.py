@@ -62,6 +62,7 @@ def test_an_end_of_the_process_that_imports_is_reported_by_the_first_call(endles
             group.start()
 
 
+@pytest.mark.usefixtures("own_keepers")
 def test_a_group_that_no_call_used_ends_in_the_middle_of_an_import(endless: Path) -> None:
     before = keepers()
     with RankGroup(1, None, PLAIN, preload=["endless_import"]) as group:

@@ -63,7 +63,7 @@ def test_a_restarted_group_is_out_of_reach(group: RankGroup) -> None:
     network = group.network
     assert group.call(f"{TARGETS}:sum_of_ranks", 3) == [7, 7]
     assert group.network == network
-    assert reach.reachable(reach.sockets(reach.processes_of_this_test())) == []
+    assert reach.reachable(reach.sockets(reach.processes_of(group))) == []
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_a_socket_that_a_rank_opens_is_found(group: RankGroup) -> None:
     expected = {("tcp", f"0.0.0.0 port {port}"), ("unix", f"@{name}")}
     planted = [
         each
-        for each in reach.sockets(reach.processes_of_this_test())
+        for each in reach.sockets(reach.processes_of(group))
         if (each.kind, each.address) in expected and each.pid not in group.pids
     ]
     assert {(each.kind, each.address) for each in planted} == expected

@@ -1,0 +1,227 @@
+"""Fork server: a process that has imported what ranks need, from which the keepers of a session are forked.
+
+To import PyTorch, Triton and numba takes two seconds of CPU time, as long as everything else of a group's start. A
+session that may have several groups makes a ``ForkServer``: from then on the groups of this process and of its children
+share the imports, see ``forking``. The process itself starts when the first group does. It imports nothing of the
+library under test, has one thread, and ends with its session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from harness import threads
+from harness.ranks import forking, keeper, network, processes, wire
+
+_QUEUE = 128
+"""Groups that may wait for the server: it imports when the first one comes."""
+
+_REQUEST_LIMIT = 10.0
+"""Seconds within which a client sends its whole request."""
+
+
+class ForkServer:
+    """The fork server of this process and its children, until ``close`` or the end of this process.
+
+    ``preload``: modules, and functions as ``module:function``, that the server imports and calls like a group's keeper,
+    see ``RankGroup``. ``environment``: variables that every group sets.
+    """
+
+    def __init__(self, preload: Sequence[str], environment: Mapping[str, str]) -> None:
+        variables = {**network.inherited(os.environ), **environment}
+        address = f"iris-harness-forks-{secrets.token_hex(16)}"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"\0{address}")
+        listener.listen(_QUEUE)
+        self._stop, stopped = socket.socketpair()
+        self._before = os.environ.get(forking.VARIABLE)
+        self._value = os.environ[forking.VARIABLE] = forking.value_of(address, variables)
+        self._thread = threads.start(_start_when_needed, (listener, stopped, list(preload), variables), "fork-server")
+
+    def close(self) -> None:
+        """End the server. Processes that it forked go on. Idempotent."""
+        if self._stop.fileno() < 0:
+            return
+        self._stop.shutdown(socket.SHUT_RDWR)  # forks of this process may have copies of the socket
+        self._stop.close()
+        self._thread.join()
+        if os.environ.get(forking.VARIABLE) == self._value:
+            del os.environ[forking.VARIABLE]
+            if self._before is not None:
+                os.environ[forking.VARIABLE] = self._before
+
+
+def offered(preload: Sequence[str], environment: Mapping[str, str]) -> ForkServer | None:
+    """Return a new fork server; None if this process can use that of the session around it."""
+    if forking.usable({**network.inherited(os.environ), **environment}) is not None:
+        return None
+    return ForkServer(preload, environment)
+
+
+def _start_when_needed(
+    listener: socket.socket, stopped: socket.socket, preload: list[str], variables: Mapping[str, str]
+) -> None:
+    """Start the server when a client connects, and end it when ``stopped`` is at its end."""
+    with stopped:
+        with listener:
+            if stopped.fileno() in _wait(listener.fileno(), stopped.fileno()):
+                return
+            code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import fork_server; "
+            code += f"fork_server.main({listener.fileno()}, {os.getpid()}, {preload!r})"
+            server = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=variables,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+        # The listener is closed here, so that a client of a server that has ended is refused instead of waiting.
+        _wait(stopped.fileno())
+        server.kill()
+        server.wait()
+
+
+def _wait(*descriptors: int) -> set[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll()}
+
+
+def main(listener: int, owner: int, preload: Sequence[str]) -> NoReturn:
+    """Serve on the listening socket ``listener`` until the process ``owner`` ends; never returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        session = processes.open_pidfd(owner)
+    except ProcessLookupError:
+        os._exit(0)
+    _import(preload)
+    if len(os.listdir("/proc/self/task")) == 1:  # a forked process would not have the other threads
+        _Server(socket.socket(fileno=listener), session).serve()
+    os._exit(0)
+
+
+def _import(preload: Sequence[str]) -> None:
+    """Import the modules and call the functions. What fails here fails in the keeper too, which reports it."""
+    running = []
+    gc.disable()
+    for name in preload:
+        module, _, function = name.partition(":")
+        with contextlib.suppress(Exception):
+            imported = importlib.import_module(module)
+            if function:
+                running.append(getattr(imported, function)())
+    for thread in filter(None, running):
+        thread.join()
+    keeper.single_thread()
+    gc.freeze()
+    gc.enable()
+
+
+class _Server:
+    """State and main loop of the server process."""
+
+    def __init__(self, listener: socket.socket, session: int) -> None:
+        self._listener = listener
+        self._session = session
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        self._poll.register(session, select.POLLIN)
+        self._forked: dict[int, tuple[int, socket.socket]] = {}
+        """For each pidfd its process and the connection to its client."""
+
+    def serve(self) -> None:
+        while True:
+            ready = {descriptor for descriptor, _ in self._poll.poll()}
+            if self._session in ready:
+                return
+            for descriptor in ready & set(self._forked):
+                self._report(descriptor)
+            if self._listener.fileno() in ready:
+                self._accept()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        client.settimeout(_REQUEST_LIMIT)
+        descriptors: list[int] = []
+        try:
+            _check_user(client)
+            environment, path, folder, controller, private, count = wire.receive(client, wire.MESSAGE_LIMIT)
+            descriptors = wire.receive_descriptors(client, count)
+        except (wire.WireClosedError, ValueError, TypeError, OSError):
+            client.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._become_keeper(client, environment, path, folder, controller, private, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        pidfd = processes.open_pidfd(pid)
+        self._forked[pidfd] = (pid, client)
+        self._poll.register(pidfd, select.POLLIN)
+        with contextlib.suppress(OSError):  # a client that has ended: its keeper ends by itself
+            wire.send(client, pid)
+            wire.send_descriptors(client, [pidfd])
+
+    def _report(self, descriptor: int) -> None:
+        pid, client = self._forked.pop(descriptor)
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(OSError), client:
+            wire.send(client, status)
+
+    def _become_keeper(
+        self,
+        client: socket.socket,
+        environment: dict[str, str],
+        path: list[str],
+        folder: str,
+        controller: int,
+        private: bool,
+        descriptors: list[int],
+    ) -> NoReturn:
+        """Be what a new interpreter would be; never returns."""
+        try:
+            for other in (client, self._listener, *(each for _, each in self._forked.values())):
+                other.close()
+            for number in (self._session, *self._forked):
+                os.close(number)
+            os.setsid()
+            connection, log, *_ = descriptors
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.close(log)
+            os.environ.clear()
+            os.environ.update(environment)
+            os.chdir(folder)
+            sys.path[:] = path
+            sys.argv[:] = ["-c"]
+            importlib.invalidate_caches()
+            keeper.main(connection, controller, private)
+        except BaseException:  # noqa: BLE001 (it ends the process, with its reason in the log)
+            traceback.print_exc()
+        os._exit(1)
+
+
+def _check_user(client: socket.socket) -> None:
+    """Raise PermissionError for a client of another user: every user can connect to an abstract address."""
+    form = struct.Struct("3i")
+    _, user, _ = form.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    if user != os.geteuid():
+        raise PermissionError(f"a client of user {user}")

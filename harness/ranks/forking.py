@@ -1,0 +1,168 @@
+"""Client of the fork server, see ``fork_server``: processes that are forked from it. Internal to the package.
+
+A process inherits much from its parent that it cannot change later, or not back: namespaces, limits, capabilities, and
+variables that modules read when they are imported. So the server is used only by a process that would pass on the same
+as the server has; any other process starts a new interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.errors import HarnessError
+from harness.ranks import processes, wire
+
+VARIABLE = "IRIS_HARNESS_FORK_SERVER"
+"""Environment variable with ``value_of`` the fork server that this process and its children may use."""
+
+_REPLY_LIMIT = 60.0
+"""Seconds for the server's reply: it may be importing."""
+
+_READ_WHEN_USED = frozenset(
+    ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "PYTEST_CURRENT_TEST", "PYTEST_VERSION",
+     "PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT",
+     "TRITON_CACHE_DIR", "XDG_STATE_HOME", "PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "_")
+)  # fmt: skip
+"""Variables that no module reads when it is imported: a forked process gets its own values of them in time."""
+
+_OF_STATUS = ("Umask", "Uid", "Gid", "Groups", "SigIgn", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+              "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")  # fmt: skip
+"""Fields of /proc/self/status that a child inherits."""
+
+
+def circumstances(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a child of this process would inherit, as JSON carries it. ``environment``: the child's variables."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        status = dict(line.split(":", 1) for line in file if ":" in line)
+    with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
+        groups = file.read()
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    return {
+        "python": [sys.executable, sys.prefix],
+        "harness": str(Path(harness.__file__).resolve()),
+        "variables": {name: value for name, value in environment.items() if name not in _READ_WHEN_USED},
+        "namespaces": {name: os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))},
+        "root": os.readlink("/proc/self/root"),
+        "cgroup": groups,
+        "limits": {name: list(values) for name, values in limits.items()},
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "status": {name: status.get(name, "").strip() for name in _OF_STATUS},
+    }
+
+
+def value_of(address: str, environment: Mapping[str, str]) -> str:
+    """Return the variable's value for a server at the abstract Unix address that this process starts with these
+    variables."""
+    text = json.dumps(circumstances(environment), sort_keys=True)
+    return f"{address} {hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def usable(environment: Mapping[str, str]) -> str | None:
+    """Return the address of the fork server from which a child with these variables can be forked; None: there is none,
+    or the child would differ from a new process."""
+    value = os.environ.get(VARIABLE, "")
+    address, _, _ = value.partition(" ")
+    return address if value and value == value_of(address, environment) else None
+
+
+class Forked:
+    """A process that the fork server forked, or will as soon as it is ready; used like ``subprocess.Popen``.
+
+    The server calls ``keeper.main(descriptor, this process, private)`` there, with ``descriptors[0]`` as descriptor;
+    ``descriptors[1]`` receives the output, and the others are only kept open.
+    """
+
+    def __init__(self, address: str, environment: Mapping[str, str], descriptors: list[int], private: bool) -> None:
+        """Raises OSError if the server has ended."""
+        self.returncode: int | None = None
+        self._process: tuple[int, int] | None = None  # its id and its pidfd
+        self._server = socket.socket(socket.AF_UNIX)
+        try:
+            self._server.connect(f"\0{address}")
+            request = [dict(environment), list(sys.path), os.getcwd(), os.getpid(), private, len(descriptors)]
+            wire.send(self._server, request)
+            wire.send_descriptors(self._server, descriptors)
+        except BaseException:
+            self._server.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process id. Waits until it is forked; HarnessError if the server has ended before."""
+        return self._forked()[0]
+
+    def begun(self) -> bool:
+        """Return whether the process was forked: not if the server ended before. Waits for the server's answer."""
+        try:
+            self._forked()
+        except HarnessError:
+            return False
+        return True
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._forked()[1], number)
+
+    def kill(self) -> None:
+        """Kill the process; nothing happens if it has ended, or the server ended before it was forked."""
+        if self.begun():
+            self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Return None while the process runs, else its exit code, negative for a signal, see ``wait``."""
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, as ``subprocess.Popen.wait`` does. HarnessError if the server, which reports
+        it, has ended."""
+        if self.returncode is None:
+            self.returncode = self._ended(timeout)
+        return self.returncode
+
+    def close(self) -> None:
+        """Release the descriptors. The process goes on if it has not ended. Idempotent."""
+        self._server.close()
+        if self._process is not None:
+            os.close(self._process[1])
+            self._process = None
+
+    def _forked(self) -> tuple[int, int]:
+        if self._process is None:
+            try:
+                if not processes.wait_readable([self._server.fileno()], _REPLY_LIMIT):
+                    raise HarnessError(f"the fork server did not answer within {_REPLY_LIMIT:g} s")
+                pid = wire.receive(self._server, wire.MESSAGE_LIMIT)
+                (descriptor,) = wire.receive_descriptors(self._server, 1)
+            except (wire.WireClosedError, ConnectionError) as error:
+                raise HarnessError("the fork server has ended") from error
+            self._process = (int(pid), descriptor)
+        return self._process
+
+    def _ended(self, timeout: float | None) -> int:
+        _, descriptor = self._forked()
+        end = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while not processes.wait_readable([descriptor], min(end - time.monotonic(), 3600.0)):
+            if time.monotonic() >= end:
+                raise subprocess.TimeoutExpired("a process of the fork server", timeout or 0.0)
+        try:  # the server reports a process that has ended at once
+            status = wire.receive(self._server, wire.MESSAGE_LIMIT)
+        except (wire.WireClosedError, ConnectionError) as error:
+            raise HarnessError("its exit status is not known, since the fork server has ended") from error
+        return os.waitstatus_to_exitcode(status)
