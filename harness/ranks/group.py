@@ -21,13 +21,17 @@ from harness.ranks.keeping import Keeper
 
 logger = logging.getLogger(__package__)
 
-_QUIET = {
+QUIET = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
+"""Environment variables of every group, which keep libraries from starting threads of their own."""
+
+MODULES = ("torch.distributed.launcher.api", "harness.ranks.worker")
+"""Modules that the ranks of every group need."""
 
 
 class Ranks(Protocol):
@@ -132,7 +136,7 @@ class RankGroup:
         self._uses_nccl = networks.uses_nccl(options)
         recorder = flight_recorder.ENVIRONMENT if self._uses_nccl else {}
         bound = networks.environment(self._network, self._uses_nccl, environment or {})
-        self._environment = {**_QUIET, **recorder, **(environment or {}), **bound}
+        self._environment = {**QUIET, **recorder, **(environment or {}), **bound}
         self._running = _Running()
         self._broken: BaseException | None = None
         self._closed = False
@@ -287,7 +291,7 @@ class RankGroup:
             return ("torch.distributed.launcher.api",)
         # Triton comes first: its hash is computed in a thread during the imports that follow.
         modules = [COMPILE_ONCE] if self._options.get("compile_once", True) else []
-        modules += ["torch.distributed.launcher.api", "harness.ranks.worker"]
+        modules += MODULES
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])
         return (*modules, *self._preloaded)

@@ -7,12 +7,11 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from harness import children
+from harness import children, interpreters
 from harness.errors import HarnessError
 from harness.ranks import network, output, processes, wire
 from harness.ranks.errors import RankError, RankFailure
@@ -58,16 +57,14 @@ class Keeper:
         self.outputs = output.Watch()
         self._logged = self.outputs.add(self.log)
         mine, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
-        code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {private})"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            env={**network.inherited(os.environ), **environment},
-            pass_fds=[theirs.fileno(), *hold],  # ``hold`` is only kept open, in the keeper and in the agents it forks
-            start_new_session=True,
+        self.process = interpreters.start(
+            "harness.ranks.keeper:main",
+            [os.getpid(), private],
+            output=self.log,
+            errors=self.log,
+            environment={**network.inherited(os.environ), **environment},
+            # ``hold`` is only kept open, in the keeper and in the agents it forks
+            descriptors=[theirs.fileno(), *hold],
         )
         theirs.close()
         self.connection = mine
