@@ -92,6 +92,8 @@ class Prepared:
 
     def ended(self, number: int) -> tuple[int, float, list[str]] | None:
         """Return wait status, CPU seconds and the names of processes left of a run that has ended, else None."""
+        if number in self._ended:
+            return self._ended[number]
         try:
             for message in self._inbox.take():
                 kind, ended, *rest = message
@@ -225,8 +227,6 @@ def _import_everything(further: Sequence[str]) -> str:
     if status:
         return f"collecting the tests ended with exit status {int(status)}"
     keeper.load((keeper.COMPILE_ONCE, *group.MODULES, "fixtures.worker", *devices.known("emulated", None).modules))
-    for name in further:
-        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))

@@ -96,9 +96,11 @@ class Trial:
 
     def close(self) -> None:
         """Kill what still runs and remove the copy."""
-        if self._suite is not None:
-            self._suite.__exit__(None, None, None)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._suite is not None:
+                self._suite.__exit__(None, None, None)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _next_stage(self) -> None:
         stage, records, log = self._stages[0], self._folder / EVIDENCE, self._folder / LOG

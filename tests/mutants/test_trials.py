@@ -121,11 +121,13 @@ def test_a_rank_with_another_copy_is_an_error_of_the_harness(tmp_path):
         worker._check_folder(here, str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_prepared_is_reported(tmp_path):
     with pytest.raises(HarnessError, match="prepared process ended: ModuleNotFoundError: No module named 'iris_gone'"):
         Prepared(tmp_path, ["iris_gone"])
 
 
+@pytest.mark.slow
 def test_the_time_limit_and_a_stop_leave_nothing_behind(prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
