@@ -221,6 +221,8 @@ def _import_everything(further: Sequence[str]) -> str:
     """Import what runs and their ranks need, and return why that failed, or ""."""
     import pytest
 
+    for name in further:
+        importlib.import_module(name)
     status = pytest.main(
         pytest_arguments([""], PLAIN_ASSERTIONS, "--collect-only", "-q", "--level", "ci", "--ranks", "2")
     )
