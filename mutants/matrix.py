@@ -38,6 +38,7 @@ MESSAGE = 300
 @dataclass(frozen=True)
 class Result:
     """Verdict on one mutant, and for a killed one the first failing case. ``seconds``: from start to verdict.
+    ``cpu_seconds``: of all processes; 0 if they were not counted.
 
     ``how``: a wrong ``result`` (or an exception), a ``hang``, a ``fault`` of the device, an error of ``compilation``,
     an error at ``collection``, a failing ``test`` of the harness.
@@ -58,9 +59,12 @@ class Result:
     case: str = ""
     nodeid: str = ""
     message: str = ""
+    cpu_seconds: float = 0.0
 
 
-def result_of(mutant: Mutant, verdict: str, seconds: float, message: str = "", **killer: str) -> Result:
+def result_of(
+    mutant: Mutant, verdict: str, seconds: float, message: str = "", cpu_seconds: float = 0.0, **killer: str
+) -> Result:
     """Return the result of a mutant. ``killer``: the fields of the failing case."""
     return Result(
         mutant.id,
@@ -73,6 +77,7 @@ def result_of(mutant: Mutant, verdict: str, seconds: float, message: str = "", *
         round(seconds, 1),
         mutant.report,
         message=" ".join(message.split())[:MESSAGE],
+        cpu_seconds=round(cpu_seconds, 1),
         **killer,
     )
 

@@ -52,10 +52,12 @@ def _summary(kills: Matrix) -> list[str]:
         counts = [verdicts[verdict] for verdict in (matrix.SURVIVED, matrix.TIMEOUT, matrix.EQUIVALENT, matrix.ERROR)]
         run = f"{len(results):,} of {kills.all.get(kind, len(results)):,}"
         by_plain = _percent(plain) if plain else "not run"
-        rows.append([heading, run, _percent(results), by_plain, *map(str, counts), f"{_seconds(results):.1f} s"])
+        times = [f"{_seconds(results):.1f} s", _cpu(results)]
+        rows.append([heading, run, _percent(results), by_plain, *map(str, counts), *times])
     facts = ", ".join(f"{name} {value}" for name, value in kills.environment.items())
     settings = ", ".join(f"{name} {value}" for name, value in kills.settings.items() if value not in (None, False, ""))
-    head = ["mutants", "run", "killed", "by a plain suite", "survived", "time limit", "equivalent", "error", "median"]
+    head = ["mutants", "run", "killed", "by a plain suite", "survived", "time limit", "equivalent", "error"]
+    head += ["median", "CPU, median (all)"]
     text = (
         f"Environment: {facts}. Settings: {settings}. The share is of the mutants that were decided: argued"
         " equivalents and errors are left out, and a mutant whose time limit passed counts as alive.\n"
@@ -104,6 +106,12 @@ def _code(text: str) -> str:
 
 def _seconds(results: Sequence[Result]) -> float:
     return statistics.median(result.seconds for result in results)
+
+
+def _cpu(results: Sequence[Result]) -> str:
+    """Return the median and the sum of the CPU seconds of the results that have them."""
+    counted = [result.cpu_seconds for result in results if result.cpu_seconds]
+    return f"{statistics.median(counted):.1f} s ({sum(counted) / 60:.1f} min)" if counted else "not counted"
 
 
 def _percent(results: Sequence[Result]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from rich.console import Console
 from command_line import preflight
 from command_line.mutants import pool
 from command_line.mutants.machine_code import run_binary
+from command_line.mutants.prepared import Prepared
 from command_line.mutants.trial import Trial
 from command_line.options import PATH
 from command_line.output import console, printable
@@ -106,7 +108,7 @@ def run(output: Path, only: str, **options: Any) -> int:
     folder = preflight.output_folder(output)
     with runs.claimed(folder):
         run_ = _Run(folder, screen, only, options)
-        with stop_signals() as stop:
+        with stop_signals() as stop, contextlib.closing(run_):
             run_.everything(stop)
         return 128 + stop.signal if stop.signal is not None else run_.conclude()
 
@@ -130,6 +132,7 @@ class _Run:
         self._options = options
         self._argued = matrix.equivalents()
         self._existing: set[str] = set()
+        self._process: Prepared | None = None
         self.matrix = self._earlier_or_new()
 
     def everything(self, stop: pool.Stop) -> None:
@@ -158,6 +161,16 @@ class _Run:
             )
         if stop.signal is None:
             self._control(stop)
+
+    def close(self) -> None:
+        """End the prepared process."""
+        if self._process is not None:
+            self._process.close()
+
+    def _prepared(self) -> Prepared:
+        """Return the prepared process, which the first mutant that needs it starts."""
+        self._process = self._process or Prepared(self._folder)
+        return self._process
 
     def conclude(self) -> int:
         """Judge equivalents, write matrix and page, print the summary, and return the exit status."""
@@ -202,7 +215,7 @@ class _Run:
 
         def trial(mutant: Mutant, plain: bool) -> Trial:
             stages = (PLAIN,) if plain else stages_of(mutant, thorough=thorough)
-            return Trial(mutant, stages, deadline, limit, plain=plain)
+            return Trial(mutant, stages, deadline, limit, self._prepared, plain=plain)
 
         makers = [partial(trial, mutant, plain) for mutant, plain in left]
         jobs = self._options["jobs"] or measured().cores
@@ -214,13 +227,13 @@ class _Run:
         for results, plain in ((of_suite, False), (self.matrix.plain, True)):
             if stop.signal is None and any(result.nodeid for result in results):
                 self._screen.print("running the tests that killed on an unchanged copy", markup=False)
-                checked = pool.controlled(results, deadline, 4 * limit, stop)
+                checked = pool.controlled(results, deadline, 4 * limit, self._prepared, stop)
                 if stop.signal is None:
                     for result in checked:
                         self.matrix.add(result, plain=plain)
         jobs = self._options["jobs"] or measured().cores
         of_harness = [result for result in self.matrix.results if result.kind == HARNESS]
-        for result in pool.harness_controlled(of_harness, jobs, limit, stop):
+        for result in pool.harness_controlled(of_harness, jobs, limit, self._prepared, stop):
             self.matrix.add(result)
 
     def _take(self, result: Result, *, plain: bool = False) -> None:
@@ -228,7 +241,8 @@ class _Run:
         self._write()
         by = f" by {result.group or result.how}" if result.verdict == matrix.KILLED else ""
         suite = "plain suite: " if plain else ""
-        text = f"{suite}{result.verdict}{by}, {result.seconds:.1f} s: {result.id}"
+        cpu = f" ({result.cpu_seconds:.1f} s of CPU)" if result.cpu_seconds else ""
+        text = f"{suite}{result.verdict}{by}, {result.seconds:.1f} s{cpu}: {result.id}"
         self._screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def _count_binary(self, count: int, ids: Sequence[str]) -> None:

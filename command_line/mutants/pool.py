@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from command_line.mutants.trial import EVIDENCE, LOG, Trial, suite_command
-from command_line.suite.process import Suite, child_environment
+from command_line.mutants.prepared import Prepared
+from command_line.mutants.trial import EVIDENCE, LOG, Trial, arguments_of
 from harness import evidence
 from harness.evidence import Verdict
 from mutants import matrix, planting
@@ -58,7 +58,9 @@ def run_trials(
             trial.close()
 
 
-def controlled(results: Sequence[Result], deadline: float, limit: float, stop: Stop) -> list[Result]:
+def controlled(
+    results: Sequence[Result], deadline: float, limit: float, prepared: Callable[[], Prepared], stop: Stop
+) -> list[Result]:
     """Run every test that killed on an unchanged copy of the library, and return the results.
 
     A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of them together, becomes
@@ -70,11 +72,13 @@ def controlled(results: Sequence[Result], deadline: float, limit: float, stop: S
         by_ranks.setdefault(_ranks(one.nodeid), set()).add(one.nodeid)
     bad: dict[str, str] = {}
     for ranks, nodeids in sorted(by_ranks.items()):
-        bad |= _not_passing(sorted(nodeids), ranks, deadline, limit, stop)
+        bad |= _not_passing(sorted(nodeids), ranks, deadline, limit, prepared(), stop)
     return [_denied(one, bad[one.nodeid]) if one in killed and one.nodeid in bad else one for one in results]
 
 
-def harness_controlled(results: Sequence[Result], jobs: int, limit: float, stop: Stop) -> list[Result]:
+def harness_controlled(
+    results: Sequence[Result], jobs: int, limit: float, prepared: Callable[[], Prepared], stop: Stop
+) -> list[Result]:
     """Run the tests that killed harness mutants on an unchanged copy, file by file, and return the results.
 
     A kill by tests that do not pass there becomes an error.
@@ -87,7 +91,7 @@ def harness_controlled(results: Sequence[Result], jobs: int, limit: float, stop:
         if result.verdict != matrix.SURVIVED:
             bad[result.file] = result.message
 
-    makers = [partial(Trial, mutant, stages_of(mutant), 0, limit) for mutant in unchanged]
+    makers = [partial(Trial, mutant, stages_of(mutant), 0, limit, prepared) for mutant in unchanged]
     run_trials(makers, jobs, take, stop)
     return [
         _denied(one, bad[one.file]) if one.kind == HARNESS and one.verdict == matrix.KILLED and one.file in bad else one
@@ -107,16 +111,16 @@ def _denied(result: Result, reason: str) -> Result:
     return replace(result, verdict=matrix.ERROR, message=message[: matrix.MESSAGE])
 
 
-def _not_passing(nodeids: Sequence[str], ranks: int, deadline: float, limit: float, stop: Stop) -> dict[str, str]:
+def _not_passing(
+    nodeids: Sequence[str], ranks: int, deadline: float, limit: float, prepared: Prepared, stop: Stop
+) -> dict[str, str]:
     """Return the tests among ``nodeids`` that do not pass on an unchanged copy, with the reason."""
     with tempfile.TemporaryDirectory(prefix="iris-harness-control-") as name:
         folder = Path(name)
         planting.write_copy(folder, {})
-        environment = child_environment()
-        environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"
-        command = suite_command(Stage(tuple(nodeids), ranks=ranks), folder / EVIDENCE, deadline)
+        arguments = arguments_of(Stage(tuple(nodeids), ranks=ranks), folder / EVIDENCE, deadline)
         ends = time.monotonic() + limit
-        with Suite(command, folder / LOG, environment) as suite:
+        with prepared.run(arguments, folder, folder / LOG) as suite:
             while suite.poll() is None and stop.signal is None and time.monotonic() < ends:
                 time.sleep(0.1)
         records = folder / EVIDENCE

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from command_line.suite.process import Suite, child_environment, pytest_command, refusal
+from command_line.mutants.prepared import FOREIGN, Prepared, Run
+from command_line.suite.process import Suite, child_environment, pytest_arguments, refusal
 from harness import evidence
 from harness.evidence import Verdict
 from mutants import matrix, planting
@@ -20,27 +21,37 @@ from mutants.selection import Stage
 
 EVIDENCE, LOG = "evidence.jsonl", "pytest.log"
 NOT_COPIED = (".git", ".venv", "out", "build", ".nox", "*.egg-info", ".*_cache", ".hypothesis")
-FAILED, NO_TESTS = 1, 5
+FAILED, REFUSED, NO_TESTS = 1, 4, 5
 """Exit statuses of pytest."""
 
 
 class Trial:
     """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of them together.
 
-    ``plain``: the stages are the plain suite. Start the trial in the main thread, poll it until it returns a result,
-    and close it in any case: that kills its processes and removes its copy.
+    ``plain``: the stages are the plain suite. ``prepared`` runs the stages on copies of the library; a harness mutant
+    has interpreters of its own. Start the trial in the main thread, poll it until it returns a result, and close it in
+    any case: that kills its processes and removes its copy.
     """
 
     def __init__(
-        self, mutant: Mutant, stages: Sequence[Stage], deadline: float, limit: float, *, plain: bool = False
+        self,
+        mutant: Mutant,
+        stages: Sequence[Stage],
+        deadline: float,
+        limit: float,
+        prepared: Callable[[], Prepared],
+        *,
+        plain: bool = False,
     ) -> None:
         self.mutant = mutant
         self.plain = plain
+        self._prepared = prepared
         self._stages = list(stages)
         self._deadline = deadline
         self._limit = limit
         self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
-        self._suite: Suite | None = None
+        self._suite: Suite | Run | None = None
+        self._cpu_seconds = 0.0
         self._started = time.monotonic()
 
     def start(self) -> Result | None:
@@ -66,16 +77,17 @@ class Trial:
         if status is None:
             if time.monotonic() - self._started < self._limit:
                 return None
+            self._end_stage()
             return self._result(matrix.TIMEOUT, f"not decided within {self._limit:g} s")
         self._suite.join()
+        self._end_stage()
         if status == FAILED:
             return self._killed()
         if status == NO_TESTS and self.mutant.kind != HARNESS and len(self._stages) > 1:
             status = 0  # a stage without a test for this op; the next one is wider
         if status:
-            return self._result(
-                matrix.ERROR, (self._suite.ending() and refusal(self._suite.tail)) or f"status {status}"
-            )
+            reason = refusal(self._suite.tail) if status in (REFUSED, FOREIGN) else self._suite.ending()
+            return self._result(matrix.ERROR, reason)
         self._stages.pop(0)
         if not self._stages:
             return self._result(matrix.SURVIVED)
@@ -84,35 +96,38 @@ class Trial:
 
     def close(self) -> None:
         """Kill what still runs and remove the copy."""
-        if self._suite is not None:
-            self._suite.__exit__(None, None, None)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._suite is not None:
+                self._suite.__exit__(None, None, None)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _next_stage(self) -> None:
-        if self._suite is not None:
-            self._suite.__exit__(None, None, None)
-        (self._folder / EVIDENCE).unlink(missing_ok=True)
-        command, environment = self._command(self._stages[0])
-        self._suite = Suite(command, self._folder / LOG, environment, folder=self._folder)
+        stage, records, log = self._stages[0], self._folder / EVIDENCE, self._folder / LOG
+        records.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
+        if self.mutant.kind == HARNESS:
+            self._suite = Suite(self._of_harness(stage), log, self._environment(), folder=self._folder)
+        else:
+            self._suite = self._prepared().run(arguments_of(stage, records, self._deadline, "-x"), self._folder, log)
 
-    def _command(self, stage: Stage) -> tuple[list[str], dict[str, str]]:
+    def _end_stage(self) -> None:
+        """End what is left of the stage, and count its CPU seconds."""
+        assert self._suite is not None  # sanity check: started
+        self._suite.__exit__(None, None, None)
+        if isinstance(self._suite, Run):
+            self._cpu_seconds += self._suite.cpu_seconds
+
+    def _environment(self) -> dict[str, str]:
         environment = {**child_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
         known = environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._folder), known]))
-        if self.mutant.kind == HARNESS:
-            paths = [str(self._folder / target) for target in stage.targets]
-            plugins = ["-p", "no:cacheprovider", "-m", "not slow and not nightly"]
-            return [
-                sys.executable,
-                "-m",
-                "pytest",
-                *paths,
-                f"--rootdir={self._folder}",
-                *plugins,
-                "-x",
-                "-q",
-            ], environment
-        return suite_command(stage, self._folder / EVIDENCE, self._deadline, "-x"), environment
+        return environment
+
+    def _of_harness(self, stage: Stage) -> list[str]:
+        paths = [str(self._folder / target) for target in stage.targets]
+        plugins = ["-p", "no:cacheprovider", "-m", "not slow and not nightly"]
+        return [sys.executable, "-m", "pytest", *paths, f"--rootdir={self._folder}", *plugins, "-x", "-q"]
 
     def _killed(self) -> Result:
         """Return the result of a stage that failed."""
@@ -123,15 +138,19 @@ class Trial:
         return killed_by(self._folder / EVIDENCE, self._result, self._suite.tail)
 
     def _result(self, verdict: str, message: str | None = "", **killer: str) -> Result:
-        return result_of(self.mutant, verdict, time.monotonic() - self._started, message or "", **killer)
+        seconds = time.monotonic() - self._started
+        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, **killer)
 
 
-def suite_command(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:
-    """Return the command that runs a stage on the copy of the library and writes its evidence to ``records``."""
+def arguments_of(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:
+    """Return pytest's arguments to run a stage on the copy of the library and write its evidence to ``records``.
+
+    No kernels are compiled ahead: the trials use the cores, and most of them end with the first group.
+    """
     chosen = ["-k", stage.chosen] if stage.chosen else []
     request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--level", "ci", "--seed", "0"]
-    request += ["--deadline", f"{deadline:g}", "--evidence", str(records)]
-    return pytest_command(stage.targets, *request, *chosen, "-q", *options)
+    request += ["--deadline", f"{deadline:g}", "--ahead", "0", "--evidence", str(records)]
+    return pytest_arguments(stage.targets, *request, *chosen, "-q", *options)
 
 
 def killed_by(records: Path, result: Callable[..., Result], tail: Sequence[str]) -> Result:

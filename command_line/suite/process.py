@@ -47,16 +47,20 @@ def conformance_folder() -> Path:
 
 
 def pytest_command(targets: Sequence[str], *options: str) -> list[str]:
-    """Return the command that runs ``targets`` (node ids or files; "" is the whole suite) from any current folder.
+    """Return the command that runs ``targets`` with ``pytest_arguments``. Run it in ``child_environment()``."""
+    return [sys.executable, "-m", "pytest", *pytest_arguments(targets, *options)]
 
-    pytest reads the suite's own configuration file; it ignores those of enclosing folders and every conftest.py. Run
-    the command in ``child_environment()``.
+
+def pytest_arguments(targets: Sequence[str], *options: str) -> list[str]:
+    """Return pytest's arguments to run ``targets`` (node ids or files; "" is the whole suite) from any current folder.
+
+    pytest reads the suite's own configuration file; it ignores those of enclosing folders and every conftest.py.
     """
     folder = conformance_folder()
     paths = [f"{folder.parent}{os.sep}{target}" if target else str(folder) for target in targets]
     configuration = ["-c", str(folder / "certify.ini"), f"--rootdir={folder.parent}", "--noconftest"]
     plugins = ["-p", "no:cacheprovider", "-p", fixtures.PLUGIN]
-    return [sys.executable, "-m", "pytest", *paths, *configuration, *plugins, *options]
+    return [*paths, *configuration, *plugins, *options]
 
 
 _KEPT = {
@@ -106,12 +110,24 @@ def refusal(tail: Sequence[str]) -> str:
     return errors[-1] if errors else "the suite refused its options: see pytest.log in the output directory"
 
 
+def ending_of(status: int) -> str | None:
+    """Return a clause that describes an abnormal exit status (negative: a signal), or None if it is 0 or 1."""
+    if status in (0, 1):
+        return None
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by signal {-status}"
+    return f"{_ENDINGS.get(status, 'ended unexpectedly')} (exit status {status})"
+
+
 class Suite:
     """A running child process in its own process group, so that a terminal's Ctrl-C reaches it only through ``stop``.
 
     Its output goes to the file ``log``; ``tail`` keeps the last lines. The kernel interrupts it when this process
     dies. Use it as a context manager: leaving the block kills every process of the run. Create it in the main thread,
-    which must outlive it. The process runs in ``folder``, by default the current folder.
+    which must outlive it. The process runs in ``folder``, by default the current folder, and keeps the open files
+    ``descriptors``.
     """
 
     def __init__(
@@ -120,6 +136,7 @@ class Suite:
         log: Path,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
         self._id = uuid.uuid4().hex
         self._log: IO[bytes] = _fresh(log)
@@ -134,10 +151,16 @@ class Suite:
             env={**(environment or child_environment()), MARK: self._id},
             cwd=folder,
             start_new_session=True,
+            pass_fds=descriptors,
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - it is one system call, which takes no lock
         )
         self._reader = threading.Thread(target=self._read, name="suite output", daemon=True)
         self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the child."""
+        return self._process.pid
 
     def poll(self) -> int | None:
         """Return the exit status if the process has ended (negative: the signal that ended it), else None."""
@@ -160,14 +183,7 @@ class Suite:
 
     def ending(self) -> str | None:
         """Return a clause that describes an abnormal end, or None if the status is 0 or 1, as for every test run."""
-        status = self._process.returncode
-        if status in (0, 1):
-            return None
-        if status < 0:
-            with contextlib.suppress(ValueError):
-                return f"was killed by {signal.Signals(-status).name}"
-            return f"was killed by signal {-status}"
-        return f"{_ENDINGS.get(status, 'ended unexpectedly')} (exit status {status})"
+        return ending_of(self._process.returncode)
 
     def __enter__(self) -> Suite:
         return self

@@ -128,7 +128,7 @@ def _import(preload: Sequence[str]) -> None:
                 running.append(getattr(imported, function)())
     for thread in filter(None, running):
         thread.join()
-    keeper.single_thread()
+    keeper.thread_count()
     gc.freeze()
     gc.enable()
 
@@ -203,7 +203,7 @@ class _Server:
             for number in (self._session, *self._forked):
                 os.close(number)
             os.setsid()
-            connection, log, *_ = descriptors
+            connection, log, *held = descriptors
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.close(log)
@@ -213,7 +213,7 @@ class _Server:
             sys.path[:] = path
             sys.argv[:] = ["-c"]
             importlib.invalidate_caches()
-            keeper.main(connection, controller, private)
+            keeper.main([connection, *held], controller, private)
         except BaseException:  # noqa: BLE001 (it ends the process, with its reason in the log)
             traceback.print_exc()
         os._exit(1)

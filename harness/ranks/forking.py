@@ -81,8 +81,8 @@ def usable(environment: Mapping[str, str]) -> str | None:
 class Forked:
     """A process that the fork server forked, or will as soon as it is ready; used like ``subprocess.Popen``.
 
-    The server calls ``keeper.main(descriptor, this process, private)`` there, with ``descriptors[0]`` as descriptor;
-    ``descriptors[1]`` receives the output, and the others are only kept open.
+    The server calls ``keeper.main(descriptors, this process, private)`` there, without ``descriptors[1]``, which
+    receives the output.
     """
 
     def __init__(self, address: str, environment: Mapping[str, str], descriptors: list[int], private: bool) -> None:

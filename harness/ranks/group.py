@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
+from harness import interpreters
 from harness.errors import HarnessError, UsageError
 from harness.ranks import flight_recorder, wire
 from harness.ranks import network as networks
@@ -22,16 +23,19 @@ from harness.ranks.keeping import Keeper
 
 logger = logging.getLogger(__package__)
 
-_QUIET = {
+QUIET = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
+"""Environment variables of every group, which keep libraries from starting threads of their own."""
 
+MODULES = ("torch.distributed.launcher.api", "harness.ranks.worker")
+"""Modules that the ranks of every group need."""
 
-_IMPORTED = (COMPILE_ONCE, "torch.distributed.launcher.api", "harness.ranks.worker")
+_IMPORTED = (COMPILE_ONCE, *MODULES)
 """What the ranks of every group without GPUs need. Triton comes first: its hash is computed in a thread during the
 imports that follow."""
 
@@ -40,9 +44,14 @@ def share_imports(preload: Sequence[str] = ()) -> ForkServer | None:
     """Have the groups of this process and of its children share one process's imports, until the result is closed.
 
     ``preload``: modules that most of the groups need, as for ``RankGroup``; a group imports what else it needs. It
-    makes no other difference to a group. Returns None if a process around this one has done it.
+    makes no other difference to a group. Returns None if a process around this one has done it, or has reserved
+    processes with these imports for this one.
     """
-    return offered((*_IMPORTED, *preload), {**_QUIET, **networks.environment(None, False, {})})
+    return (
+        None
+        if interpreters.reserved()
+        else offered((*_IMPORTED, *preload), {**QUIET, **networks.environment(None, False, {})})
+    )
 
 
 class Ranks(Protocol):
@@ -147,7 +156,7 @@ class RankGroup:
         self._uses_nccl = networks.uses_nccl(options)
         recorder = flight_recorder.ENVIRONMENT if self._uses_nccl else {}
         bound = networks.environment(self._network, self._uses_nccl, environment or {})
-        self._environment = {**_QUIET, **recorder, **(environment or {}), **bound}
+        self._environment = {**QUIET, **recorder, **(environment or {}), **bound}
         self._running = _Running()
         self._broken: BaseException | None = None
         self._closed = False
@@ -300,7 +309,7 @@ class RankGroup:
     def _preload(self) -> tuple[str, ...]:
         if self._start_method == "exec":
             return ("torch.distributed.launcher.api",)
-        modules = list(_IMPORTED if self._options.get("compile_once", True) else _IMPORTED[1:])
+        modules = list(_IMPORTED if self._options.get("compile_once", True) else MODULES)
         if self._setup is not None:
             modules.append(self._setup.partition(":")[0])
         return (*modules, *self._preloaded)

@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from harness import devices
@@ -32,14 +32,14 @@ COMPILE_ONCE = "harness.ranks.compile_once:hash_compiler_ahead"
 _SHARED_MEMORY = "/dev/shm"
 
 
-def main(descriptor: int, controller: int, private: bool) -> None:
-    """Serve the controller (its pid) on the socket ``descriptor`` until it is gone.
+def main(descriptors: Sequence[int], controller: int, private: bool) -> None:
+    """Serve the controller (its pid) on the socket that is the first of ``descriptors`` until it is gone.
 
     ``private``: enter a private network; the first answer is the reason why that failed, or "".
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
-    connection = socket.socket(fileno=descriptor)
+    connection = socket.socket(fileno=descriptors[0])
     wire.send(connection, ["network", network.enter() if private else ""])
     keeper = _Keeper(connection, controller)
     try:
@@ -77,23 +77,16 @@ class _Keeper:
             return  # the controller is gone: main ends everything
 
     def _prepare(self, preload: list[str]) -> bool:
-        threads = []
         gc.disable()  # imports leave next to no garbage, and each search for it takes longer than the last
         try:
-            for name in preload:
-                module, _, function = name.partition(":")
-                imported = importlib.import_module(module)
-                if function:
-                    threads.append(getattr(imported, function)())
-            for thread in filter(None, threads):
-                thread.join()
+            load(preload)
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             wire.send(self._connection, ["failed", RankError.of(-1, error).to_plain()])
             return False
         # No collection in a rank visits what was imported here: a visit would also copy the page.
         gc.freeze()
         gc.enable()
-        wire.send(self._connection, ["ready", single_thread()])
+        wire.send(self._connection, ["ready", thread_count()])
         return True
 
     def _obey(self, message: list[Any]) -> None:
@@ -148,7 +141,19 @@ class _Keeper:
         self._agent = None
 
 
-def single_thread() -> int:
+def load(preload: Iterable[str]) -> None:
+    """Import modules. ``"module:function"`` also calls the function, and waits for the thread that it may return."""
+    threads = []
+    for name in preload:
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            threads.append(getattr(imported, function)())
+    for thread in filter(None, threads):
+        thread.join()
+
+
+def thread_count() -> int:
     """Return the number of threads of this process, after a short wait for threads that were just joined."""
     for _ in range(50):
         if len(os.listdir("/proc/self/task")) == 1:

@@ -7,12 +7,11 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from harness import children
+from harness import children, interpreters
 from harness.errors import HarnessError
 from harness.ranks import forking, network, output, processes, wire
 from harness.ranks.errors import RankError, RankFailure
@@ -38,6 +37,9 @@ def _forget_keepers() -> None:
 os.register_at_fork(after_in_child=_forget_keepers)
 
 
+_Process: TypeAlias = "subprocess.Popen[bytes] | interpreters.Reserved | forking.Forked"
+
+
 class Keeper:
     """The keeper process, started at construction. Call ``kill`` to end it; it also ends with this process.
 
@@ -61,32 +63,31 @@ class Keeper:
         self._environment = {**network.inherited(os.environ), **environment}
         self._hold = hold
         self._private = private
-        self.process, self.connection = self._started(forking.usable(self._environment))
+        self.process, self.connection = self._started(
+            None if interpreters.reserved() else forking.usable(self._environment)
+        )
         self.not_private = ""
         self.ready = False
         _open.add(self)
 
-    def _started(self, server: str | None) -> tuple[subprocess.Popen[bytes] | forking.Forked, socket.socket]:
-        """Start the process: a fork of the fork server with that address, or a new interpreter. Returns this process's
-        end of the connection too."""
+    def _started(self, server: str | None) -> tuple[_Process, socket.socket]:
+        """Start the process: a fork of the fork server with that address, or one of ``interpreters``. Returns this
+        process's end of the connection too."""
         mine, theirs = socket.socketpair()
         # ``hold`` is only kept open, in the keeper and in the agents it forks.
-        process: subprocess.Popen[bytes] | forking.Forked | None = None
+        process: _Process | None = None
         if server is not None:
             with contextlib.suppress(OSError):  # the server has ended
                 descriptors = [theirs.fileno(), self.log, *self._hold]
                 process = forking.Forked(server, self._environment, descriptors, self._private)
         if process is None:
-            code = f"import sys; sys.path[:] = {sys.path!r}; from harness.ranks import keeper; "
-            code += f"keeper.main({theirs.fileno()}, {os.getpid()}, {self._private})"
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=self.log,
-                stderr=self.log,
-                env=self._environment,
-                pass_fds=[theirs.fileno(), *self._hold],
-                start_new_session=True,
+            process = interpreters.start(
+                "harness.ranks.keeper:main",
+                [os.getpid(), self._private],
+                output=self.log,
+                errors=self.log,
+                environment=self._environment,
+                descriptors=[theirs.fileno(), *self._hold],
             )
         theirs.close()
         with contextlib.suppress(ConnectionError):  # it has ended already: ``wait_ready`` reports that

@@ -99,8 +99,11 @@ def test_a_timeout_counts_as_alive():
 
 
 def test_the_page_lists_every_survivor_and_what_killed():
-    text = page(Matrix({"seed": 0}, {"cores": "2"}, {"source": 9}, [KILLED, ALIVE], [ALIVE]))
+    killed = replace(KILLED, cpu_seconds=90.0)
+    text = page(Matrix({"seed": 0}, {"cores": "2"}, {"source": 9}, [killed, ALIVE], [ALIVE]))
+    assert "not counted" in page(Matrix({}, results=[KILLED]))
     for wanted in (
+        "| 4.0 s | 90.0 s (1.5 min) |",
         "| 2 of 9 |",
         "1 of 2 (50.0 %)",
         "0 of 1 (0.0 %)",

@@ -1,20 +1,39 @@
-"""Trials of real mutants: one that is killed, one that survives, one that does not apply, one of the harness."""
+"""Trials of real mutants: one that is killed, one that survives, one that does not apply, one of the harness; each runs
+its own copy of the library in a fork of one prepared process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from command_line.mutants import pool
+from command_line.mutants.prepared import Prepared
 from command_line.mutants.trial import Trial, how_of
+from fixtures import worker
+from harness.errors import HarnessError
 from mutants import listing, matrix, planting
 from mutants.mutant import HARNESS, LISTED, SOURCE, Mutant
 from mutants.selection import Stage
 
 LOGGING = Stage(("conformance/host/test_log_format.py",))
 GOING_ON = SimpleNamespace(signal=None)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    with Prepared(tmp_path_factory.mktemp("prepared")) as process:
+        yield process
+
+
+def naming_its_file(number: int) -> Mutant:
+    """Return a mutant that logs the file of the code that runs where the rank should be."""
+    return replace(killed_by_the_suite(), id=f"file-{number}:a:1:1", new="{__file__}/")
 
 
 def killed_by_the_suite() -> Mutant:
@@ -32,7 +51,7 @@ def survivor() -> Mutant:
 
 
 @pytest.mark.slow
-def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(capfd):
+def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     of_harness = next(
         m for m in listing.all_of(HARNESS) if m.file.endswith("rounding.py") and m.operator == "result-none"
     )
@@ -41,20 +60,22 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(capfd):
     stages = (LOGGING, LOGGING, LOGGING, Stage(("tests/oracles/test_rounding.py",)))
     results = {}
     trials = [
-        lambda mutant=mutant, stage=stage: Trial(mutant, [stage], 90, 300)
+        lambda mutant=mutant, stage=stage: Trial(mutant, [stage], 90, 300, lambda: prepared)
         for mutant, stage in zip(mutants, stages, strict=True)
     ]
     pool.run_trials(trials, 2, lambda trial, result: results.update({result.id: result}), GOING_ON)
     killed, alive, error, harness = (results[mutant.id] for mutant in mutants)
     assert killed.verdict == matrix.KILLED and killed.requirement.startswith("HOST-"), killed
-    assert killed.group and killed.case and killed.nodeid and killed.seconds > 0, killed
+    assert killed.group and killed.case and killed.nodeid and killed.seconds > 0 and killed.cpu_seconds > 0, killed
     assert alive.verdict == matrix.SURVIVED, alive
     assert error.verdict == matrix.ERROR and "no longer holds" in error.message, error
     assert harness.verdict == matrix.KILLED and harness.how == "test", harness
 
-    assert pool.controlled([killed], 90, 300, GOING_ON) == [killed], "the test passes on an unchanged copy"
+    assert pool.controlled([killed], 90, 300, lambda: prepared, GOING_ON) == [killed], (
+        "the test passes on an unchanged copy"
+    )
     other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
-    [denied] = pool.controlled([other], 90, 300, GOING_ON)
+    [denied] = pool.controlled([other], 90, 300, lambda: prepared, GOING_ON)
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
 
 
@@ -62,28 +83,71 @@ def test_a_kill_by_tests_of_the_harness_that_fail_anyway_is_an_error(monkeypatch
     of_harness = listing.all_of(HARNESS)[0]
     killed = matrix.result_of(of_harness, matrix.KILLED, 1.0, how="test")
     monkeypatch.setattr(Trial, "start", lambda trial: matrix.result_of(trial.mutant, matrix.KILLED, 1.0, "1 failed"))
-    [denied] = pool.harness_controlled([killed], 1, 60, GOING_ON)
+    [denied] = pool.harness_controlled([killed], 1, 60, Prepared, GOING_ON)
     assert denied.verdict == matrix.ERROR and "1 failed" in denied.message
     monkeypatch.setattr(Trial, "start", lambda trial: matrix.result_of(trial.mutant, matrix.SURVIVED, 1.0))
-    assert pool.harness_controlled([killed], 1, 60, GOING_ON) == [killed]
+    assert pool.harness_controlled([killed], 1, 60, Prepared, GOING_ON) == [killed]
 
 
-def test_the_time_limit_and_a_stop_leave_nothing_behind(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_each_run_executes_the_code_of_its_own_copy(prepared):
+    places = {}
+    trials = [
+        lambda mutant=mutant: Trial(mutant, [LOGGING], 90, 300, lambda: prepared)
+        for mutant in (naming_its_file(1), naming_its_file(2))
+    ]
+    pool.run_trials(trials, 2, lambda trial, result: places.update({trial._folder: result}), GOING_ON)
+    assert len(places) == 2
+    for folder, result in places.items():
+        assert result.verdict == matrix.KILLED and f"{folder}/{planting.NAME}/host/logging" in result.message, result
+
+
+@pytest.mark.slow
+def test_a_child_that_would_run_another_copy_is_an_error(tmp_path, monkeypatch):
+    planting.write_copy(tmp_path, {})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Prepared(tmp_path, [f"{planting.NAME}.host.logging.logging"]) as loaded:
+        results = []
+        trial = partial(Trial, killed_by_the_suite(), [LOGGING], 90, 300, lambda: loaded)
+        pool.run_trials([trial], 1, lambda trial, result: results.append(result), GOING_ON)
+    [result] = results
+    assert result.verdict == matrix.ERROR and f"imported from {tmp_path}" in result.message, result
+
+
+def test_a_rank_with_another_copy_is_an_error_of_the_harness(tmp_path):
+    here = SimpleNamespace(module=planting)
+    worker._check_folder(here, str(Path(planting.__file__).parent))
+    with pytest.raises(HarnessError, match=f"imported from .*planting.py, expected its sources in {tmp_path}"):
+        worker._check_folder(here, str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_be_prepared_is_reported(tmp_path):
+    with pytest.raises(HarnessError, match="prepared process ended: ModuleNotFoundError: No module named 'iris_gone'"):
+        Prepared(tmp_path, ["iris_gone"])
+
+
+@pytest.mark.slow
+def test_the_time_limit_and_a_stop_leave_nothing_behind(prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     results = []
     pool.run_trials(
-        [lambda: Trial(survivor(), [LOGGING], 90, 0.2)], 1, lambda trial, result: results.append(result), GOING_ON
+        [lambda: Trial(survivor(), [LOGGING], 90, 0.2, lambda: prepared)],
+        1,
+        lambda trial, result: results.append(result),
+        GOING_ON,
     )
     assert [result.verdict for result in results] == [matrix.TIMEOUT]
     stop = SimpleNamespace(signal=None)
 
     def make() -> Trial:
         stop.signal = 2
-        return Trial(survivor(), [LOGGING], 90, 300)
+        return Trial(survivor(), [LOGGING], 90, 300, lambda: prepared)
 
     pool.run_trials([make], 1, lambda trial, result: results.append(result), stop)
     assert len(results) == 1 and list(tmp_path.iterdir()) == []
+    assert psutil.Process(prepared.pid).children(recursive=True) == []
 
 
 @pytest.mark.parametrize(

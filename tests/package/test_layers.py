@@ -37,6 +37,7 @@ HARNESS = {
     "text": (),
     "children": (),
     "threads": (),
+    "interpreters": ("errors",),
     "files": ("errors",),
     "locks": ("errors",),
     "compiling": ("errors",),
@@ -54,7 +55,7 @@ HARNESS = {
     "casefile": ("errors", "adversary", "evidence"),
     "cases": ("errors",),
     "oracles": ("errors", "cases"),
-    "ranks": ("errors", "text", "threads", "children", "locks", "machine", "compiling", "devices"),
+    "ranks": ("errors", "text", "threads", "interpreters", "children", "locks", "machine", "compiling", "devices"),
 }
 
 NAMED = {

@@ -1,0 +1,70 @@
+"""The tests that each listed defect names: on its number of ranks, at least one of them is run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from _pytest.mark import KeywordMatcher
+from _pytest.mark.expression import Expression
+
+from command_line.suite.process import child_environment, pytest_arguments
+from mutants import listing
+from mutants.mutant import LISTED, REPORTED, Mutant
+from mutants.selection import Stage, stages_of
+
+PROGRAM = """
+import json, sys
+import pytest
+from _pytest.mark import KeywordMatcher
+
+class Collected:
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session):
+        items = [item for item in session.items if not item.get_closest_marker("skip")]
+        with open(sys.argv[1], "w") as file:
+            json.dump([sorted(KeywordMatcher.from_item(item)._names) for item in items], file)
+
+sys.exit(pytest.main(sys.argv[2:], plugins=[Collected()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def words_by_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[KeywordMatcher]]:
+    """Return the words that -k looks at, of each test that is not skipped, for each number of ranks in the lists."""
+    folder, words = tmp_path_factory.mktemp("collected"), {}
+    for ranks in sorted({stage.ranks for _, stage in chosen_stages()}):
+        file = folder / f"{ranks}.json"
+        options = ("--collect-only", "-q", "--level", "ci", "--ranks", str(ranks))
+        command = [sys.executable, "-c", PROGRAM, str(file), *pytest_arguments(["conformance"], *options)]
+        done = subprocess.run(
+            command, env=child_environment(), cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        words[ranks] = [KeywordMatcher(frozenset(names)) for names in json.loads(file.read_text())]
+    return words
+
+
+def chosen_stages() -> list[tuple[Mutant, Stage]]:
+    mutants = [*listing.all_of(LISTED), *listing.all_of(REPORTED)]
+    return [(mutant, stage) for mutant in mutants for stage in stages_of(mutant) if stage.chosen]
+
+
+def without_tests(pairs: list[tuple[Mutant, Stage]], words_by_ranks: dict[int, list[KeywordMatcher]]) -> list[str]:
+    return [
+        f"{mutant.id}: {stage.chosen!r} selects no test on {stage.ranks} ranks"
+        for mutant, stage in pairs
+        if not any(map(Expression.compile(stage.chosen).evaluate, words_by_ranks[stage.ranks]))
+    ]
+
+
+@pytest.mark.slow
+def test_every_listed_defect_selects_a_test_that_runs(words_by_ranks: dict[int, list[KeywordMatcher]]) -> None:
+    assert without_tests(chosen_stages(), words_by_ranks) == []
+    mutant, _ = chosen_stages()[0]
+    three = Stage(("conformance",), "overlapping", 2)  # its tests need three ranks
+    assert without_tests([(mutant, three)], words_by_ranks) == [
+        f"{mutant.id}: 'overlapping' selects no test on 2 ranks"
+    ]
