@@ -163,7 +163,7 @@ def test_a_server_that_ends_before_it_forks_costs_only_time(own_keepers: None, m
 
 
 def test_a_module_that_the_server_cannot_import_is_reported_by_the_group(own_keepers: None) -> None:
-    shared = fork_server.ForkServer(("tests.ranks.no_such_module",), group._QUIET)
+    shared = fork_server.ForkServer(("tests.ranks.no_such_module",), group.QUIET)
     try:
         ranks = RankGroup(1, "tests.ranks.no_such_module:setup", PLAIN)
         with ranks, pytest.raises(RankFailure, match="no_such_module"):
@@ -203,7 +203,7 @@ def test_a_process_in_other_circumstances_starts_an_interpreter(
 
 def test_a_process_in_another_namespace_starts_an_interpreter(server: fork_server.ForkServer) -> None:
     code = "import os\nfrom harness.ranks import forking, network, group\n"
-    code += "known = lambda: forking.usable({**network.inherited(os.environ), **group._QUIET})\n"
+    code += "known = lambda: forking.usable({**network.inherited(os.environ), **group.QUIET})\n"
     code += "first = known(); refused = network.enter(); print(bool(first), bool(known()), refused)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     words = done.stdout.split()
