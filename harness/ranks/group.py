@@ -36,8 +36,8 @@ MODULES = ("torch.distributed.launcher.api", "harness.ranks.worker")
 """Modules that the ranks of every group need."""
 
 _IMPORTED = (COMPILE_ONCE, *MODULES)
-"""What the ranks of every group without GPUs need. Triton comes first: its hash is computed in a thread during the
-imports that follow."""
+"""Modules of the ranks of every group without GPUs. Triton is the first, since a thread computes its hash while the
+others are imported."""
 
 
 def share_imports(preload: Sequence[str] = ()) -> ForkServer | None:
