@@ -10,7 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from conformance.isa.targets import order_faults
+from conformance.isa.targets import excused_order_faults, order_faults
 from harness.isa import fingerprint, protocol
 from mutants.binary.operators import mutants_in
 
@@ -138,3 +138,25 @@ def test_a_release_of_the_first_element_and_an_acquire_of_the_last_one_are_accep
     (late,) = protocol.unordered(program, "sys", releases=True, acquires=False)
     (early,) = protocol.unordered(program, "sys", releases=False, acquires=True)
     assert (late.lack, early.lack) == ("write-back", "invalidation") and early.atomic.line < late.atomic.line
+
+
+@pytest.mark.parametrize("kernel", ["scalar", "two elements", "two loops"])
+@pytest.mark.parametrize(
+    ("dropped", "words"),
+    [("", ""), ("buffer_wbl2 sc1", "missing buffer_wbl2"), ("buffer_inv sc1", "missing buffer_inv")],
+)
+def test_a_write_back_that_the_compiler_does_not_wait_for_excuses_nothing_else(kernel, dropped, words):
+    """Such code needs a Triton before 3.8; here the wait is taken away."""
+    text, count = re.subn(r"(buffer_wbl2 .*\n)\s*s_waitcnt vmcnt\(0\)", r"\1\ts_nop 0", listing(kernel, scope="gpu"))
+    text = text.replace(dropped, "s_nop 0") if dropped else text
+
+    def lines(does_not_wait: bool) -> list[str]:
+        wrong = excused_order_faults(
+            fingerprint(text), text, "add", None, None,
+            ignores_cas=lambda: False, does_not_wait=lambda: does_not_wait,
+        )  # fmt: skip
+        return [seen for _, seen, _ in wrong]
+
+    assert count == 1 and lines(does_not_wait=False)
+    assert bool(lines(does_not_wait=True)) == bool(words)
+    assert all(words in line for line in lines(does_not_wait=True)[:1])
