@@ -30,8 +30,9 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import issuing, weak_state
+from harness.emulator.native import issuing, local, weak_state
 from harness.emulator.native import memory as native
+from harness.emulator.native.local import Numbers
 from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
@@ -113,6 +114,7 @@ class Weak(Watch):
             raise ValueError(f"xcds must be at least 1, got {xcds}")
         self.covers = covers
         self.xcds = xcds
+        local.prepare()
         # Accesses by the address of their description.
         self._accesses: dict[int, GlobalAccess] = {}
         self._images = Images()
@@ -405,13 +407,13 @@ class Weak(Watch):
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))
             vectors, scalars = (written, ()) if target.space == "v" else ((), written)
-        pairs = _pairs(decoded)
+        pairs, written_vectors, written_scalars = (Numbers(n) for n in (_pairs(decoded), vectors, scalars))
 
         def step(wf: SingleWavefront) -> None:
             queue = self._queue(wf)
             if not queue.accesses:
                 insort(self._queued, queue, key=_ORDER)
-            queue.accesses.append(Local(wf, wf.copy(pairs), plain, vectors, scalars))
+            queue.accesses.append(Local(wf, wf.copy(pairs), plain, written_vectors, written_scalars))
 
         return step
 
