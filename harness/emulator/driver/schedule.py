@@ -90,6 +90,8 @@ class Scheduler:
         self.current: Wavefronts | None = None
         self.last: Wavefronts | None = None
         self.period: int | None = None
+        # The next wavefront, if it has been chosen already.
+        self.chosen: Wavefronts | None = None
         # For closed runs: memory at the last round, and the states reached since it changed, with the turns used.
         self.memory = b""
         self.states: dict[bytes, dict[tuple[int, bytes], int]] = {}
@@ -156,6 +158,9 @@ class Scheduler:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _next(self) -> Wavefronts | None:
+        if self.chosen is not None:
+            chosen, self.chosen = self.chosen, None
+            return chosen
         while self.splits and self.pending and self.resident < RESIDENT_WAVES:
             self._start_chunk()
         first = self.ready[:1] if self.sorted else self.ready
@@ -219,6 +224,32 @@ class Scheduler:
         if at < count:  # the last one is the first candidate
             chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
         return self._take(chosen)
+
+    def _goes_on(self, wf: Wavefronts) -> bool:
+        """Return whether the wavefront that has just run continues; otherwise put it among the ready ones.
+
+        With the same choices as ``_pick_sorted``, which would put it among the others first and then take it again.
+        """
+        ready, choices = self.ready, self.choices
+        assert choices is not None  # sanity check
+        lowest = min(wf.turn, ready[0].turn) if ready else wf.turn
+        starts = self.pending and self.resident < RESIDENT_WAVES
+        if starts or lowest > self.round or wf.turn > lowest + SLACK:
+            self._enqueue(wf)
+            return False
+        others = bisect_left(self.ranks, (lowest + SLACK + 1,))
+        if not others:
+            return True
+        if self.period is None:
+            self.period = _PERIODS[choices.pick(len(_PERIODS), "how often wavefronts are switched")]
+        if self.period > 1 and choices.pick(self.period, "switch wavefronts") != 1:
+            return True
+        chosen = choices.pick(others + 1, "next wavefront")
+        if chosen == 0:
+            return True
+        self.chosen = self._take(chosen - 1)
+        self._enqueue(wf)
+        return False
 
     def _take(self, index: int) -> Wavefronts:
         """Remove and return one of the sorted wavefronts."""
@@ -342,7 +373,10 @@ class Scheduler:
                     wf.block = int(goes[0])
                 elif end == p.SWITCH:
                     wf.block += not self.watch.blocked(wf)  # type: ignore[union-attr]
-                    self._enqueue(wf)
+                    if self.sorted and self._goes_on(wf):
+                        continue
+                    if not self.sorted:
+                        self._enqueue(wf)
                     return
                 elif self.splits and self.watch.lingers(wf):  # type: ignore[union-attr]
                     self._enqueue(wf)

@@ -6,8 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from harness.emulator.native.local import Numbers, give
 from harness.emulator.operations.table import Step
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from harness.emulator.wavefront.single import SingleWavefront
 
 
-@dataclass
+@dataclass(slots=True)
 class Local:
     """An LDS access or scalar load in flight: ``step`` runs on a copy of the wavefront, made when it was issued.
 
@@ -25,18 +24,14 @@ class Local:
     wf: SingleWavefront
     issued: SingleWavefront
     step: Step
-    vectors: tuple[int, ...]
-    scalars: tuple[int, ...]
+    vectors: Numbers
+    scalars: Numbers
 
     def perform(self) -> None:
-        self.step(self.issued)
-        mask = self.issued.exec_mask[0]
-        for register in self.vectors:
-            old, new = (w.v[register >> 1][0, :, register & 1] for w in (self.wf, self.issued))
-            np.copyto(old, new, where=mask)
-        for register in self.scalars:
-            self.wf.s[0, register] = self.issued.s[0, register]
-        self.issued.free()
+        issued, vectors, scalars = self.issued, self.vectors, self.scalars
+        self.step(issued)
+        give(self.wf.record, issued.record, vectors.address, vectors.count, scalars.address, scalars.count)
+        issued.free()
 
 
 @dataclass(eq=False)

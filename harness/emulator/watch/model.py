@@ -15,6 +15,8 @@ FIRST_BUCKETS, FIRST_MOVES = 4096, 1024
 _DECISIONS = (AGE, "which access completes", "memory moves", "what moves", "which line")
 _SERVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _FIELDS = weak_state.FREE // 8
+_NO_EPOCH = -1
+_LOOKED_THROUGH = 4096
 
 
 class Model:
@@ -218,11 +220,21 @@ class Image:
         ctypes.memmove(self._copy.ctypes.data, start, self.size)
         self._fields[weak_state.IMAGE_EPOCH >> 3] = epoch
 
+    def postpone(self) -> None:
+        """Let the first access to the allocation copy it."""
+        self._fields[weak_state.IMAGE_EPOCH >> 3] = _NO_EPOCH
+
+    @property
+    def taken(self) -> bool:
+        """True once the copy has been made."""
+        return bool(self._fields[weak_state.IMAGE_EPOCH >> 3] != _NO_EPOCH)
+
 
 class Images:
-    """Copies of all allocations, which are made again for each run of kernels."""
+    """Copies of the allocations, which are made again for each run of kernels."""
 
     def __init__(self) -> None:
+        # By address.
         self._images: dict[int, Image] = {}
         # Kept between launches: new memory costs more time than the copy.
         self._spare: dict[int, Image] = {}
@@ -231,17 +243,47 @@ class Images:
         """Start afresh."""
         self._spare, self._images = self._images, {}
 
-    def of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], epoch: int) -> list[Image]:
-        """Return a copy of each allocation of a table, made now if there is none."""
+    def of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], epoch: int, arguments: np.ndarray) -> list[Image]:
+        """Return a copy of each allocation of a table, for a launch with ``arguments`` (uint8[n]).
+
+        Made now, if there is none, for the allocations that the arguments lead to, and for the others at the first
+        access: a process has heaps of many tests, and copying them all takes longer than a small kernel.
+        """
         starts, ends, _ = table
+        reachable = _reachable(starts, ends, arguments)
         copies = []
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        for start, end, reached in zip(starts.tolist(), ends.tolist(), reachable.tolist(), strict=True):
             image = self._images.get(start)
             if image is None or image.size < end - start:
                 image = self._spare.pop(start, None)
                 if image is None or image.size != end - start:
                     image = Image(start, end - start)
-                image.take(epoch)
+                image.postpone()
                 self._images[start] = image
+            if reached and not image.taken:
+                image.take(epoch)
             copies.append(image)
         return copies
+
+
+def _reachable(starts: np.ndarray, ends: np.ndarray, arguments: np.ndarray) -> np.ndarray:
+    """Return as bool[allocations] those that the arguments point to, or an address in such memory, and so on.
+
+    Addresses are looked for in the first ``_LOOKED_THROUGH`` bytes of what an address points to.
+    """
+    reached = np.zeros(len(starts), np.bool_)
+    words, looked = arguments[: arguments.nbytes & ~7].view(np.uint64), set()
+    while len(words):
+        at = np.searchsorted(starts, words, side="right") - 1
+        inside = (at >= 0) & (words < ends[np.maximum(at, 0)]) if len(starts) else np.zeros(len(words), np.bool_)
+        places = dict(zip(words[inside].tolist(), at[inside].tolist(), strict=True))
+        parts = []
+        for address, allocation in places.items():
+            reached[allocation] = True
+            first = (address + 7) & ~7
+            size = min(int(ends[allocation]) - first, _LOOKED_THROUGH) & ~7
+            if first not in looked and size > 0:
+                looked.add(first)
+                parts.append(at_address(first, size).view(np.uint64))
+        words = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    return reached

@@ -71,11 +71,20 @@ class Order(NamedTuple):
     def join(self, other: Order) -> Order:
         if self is other:
             return self
+        clocks: list[Clock] = []
         done: dict[tuple[int, int], Clock] = {}
         for a, b in zip(self, other, strict=True):
-            if (id(a), id(b)) not in done:
-                done[id(a), id(b)] = join(a, b)
-        return Order(*(done[id(a), id(b)] for a, b in zip(self, other, strict=True)))
+            if a is b or not b:
+                clocks.append(a)
+            elif not a:
+                clocks.append(b)
+            else:
+                pair = id(a), id(b)
+                joint = done.get(pair)
+                if joint is None:
+                    joint = done[pair] = join(a, b)
+                clocks.append(joint)
+        return Order._make(clocks)
 
     def having(self, thread: int, reached: list[int]) -> Order:
         """Return this order plus what ``thread`` itself has issued, completed and written back."""
@@ -234,19 +243,29 @@ def meet(threads: list[Thread]) -> None:
     """s_barrier: share among these siblings what each has done or knows."""
     for reading in READINGS:
         views = [thread.views[reading] for thread in threads]
-        shared = views[0].shared
-        if len(threads) > 1 and all(view.shared is shared for view in views):
-            joint = _plus_own(shared, threads)
-        else:
-            joint = NOTHING
-            for thread, view in zip(threads, views, strict=True):
-                joint = joint.join(view.shared.having(thread.number, [*thread.reached, 0]))
-        seen = {AGENT: NOTHING, SYSTEM: NOTHING}
+        # Most siblings share the order of their last barrier: it is joined once.
+        sharing: dict[int, list[Thread]] = {}
+        orders: dict[int, Order] = {}
+        for thread, view in zip(threads, views, strict=True):
+            sharing.setdefault(id(view.shared), []).append(thread)
+            orders[id(view.shared)] = view.shared
+        joint = NOTHING
+        for key, some in sharing.items():
+            own = some[0]
+            joint = joint.join(orders[key] if len(some) > 1 else orders[key].having(own.number, [*own.reached, 0]))
+        joint = _plus_own(joint, threads)
+        seen_agent = seen_system = NOTHING
         for view in views:
-            seen = {reach: seen[reach].join(view.seen[reach]) for reach in seen}
+            seen_agent, seen_system = seen_agent.join(view.seen[AGENT]), seen_system.join(view.seen[SYSTEM])
+        first = views[0].shared
+        joined = {id(first): (first, joint)}  # with the key's object, which keeps its id
+        joined |= {key: (orders[key], joint) for key, some in sharing.items() if len(some) > 1}
         for view in views:
-            view.known = joint if view.known is shared else view.known.join(joint)
-            view.shared, view.seen = joint, dict(seen)
+            known = view.known
+            if id(known) not in joined:
+                joined[id(known)] = known, known.join(joint)
+            view.known = joined[id(known)][1]
+            view.shared, view.seen = joint, {AGENT: seen_agent, SYSTEM: seen_system}
 
 
 def _plus_own(order: Order, threads: list[Thread]) -> Order:

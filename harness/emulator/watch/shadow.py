@@ -24,7 +24,7 @@ class Shadow:
     def region(self, addresses: np.ndarray, size: int) -> Region:
         """Return the bytes of an access: ``size`` bytes at each of ``addresses``, uint64[lanes]."""
         first = int(addresses[0])
-        if len(addresses) == 1 or (np.diff(addresses) == size).all():
+        if len(addresses) == 1 or (addresses[1:] - addresses[:-1] == size).all():
             runs = _runs(first, len(addresses) * size)
             return Region(first, None, [(self._page(number), slice(low, high)) for number, low, high in runs])
         where = (addresses[:, None] + np.arange(size, dtype=np.uint64)).reshape(-1)
@@ -42,9 +42,10 @@ class Shadow:
         self._pages.clear()
 
     def _page(self, number: int) -> np.ndarray:
-        if number not in self._pages:
-            self._pages[number] = np.full(_PAGE, None, object)
-        return self._pages[number]
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = np.full(_PAGE, None, object)
+        return page
 
 
 class Region:

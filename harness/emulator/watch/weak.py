@@ -30,8 +30,9 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import issuing, weak_state
+from harness.emulator.native import issuing, local, weak_state
 from harness.emulator.native import memory as native
+from harness.emulator.native.local import Numbers
 from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
@@ -113,6 +114,7 @@ class Weak(Watch):
             raise ValueError(f"xcds must be at least 1, got {xcds}")
         self.covers = covers
         self.xcds = xcds
+        local.prepare()
         # Accesses by the address of their description.
         self._accesses: dict[int, GlobalAccess] = {}
         self._images = Images()
@@ -128,6 +130,7 @@ class Weak(Watch):
         self.ending: list[int] = []
         # Launches by number, for events: rank, wavefronts of a work-group, instructions.
         self._named: dict[int, tuple[int, int, list[Instruction]]] = {}
+        self._most_named = _MOST_NAMED
         self._numbers = itertools.count(1)
         self._changes = -1
         self._blocked = False
@@ -191,7 +194,7 @@ class Weak(Watch):
                 self.model.call(issuing.ANSWERED, hostcall.address, hostcall.memory.nbytes)
 
             hostcall.answered = answered
-        images = self._images.of(launch.table.arrays, self.model.epoch) if self.model.outside else []
+        images = self._images.of(launch.table.arrays, self.model.epoch, launch.kernarg) if self.model.outside else []
         if self.drift is None:
             assert self.choices is not None  # sanity check
             self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), MOVES)]
@@ -203,9 +206,10 @@ class Weak(Watch):
         self._units = {key: unit for key, unit in self._units.items() if key[0] != launch.rank}
         number = next(self._numbers)
         self._named[number] = launch.rank, launch.waves_per_group, launch.program.listing.instructions
-        if len(self._named) > _MOST_NAMED:
+        if len(self._named) > self._most_named:
             named = {event[3] >> 32 for event in self.model.events()} | {run.number for run in self._running.values()}
             self._named = {n: facts for n, facts in self._named.items() if n in named or n == number}
+            self._most_named = max(_MOST_NAMED, 2 * len(self._named))
         self._running[id(launch)] = Running(launch, number, images)
 
     def finish(self, launch: Launch) -> None:
@@ -403,13 +407,13 @@ class Weak(Watch):
             target = operands.parse(decoded.instruction.operands[0], decoded.accum_offset)
             written = tuple(range(target.register, target.register + target.count))
             vectors, scalars = (written, ()) if target.space == "v" else ((), written)
-        pairs = _pairs(decoded)
+        pairs, written_vectors, written_scalars = (Numbers(n) for n in (_pairs(decoded), vectors, scalars))
 
         def step(wf: SingleWavefront) -> None:
             queue = self._queue(wf)
             if not queue.accesses:
                 insort(self._queued, queue, key=_ORDER)
-            queue.accesses.append(Local(wf, wf.copy(pairs), plain, vectors, scalars))
+            queue.accesses.append(Local(wf, wf.copy(pairs), plain, written_vectors, written_scalars))
 
         return step
 

@@ -5,12 +5,11 @@ Its registers are in a record (``native.record``), which native functions can us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from harness.emulator.native import record
+from harness.emulator.native import local, record
 from harness.emulator.wavefront.state import EXEC, LANES, SGPRS, Wavefronts
 
 _LINE = 64
@@ -45,14 +44,12 @@ class SingleWavefront(Wavefronts):
             wf.shadow = wavefronts.shadow.select(np.array([row]))
         return wf
 
-    def copy(self, pairs: Sequence[int]) -> SingleWavefront:
+    def copy(self, pairs: local.Numbers) -> SingleWavefront:
         """Return a copy with these pairs of vector registers; the others are undefined. Call ``free`` after its use."""
         spare = _copies.setdefault(len(self.v), [])
         other = spare.pop() if spare else self._on(_memory_of(len(self.v)), self, self.wave)
         other.chunk, other.wave, other.block = self.chunk, self.wave, self.block
-        other._memory[: record.VECTORS] = self._memory[: record.VECTORS]
-        for pair in pairs:
-            other.v[pair] = self.v[pair]
+        local.take(other.record, self.record, pairs.address, pairs.count)
         other.exec_mask, other.exec_all, other.active = self.exec_mask, self.exec_all, self.active
         return other
 

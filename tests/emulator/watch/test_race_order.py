@@ -21,15 +21,26 @@ def barriers(seed: int) -> int:
     chosen = random.Random(seed)
     launch = Launched(0, "kernel", (1, 1, 1), 4, str)
     threads = [Thread(n, launch, -1, n, (NOTHING, NOTHING)) for n in range(4)]
+    # A wavefront of another work-group publishes what it knows, and at times reads what one of these publishes.
+    other = Thread(4, launch, -1, 4, (NOTHING, NOTHING))
     short = 0
     for _ in range(12):
         for thread in threads:
             for _ in range(chosen.randrange(4)):
-                action = chosen.randrange(5)
+                action = chosen.randrange(7)
+                if action == 5:
+                    other.access(())
+                    other.write_back(SYSTEM, [*threads, other])
+                    other.wait(0)
+                    thread.access(((chosen.choice([race_order.WORKGROUP, AGENT]), other.publish()),))
+                    continue
+                if action == 6:
+                    other.access(((race_order.WORKGROUP, thread.publish()),))
+                    continue
                 if action < 2:
                     thread.access(())
                 elif action == 2:
-                    thread.write_back(chosen.choice([AGENT, SYSTEM]), threads)
+                    thread.write_back(chosen.choice([AGENT, SYSTEM]), [*threads, other])
                 elif action == 3:
                     thread.invalidate(chosen.choice([AGENT, SYSTEM]))
                 else:

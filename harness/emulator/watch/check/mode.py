@@ -113,17 +113,18 @@ class Check(Watch):
         code, strict = chunk.launch.program.listing.instructions, self._strict[chunk]
         for group in groups:
             waves = range(group * per_group, (group + 1) * per_group)
-            first = next(wave for wave in waves if wave in waiting)
-            if any(_gives_up(code, waiting[wave]) for wave in waves if wave in waiting):
+            at = {wave: waiting.pop(wave) for wave in waves if wave in waiting}
+            barriers = {instruction.index: instruction for instruction in at.values()}
+            if any(_gives_up(code, instruction) for instruction in barriers.values()):
                 continue
+            if not ended and not (strict and len(barriers) > 1):
+                continue
+            first = next(iter(at))
             for wave in waves:
-                if strict and wave in waiting and waiting[wave] is not waiting[first]:
-                    _diverged(chunk, first, waiting[first], wave, waiting[wave], "waits at")
+                if strict and wave in at and at[wave] is not at[first]:
+                    _diverged(chunk, first, at[first], wave, at[wave], "waits at")
                 if wave in ended:
-                    _diverged(chunk, first, waiting[first], wave, ended[wave], "has ended at")
-        for group in groups:
-            for wave in range(group * per_group, (group + 1) * per_group):
-                waiting.pop(wave, None)
+                    _diverged(chunk, first, at[first], wave, ended[wave], "has ended at")
         self._share_by_chunk[chunk].release(chunk, groups)
 
     # -- instructions --------------------------------------------------------------------------------------------------

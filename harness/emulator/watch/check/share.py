@@ -112,8 +112,10 @@ class Share:
     def release(self, chunk: Chunk, groups: list[int]) -> None:
         """Release these work-groups from the s_barrier."""
         per_group, first = chunk.groups
-        for group in groups:
-            waves = slice((group - first) * per_group, (group - first + 1) * per_group)
+        # ``groups`` are in ascending order; usually they are neighbours.
+        neighbours = groups[-1] - groups[0] < len(groups)
+        for low, high in [(groups[0], groups[-1])] if neighbours else [(group, group) for group in groups]:
+            waves = slice((low - first) * per_group, (high - first + 1) * per_group)
             self.arrived[:, waves] = self.arriving[0][:, waves]
             self.published[:, waves] = self.arriving[1][:, waves]
 
