@@ -171,14 +171,18 @@ class Forked:
         arguments: Sequence[Any],
         environment: Mapping[str, str],
         descriptors: Sequence[int],
+        path: Sequence[str] | None = None,
+        folder: str | None = None,
     ) -> None:
-        """Raises OSError if the server has ended."""
+        """``path``, ``folder``: search path and working directory, by default those of this process. Raises OSError if
+        the server has ended."""
         self.returncode: int | None = None
         self._process: tuple[int, int] | None = None  # its id and its pidfd
         self._server = socket.socket(socket.AF_UNIX)
         try:
             self._server.connect(f"\0{address}")
-            request = [target, list(arguments), list(sys.path), dict(environment), os.getcwd(), len(descriptors)]
+            path, folder = list(sys.path if path is None else path), os.getcwd() if folder is None else folder
+            request = [target, list(arguments), path, dict(environment), folder, len(descriptors)]
             wire.send(self._server, request)
             wire.send_descriptors(self._server, list(descriptors))
         except BaseException:

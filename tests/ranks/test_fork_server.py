@@ -241,7 +241,9 @@ def test_a_module_of_the_server_is_not_used_in_place_of_another_one(
         (tmp_path / f"{name}.py").write_text("")
         forked, _, message = answer_of("own_target:call")
         assert not forked
-        assert message.startswith(f"the fork server refused a process: a new process imports {name} from {tmp_path}"), message
+        assert message.startswith(f"the fork server refused a process: a new process imports {name} from {tmp_path}"), (
+            message
+        )
         (tmp_path / f"{name}.py").unlink()
     (tmp_path / "numpy").mkdir()  # no package: the search goes on behind it
     assert answer_of("own_target:call")[0]
