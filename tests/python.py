@@ -2,7 +2,7 @@
 
 ``run`` replaces ``subprocess.run([sys.executable, ...])`` where a test is about what a program does, and not about what
 an interpreter imports, how it starts or how it is killed. The process has nothing of this project but ``harness``, so a
-program finds its own ``conformance``, ``fixtures`` or library as PYTHONPATH and its folder say. Where a fork would
+program imports its own ``conformance``, ``fixtures`` or library, from PYTHONPATH or its folder. Where a fork would
 differ from a new interpreter, as the fork server decides, ``run`` starts an interpreter.
 """
 
