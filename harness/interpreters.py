@@ -138,7 +138,6 @@ def call(target: str, arguments: Sequence[Any], descriptors: Sequence[int]) -> N
 
 def _serve(connection: socket.socket) -> NoReturn:
     """Wait for a function and call it, as the body of a reserved process."""
-    status = 1
     try:
         length, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _PLACES)
         if not length:
@@ -146,14 +145,36 @@ def _serve(connection: socket.socket) -> NoReturn:
         with connection.makefile("rb") as request:
             target, arguments, path, environment, folder = json.loads(request.read(*_LENGTH.unpack(length)))
         connection.close()
+    except BaseException:  # noqa: BLE001 - the process that reserved this one sees the exit status
+        os._exit(1)
+    become(target, arguments, path, environment, folder, list(descriptors))
+
+
+def become(
+    target: str,
+    arguments: Sequence[Any],
+    path: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    descriptors: Sequence[int],
+) -> NoReturn:
+    """Be the process that ``start`` starts, as the body of a forked process; never returns.
+
+    ``path``, ``environment`` and ``folder`` are those of the process that called ``start``. The first two
+    ``descriptors`` become 1 and 2; the function receives the others.
+    """
+    status = 1
+    try:
         os.setsid()
         os.chdir(folder)
         for standard, descriptor in ((1, descriptors[0]), (2, descriptors[1])):
             os.dup2(descriptor, standard)
+        for descriptor in set(descriptors[:2]):
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path
+        sys.argv[:] = ["-c"]
         importlib.invalidate_caches()
         call(target, arguments, descriptors[2:])
         status = 0

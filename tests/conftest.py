@@ -13,6 +13,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.ranks import forking
+from tests import python
 
 
 def pytest_configure(config):
@@ -23,6 +24,8 @@ def pytest_configure(config):
         folder = tempfile.TemporaryDirectory(prefix="iris-harness-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         os.environ["XDG_STATE_HOME"] = folder.name
+        if not config.option.collectonly and (server := python.offered()):
+            config.add_cleanup(server.close)
     # A job in the background of a script ignores SIGINT, and so would every program that a test starts and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -177,4 +177,4 @@ def cases(ranks, ops):
     weak=False,
 )
 def test_debug_build(check, case):
-    check(run, case, deadline=180)  # the data flow of a kernel with all atomics takes 15 seconds of one core
+    check(run, case, deadline=180)  # without compilation, up to 13 s where ranks share cores

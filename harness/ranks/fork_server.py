@@ -1,4 +1,4 @@
-"""Fork server: a process that has imported what ranks need, from which the keepers of a session are forked.
+"""Fork server: a process that has imported what ranks need, from which the processes of a session are forked.
 
 To import PyTorch, Triton and numba takes two seconds of CPU time, as long as everything else of a group's start. A
 session that may have several groups makes a ``ForkServer``: from then on the groups of this process and of its children
@@ -19,11 +19,11 @@ import socket
 import struct
 import subprocess
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from typing import NoReturn
 
-from harness import threads
+from harness import children, interpreters, threads
 from harness.ranks import forking, keeper, network, processes, wire
 
 _QUEUE = 128
@@ -32,23 +32,30 @@ _QUEUE = 128
 _REQUEST_LIMIT = 10.0
 """Seconds within which a client sends its whole request."""
 
+_AT_START = frozenset(("sitecustomize", "usercustomize"))
+"""Modules that an interpreter imports when it starts."""
+
 
 class ForkServer:
     """The fork server of this process and its children, until ``close`` or the end of this process.
 
     ``preload``: modules, and functions as ``module:function``, that the server imports and calls like a group's keeper,
-    see ``RankGroup``. ``environment``: variables that every group sets.
+    see ``RankGroup``. ``environment``: variables that every process started from it has. ``variable``: the environment
+    variable that offers the server to this process and its children.
     """
 
-    def __init__(self, preload: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, preload: Sequence[str], environment: Mapping[str, str], variable: str = forking.VARIABLE
+    ) -> None:
         variables = {**network.inherited(os.environ), **environment}
         address = f"iris-harness-forks-{secrets.token_hex(16)}"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"\0{address}")
         listener.listen(_QUEUE)
         self._stop, stopped = socket.socketpair()
-        self._before = os.environ.get(forking.VARIABLE)
-        self._value = os.environ[forking.VARIABLE] = forking.value_of(address, variables)
+        self._stated = children.memory_file("circumstances")
+        self._variable, self._before = variable, os.environ.get(variable)
+        self._value = os.environ[variable] = forking.offer(address, self._stated, variables)
         self._thread = threads.start(_start_when_needed, (listener, stopped, list(preload), variables), "fork-server")
 
     def close(self) -> None:
@@ -58,15 +65,16 @@ class ForkServer:
         self._stop.shutdown(socket.SHUT_RDWR)  # forks of this process may have copies of the socket
         self._stop.close()
         self._thread.join()
-        if os.environ.get(forking.VARIABLE) == self._value:
-            del os.environ[forking.VARIABLE]
+        os.close(self._stated)
+        if os.environ.get(self._variable) == self._value:
+            del os.environ[self._variable]
             if self._before is not None:
-                os.environ[forking.VARIABLE] = self._before
+                os.environ[self._variable] = self._before
 
 
 def offered(preload: Sequence[str], environment: Mapping[str, str]) -> ForkServer | None:
     """Return a new fork server; None if this process can use that of the session around it."""
-    if forking.usable({**network.inherited(os.environ), **environment}) is not None:
+    if forking.usable({**network.inherited(os.environ), **environment})[0]:
         return None
     return ForkServer(preload, environment)
 
@@ -110,14 +118,15 @@ def main(listener: int, owner: int, preload: Sequence[str]) -> NoReturn:
         session = processes.open_pidfd(owner)
     except ProcessLookupError:
         os._exit(0)
-    _import(preload)
-    if len(os.listdir("/proc/self/task")) == 1:  # a forked process would not have the other threads
-        _Server(socket.socket(fileno=listener), session).serve()
+    _Server(socket.socket(fileno=listener), session, _import(preload)).serve()
     os._exit(0)
 
 
-def _import(preload: Sequence[str]) -> None:
-    """Import the modules and call the functions. What fails here fails in the keeper too, which reports it."""
+def _import(preload: Sequence[str]) -> str:
+    """Import the modules and call the functions. What fails here fails in the forked process too, which reports it.
+
+    Returns why this process cannot be forked, or "".
+    """
     running = []
     gc.disable()
     for name in preload:
@@ -128,16 +137,19 @@ def _import(preload: Sequence[str]) -> None:
                 running.append(getattr(imported, function)())
     for thread in filter(None, running):
         thread.join()
-    keeper.thread_count()
+    threads = keeper.thread_count()
     gc.freeze()
     gc.enable()
+    return "" if threads == 1 else f"its imports started threads ({threads - 1}), which a forked process would not have"
 
 
 class _Server:
     """State and main loop of the server process."""
 
-    def __init__(self, listener: socket.socket, session: int) -> None:
+    def __init__(self, listener: socket.socket, session: int, refusal: str) -> None:
         self._listener = listener
+        self._refusal = refusal
+        self._path = list(sys.path)
         self._session = session
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
@@ -161,21 +173,28 @@ class _Server:
         descriptors: list[int] = []
         try:
             _check_user(client)
-            environment, path, folder, controller, private, count = wire.receive(client, wire.MESSAGE_LIMIT)
+            target, arguments, path, environment, folder, count = wire.receive(client, wire.MESSAGE_LIMIT)
             descriptors = wire.receive_descriptors(client, count)
         except (wire.WireClosedError, ValueError, TypeError, OSError):
             client.close()
             return
+        if refusal := self._refusal or _shadowed(path, folder, self._path):
+            for descriptor in descriptors:
+                os.close(descriptor)
+            with contextlib.suppress(OSError), client:
+                wire.send(client, [0, refusal])
+            return
         pid = os.fork()
         if pid == 0:
-            self._become_keeper(client, environment, path, folder, controller, private, descriptors)
+            self._release(client)
+            interpreters.become(target, arguments, path, environment, folder, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         pidfd = processes.open_pidfd(pid)
         self._forked[pidfd] = (pid, client)
         self._poll.register(pidfd, select.POLLIN)
         with contextlib.suppress(OSError):  # a client that has ended: its keeper ends by itself
-            wire.send(client, pid)
+            wire.send(client, [pid, ""])
             wire.send_descriptors(client, [pidfd])
 
     def _report(self, descriptor: int) -> None:
@@ -186,37 +205,33 @@ class _Server:
         with contextlib.suppress(OSError), client:
             wire.send(client, status)
 
-    def _become_keeper(
-        self,
-        client: socket.socket,
-        environment: dict[str, str],
-        path: list[str],
-        folder: str,
-        controller: int,
-        private: bool,
-        descriptors: list[int],
-    ) -> NoReturn:
-        """Be what a new interpreter would be; never returns."""
-        try:
-            for other in (client, self._listener, *(each for _, each in self._forked.values())):
-                other.close()
-            for number in (self._session, *self._forked):
-                os.close(number)
-            os.setsid()
-            connection, log, *held = descriptors
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.close(log)
-            os.environ.clear()
-            os.environ.update(environment)
-            os.chdir(folder)
-            sys.path[:] = path
-            sys.argv[:] = ["-c"]
-            importlib.invalidate_caches()
-            keeper.main([connection, *held], controller, private)
-        except BaseException:  # noqa: BLE001 (it ends the process, with its reason in the log)
-            traceback.print_exc()
-        os._exit(1)
+    def _release(self, client: socket.socket) -> None:
+        """Close what belongs to the server, in a forked process."""
+        for other in (client, self._listener, *(each for _, each in self._forked.values())):
+            other.close()
+        for number in (self._session, *self._forked):
+            os.close(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _shadowed(path: Sequence[str], folder: str, own: Sequence[str]) -> str:
+    """Return which module of this process a new one would import from another place, or "".
+
+    A forked process has the modules of this one, whose search path is ``own``; that of the new one is ``path``, in
+    ``folder``.
+    """
+    loaded = {name.partition(".")[0] for name in sys.modules} | _AT_START
+    importlib.invalidate_caches()
+    last = max((place for place, entry in enumerate(path) if entry in own), default=len(path))
+    for entry in path[:last]:
+        place = os.path.join(folder, entry)
+        if entry in own or not os.path.isdir(place):
+            continue
+        for name in {name.partition(".")[0] for name in os.listdir(place)} & loaded:
+            spec, known = PathFinder.find_spec(name, [place]), getattr(sys.modules.get(name), "__file__", None)
+            if spec is not None and spec.origin is not None and spec.origin != known:
+                return f"a new process imports {name} from {place}, and the server has {known or 'none'}"
+    return ""
 
 
 def _check_user(client: socket.socket) -> None:

@@ -63,32 +63,24 @@ class Keeper:
         self._environment = {**network.inherited(os.environ), **environment}
         self._hold = hold
         self._private = private
-        self.process, self.connection = self._started(
-            None if interpreters.reserved() else forking.usable(self._environment)
-        )
+        self.process, self.connection = self._started()
         self.not_private = ""
         self.ready = False
         _open.add(self)
 
-    def _started(self, server: str | None) -> tuple[_Process, socket.socket]:
-        """Start the process: a fork of the fork server with that address, or one of ``interpreters``. Returns this
-        process's end of the connection too."""
+    def _started(self, shared: bool = True) -> tuple[_Process, socket.socket]:
+        """Start the process, from the fork server if it is usable and ``shared``. Returns this process's end of the
+        connection too."""
         mine, theirs = socket.socketpair()
-        # ``hold`` is only kept open, in the keeper and in the agents it forks.
-        process: _Process | None = None
-        if server is not None:
-            with contextlib.suppress(OSError):  # the server has ended
-                descriptors = [theirs.fileno(), self.log, *self._hold]
-                process = forking.Forked(server, self._environment, descriptors, self._private)
-        if process is None:
-            process = interpreters.start(
-                "harness.ranks.keeper:main",
-                [os.getpid(), self._private],
-                output=self.log,
-                errors=self.log,
-                environment=self._environment,
-                descriptors=[theirs.fileno(), *self._hold],
-            )
+        process = forking.start(
+            "harness.ranks.keeper:main",
+            [os.getpid(), self._private],
+            output=self.log,
+            errors=self.log,
+            environment=self._environment,
+            descriptors=[theirs.fileno(), *self._hold],  # ``hold`` is only kept open, in the keeper and in its agents
+            shared=shared,
+        )
         theirs.close()
         with contextlib.suppress(ConnectionError):  # it has ended already: ``wait_ready`` reports that
             wire.send(mine, self._preload)
@@ -101,7 +93,7 @@ class Keeper:
             if isinstance(self.process, forking.Forked) and not self.process.begun():
                 self.connection.close()
                 self.process.close()
-                self.process, self.connection = self._started(None)
+                self.process, self.connection = self._started(shared=False)
             _, self.not_private = self._answer(limit)
             kind, value = self._answer(limit)
         except BaseException:

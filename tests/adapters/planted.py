@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import python
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -24,7 +26,6 @@ def run_suite(folder: Path, implementation: str, *arguments: str, **variables: s
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "0", "--level", "ci"]
     command += ["--implementation", implementation, "--evidence", str(folder / "evidence.jsonl"), "--deadline", "60"]
-    return subprocess.run(
-        [*command, *arguments], cwd=ROOT, env={**os.environ, "PYTHONPATH": path, **variables}, capture_output=True,
-        text=True, timeout=400, check=False,
-    )  # fmt: skip
+    return python.run(
+        [*command, *arguments], cwd=ROOT, env={**os.environ, "PYTHONPATH": path, **variables}, timeout=400
+    )

@@ -23,6 +23,7 @@ from command_line.bench.plan import Request
 from command_line.commands import bench as bench_command
 from fixtures import implementation
 from iris_under_test import ccl
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("all_gather", "--device", "emulated", "--sizes", "16KiB", "--cus", "2:4", "--backends", "nccl,gluon")
@@ -40,15 +41,7 @@ def environment(fault=""):
 
 
 def run(folder, *arguments, fault=""):
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(fault),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return python.run(command(*arguments), cwd=folder, env=environment(fault), timeout=300)
 
 
 def read(folder):
@@ -212,18 +205,20 @@ def test_a_table_is_tuned_and_used(tmp_path, monkeypatch):
     [entry] = json.loads(table.read_text())["entries"]
     assert entry["config"]["comm_sms"] == (32 if "protocol" in entry["config"] else 16)
     assert "whose times are not those of a GPU" in entry["measured"]
-    done = subprocess.run(
+    done = python.run(
         command("all_gather", "--sizes", "4KiB", *EMULATED),
-        cwd=tmp_path, env={**environment(), "IRIS_CCL_TUNING": str(table)}, capture_output=True, text=True, timeout=300,
-        check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**environment(), "IRIS_CCL_TUNING": str(table)},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     table.write_text("{")
-    done = subprocess.run(
+    done = python.run(
         command("all_gather", "--sizes", "4KiB", *EMULATED),
-        cwd=tmp_path, env={**environment(), "IRIS_CCL_TUNING": str(table)}, capture_output=True, text=True, timeout=300,
-        check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**environment(), "IRIS_CCL_TUNING": str(table)},
+        timeout=300,
+    )
     assert done.returncode == 1, "a bad table is an error of the op"
     assert "mine.json cannot be read as a table of configurations" in done.stdout
 

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from command_line.bench.plan import parse_sizes, size_text
 from command_line.bench.run import HOPELESS
 from command_line.commands.bench import check_requests
 from command_line.commands.bench import command as bench
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/bench.md").read_text(encoding="utf-8")
@@ -31,15 +31,7 @@ COMMANDS = [line for block in blocks("sh") for line in block.splitlines()]
 
 def run(arguments, folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python.run([sys.executable, *arguments], cwd=folder, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

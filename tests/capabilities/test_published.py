@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.capabilities import FILE
 from harness.evidence import Evidence, Verdict, read
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "tests.published_iris"
@@ -34,18 +35,23 @@ def judged(folder: Path, *arguments: str, implementation: str = LIBRARY) -> tupl
 
 def run(folder: Path, *arguments: str, implementation: str) -> subprocess.CompletedProcess[str]:
     """Run pytest with the library, which may be in ``folder``."""
-    return subprocess.run(
-        [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "--implementation",
-            implementation, "--ranks", "2", "--level", "ci", "--evidence", str(folder / "evidence.jsonl"), *arguments,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        "--ranks",
+        "2",
+        "--level",
+        "ci",
+    ]
+    command += ["--implementation", implementation, "--evidence", str(folder / "evidence.jsonl"), *arguments]
+    environment = {**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    return python.run(command, cwd=ROOT, env=environment, timeout=300)
 
 
 WITHOUT_PUT = """

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,6 +19,7 @@ from fixtures import judged
 from harness.evidence import Case, Group, Kernel, case_id, parse, read
 from harness.evidence.records import from_json
 from harness.isa import Roots, fingerprint
+from tests import python
 from tests.certificates import run
 from tests.evidence import samples
 
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def python(folder, *arguments):
+def started(folder, *arguments):
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return python.run(command, cwd=folder, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def folder(tmp_path_factory):
     selection = ["conformance/isa", "conformance/rma/test_cache_modifiers.py", "conformance/ordering/test_litmus.py"]
     selection += ["-k", chosen]
     options = ["--ranks", "2", "--level", "ci", "-p", "no:cacheprovider", "--evidence", evidence]
-    done = python(ROOT, "-m", "pytest", *selection, *options)
+    done = started(ROOT, "-m", "pytest", *selection, *options)
     assert done.returncode == 0, done.stdout + done.stderr
-    done = python(ROOT, "-m", "command_line", "bundle", evidence, "--sign", folder / "a.key")
+    done = started(ROOT, "-m", "command_line", "bundle", evidence, "--sign", folder / "a.key")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -118,7 +118,7 @@ def test_an_edited_listing_that_the_record_agrees_with(folder, requirement, edit
 @pytest.mark.nightly
 def test_a_case_is_run_again(folder):
     arguments = ["verify", folder / "certificate.zip", "--key", folder / "a.key.pub", "--rerun", "1"]
-    done = python(folder, "-m", "command_line", *arguments)
+    done = started(folder, "-m", "command_line", *arguments)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "Rerun: 1 of 1 cases gave the recorded verdict and the recorded code" in done.stdout
 

@@ -9,8 +9,9 @@ import pytest
 from harness import evidence
 from harness.evidence import Verdict
 from mutants.listed import DEFECTS
-from mutants.planting import original, run_suite, with_defect, write_copy
+from mutants.planting import original, with_defect, write_copy
 from tests.cheats.catalogue import CHEATS, Cheat
+from tests.planted import run_suite
 
 IN_CI = ("patched oracle", "recorded replies", "skipped launches")
 BY_NAME = {defect.name: defect for defect in DEFECTS}

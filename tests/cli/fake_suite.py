@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import python
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PLUGIN = """
@@ -242,12 +244,4 @@ def run(suite: Path, cwd: Path, *arguments: Any, fake: str = "pass", **extra: st
 
 
 def run_in(environment: dict[str, str], cwd: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return python.run(command(*arguments), cwd=cwd, env=environment, timeout=120)

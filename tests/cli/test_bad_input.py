@@ -1,6 +1,5 @@
 """Wrong input gives one line on stderr that names the value and the remedy, and status 2; nothing is started."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from command_line import preflight
 from fixtures.options import Options
 from harness.errors import UsageError
+from tests import python
 from tests.cli import fake_suite
 from tests.evidence import samples
 
@@ -26,14 +26,8 @@ def refused(done):
 def harness(tmp_path, *arguments, setup=""):
     """Run the command in a process that executes ``setup`` first."""
     code = f"import sys; {setup}\nfrom command_line.main import main; main(sys.argv[1:])"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=tmp_path,
-        env=fake_suite.environment(fake_suite.ROOT),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return python.run(
+        [sys.executable, "-c", code, *arguments], cwd=tmp_path, env=fake_suite.environment(fake_suite.ROOT), timeout=60
     )
 
 

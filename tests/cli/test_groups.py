@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from harness.devices import inventory
 from harness.devices.gpu_kind import GpuInfo
 from harness.errors import UsageError
 from harness.evidence import Verdict, read
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
@@ -104,14 +104,11 @@ def test_two_groups_write_one_report(tmp_path: Path) -> None:
         "--groups",
         "2",
     ]
-    done = subprocess.run(
+    done = python.run(
         [sys.executable, "-m", "command_line", *command, "--output", str(tmp_path / "out")],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
         timeout=500,
-        check=False,
     )
     assert done.returncode == 3, done.stdout + done.stderr
     evidence = read(tmp_path / "out" / "evidence.jsonl")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,9 @@ from conformance.isa.compiling import ARCHS
 from conformance.isa.contract import contracts
 from conformance.isa.figures import changes
 from harness.errors import HarnessError, UsageError
-from mutants.planting import NAME, ROOT, Defect, plant, run_suite
+from mutants.planting import NAME, ROOT, Defect, plant
+from tests import python
+from tests.planted import run_suite
 
 RING = {
     "kernel": "ring_gluon", "sha256": "a" * 16, "instructions": 524, "registers": 52, "spills": 0,
@@ -180,12 +181,10 @@ WAIT = Defect(
 @pytest.mark.slow
 def test_a_planted_poll_from_a_cache_is_found_without_a_gpu(tmp_path: Path):
     plant(POLL, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "command_line", "isa", "check", "--implementation", NAME, "--arch", "gfx942",
-         "--only", "device_barrier", "--output", str(tmp_path / "out")],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "command_line", "isa", "check", "--implementation", NAME, "--arch", "gfx942"]
+    command += ["--only", "device_barrier", "--output", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = python.run(command, cwd=ROOT, env=environment, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "device_barrier: barrier_kernel (gfx942): the poll 'global_load_dword" in done.stdout
     assert "does not read at scope sys: missing sc0 sc1" in done.stdout
@@ -208,9 +207,10 @@ def test_a_planted_fault_turns_the_requirement_red(tmp_path: Path, defect: Defec
 @pytest.mark.nightly
 def test_all_contracts_are_kept_on_all_targets_and_the_code_is_that_of_the_baseline(tmp_path: Path):
     known = all(baseline.path_of(baseline.FOLDER, arch).exists() for arch in ARCHS)
-    done = subprocess.run(
+    done = python.run(
         [sys.executable, "-m", "command_line", "isa", "diff" if known else "check", "--output", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        timeout=1800,
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert f"{len(ARCHS) * len(CALLS)} of {len(ARCHS) * len(CALLS)} calls judged, 0 findings" in done.stdout

@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import shlex
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -26,6 +25,7 @@ from harness.evidence import APIS, EXTENDED, Plan, PlannedGroup, read
 from harness.evidence.mustpass import parse_list, to_text
 from harness.evidence.quarantine import read_quarantine
 from harness.evidence.waivers import read_waivers
+from tests import python
 from tests.devices import fakes
 from tests.fixtures.test_options import GOOD
 from tests.fixtures.test_rig import ROOT, gpus_only
@@ -110,11 +110,12 @@ def plan_of(tmp_path, *arguments, **environment):
     """Return the evidence of the plan that a run writes, and its output; None if it was refused."""
     file = tmp_path / "evidence.jsonl"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.fixtures.plan_only", "-q"]
-    done = subprocess.run(
+    done = python.run(
         [*command, "conformance", "--evidence", str(file), *arguments],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        timeout=300,
+    )
     return read(file) if file.exists() else None, done.stdout + done.stderr
 
 
@@ -163,10 +164,12 @@ def test_a_run_whose_suite_has_another_list_is_refused_in_one_line(tmp_path, wor
     """Planted: a list without a test that runs. Under pytest-xdist the workers find it before any of them runs one."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.fixtures.stale_list", "-q"]
     options = ["--level", "gate", "--profile", "emulated-gfx942", "-n", str(workers)]
-    done = subprocess.run(
+    done = python.run(
         [*command, "conformance/host/test_names.py", "--evidence", str(tmp_path / "evidence.jsonl"), *options],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
     assert done.returncode == 4 and "INTERNALERROR" not in done.stdout, done.stdout + done.stderr
     [line] = {line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ERROR: ")}
     assert "does not have: HOST-NAMES-001[ranks=4]: if the suite was changed, write its lists again" in line
@@ -177,10 +180,12 @@ def test_a_run_whose_suite_has_another_list_is_refused_in_one_line(tmp_path, wor
 def test_workers_of_a_random_level_have_one_seed(tmp_path):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "2", "--level", "stress"]
     options = ["--profile", "emulated-gfx942", "--evidence", str(tmp_path / "evidence.jsonl")]
-    done = subprocess.run(
+    done = python.run(
         [*command, "conformance/host/test_names.py", *options],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     recorded = read(tmp_path / "evidence.jsonl")
     assert recorded.problems == [] and len(recorded.groups) == 4

@@ -13,13 +13,14 @@ from harness.errors import UsageError
 from harness.evidence import Group, Run, Verdict, read
 from harness.evidence.quarantine import read_quarantine
 from mutants.listed import DEFECTS
-from mutants.planting import plant, run_suite
+from mutants.planting import plant
 from reports import render_junit, view_of
 from tests.certificates import run as small
 from tests.cli import fake_suite
 from tests.evidence import samples
 from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
 from tests.fixtures.test_flaky import flaky_run
+from tests.planted import run_suite
 
 ENTRY = f"""
 [[group]]

@@ -3,7 +3,6 @@ is."""
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ from harness import casefile, runs
 from harness.errors import UsageError
 from harness.evidence import case_id
 from harness.evidence.records import to_json
+from tests import python
 from tests.cli import fake_suite
 from tests.evidence import samples
 
@@ -132,12 +132,9 @@ def test_the_plugin_refuses_a_case_of_an_unknown_type_before_anything_runs(tmp_p
         ({"type": "TileCase", "fields": {"m": 7}}, 0, "test_moving_tiles"),
     ):
         path = written(tmp_path, case)
-        done = subprocess.run(
+        done = python.run(
             [sys.executable, "-m", "pytest", "-q", "--collect-only", "conformance/x/test_moving.py", "--replay", path],
             cwd=conformance_folder().parent,
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert (done.returncode, says in done.stdout + done.stderr) == (status, True), done.stdout + done.stderr
 

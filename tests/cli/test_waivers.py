@@ -7,8 +7,9 @@ import pytest
 
 from harness.evidence import Verdict, read
 from mutants.listed import DEFECTS
-from mutants.planting import NAME, plant, run_suite
+from mutants.planting import NAME, plant
 from tests.cli import fake_suite
+from tests.planted import run_suite
 
 WAIVER = """
 [[waiver]]

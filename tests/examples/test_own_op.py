@@ -17,6 +17,7 @@ from fixtures.tables import SUITE
 from harness import evidence
 from harness.evidence import Verdict, read_table
 from reports import render_html
+from tests import python
 from tests.examples.programs import ROOT
 
 pytestmark = pytest.mark.slow
@@ -40,15 +41,7 @@ def write(folder: Path, library: str = "their_lib", wrong: bool = False) -> Path
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "fixtures.plugin", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return python.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=300)
 
 
 OPTIONS = ("--implementation", "their_lib", "--ranks", "2", "--level", "ci", "--evidence", "out/evidence.jsonl")
@@ -96,14 +89,7 @@ def test_a_wrong_op_is_found_reduced_and_repeated_from_anywhere(tmp_path: Path) 
     assert again.returncode == 1, again.stdout + again.stderr
     assert "after 1 executed: RotateCase(n=8) with block=64" in again.stdout, again.stdout
     [file] = (folder / "out" / "cases").glob(f"{_id_of(repeat[1])}.json")
-    refused = subprocess.run(
-        [sys.executable, "-m", "command_line", "replay", str(file)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    refused = python.run([sys.executable, "-m", "command_line", "replay", str(file)], cwd=ROOT, timeout=120)
     assert refused.returncode == 2 and "is not a test of the suite" in refused.stderr, refused.stderr
 
 
@@ -124,9 +110,7 @@ def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     """Run a line of the page as a reader with an installed package would."""
     words = [word for each in shlex.split(line) for word in COMMANDS.get(each, [each])]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        words, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False
-    )  # fmt: skip
+    return python.run(words, cwd=folder, env=variables, timeout=300)
 
 
 COMMANDS = {"python": [sys.executable], "iris-harness": [sys.executable, "-m", "command_line"]}

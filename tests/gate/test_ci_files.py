@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from command_line.main import cli
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "ci"
@@ -22,7 +23,7 @@ STYLE = f"{{extends: default, rules: {{{RULES}}}}}"
 
 
 def check(*arguments):
-    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return python.run([sys.executable, "-m", *arguments], timeout=120)
 
 
 def schema(folder, text, name):

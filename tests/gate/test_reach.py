@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from command_line.gate.units import Sources
 from command_line.suite.process import conformance_folder
 from fixtures.reach_rank import Recorder
 from harness.evidence import read_table
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTEXT = "iris_under_test/device/gluon/context.py"
@@ -100,10 +100,9 @@ def test_a_recording_on_ranks(tmp_path):
         str(tmp_path / "e.jsonl"),
     ]
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "conformance", "-q", *options], cwd=ROOT, env=environment, capture_output=True,
-        text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = python.run(
+        [sys.executable, "-m", "pytest", "conformance", "-q", *options], cwd=ROOT, env=environment, timeout=600
+    )
     lines = [json.loads(line) for line in raw.read_text().splitlines()]
     assert lines[-1] == {"end": True}, done.stdout
     assert not list((tmp_path / "cache").rglob("*.amdgcn"))

@@ -11,9 +11,10 @@ from fixtures.outcome import of_failure
 from harness.evidence import JUDGES, Verdict
 from harness.ranks import CaseFailed, RankCrash, RankFailure, RankGroup
 from mutants.listed.general import CONTEXT
-from mutants.planting import Defect, plant, run_suite
+from mutants.planting import Defect, plant
 from tests.gpu import rig
 from tests.gpu.hang_targets import FarCase
+from tests.planted import run_suite
 
 REASON = rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -12,8 +12,9 @@ from fixtures.outcome import of_failure
 from harness.evidence import Verdict
 from harness.ranks import RankGroup, RankHang
 from mutants.listed.general import CONTEXT
-from mutants.planting import Defect, plant, run_suite
+from mutants.planting import Defect, plant
 from tests.gpu import rig
+from tests.planted import run_suite
 
 REASON = rig.reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -20,6 +19,7 @@ from iris_under_test.bench import command, registry
 from iris_under_test.bench.axes import parse_values
 from iris_under_test.bench.results import Result, render
 from iris_under_test.bench.state import check
+from tests import python
 
 pytestmark = pytest.mark.nightly
 
@@ -34,15 +34,7 @@ def run(*arguments, folder=ROOT):
 
 
 def started(command_line, folder):
-    return subprocess.run(
-        command_line,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return python.run(command_line, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=240)
 
 
 # Axes

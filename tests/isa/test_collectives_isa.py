@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from benchmarks.device_isa import TARGETS
 from benchmarks.one_process import World
 from harness import emulator
 from iris_under_test.ccl import Config
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "collectives-isa.md").read_text(encoding="utf-8")
@@ -84,10 +84,11 @@ def test_the_page_is_whole_and_every_access_is_16_bytes_wide():
 
 @pytest.mark.nightly
 def test_the_page_says_what_is_executed_now():
-    done = subprocess.run(
+    done = python.run(
         [sys.executable, "-m", "benchmarks.collectives_isa", "--only", *FEW, "--arch", "gfx942", "sm_90"],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
-    )  # fmt: skip
+        timeout=300,
+        cwd=ROOT,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     page, now = tables(PAGE), tables(done.stdout)
     for arch in ("gfx942", "sm_90"):

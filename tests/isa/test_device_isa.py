@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import triton
 
 from benchmarks.device_isa import DTYPES, TARGETS
+from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "device-isa.md").read_text(encoding="utf-8")
@@ -38,10 +38,11 @@ def test_the_page_is_whole_and_every_remote_access_of_a_transfer_is_16_bytes_wid
 
 @pytest.mark.nightly
 def test_the_page_says_what_is_compiled_now():
-    done = subprocess.run(
+    done = python.run(
         [sys.executable, "-m", "benchmarks.device_isa", "--ops", "put", "--arch", "gfx942", "sm_90"],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
-    )  # fmt: skip
+        timeout=300,
+        cwd=ROOT,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     rows = table(done.stdout)
     assert len(rows) in (2 * len(DTYPES["put"]), 3 * len(DTYPES["put"]))

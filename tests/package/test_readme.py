@@ -20,6 +20,7 @@ import pytest
 from certificates.sharpness import SHARPNESS
 from harness.evidence import read
 from mutants import matrix
+from tests import python
 from tests.certificates import run as signed
 from tests.cli import fake_suite
 from tests.evidence import samples
@@ -85,13 +86,7 @@ def harness_line(line, suite, folder):
 
 def pytest_line(line, suite, folder):
     """Check that pytest accepts the options and collects tests. ``make test`` runs them."""
-    done = subprocess.run(
-        [sys.executable, *line.split()[1:], "--collect-only", "-q"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python.run([sys.executable, *line.split()[1:], "--collect-only", "-q"], cwd=ROOT)
     assert done.returncode == 0, done.stdout
     assert "test_put" in done.stdout
 
@@ -119,7 +114,7 @@ def telemetry_line(line, suite, folder):
     tests/telemetry/test_main.py tests its output.
     """
     command = [sys.executable, *line.split()[1:], "--seconds", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python.run(command, cwd=ROOT)
     assert done.returncode in (0, 1) or (done.returncode == 2 and len(done.stderr.splitlines()) == 1), done.stderr
 
 
@@ -150,7 +145,7 @@ def own_test_line(line, suite, folder):
     (folder / "my_iris.py").write_text((suite / "my_iris.py").read_text())
     variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     command = [sys.executable, *words, "--help"]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = python.run(command, cwd=folder, env=variables)
     assert done.returncode == 0, done.stderr
     for option in [word for word in words if word.startswith("--")]:
         assert option in done.stdout, option

@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness import children
 from harness.errors import HarnessError
-from harness.ranks import RankFailure, RankGroup, fork_server, forking, group, wire
+from harness.ranks import RankFailure, RankGroup, fork_server, forking, group, network, wire
 
 TARGETS = "tests.ranks.targets"
 PLAIN = {"compile_once": False}
@@ -50,6 +51,10 @@ def is_forked(**arguments: dict[str, str]) -> bool:
         ranks.prepare()
         assert ranks._running.keeper is not None
         return isinstance(ranks._running.keeper.process, forking.Forked)
+
+
+def reason_against() -> str:
+    return forking.usable({**network.inherited(os.environ), **group.QUIET})[1]
 
 
 def test_a_forked_group_has_what_a_new_one_has(
@@ -155,7 +160,7 @@ def test_a_server_that_ends_before_it_forks_costs_only_time(own_keepers: None, m
         client.close()
 
     threading.Thread(target=end_after_the_request, daemon=True).start()
-    monkeypatch.setattr(forking, "usable", lambda environment: address)
+    monkeypatch.setattr(forking, "usable", lambda environment: (address, ""))
     with RankGroup(1, options=PLAIN) as ranks:
         ranks.prepare()
         assert not process_of(ranks).begun()
@@ -182,6 +187,7 @@ def test_a_process_in_other_circumstances_starts_an_interpreter(
     before = os.umask(0o077)
     try:
         assert not is_forked()
+        assert reason_against() == "a process forked from the server would differ from a new one: status Umask"
     finally:
         os.umask(before)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -198,17 +204,85 @@ def test_a_process_in_other_circumstances_starts_an_interpreter(
     with monkeypatch.context() as patch:  # ``undo`` would bring back the session's server, which own_keepers hides
         patch.setattr("harness.__file__", str(ROOT / "copy" / "harness" / "__init__.py"))  # a mutant's
         assert not is_forked()
-    assert is_forked()
+    with monkeypatch.context() as patch:
+        patch.setenv("NUMBA_OPT", "secret")
+        patch.delenv("PATH")
+        reason = "a process forked from the server would differ from a new one: variables NUMBA_OPT, variables PATH"
+        assert reason_against() == reason
+    assert reason_against() == "" and is_forked()
+
+
+def answer_of(target: str) -> tuple[bool, str, str]:
+    """Return whether a process that calls ``target`` was forked, what it printed, and what the server message."""
+    output = children.memory_file("output")
+    environment = {**network.inherited(os.environ), **group.QUIET}
+    process = forking.start(target, [], output=output, errors=output, environment=environment)
+    assert isinstance(process, forking.Forked)
+    try:
+        process.wait(60)
+        message = ""
+    except HarnessError as error:
+        message = str(error)
+    process.close()
+    text = os.pread(output, 1 << 20, 0).decode()
+    os.close(output)
+    return not message, text, message
+
+
+def test_a_module_of_the_server_is_not_used_in_place_of_another_one(
+    server: fork_server.ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_target.py").write_text("import sys\ndef call(descriptors):\n    print(sys.path[0], end='')\n")
+    assert is_forked(), "the server runs, with the search path of now"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert answer_of("own_target:call") == (True, str(tmp_path), "")
+    for name in ("numpy", "psutil", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("")
+        forked, _, message = answer_of("own_target:call")
+        assert not forked
+        assert message.startswith(f"the fork server refused a process: a new process imports {name} from {tmp_path}"), (
+            message
+        )
+        (tmp_path / f"{name}.py").unlink()
+    (tmp_path / "numpy").mkdir()  # no package: the search goes on behind it
+    assert answer_of("own_target:call")[0]
+    monkeypatch.setattr("sys.path", [*sys.path[1:], str(tmp_path)])
+    (tmp_path / "psutil.py").write_text("")
+    assert answer_of("own_target:call") == (True, sys.path[0], "")
+
+
+def test_a_server_with_threads_states_it_and_the_group_starts_an_interpreter(
+    own_keepers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "with_threads.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    shared = fork_server.ForkServer(("with_threads",), group.QUIET)
+    try:
+        message = answer_of("os:getcwd")[2]
+        assert message == (
+            "the fork server refused a process: its imports started threads (1), which a forked process would not have"
+        )
+        with RankGroup(1, options=PLAIN) as ranks:
+            assert ranks.call(f"{TARGETS}:rank_of") == [0]
+    finally:
+        shared.close()
 
 
 def test_a_process_in_another_namespace_starts_an_interpreter(server: fork_server.ForkServer) -> None:
     code = "import os\nfrom harness.ranks import forking, network, group\n"
     code += "known = lambda: forking.usable({**network.inherited(os.environ), **group.QUIET})\n"
-    code += "first = known(); refused = network.enter(); print(bool(first), bool(known()), refused)"
+    code += "first, _ = known(); refused = network.enter(); second, why = known()\n"
+    code += "print(bool(first), bool(second), refused or why)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    words = done.stdout.split()
-    assert words[0] == "True", done
-    assert words[1] == ("False" if len(words) == 2 else "True"), done  # where the kernel refuses, nothing has changed
+    first, second, why = done.stdout.strip().split(" ", 2)
+    assert first == "True", done
+    if second == "False":
+        assert why.startswith("a process forked from the server would differ from a new one: namespaces "), done
+    else:
+        assert why, "the kernel refuses a namespace, and nothing has changed"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
@@ -220,8 +294,8 @@ def test_another_user_gets_no_process(server: fork_server.ForkServer) -> None:
         "if sys.argv[2] != '0': os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))\n"
         "client = socket.socket(socket.AF_UNIX); client.connect('\\0' + sys.argv[1]); client.settimeout(60)\n"
         "try:\n"
-        "    wire.send(client, [{}, [], '/', os.getpid(), False, 2]); wire.send_descriptors(client, [1, 2])\n"
-        "    print(wire.receive(client) > 0)\n"
+        "    wire.send(client, ['os:getcwd', [], [], {}, '/', 2]); wire.send_descriptors(client, [1, 2])\n"
+        "    print(wire.receive(client)[0] > 0)\n"
         "except (wire.WireClosedError, ConnectionError): print('refused')\n"
     )
     answers = [

@@ -3,11 +3,11 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 
 import pytest
 
+from tests import python
 from tests.recipes.page import ROOT, apply, copy, recipes
 
 RECIPES = recipes()
@@ -22,14 +22,11 @@ def run(scratch, command, **environment):
     """A command of the page, with the packages of ``scratch``."""
     first, *rest = shlex.split(command)
     arguments = {"python": [], "iris-harness": ["-m", "command_line"]}[first]
-    return subprocess.run(
+    return python.run(
         [sys.executable, *arguments, *rest],
         cwd=scratch,
         env={**os.environ, "PYTHONPATH": str(scratch), "PYTHONDONTWRITEBYTECODE": "1", **environment},
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
     )
 
 

@@ -15,8 +15,9 @@ from PIL import Image
 
 from harness.evidence import Evidence, read
 from mutants.listed import DEFECTS
-from mutants.planting import plant, run_suite
+from mutants.planting import plant
 from reports import render_html
+from tests.planted import run_suite
 from tests.reports import chromium
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "report.png"

@@ -8,8 +8,9 @@ import pytest
 
 from harness.evidence import Evidence, read
 from mutants.listed import DEFECTS
-from mutants.planting import Defect, plant, run_suite
+from mutants.planting import Defect, plant
 from reports import causes_of
+from tests.planted import run_suite
 
 BY_NAME = {defect.name: defect for defect in DEFECTS}
 OUTSIDE = "access outside every known allocation"

@@ -1,7 +1,6 @@
 """From the plugin to the page: one small real run on the emulated device, about ten seconds."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from harness.evidence import Verdict, read
 from harness.evidence.schema import problem_with
 from reports import render_html, view_of, write_junit
+from tests import python
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def evidence_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "evidence.jsonl"
     command = [sys.executable, "-m", "pytest", "conformance/isa/test_remote_width.py", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--ranks", "2", "--level", "ci", "--evidence", str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python.run([*command, "--ranks", "2", "--level", "ci", "--evidence", str(path)], cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return path
 

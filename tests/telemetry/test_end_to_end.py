@@ -1,10 +1,11 @@
 """A whole run of the suite whose ranks are watched: evidence, reports, and that telemetry costs no verdict."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests import python
 
 pytest.importorskip("pynvml", reason="needs the package nvidia-ml-py")
 
@@ -20,14 +21,11 @@ def run(folder, script, library, *options):
     """The put tests on two emulated ranks; evidence as read back."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.telemetry.pretend"]
     command += ["conformance/rma/test_put.py", "--ranks", "2", "--level", "gate", *options]
-    done = subprocess.run(
+    done = python.run(
         [*command, "--evidence", str(folder / "evidence.jsonl")],
         cwd=ROOT,
         env={**os.environ, **variables(script.path, library)},
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     return read(folder / "evidence.jsonl")
