@@ -1,25 +1,31 @@
 """The tests that each mutant is run against, the nearest first.
 
-A stage is one run of pytest; a mutant that survives one goes on to the next. The last rule that is tried matches every
-file of the library.
+A stage is one run of pytest; a mutant that survives one goes on to the next. First come the tests with few cases, the
+level ``ci``, then the same tests with those of the level ``gate``. The last rule that is tried matches every file of
+the library.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mutants.generated.harness import TESTS
 from mutants.mutant import HARNESS, Mutant
 
+FIRST, SECOND = "ci", "gate"
+"""Levels of the tests that a mutant of the library is run against, one after the other."""
+
 
 @dataclass(frozen=True)
 class Stage:
-    """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks."""
+    """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks, ``level`` for
+    --level."""
 
     targets: tuple[str, ...]
     chosen: str = ""
     ranks: int = 2
+    level: str = FIRST
 
 
 PLAIN = Stage(("mutants/plain",))
@@ -71,14 +77,15 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
 
 
 def stages_of(mutant: Mutant, *, thorough: bool = False) -> tuple[Stage, ...]:
-    """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one.
+    """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one at level ci.
 
-    A listed defect has the one stage that its list names.
+    A listed defect has the tests that its list names. The tests of the harness have no level.
     """
     if mutant.kind == HARNESS:
         return (Stage(TESTS[mutant.file]),)
     stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
-    return (*stages, WHOLE) if thorough else stages
+    again = tuple(replace(stage, level=SECOND) for stage in stages)
+    return (*stages, WHOLE, *again) if thorough else (*stages, *again)
 
 
 def _stages(mutant: Mutant) -> tuple[Stage, ...]:
