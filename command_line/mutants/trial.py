@@ -183,7 +183,7 @@ def how_of(message: str, fault: str | None = None) -> str:
     """Return how a case failed, as ``matrix.Result.how``, from the case's message."""
     if "CompilationError" in message or "UnsupportedLanguageConstruct" in message or "PassManager" in message:
         return "compilation"
-    if "did not end within" in message or "NoProgress" in message:
+    if "did not end" in message or "NoProgress" in message:
         return "hang"
     return "fault" if fault else "result"
 
