@@ -123,16 +123,16 @@ class Observer:
         """Return the standstill of the ranks ``waiting``, which have not answered; None if there is none, or if it is
         not certain yet."""
         now = {rank: tuple(words) for rank, words in self._words.items()}
-        found = standing(now, waiting)
+        stopped = standing(now, waiting)
         first = self._first
         same = first.keys() == set(waiting) and all(
             first[rank][EPOCH] == now[rank][EPOCH] and first[rank][ARRIVALS] == now[rank][ARRIVALS] for rank in waiting
         )
-        if found is None or not same:
-            self._first = {} if found is None else {rank: now[rank] for rank in waiting}
+        if stopped is None or not same:
+            self._first = {} if stopped is None else {rank: now[rank] for rank in waiting}
             return None
-        sure = all(now[rank][CONFIRMED] - first[rank][CONFIRMED] >= _AGAIN for rank in found.poll)
-        return found if sure else None
+        sure = all(now[rank][CONFIRMED] - first[rank][CONFIRMED] >= _AGAIN for rank in stopped.poll)
+        return stopped if sure else None
 
     def close(self) -> None:
         """Unmap the memory files. Idempotent."""

@@ -33,13 +33,17 @@ WHOLE = Stage(("conformance",))
 RMA_OPS, ATOMIC_OPS = r"(load|store|get|put|copy)", r"atomic_\w+"
 
 
-def _stage(target: str, chosen: str = "") -> Stage:
-    return Stage(tuple(f"conformance/{word}" for word in target.split()), chosen)
+def _stage(target: str, chosen: str = "", ranks: int = 2) -> Stage:
+    return Stage(tuple(f"conformance/{word}" for word in target.split()), chosen, ranks)
 
 
 _MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
 _REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
-_ORDER, _GROUPS, _DEBUG = _stage("isa ordering"), _stage("collectives", "groups"), _stage("negative")
+_ORDER, _GROUPS, _DEBUG = (
+    _stage("isa ordering"),
+    _stage("collectives host", "groups or overlapping", 3),
+    _stage("negative"),
+)
 
 _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"device/gluon/context\.py", RMA_OPS,
@@ -93,5 +97,5 @@ def _stages(mutant: Mutant) -> tuple[Stage, ...]:
     for file, inside, stages in _RULES:
         if re.fullmatch(file, mutant.file) and (not inside or re.fullmatch(inside, function)):
             op = function.removeprefix("atomic_")
-            return tuple(Stage(one.targets, one.chosen.replace("{op}", op), mutant.ranks) for one in stages)
+            return tuple(replace(one, chosen=one.chosen.replace("{op}", op)) for one in stages)
     raise AssertionError("the last rule matches every file")

@@ -52,6 +52,7 @@ class Trial:
         self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
         self._suite: Suite | Run | None = None
         self._cpu_seconds = 0.0
+        self._tested = False
         self._levels: dict[str, str] = {}
         self._started = self._level_started = time.monotonic()
 
@@ -85,8 +86,9 @@ class Trial:
         self._end_stage()
         if status == FAILED:
             return self._killed()
-        if status == NO_TESTS and self.mutant.kind != HARNESS and len(self._stages) > 1:
-            status = 0  # a stage without a test for this op; the next one is wider
+        self._tested = self._tested or status != NO_TESTS
+        if status == NO_TESTS and self.mutant.kind != HARNESS and (len(self._stages) > 1 or self._tested):
+            status = 0  # a stage without a test for this op, or on so few ranks; another one has some
         if status:
             reason = refusal(self._suite.tail) if status in (REFUSED, FOREIGN) else self._suite.ending()
             return self._result(matrix.ERROR, reason)

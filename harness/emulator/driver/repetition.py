@@ -1,4 +1,4 @@
-"""Whether the wavefronts of a process only repeat themselves, while other processes may change memory.
+"""Detector of wavefronts that only repeat themselves, while other processes may change memory.
 
 The wavefronts share nothing but memory, LDS and barriers. While neither is written, each of them does what its own
 registers and position decide, so one that returns to a state of its own goes round for ever. One that waits at an
