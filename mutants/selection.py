@@ -11,10 +11,14 @@ import re
 from dataclasses import dataclass, replace
 
 from mutants.generated.harness import TESTS
-from mutants.mutant import HARNESS, Mutant
+from mutants.mutant import HARNESS, SOURCE, Mutant
 
 FIRST, SECOND = "ci", "gate"
 """Levels of the tests that a mutant of the library is run against, one after the other."""
+
+GATE_RANKS = 4
+"""Least number of ranks of a generated mutant's second level, as many as the gate has: with two members, the next one
+is also the one before, a lock has one user at a time, and a sum is rounded once."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,13 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
 def stages_of(mutant: Mutant, *, thorough: bool = False) -> tuple[Stage, ...]:
     """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one at level ci.
 
-    A listed defect has the tests that its list names. The tests of the harness have no level.
+    A listed defect has the tests and the number of ranks that its list names. The tests of the harness have no level.
     """
     if mutant.kind == HARNESS:
         return (Stage(TESTS[mutant.file]),)
     stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
-    again = tuple(replace(stage, level=SECOND) for stage in stages)
+    ranks = GATE_RANKS if mutant.kind == SOURCE else 0
+    again = tuple(replace(stage, level=SECOND, ranks=max(stage.ranks, ranks)) for stage in stages)
     return (*stages, WHOLE, *again) if thorough else (*stages, *again)
 
 
