@@ -40,6 +40,8 @@ class Result:
     """Verdict on one mutant, and for a killed one the first failing case. ``seconds``: from start to verdict.
     ``cpu_seconds``: of all processes; 0 if they were not counted.
 
+    ``levels``: level of the tests -> verdict there, in order, of a mutant of the library: ``killed``, ``survived`` or
+    ``timeout``. Empty in results of versions that ran one level, and where the tests have none.
     ``how``: a wrong ``result`` (or an exception), a ``hang``, a ``fault`` of the device, an error of ``compilation``,
     an error at ``collection``, a failing ``test`` of the harness.
     """
@@ -60,10 +62,22 @@ class Result:
     nodeid: str = ""
     message: str = ""
     cpu_seconds: float = 0.0
+    levels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def level(self) -> str:
+        """The last level at which the tests ran, "" if it is not known."""
+        return next(reversed(list(self.levels)), "")
 
 
 def result_of(
-    mutant: Mutant, verdict: str, seconds: float, message: str = "", cpu_seconds: float = 0.0, **killer: str
+    mutant: Mutant,
+    verdict: str,
+    seconds: float,
+    message: str = "",
+    cpu_seconds: float = 0.0,
+    levels: Mapping[str, str] | None = None,
+    **killer: str,
 ) -> Result:
     """Return the result of a mutant. ``killer``: the fields of the failing case."""
     return Result(
@@ -78,6 +92,7 @@ def result_of(
         mutant.report,
         message=" ".join(message.split())[:MESSAGE],
         cpu_seconds=round(cpu_seconds, 1),
+        levels=dict(levels or {}),
         **killer,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from mutants import matrix
 from mutants.matrix import Matrix, Result
 from mutants.mutant import BINARY, HARNESS, LISTED, REPORTED, SOURCE
+from mutants.selection import FIRST, SECOND
 
 TITLES = {
     LISTED: "Listed defects of the library",
@@ -20,11 +21,14 @@ TITLES = {
 _REST = (matrix.SURVIVED, matrix.TIMEOUT, matrix.ERROR)
 
 
-def share(results: Iterable[Result]) -> tuple[int, int]:
-    """Return how many of the decided mutants were killed, and how many those are: neither errors nor equivalents."""
-    verdicts = Counter(result.verdict for result in results)
-    decided = verdicts[matrix.KILLED] + verdicts[matrix.SURVIVED] + verdicts[matrix.TIMEOUT]
-    return verdicts[matrix.KILLED], decided
+def share(results: Iterable[Result], level: str = "") -> tuple[int, int]:
+    """Return how many of the decided mutants were killed, and how many those are: neither errors nor equivalents.
+
+    ``level``: count only the kills at this level of the tests.
+    """
+    decided = [one for one in results if one.verdict in (matrix.KILLED, matrix.SURVIVED, matrix.TIMEOUT)]
+    killed = [one for one in decided if one.verdict == matrix.KILLED and (not level or one.level == level)]
+    return len(killed), len(decided)
 
 
 def page(kills: Matrix) -> str:
@@ -43,6 +47,7 @@ def sections(kills: Matrix) -> str:
 
 def _summary(kills: Matrix) -> list[str]:
     rows = []
+    levels = any(result.levels for result in kills.results)
     for kind, heading in TITLES.items():
         results = [result for result in kills.results if result.kind == kind]
         if not results:
@@ -53,11 +58,18 @@ def _summary(kills: Matrix) -> list[str]:
         run = f"{len(results):,} of {kills.all.get(kind, len(results)):,}"
         by_plain = _percent(plain) if plain else "not run"
         times = [f"{_seconds(results):.1f} s", _cpu(results)]
-        rows.append([heading, run, _percent(results), by_plain, *map(str, counts), *times])
+        at_first = [_percent(results, FIRST) if any(result.levels for result in results) else "not stated"]
+        rows.append(
+            [heading, run, *(at_first if levels else []), _percent(results), by_plain, *map(str, counts), *times]
+        )
     facts = ", ".join(f"{name} {value}" for name, value in kills.environment.items())
     settings = ", ".join(f"{name} {value}" for name, value in kills.settings.items() if value not in (None, False, ""))
-    head = ["mutants", "run", "killed", "by a plain suite", "survived", "time limit", "equivalent", "error"]
-    head += ["median", "CPU, median (all)"]
+    head = [
+        "mutants",
+        "run",
+        *([f"killed at `{FIRST}`", f"killed at `{FIRST}` or `{SECOND}`"] if levels else ["killed"]),
+    ]
+    head += ["by a plain suite", "survived", "time limit", "equivalent", "error", "median", "CPU, median (all)"]
     text = (
         f"Environment: {facts}. Settings: {settings}. The share is of the mutants that were decided: argued"
         " equivalents and errors are left out, and a mutant whose time limit passed counts as alive.\n"
@@ -77,6 +89,9 @@ def _kind(results: Sequence[Result]) -> list[str]:
     lines = [*_table(["operator", "run", "killed", "most by", "median"], rows), ""]
     if ways:
         lines.append(f"Killed by: {', '.join(f'{count} {how}' for how, count in ways.most_common())}.")
+    if later := [result for result in results if result.verdict == matrix.KILLED and result.level == SECOND]:
+        lines += ["", f"Survived at `{FIRST}`, killed at `{SECOND}`:", ""]
+        lines += [f"- `{result.id}` {_code(result.change)}: {result.requirement or result.how}" for result in later]
     for verdict in (*_REST, matrix.EQUIVALENT):
         if rest := [result for result in results if result.verdict == verdict]:
             lines += ["", f"{_HEADS[verdict]}:", "", *(f"- {_line(result)}" for result in rest)]
@@ -114,8 +129,8 @@ def _cpu(results: Sequence[Result]) -> str:
     return f"{statistics.median(counted):.1f} s ({sum(counted) / 60:.1f} min)" if counted else "not counted"
 
 
-def _percent(results: Sequence[Result]) -> str:
-    killed, decided = share(results)
+def _percent(results: Sequence[Result], level: str = "") -> str:
+    killed, decided = share(results, level)
     return f"{killed} of {decided} ({100 * killed / decided:.1f} %)" if decided else "none decided"
 
 

@@ -1,25 +1,35 @@
 """The tests that each mutant is run against, the nearest first.
 
-A stage is one run of pytest; a mutant that survives one goes on to the next. The last rule that is tried matches every
-file of the library.
+A stage is one run of pytest; a mutant that survives one goes on to the next. First come the tests with few cases, the
+level ``ci``, then the same tests with those of the level ``gate``. The last rule that is tried matches every file of
+the library.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mutants.generated.harness import TESTS
-from mutants.mutant import HARNESS, Mutant
+from mutants.mutant import HARNESS, SOURCE, Mutant
+
+FIRST, SECOND = "ci", "gate"
+"""Levels of the tests that a mutant of the library is run against, one after the other."""
+
+GATE_RANKS = 4
+"""Least number of ranks of a generated mutant's second level, as many as the gate has: with two members, the next one
+is also the one before, a lock has one user at a time, and a sum is rounded once."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks."""
+    """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks, ``level`` for
+    --level."""
 
     targets: tuple[str, ...]
     chosen: str = ""
     ranks: int = 2
+    level: str = FIRST
 
 
 PLAIN = Stage(("mutants/plain",))
@@ -27,13 +37,17 @@ WHOLE = Stage(("conformance",))
 RMA_OPS, ATOMIC_OPS = r"(load|store|get|put|copy)", r"atomic_\w+"
 
 
-def _stage(target: str, chosen: str = "") -> Stage:
-    return Stage(tuple(f"conformance/{word}" for word in target.split()), chosen)
+def _stage(target: str, chosen: str = "", ranks: int = 2) -> Stage:
+    return Stage(tuple(f"conformance/{word}" for word in target.split()), chosen, ranks)
 
 
 _MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
 _REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
-_ORDER, _GROUPS, _DEBUG = _stage("isa ordering"), _stage("collectives", "groups"), _stage("negative")
+_ORDER, _GROUPS, _DEBUG = (
+    _stage("isa ordering"),
+    _stage("collectives host", "groups or overlapping", 3),
+    _stage("negative"),
+)
 
 _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"device/gluon/context\.py", RMA_OPS,
@@ -71,14 +85,16 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
 
 
 def stages_of(mutant: Mutant, *, thorough: bool = False) -> tuple[Stage, ...]:
-    """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one.
+    """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one at level ci.
 
-    A listed defect has the one stage that its list names.
+    A listed defect has the tests and the number of ranks that its list names. The tests of the harness have no level.
     """
     if mutant.kind == HARNESS:
         return (Stage(TESTS[mutant.file]),)
     stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
-    return (*stages, WHOLE) if thorough else stages
+    ranks = GATE_RANKS if mutant.kind == SOURCE else 0
+    again = tuple(replace(stage, level=SECOND, ranks=max(stage.ranks, ranks)) for stage in stages)
+    return (*stages, WHOLE, *again) if thorough else (*stages, *again)
 
 
 def _stages(mutant: Mutant) -> tuple[Stage, ...]:
@@ -86,5 +102,5 @@ def _stages(mutant: Mutant) -> tuple[Stage, ...]:
     for file, inside, stages in _RULES:
         if re.fullmatch(file, mutant.file) and (not inside or re.fullmatch(inside, function)):
             op = function.removeprefix("atomic_")
-            return tuple(Stage(one.targets, one.chosen.replace("{op}", op), mutant.ranks) for one in stages)
+            return tuple(replace(one, chosen=one.chosen.replace("{op}", op)) for one in stages)
     raise AssertionError("the last rule matches every file")

@@ -30,7 +30,7 @@ from mutants import listing, matrix, planting
 from mutants.matrix import Matrix, Result
 from mutants.mutant import BINARY, HARNESS, KINDS, REPORTED, Mutant
 from mutants.page import page, share
-from mutants.selection import PLAIN, stages_of
+from mutants.selection import FIRST, PLAIN, SECOND, stages_of
 
 EMULATED = "emulated"
 FILE, PAGE = "matrix.json", "matrix.md"
@@ -81,7 +81,13 @@ def list_(kinds: Sequence[str], only: str) -> int:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sample.")
 @click.option("--only", default="", help="Only mutants whose id contains this text.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Mutants at the same time.  [default: the number of cores]")
-@click.option("--limit", type=click.FloatRange(min=10), default=600, show_default=True, help="Seconds for one mutant.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=10),
+    default=600,
+    show_default=True,
+    help="Seconds for one mutant at each level.",
+)
 @click.option("--deadline", type=click.FloatRange(min=1), default=30, show_default=True, help="Seconds for one case.")
 @click.option("--thorough", is_flag=True, help="Run the whole suite on a mutant that survives its nearest tests.")
 @click.option("--plain/--no-plain", default=True, show_default=True, help="Also run the plain suite.")
@@ -97,9 +103,10 @@ def run(output: Path, only: str, **options: Any) -> int:
     """Run the tests on each mutant until the first failure, and write matrix.json and matrix.md.
 
     A listed, reported or source mutant is a copy of the bundled library with one change, under the nearest tests of the
-    conformance suite on two emulated ranks; a harness mutant is a copy of this checkout, under the harness's own tests;
-    a binary mutant changes the machine code of kernels in running ranks, which write no evidence. A second run of the
-    same sources and options continues where the first one ended.
+    conformance suite on two emulated ranks: first with the few cases of the level ci, then, if it survived, with those
+    of the level gate. The matrix states the verdict at each level. A harness mutant is a copy of this checkout, under
+    the harness's own tests; a binary mutant changes the machine code of kernels in running ranks, which write no
+    evidence. A second run of the same sources and options continues where the first one ended.
 
     Exit status 0 if every decided mutant was killed, 1 if one survived, was not decided in time, or is an error, 2 if
     the request was wrong, 130 if interrupted (the matrix so far is kept).
@@ -182,9 +189,11 @@ class _Run:
             killed, decided = share(results)
             if results:
                 more = Counter(result.verdict for result in results)
-                rest = ", ".join(f"{count} {verdict}" for verdict, count in more.items() if verdict != matrix.KILLED)
+                rest = [f"{count} {verdict}" for verdict, count in more.items() if verdict != matrix.KILLED]
+                if any(result.levels for result in results):
+                    rest.insert(0, f"{share(results, FIRST)[0]} at {FIRST}, {share(results, SECOND)[0]} at {SECOND}")
                 self._screen.print(
-                    f"{kind}: {killed} of {decided} killed" + (f" ({rest})" if rest else ""), markup=False
+                    f"{kind}: {killed} of {decided} killed" + (f" ({', '.join(rest)})" if rest else ""), markup=False
                 )
         self._screen.print(f"{self._folder / PAGE}", markup=False)
         return _status(self.matrix)
@@ -240,6 +249,7 @@ class _Run:
         self.matrix.add(result, plain=plain)
         self._write()
         by = f" by {result.group or result.how}" if result.verdict == matrix.KILLED else ""
+        by += f" at {result.level}" if result.level else ""
         suite = "plain suite: " if plain else ""
         cpu = f" ({result.cpu_seconds:.1f} s of CPU)" if result.cpu_seconds else ""
         text = f"{suite}{result.verdict}{by}, {result.seconds:.1f} s{cpu}: {result.id}"

@@ -18,7 +18,7 @@ from harness.evidence import Verdict
 from mutants import matrix, planting
 from mutants.matrix import Result
 from mutants.mutant import HARNESS, Mutant
-from mutants.selection import Stage, stages_of
+from mutants.selection import FIRST, Stage, stages_of
 
 
 class Stop(Protocol):
@@ -61,19 +61,25 @@ def run_trials(
 def controlled(
     results: Sequence[Result], deadline: float, limit: float, prepared: Callable[[], Prepared], stop: Stop
 ) -> list[Result]:
-    """Run every test that killed on an unchanged copy of the library, and return the results.
+    """Run every test that killed on an unchanged copy of the library, at the level at which it killed, and return the
+    results.
 
-    A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of them together, becomes
-    an error.
+    A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of one level and number
+    of ranks together, becomes an error.
     """
     killed = [one for one in results if one.nodeid and one.verdict == matrix.KILLED]
-    by_ranks: dict[int, set[str]] = {}
+    by_stage: dict[tuple[str, int], set[str]] = {}
     for one in killed:
-        by_ranks.setdefault(_ranks(one.nodeid), set()).add(one.nodeid)
-    bad: dict[str, str] = {}
-    for ranks, nodeids in sorted(by_ranks.items()):
-        bad |= _not_passing(sorted(nodeids), ranks, deadline, limit, prepared(), stop)
-    return [_denied(one, bad[one.nodeid]) if one in killed and one.nodeid in bad else one for one in results]
+        by_stage.setdefault((one.level or FIRST, _ranks(one.nodeid)), set()).add(one.nodeid)
+    bad: dict[tuple[str, str], str] = {}
+    for (level, ranks), nodeids in sorted(by_stage.items()):
+        stage = Stage(tuple(sorted(nodeids)), ranks=ranks, level=level)
+        reasons = _not_passing(stage, deadline, limit, prepared(), stop)
+        bad |= {(level, nodeid): reason for nodeid, reason in reasons.items()}
+    return [
+        _denied(one, bad[key]) if one in killed and (key := (one.level or FIRST, one.nodeid)) in bad else one
+        for one in results
+    ]
 
 
 def harness_controlled(
@@ -111,14 +117,12 @@ def _denied(result: Result, reason: str) -> Result:
     return replace(result, verdict=matrix.ERROR, message=message[: matrix.MESSAGE])
 
 
-def _not_passing(
-    nodeids: Sequence[str], ranks: int, deadline: float, limit: float, prepared: Prepared, stop: Stop
-) -> dict[str, str]:
-    """Return the tests among ``nodeids`` that do not pass on an unchanged copy, with the reason."""
+def _not_passing(stage: Stage, deadline: float, limit: float, prepared: Prepared, stop: Stop) -> dict[str, str]:
+    """Return the tests of ``stage``, node ids, that do not pass on an unchanged copy, with the reason."""
     with tempfile.TemporaryDirectory(prefix="iris-harness-control-") as name:
         folder = Path(name)
         planting.write_copy(folder, {})
-        arguments = arguments_of(Stage(tuple(nodeids), ranks=ranks), folder / EVIDENCE, deadline)
+        arguments = arguments_of(stage, folder / EVIDENCE, deadline)
         ends = time.monotonic() + limit
         with prepared.run(arguments, folder, folder / LOG) as suite:
             while suite.poll() is None and stop.signal is None and time.monotonic() < ends:
@@ -135,7 +139,7 @@ def _not_passing(
             for case in (recorded.cases if recorded else ())
             if case.verdict is not Verdict.PASS
         }
-        return {nodeid: messages.get(nodeid, "it did not run") for nodeid in nodeids if nodeid not in passed}
+        return {nodeid: messages.get(nodeid, "it did not run") for nodeid in stage.targets if nodeid not in passed}
 
 
 def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Trial, Result], None]) -> None:

@@ -26,7 +26,7 @@ FAILED, REFUSED, NO_TESTS = 1, 4, 5
 
 
 class Trial:
-    """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of them together.
+    """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of one level together.
 
     ``plain``: the stages are the plain suite. ``prepared`` runs the stages on copies of the library; a harness mutant
     has interpreters of its own. Start the trial in the main thread, poll it until it returns a result, and close it in
@@ -52,11 +52,13 @@ class Trial:
         self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
         self._suite: Suite | Run | None = None
         self._cpu_seconds = 0.0
-        self._started = time.monotonic()
+        self._tested = False
+        self._levels: dict[str, str] = {}
+        self._started = self._level_started = time.monotonic()
 
     def start(self) -> Result | None:
         """Write the copy and start the first stage. Returns an error at once if the mutant cannot be made."""
-        self._started = time.monotonic()
+        self._started = self._level_started = time.monotonic()
         try:
             if self.mutant.kind == HARNESS:
                 copy_of_project(self._folder)
@@ -75,22 +77,27 @@ class Trial:
         assert self._suite is not None  # sanity check: started
         status = self._suite.poll()
         if status is None:
-            if time.monotonic() - self._started < self._limit:
+            if time.monotonic() - self._level_started < self._limit:
                 return None
             self._end_stage()
-            return self._result(matrix.TIMEOUT, f"not decided within {self._limit:g} s")
+            at_level = "" if self.mutant.kind == HARNESS else f" at level {self._stages[0].level}"
+            return self._result(matrix.TIMEOUT, f"not decided within {self._limit:g} s{at_level}")
         self._suite.join()
         self._end_stage()
         if status == FAILED:
             return self._killed()
-        if status == NO_TESTS and self.mutant.kind != HARNESS and len(self._stages) > 1:
-            status = 0  # a stage without a test for this op; the next one is wider
+        self._tested = self._tested or status != NO_TESTS
+        if status == NO_TESTS and self.mutant.kind != HARNESS and (len(self._stages) > 1 or self._tested):
+            status = 0  # a stage without a test for this op, or on so few ranks; another one has some
         if status:
             reason = refusal(self._suite.tail) if status in (REFUSED, FOREIGN) else self._suite.ending()
             return self._result(matrix.ERROR, reason)
-        self._stages.pop(0)
-        if not self._stages:
+        if len(self._stages) == 1:
             return self._result(matrix.SURVIVED)
+        level = self._stages.pop(0).level
+        if self._stages[0].level != level:
+            self._levels[level] = matrix.SURVIVED
+            self._level_started = time.monotonic()
         self._next_stage()
         return None
 
@@ -139,7 +146,10 @@ class Trial:
 
     def _result(self, verdict: str, message: str | None = "", **killer: str) -> Result:
         seconds = time.monotonic() - self._started
-        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, **killer)
+        levels = dict(self._levels)
+        if verdict != matrix.ERROR and self.mutant.kind != HARNESS and not self.plain:
+            levels[self._stages[0].level] = verdict
+        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, levels, **killer)
 
 
 def arguments_of(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:
@@ -148,8 +158,8 @@ def arguments_of(stage: Stage, records: Path, deadline: float, *options: str) ->
     No kernels are compiled ahead: the trials use the cores, and most of them end with the first group.
     """
     chosen = ["-k", stage.chosen] if stage.chosen else []
-    request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--level", "ci", "--seed", "0"]
-    request += ["--deadline", f"{deadline:g}", "--ahead", "0", "--evidence", str(records)]
+    request = ["--implementation", planting.NAME, "--ranks", str(stage.ranks), "--level", stage.level]
+    request += ["--seed", "0", "--deadline", f"{deadline:g}", "--ahead", "0", "--evidence", str(records)]
     return pytest_arguments(stage.targets, *request, *chosen, "-q", *options)
 
 
@@ -175,7 +185,7 @@ def how_of(message: str, fault: str | None = None) -> str:
     """Return how a case failed, as ``matrix.Result.how``, from the case's message."""
     if "CompilationError" in message or "UnsupportedLanguageConstruct" in message or "PassManager" in message:
         return "compilation"
-    if "did not end within" in message or "NoProgress" in message:
+    if "did not end" in message or "NoProgress" in message:
         return "hang"
     return "fault" if fault else "result"
 

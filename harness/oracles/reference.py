@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness import standstill
 from harness.errors import HarnessError
 from harness.oracles.folds import FOLDS
 
@@ -143,7 +144,8 @@ def bool_all(value: bool) -> bool:
 
 def barrier() -> None:
     """Wait until all ranks' processes have called this; their devices may still be at work."""
-    dist.all_reduce(torch.zeros(1, dtype=torch.int32))
+    with standstill.arrived():
+        dist.all_reduce(torch.zeros(1, dtype=torch.int32))
 
 
 def _device() -> torch.device:

@@ -2,7 +2,7 @@
 
 ``RankError``    one rank's Python exception, as data
 ``RankFailure``  the function raised on at least one rank
-``RankHang``     the deadline passed
+``RankHang``     the deadline passed, or no rank could go on
 ``RankCrash``    a rank's process ended
 ``RankCutOff``   a rank's process sent invalid data to the controller
 """
@@ -135,10 +135,11 @@ class RankFailure(CaseFailed):
 
 
 class RankHang(CaseFailed):
-    """A case whose deadline passed.
+    """A case whose deadline passed, or that no rank could ever end.
 
-    ``stacks``: rank -> its stacks at the deadline; ``deadline``: seconds; ``waiting``: the ranks that had not answered;
-    ``results``: rank -> result, of the ranks that had answered.
+    ``standstill``: why it cannot end, None if the deadline passed. ``stacks``: rank -> its stacks at the end;
+    ``deadline``: seconds; ``waiting``: the ranks that had not answered; ``results``: rank -> result, of the ranks that
+    had answered.
     """
 
     def __init__(
@@ -148,16 +149,19 @@ class RankHang(CaseFailed):
         waiting: tuple[int, ...] = (),
         output: Mapping[int, str] | None = None,
         results: Mapping[int, Any] | None = None,
+        standstill: str | None = None,
     ) -> None:
-        super().__init__(dict(stacks), deadline, tuple(waiting), dict(output or {}), dict(results or {}))
+        super().__init__(dict(stacks), deadline, tuple(waiting), dict(output or {}), dict(results or {}), standstill)
         self.stacks = dict(stacks)
         self.deadline = deadline
         self.waiting = tuple(waiting)
         self.output = dict(output or {})
         self.results = dict(results or {})
+        self.standstill = standstill
 
     def __str__(self) -> str:
-        lines = [f"no answer from ranks {list(self.waiting)} within {self.deadline:g} s; the group was killed"]
+        why = f"within {self.deadline:g} s" if self.standstill is None else f"at a standstill: {self.standstill}"
+        lines = [f"no answer from ranks {list(self.waiting)} {why}; the group was killed"]
         for rank, stack in sorted(self.stacks.items()):
             lines += ["", f"--- rank {rank}", stack.rstrip()]
         return "\n".join([*lines, *_tails(self.output)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from harness import children, compiling, machine
+from harness import children, compiling, machine, standstill
 from harness.errors import HarnessError, UsageError
 from harness.ranks import joining, processes, stacks, wire
 from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
@@ -57,6 +57,7 @@ class _Member:
     dump: int
     state: int
     compiling: int
+    standstill: int
     written: Output
 
     def tail(self) -> str:
@@ -64,7 +65,7 @@ class _Member:
 
     def close(self) -> None:
         self.connection.close()
-        for descriptor in (self.pidfd, self.output, self.dump, self.state, self.compiling):
+        for descriptor in (self.pidfd, self.output, self.dump, self.state, self.compiling, self.standstill):
             os.close(descriptor)
 
 
@@ -78,6 +79,7 @@ class _Round:
     exits: dict[int, str] = field(default_factory=dict)
     poisoned: set[int] = field(default_factory=set)
     cut_off: dict[int, str] = field(default_factory=dict)
+    standstill: standstill.Standstill | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class Generation:
         self._failure_grace = failure_grace
         self._end_grace = end_grace
         self._hold = hold
+        # Another node's ranks may change memory too.
+        self._is_whole = span is None
         self._on_gpus = _serves_gpus(str(options.get("backend")))
         self._members: dict[int, _Member] = {}
         self._poll = select.epoll()
@@ -149,6 +153,7 @@ class Generation:
         self._logged = keeper.outputs.add(self._log)
         self._door = joining.Door(world_size)
         self._meter = compiling.Meter((), limit=_COMPILE_LIMIT)  # of no process until the ranks have joined
+        self._observer = standstill.Observer({})
         self._starved = Starved(())
         limit = time.monotonic() + start_timeout
         spec = Spec(
@@ -186,6 +191,7 @@ class Generation:
     def call(self, frame: bytes, deadline: float) -> list[Any]:
         """Send ``frame`` to every rank and return the results in rank order; ends the generation if it has to."""
         self._meter.reset()
+        self._observer.reset()
         self._starved.begin(limit=deadline)
         limit = time.monotonic() + deadline
         for member in self._members.values():
@@ -210,7 +216,8 @@ class Generation:
             texts = self._stacks(self._members)
             output = self._output()
             self.end()
-            raise RankHang(texts, deadline, tuple(sorted(answers.waiting)), output, answers.results)
+            waiting, still = tuple(sorted(answers.waiting)), answers.standstill
+            raise RankHang(texts, deadline, waiting, output, answers.results, None if still is None else str(still))
         if answers.errors:
             texts = self._stacks(answers.waiting)
             output = self._output()
@@ -256,6 +263,7 @@ class Generation:
         finally:
             self._door.close()
             self._meter.close()
+            self._observer.close()
             self._poll.close()
             for member in self._members.values():
                 self._keeper.outputs.remove(member.written)
@@ -307,12 +315,14 @@ class Generation:
         rank, pid, connection = joined.rank, joined.pid, joined.connection
         connection.setblocking(False)
         output, dump, state = (children.memory_file(f"rank{rank}-{name}") for name in ("output", "dump", "state"))
-        compiles = compiling.memory_file()
-        wire.send_descriptors(connection, [output, dump, state, compiles, *self._hold])
+        compiles, still = compiling.memory_file(), standstill.memory_file()
+        wire.send_descriptors(connection, [output, dump, state, compiles, still, *self._hold])
         pidfd = processes.open_pidfd(pid)
         inbox = wire.Inbox(connection)
         written = self._keeper.outputs.add(output)
-        self._members[rank] = _Member(rank, pid, pidfd, connection, inbox, output, dump, state, compiles, written)
+        self._members[rank] = _Member(
+            rank, pid, pidfd, connection, inbox, output, dump, state, compiles, still, written
+        )
         self._watch(connection.fileno(), ("wire", rank))
         self._watch(pidfd, ("exit", rank))
 
@@ -321,6 +331,7 @@ class Generation:
         self._meter = compiling.Meter(
             [member.compiling for _, member in sorted(self._members.items())], limit=_COMPILE_LIMIT
         )
+        self._observer = standstill.Observer({rank: member.standstill for rank, member in self._members.items()})
         self._starved = Starved(self.pids)
         self._send(frame, limit, answers)
         self._gather(answers, limit)
@@ -376,6 +387,8 @@ class Generation:
 
         The grace ends early when the ranks that have not answered use no CPU at all, except with GPUs, for which a rank
         may wait asleep. That changes no verdict: the call is a RankFailure by then, and is only reported sooner.
+
+        If no rank can go on, see ``harness.standstill``, the call ends at once.
         """
         before: list[int] | None = None
         while answers.waiting and not answers.exits and not answers.cut_off:
@@ -393,6 +406,10 @@ class Generation:
                 self._take(descriptor, answers)
             if (answers.errors or answers.exits or answers.cut_off) and not failed_before:
                 self._cutoff.on_failure()
+            if not answers.errors and not events and self._is_whole and not self._on_gpus:
+                answers.standstill = self._observer.look(answers.waiting)
+                if answers.standstill is not None:
+                    return
             if answers.errors and not failed_before:
                 limit = min(limit, time.monotonic() + self._failure_grace)
             elif self._on_gpus or not answers.errors or events or before is None:

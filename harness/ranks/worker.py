@@ -15,13 +15,12 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from harness import compiling
+from harness import compiling, standstill, threads
 from harness.errors import KernelFault
 from harness.ranks import companion, joining, network, processes, sealing, stacks, wire
 from harness.ranks.errors import RankError
@@ -37,13 +36,14 @@ def main(spec: Spec) -> None:
     try:
         _prepare_process()
         connection = joining.join(spec.channel, int(os.environ["LOCAL_RANK"]))
-        # Those after the fourth only have to be held open; ranks that are fresh interpreters do not inherit them.
-        output, dump, state, compiles, *_ = wire.receive_descriptors(connection, 4 + spec.held)
+        # Those after the fifth only have to be held open; ranks that are fresh interpreters do not inherit them.
+        output, dump, state, compiles, still, *_ = wire.receive_descriptors(connection, 5 + spec.held)
         os.dup2(output, 1)
         os.dup2(output, 2)
         faulthandler.enable(file=2, all_threads=True)
         stacks.register(dump)
         compiling.report_to(compiles)
+        standstill.report_to(still)
         helper = companion.start(rank, spec, _serve_rank) if spec.companion else None
         _watch(connection, spec.controller, state)
         _serve(connection, rank, spec, helper)
@@ -79,7 +79,7 @@ def _watch(connection: socket.socket, controller: int, state: int) -> None:
     os.set_blocking(wakeup_write, False)
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     arguments = (connection.fileno(), processes.open_pidfd(controller), wakeup_read, state)
-    threading.Thread(target=stacks.watch, args=arguments, name="rank-watch", daemon=True).start()
+    threads.start(stacks.watch, arguments, "rank-watch")
 
 
 def _serve_rank(connection: socket.socket, rank: int, spec: Spec, state: int) -> None:
@@ -122,6 +122,7 @@ def _execute_calls(connection: socket.socket, rank: int, environment: Any, seal:
             message = wire.decode(body)
             if message[0] == "quit":
                 return
+            standstill.begin()
             with seal:
                 answer = wire.encode(["result", resolve(message[1])(environment, message[2])])
         except KeyboardInterrupt:

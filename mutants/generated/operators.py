@@ -18,7 +18,15 @@ from mutants.mutant import SOURCE, Mutant
 
 Operator = Callable[[Source, ast.AST], Iterator[Edit]]
 
-SKIPPED = ("bench/", "drivers/", "host/logging/", "experimental/", "host/platform/rocm/", "host/platform/cuda/")
+SKIPPED = (
+    "bench/",
+    "drivers/",
+    "host/logging/",
+    "experimental/",
+    "host/platform/rocm/",
+    "host/platform/cuda/",
+    "host/platform/gpu/",
+)
 """Files that the conformance suite does not run on the emulated device, or that print."""
 NVIDIA = "device/targets/nvidia.py"
 

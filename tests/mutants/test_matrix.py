@@ -98,6 +98,32 @@ def test_a_timeout_counts_as_alive():
     assert share([KILLED, replace(ALIVE, verdict="timeout")]) == (1, 2)
 
 
+def test_the_page_states_what_each_level_of_the_tests_killed():
+    at_first = replace(KILLED, levels={"ci": "killed"})
+    later = replace(KILLED, id="rank-next:b.py:1:1", levels={"ci": "survived", "gate": "killed"})
+    alive = replace(ALIVE, levels={"ci": "survived", "gate": "survived"})
+    results = [at_first, later, alive]
+    assert (share(results), share(results, "ci"), share(results, "gate")) == ((2, 3), (1, 3), (1, 3))
+    text = page(Matrix({}, results=results))
+    for wanted in (
+        "| killed at `ci` | killed at `ci` or `gate` |",
+        "| 1 of 3 (33.3 %) | 2 of 3 (66.7 %) |",
+        "Survived at `ci`, killed at `gate`:\n\n- `rank-next:b.py:1:1` `a -> b`: RMA-PUT-001\n",
+    ):
+        assert wanted in text, text
+    mixed = page(Matrix({}, results=[*results, replace(KILLED, id="x:harness/a.py:1:1", kind="harness")]))
+    assert "| not stated | 1 of 1 (100.0 %) |" in mixed, mixed
+    of_one_level = page(Matrix({}, results=[KILLED, ALIVE]))
+    assert "`gate`" not in of_one_level and "| killed |" in of_one_level
+
+
+@pytest.mark.parametrize("levels", [{"ci": "fine"}, {"core": "killed"}])
+def test_another_level_or_verdict_is_refused(tmp_path, levels):
+    Matrix({}, results=[replace(KILLED, levels=levels)]).write(tmp_path / "matrix.json")
+    with pytest.raises(UsageError, match=r"not a kill matrix of version 1: results\.0\.levels"):
+        matrix.read(tmp_path / "matrix.json")
+
+
 def test_the_page_lists_every_survivor_and_what_killed():
     killed = replace(KILLED, cpu_seconds=90.0)
     text = page(Matrix({"seed": 0}, {"cores": "2"}, {"source": 9}, [killed, ALIVE], [ALIVE]))

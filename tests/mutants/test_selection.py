@@ -12,8 +12,8 @@ from _pytest.mark.expression import Expression
 
 from command_line.suite.process import child_environment, pytest_arguments
 from mutants import listing
-from mutants.mutant import LISTED, REPORTED, Mutant
-from mutants.selection import Stage, stages_of
+from mutants.mutant import LISTED, REPORTED, SOURCE, Mutant
+from mutants.selection import FIRST, GATE_RANKS, SECOND, Stage, stages_of
 
 PROGRAM = """
 import json, sys
@@ -68,3 +68,20 @@ def test_every_listed_defect_selects_a_test_that_runs(words_by_ranks: dict[int, 
     assert without_tests([(mutant, three)], words_by_ranks) == [
         f"{mutant.id}: 'overlapping' selects no test on 2 ranks"
     ]
+
+
+def test_a_generated_mutant_is_tried_again_as_the_gate_runs() -> None:
+    mutant = next(each for each in listing.all_of(SOURCE) if each.file == "host/groups.py")
+    stages = stages_of(mutant)
+    assert [stage.level for stage in stages] == [FIRST, FIRST, SECOND, SECOND]
+    assert [stage.ranks for stage in stages] == [2, 3, GATE_RANKS, GATE_RANKS]
+    assert [(one.targets, one.chosen) for one in stages[:2]] == [(one.targets, one.chosen) for one in stages[2:]]
+    defect = next(each for each in listing.all_of(LISTED) if each.ranks == 3)
+    assert [(stage.level, stage.ranks) for stage in stages_of(defect)] == [(FIRST, 3), (SECOND, 3)]
+    assert [stage.targets for stage in stages_of(mutant, thorough=True)][2] == ("conformance",)
+
+
+def test_no_mutant_is_made_of_files_that_an_emulated_run_does_not_import() -> None:
+    made = {each.file for each in listing.all_of(SOURCE)}
+    assert not {file for file in made if file.startswith(("host/platform/gpu/", "host/platform/cuda/", "bench/"))}
+    assert any(file.startswith("host/platform/emulated/") for file in made)

@@ -3,6 +3,8 @@ its own copy of the library in a fork of one prepared process."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,7 +21,7 @@ from fixtures import worker
 from harness.errors import HarnessError
 from mutants import listing, matrix, planting
 from mutants.mutant import HARNESS, LISTED, SOURCE, Mutant
-from mutants.selection import Stage
+from mutants.selection import FIRST, SECOND, Stage
 
 LOGGING = Stage(("conformance/host/test_log_format.py",))
 GOING_ON = SimpleNamespace(signal=None)
@@ -67,9 +69,9 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     killed, alive, error, harness = (results[mutant.id] for mutant in mutants)
     assert killed.verdict == matrix.KILLED and killed.requirement.startswith("HOST-"), killed
     assert killed.group and killed.case and killed.nodeid and killed.seconds > 0 and killed.cpu_seconds > 0, killed
-    assert alive.verdict == matrix.SURVIVED, alive
-    assert error.verdict == matrix.ERROR and "no longer holds" in error.message, error
-    assert harness.verdict == matrix.KILLED and harness.how == "test", harness
+    assert alive.verdict == matrix.SURVIVED and alive.levels == {FIRST: matrix.SURVIVED}, alive
+    assert error.verdict == matrix.ERROR and "no longer holds" in error.message and error.levels == {}, error
+    assert harness.verdict == matrix.KILLED and harness.how == "test" and harness.levels == {}, harness
 
     assert pool.controlled([killed], 90, 300, lambda: prepared, GOING_ON) == [killed], (
         "the test passes on an unchanged copy"
@@ -77,6 +79,50 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
     [denied] = pool.controlled([other], 90, 300, lambda: prepared, GOING_ON)
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
+
+
+@pytest.mark.slow
+def test_what_survives_the_first_level_is_tried_at_the_second(prepared):
+    """The level ci draws one case of uniform, whose low is 0; the gate draws others."""
+    [drawn] = [mutant for mutant in listing.all_of(LISTED) if mutant.id == "listed:uniform: low ignored"]
+    tests = ("conformance/host/test_drawn_tensors.py", "conformance/host/test_log_format.py")
+    results = {}
+    trials = [
+        partial(
+            Trial, mutant, [Stage((test,), chosen, level=level) for level in (FIRST, SECOND)], 90, 300, lambda: prepared
+        )
+        for mutant, test, chosen in ((drawn, tests[0], "uniform"), (survivor(), tests[1], ""))
+    ]
+    pool.run_trials(trials, 2, lambda trial, result: results.update({result.id: result}), GOING_ON)
+    later, alive = results[drawn.id], results[survivor().id]
+    assert later.verdict == matrix.KILLED and later.requirement == "HOST-TENSOR-002", later
+    assert later.levels == {FIRST: matrix.SURVIVED, SECOND: matrix.KILLED} and later.level == SECOND, later
+    assert alive.verdict == matrix.SURVIVED and set(alive.levels.values()) == {matrix.SURVIVED}, alive
+    assert list(alive.levels) == [FIRST, SECOND], alive
+    assert pool.controlled([later], 90, 300, lambda: prepared, GOING_ON) == [later]
+
+
+@pytest.mark.slow
+def test_each_level_has_the_whole_limit(prepared, monkeypatch):
+    """The clock that the limit is read from jumps by more than half of it in each stage."""
+    now = 0.0
+    monkeypatch.setattr("command_line.mutants.trial.time", SimpleNamespace(monotonic=lambda: now))
+    trial = Trial(
+        survivor(), [replace(LOGGING, level=FIRST), replace(LOGGING, level=SECOND)], 90, 100, lambda: prepared
+    )
+    with contextlib.closing(trial):
+        assert trial.start() is None
+        now = 60.0
+        while not trial._levels:
+            assert trial.poll() is None
+            time.sleep(0.01)
+        now = 120.0
+        assert trial.poll() is None
+        now = 161.0
+        late = trial.poll()
+    assert late is not None and late.verdict == matrix.TIMEOUT, late
+    assert late.message == "not decided within 100 s at level gate" and late.seconds == 161.0, late
+    assert late.levels == {FIRST: matrix.SURVIVED, SECOND: matrix.TIMEOUT}, late
 
 
 def test_a_kill_by_tests_of_the_harness_that_fail_anyway_is_an_error(monkeypatch):
@@ -155,6 +201,7 @@ def test_the_time_limit_and_a_stop_leave_nothing_behind(prepared, tmp_path, monk
     [
         ("rank 0 raised triton.compiler.errors.CompilationError: at 3:4", None, "compilation"),
         ("the case did not end within 30 s", None, "hang"),
+        ("the case did not end: ranks [0, 1] poll memory that no rank changes", None, "hang"),
         ("rank 0 raised MemoryFault: 4-byte access", "4-byte access", "fault"),
         ("rank 1, output, element 3: got 1, wanted 2", None, "result"),
     ],

@@ -37,6 +37,7 @@ HARNESS = {
     "text": (),
     "children": (),
     "threads": (),
+    "standstill": (),
     "interpreters": ("errors",),
     "files": ("errors",),
     "locks": ("errors",),
@@ -46,7 +47,7 @@ HARNESS = {
     "kept": ("errors", "locks"),
     "isa": ("errors", "locks", "kept"),
     "emulated_device": ("errors",),
-    "emulator": ("errors", "threads", "compiling", "isa", "locks", "kept", "emulated_device"),
+    "emulator": ("errors", "threads", "standstill", "compiling", "isa", "locks", "kept", "emulated_device"),
     "adversary": ("errors", "seeds", "emulator"),
     "telemetry": ("errors", "children", "isa"),
     "devices": ("errors", "seeds", "emulator", "telemetry"),
@@ -54,8 +55,19 @@ HARNESS = {
     "evidence": ("errors", "devices"),
     "casefile": ("errors", "adversary", "evidence"),
     "cases": ("errors",),
-    "oracles": ("errors", "cases"),
-    "ranks": ("errors", "text", "threads", "interpreters", "children", "locks", "machine", "compiling", "devices"),
+    "oracles": ("errors", "standstill", "cases"),
+    "ranks": (
+        "errors",
+        "text",
+        "threads",
+        "standstill",
+        "interpreters",
+        "children",
+        "locks",
+        "machine",
+        "compiling",
+        "devices",
+    ),
 }
 
 NAMED = {

@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 
-from harness import emulated_device
+from harness import emulated_device, standstill
 from harness.emulator.driver import single
 from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
@@ -245,6 +245,7 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
                 _running.run()
             finally:
                 _running = None
+                standstill.moves()
             return
         closed = closed or (self.watch is not None and self.watch.closed)
         _running = Scheduler(streams, self.watch, closed, self.time_limit)
@@ -256,6 +257,7 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
             _running.run()
         finally:
             _running = None
+            standstill.moves()
             for launch in launches:
                 if isinstance(launch.program.heat, Heat):
                     launch.program.heat.spent += time.thread_time() - start

@@ -2,18 +2,19 @@
 
 In ``fast`` and in a mode that is not ``closed``, another process may change memory that a wavefront polls, so a loop
 that repeats is not yet an error. After ``PATIENCE`` seconds without the end of a wavefront, the scheduler looks
-whether anyone else can change the memory of its launches. If not, a state that returns is reported.
+whether anyone else can change the memory of its launches. If not, a state that returns is an error. Otherwise a rank
+reports it to its controller, which knows whether the other ranks can go on: ``harness.standstill``.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from harness import threads
+from harness import standstill, threads
 from harness.emulator.driver.digests import digest, memory_of
-from harness.emulator.execution.launch import Launch
+from harness.emulator.driver.repetition import Repetition, Watched
 from harness.emulator.faults import NoProgress, TimeLimit
 
 PATIENCE = 5.0
@@ -22,14 +23,10 @@ _SHARE = 8
 """Comparing states takes at most one eighth of the time."""
 
 
-class Scheduled(Protocol):
+class Scheduled(Watched, Protocol):
     """The part of a scheduler that ``Patience`` examines."""
 
     limit: float | None
-    launches: list[Launch]
-    ready: list[Any]
-    pending: Any
-    watch: Any
 
     def state(self) -> bytes: ...
 
@@ -50,6 +47,7 @@ class Patience:
         """Note that the scheduler's launches began at ``start``, by ``time.perf_counter``."""
         self._begin = self._since = start
         self._alone: bool | None = None
+        self._repetition = Repetition()
         self._reference: tuple[bytes, bytes] | None = None
         self._looks, self._renewed, self._next = 0, 1, 0.0
 
@@ -57,6 +55,7 @@ class Patience:
         """Note that a wavefront has ended."""
         self._since = time.perf_counter()
         self._reference = None
+        standstill.moves()
 
     def exhausted(self) -> bool:
         """Return whether no wavefront has ended for long; raises ``TimeLimit`` if the launches have run too long."""
@@ -93,6 +92,19 @@ class Patience:
         if before is None or self._looks >= self._renewed:  # at ever longer distances, as in Brent's algorithm
             self._reference, self._turns = (state, digest(memory_of(scheduler.launches))), turns
             self._looks, self._renewed = 0, 2 * self._renewed
+        now = time.perf_counter()
+        self._next = now + _SHARE * (now - start)
+
+    def report(self) -> None:
+        """Report to the rank's controller, if it has one, whether all wavefronts repeat themselves."""
+        start = time.perf_counter()
+        if start < self._next or not standstill.reports() or threads.of_the_program() > 1:
+            return
+        if self._repetition.look(self._scheduler):
+            self._repetition.forget()
+            standstill.repeats()
+        elif not self._repetition.unchanged:
+            standstill.moves()
         now = time.perf_counter()
         self._next = now + _SHARE * (now - start)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -288,9 +288,11 @@ class Scheduler:
         if self.closed:
             self._look_for_progress()
             return
-        if self.patience.exhausted() and self.patience.alone():
-            self.patience.look()
-            return
+        if self.patience.exhausted():
+            if self.patience.alone():
+                self.patience.look()
+                return
+            self.patience.report()
         # The time of this round: in a watched mode, a poll is a hundred times as expensive as in ``fast``.
         busy = time.perf_counter() - self.resumed
         if self.idle_rounds < _SPINS_BEFORE_SLEEP and busy < _SHORT_SECONDS:
@@ -318,6 +320,16 @@ class Scheduler:
         before = self.states.setdefault(state, turns)
         if all(turn > before[wave] for wave, turn in turns.items()):
             raise NoProgress(f"no wavefront can go on: each polls memory that nothing will change\n{self.describe()}")
+
+    def at_barriers(self) -> Iterator[Wavefronts]:
+        """Yield the wavefronts that wait at an s_barrier."""
+        for launch in self.launches:
+            for chunk in launch.chunks.values():
+                yield from chunk.at_barrier
+
+    def executed(self, launch: Launch) -> list[int]:
+        """Return for each segment of the launch's code how many wavefronts have executed it."""
+        return launch.waves
 
     def state(self) -> bytes:
         """Return a digest of all state, except global memory, that decides what the ready wavefronts do next."""

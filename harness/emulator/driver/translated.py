@@ -19,6 +19,7 @@ import numpy as np
 from harness.emulator.driver.arena import Arena, SlotChunk, Wave
 from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Scheduler, failed
 from harness.emulator.execution.launch import Chunk, Launch
+from harness.emulator.execution.tally import split_counters
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import execute, record
 from harness.emulator.operations.access import ATOMIC
@@ -245,6 +246,14 @@ class TranslatedScheduler(Scheduler):
     @pending.setter
     def pending(self, launches: list[tuple[Launch, int, int]]) -> None:
         assert not launches  # sanity check
+
+    def at_barriers(self) -> Iterator[Wavefronts]:
+        for _, wf in self._wavefronts(record.WAITING):
+            yield wf
+
+    def executed(self, launch: Launch) -> list[int]:
+        natively = split_counters(launch.program, self.arena.counts)[0].tolist()
+        return [a + b for a, b in zip(launch.waves, natively, strict=True)]
 
     def describe(self) -> str:
         chunks: dict[int, Chunk] = {}

@@ -1,0 +1,82 @@
+"""Kernels of ranks that wait for each other, for the tests of standstills: some for ever, some for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from harness import emulator
+from harness.emulator.driver import patience
+from harness.oracles import barrier
+
+WORDS = 64
+
+
+@triton.jit
+def polling(flag):
+    while tl.load(flag, volatile=True) == 0:
+        pass
+
+
+@triton.jit
+def polling_by_atomic(flag):
+    while tl.atomic_add(flag, 0) == 0:
+        pass
+
+
+@triton.jit
+def counting(flag, out, count):
+    """Count, which reads nothing that changes, and set the flag."""
+    total = 0
+    for step in range(count):
+        total += tl.load(out, volatile=True) + step
+    tl.store(out, total)
+    tl.debug_barrier()
+    tl.atomic_xchg(flag, 1)
+
+
+def act(env: Mapping[str, Any], case: Mapping[str, Any]) -> str:
+    """Run this rank's part, of ``case["parts"]``, on words that all ranks map. Returns "done"."""
+    patience.PATIENCE = 0.2  # type: ignore[misc]
+    words = torch.from_file(case["file"], shared=True, size=WORDS, dtype=torch.int32)
+    emulator.activate(mode=case["mode"], choices=None if case["mode"] == "fast" else 0)
+    barrier()
+    PARTS[case["parts"][env["rank"]]](words)
+    barrier()
+    return "done"
+
+
+def _poll(words: torch.Tensor) -> None:
+    polling[(2,)](words, num_warps=2)
+
+
+def _poll_by_atomic(words: torch.Tensor) -> None:
+    polling_by_atomic[(1,)](words, num_warps=1)
+
+
+def _leave(words: torch.Tensor) -> None:
+    """Go to the barrier."""
+
+
+def _sleep(words: torch.Tensor) -> None:
+    time.sleep(4)
+    words[0] = 1
+
+
+def _count(words: torch.Tensor) -> None:
+    counting[(1,)](words, words[32:], 20_000, num_warps=1)
+
+
+def _raise(words: torch.Tensor) -> None:
+    raise ArithmeticError("planted")
+
+
+PARTS: dict[str, Callable[[torch.Tensor], None]] = {
+    "poll": _poll, "poll by atomic": _poll_by_atomic, "leave": _leave, "sleep": _sleep, "count": _count,
+    "raise": _raise,
+}  # fmt: skip
