@@ -76,6 +76,10 @@ class Cuda(GpuKind):
         """Return the arch of the compute capability: sm_90 for (9, 0)."""
         return f"sm_{properties.major}{properties.minor}"
 
+    def triton_target(self, arch: str) -> tuple[str, Any] | None:
+        """Return the compute capability as Triton writes it: ("cuda", 90) for sm_90."""
+        return "cuda", int(arch.removeprefix("sm_"))
+
     def bus_id_of(self, index: int) -> str:
         """Read the bus id from the driver's library."""
         text = ctypes.create_string_buffer(32)

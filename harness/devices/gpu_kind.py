@@ -107,6 +107,11 @@ class GpuKind(Kind, ABC):
     def arch_of(self, properties: Any) -> str:
         """Return the arch of a GPU from ``torch.cuda.get_device_properties``."""
 
+    def triton_target(self, arch: str) -> tuple[str, Any] | None:
+        """Return the backend and the arch of Triton's ``GPUTarget`` for an arch; None if kernels are not to be compiled
+        ahead, on ranks without a GPU."""
+        return None
+
     @abstractmethod
     def bus_id_of(self, index: int) -> str:
         """Return the PCI bus id of GPU ``index`` from the driver, for a torch that does not report it."""

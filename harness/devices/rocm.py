@@ -79,6 +79,10 @@ class Rocm(GpuKind):
         """Return the arch without its features: gfx942 for ``gfx942:sramecc+:xnack-``."""
         return str(properties.gcnArchName).split(":")[0]
 
+    def triton_target(self, arch: str) -> tuple[str, Any] | None:
+        """Return the arch as it is."""
+        return "hip", arch
+
     def bus_id_of(self, index: int) -> str:
         """Read the bus id from the HIP library that torch has loaded."""
         text = ctypes.create_string_buffer(32)
