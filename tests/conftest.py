@@ -16,7 +16,11 @@ from harness.ranks import forking
 from tests import python
 
 
+@pytest.hookimpl(tryfirst=True)  # before a fork server is offered, which has the signals of this process
 def pytest_configure(config):
+    # A job in the background of a script ignores SIGINT, and so would every program that a test starts and interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Before torch is imported: the threads of several test processes would wait for each other in busy loops.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Runs of tests must not be registered among the user's newest runs. xdist's workers inherit the variable.
@@ -26,9 +30,6 @@ def pytest_configure(config):
         os.environ["XDG_STATE_HOME"] = folder.name
         if not config.option.collectonly and (server := python.offered()):
             config.add_cleanup(server.close)
-    # A job in the background of a script ignores SIGINT, and so would every program that a test starts and interrupts.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
         del os.environ[name]
 

@@ -79,22 +79,38 @@ def run(
     assert command[0] == sys.executable, command
     environment = dict(os.environ if env is None else env)
     forked = _forked(list(command[1:]), str(cwd or os.getcwd()), environment, timeout) if shared else None
-    done = forked or subprocess.run(
-        command, cwd=cwd, env=environment, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = forked or _interpreted(command, cwd, environment, timeout)
     if check:
         done.check_returncode()
     return done
+
+
+def _interpreted(
+    command: Sequence[str], folder: Path | str | None, environment: Mapping[str, str], timeout: float | None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=environment, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as expired:
+        # Python leaves what was captured before as bytes.
+        texts = [text.decode() if isinstance(text, bytes) else text for text in (expired.stdout, expired.stderr)]
+        raise subprocess.TimeoutExpired(expired.cmd, expired.timeout, *texts) from None
+
+
+def usable(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the address of the server that can fork a program with these variables, and ""; or "" and the reason."""
+    variables = {name: value for name, value in network.inherited(environment).items() if name not in _OF_PROGRAMS}
+    variables |= {name: os.environ[name] for name in _OF_PROGRAMS - {VARIABLE} if name in os.environ}  # the server's
+    return forking.usable(variables, VARIABLE)
 
 
 def _forked(
     words: list[str], folder: str, environment: dict[str, str], timeout: float | None
 ) -> subprocess.CompletedProcess[str] | None:
     """Run the program in a fork of the server; None if it would differ from one in a new interpreter."""
-    variables = {name: value for name, value in network.inherited(environment).items() if name not in _OF_PROGRAMS}
-    variables |= {name: os.environ[name] for name in _OF_PROGRAMS - {VARIABLE} if name in os.environ}  # the server's
-    address, _ = forking.usable(variables, VARIABLE)
+    address, _ = usable(environment)
     if not address:
         return None
     first = {"-m": folder, "-c": ""}.get(words[0], str(Path(folder, words[0]).parent))

@@ -64,10 +64,11 @@ def test_an_exception_and_a_message_are_those_of_an_interpreter() -> None:
     assert (left.returncode, left.stdout, left.stderr) == (1, "", "a message\n")
 
 
-def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_program_that_does_not_end_is_killed(tmp_path: Path, shared: bool) -> None:
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); print('begun', flush=True); time.sleep(600)"
     with pytest.raises(subprocess.TimeoutExpired) as expired:
-        python.run([sys.executable, "-c", code], cwd=tmp_path, timeout=5.0)
+        python.run([sys.executable, "-c", code], cwd=tmp_path, timeout=5.0, shared=shared)
     assert expired.value.stdout == "begun\n"
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
@@ -77,8 +78,36 @@ def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
 def test_where_a_fork_would_differ_an_interpreter_runs(tmp_path: Path, forked: Callable[..., bool]) -> None:
     words = ("-c", "import sys, torch; sys.exit(0)")
     environment = {name: value for name, value in os.environ.items() if name != forking.VARIABLE}
-    assert forked(*words, env=environment)
+    assert forked(*words, env=environment), python.usable(environment)
     assert forked(*words, cwd=tmp_path, env={**environment, "PYTHONPATH": str(tmp_path)})
     assert not forked(*words, env={**environment, "NUMBA_OPT": "1"})
     (tmp_path / "torch.py").write_text("")
     assert not forked(*words, cwd=tmp_path, env=environment), "the program's own module"
+
+
+def test_a_session_in_the_background_of_a_script_forks_too(tmp_path: Path) -> None:
+    """Such a job ignores SIGINT: its process, and a server that it would start at once."""
+    test = tmp_path / "test_it.py"
+    test.write_text("import os\nfrom tests import python\ndef test_it(): assert python.usable(os.environ)[1] == ''")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "1",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        str(test),
+    ]
+    environment = {name: value for name, value in os.environ.items() if name not in (forking.VARIABLE, python.VARIABLE)}
+    ignored = [
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", *ignored, *command], cwd=Path(__file__).parents[2], env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
