@@ -18,9 +18,10 @@ from tests import python
 
 @pytest.hookimpl(tryfirst=True)  # before a fork server is offered, which has the signals of this process
 def pytest_configure(config):
-    # A job in the background of a script ignores SIGINT, and so would every program that a test starts and interrupts.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A job in the background of a script ignores these signals, and so would every program that a test interrupts.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # Before torch is imported: the threads of several test processes would wait for each other in busy loops.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Runs of tests must not be registered among the user's newest runs. xdist's workers inherit the variable.

@@ -21,8 +21,9 @@ import argparse
 import json
 import os
 
-# One thread, in NumPy's matrix products too: set before NumPy is loaded.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if __name__ == "__main__":
+    # One thread, in NumPy's matrix products too: set before NumPy is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import sys
 import warnings

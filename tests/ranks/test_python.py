@@ -86,28 +86,19 @@ def test_where_a_fork_would_differ_an_interpreter_runs(tmp_path: Path, forked: C
 
 
 def test_a_session_in_the_background_of_a_script_forks_too(tmp_path: Path) -> None:
-    """Such a job ignores SIGINT: its process, and a server that it would start at once."""
+    """A shell has such a job ignore SIGINT and SIGQUIT, and some tests leave other handlers."""
     test = tmp_path / "test_it.py"
-    test.write_text("import os\nfrom tests import python\ndef test_it(): assert python.usable(os.environ)[1] == ''")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "1",
-        "-p",
-        "tests.conftest",
-        "-p",
-        "no:cacheprovider",
-        str(test),
-    ]
+    test.write_text(
+        "import os, signal\n"
+        "from tests import python\n"
+        "def test_it():\n"
+        "    signal.signal(signal.SIGQUIT, signal.SIG_DFL)\n"
+        "    assert python.usable(os.environ)[1] == ''\n"
+    )
+    options = ["-q", "-n", "1", "-p", "tests.conftest", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if name not in (forking.VARIABLE, python.VARIABLE)}
-    ignored = [
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
-    ]
     done = subprocess.run(
-        [sys.executable, "-c", *ignored, *command], cwd=Path(__file__).parents[2], env=environment, capture_output=True,
-        text=True, check=False,
+        ["sh", "-c", '"$@" & wait $!', "sh", sys.executable, "-m", "pytest", *options, str(test)],
+        cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
