@@ -173,7 +173,7 @@ class _Server:
         descriptors: list[int] = []
         try:
             _check_user(client)
-            target, arguments, path, environment, folder, count = wire.receive(client, wire.MESSAGE_LIMIT)
+            target, arguments, path, environment, folder, ignored, count = wire.receive(client, wire.MESSAGE_LIMIT)
             descriptors = wire.receive_descriptors(client, count)
         except (wire.WireClosedError, ValueError, TypeError, OSError):
             client.close()
@@ -187,6 +187,7 @@ class _Server:
         pid = os.fork()
         if pid == 0:
             self._release(client)
+            _ignore(ignored)
             interpreters.become(target, arguments, path, environment, folder, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -211,7 +212,13 @@ class _Server:
             other.close()
         for number in (self._session, *self._forked):
             os.close(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _ignore(ignored: Sequence[int]) -> None:
+    """Handle signals like a new interpreter, which inherited that the signals ``ignored`` are ignored."""
+    for number in {*ignored, *forking.ignored_signals(), signal.SIGINT}:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in ignored else default)
 
 
 def _shadowed(path: Sequence[str], folder: str, own: Sequence[str]) -> str:

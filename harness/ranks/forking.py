@@ -43,9 +43,9 @@ _READ_WHEN_USED = frozenset(
 """Variables that no module reads when it is imported: a forked process gets its own values of them in time. It also
 gets the search path of its client, where the server looks for other modules of the same names."""
 
-_OF_STATUS = ("Umask", "Uid", "Gid", "Groups", "SigIgn", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+_OF_STATUS = ("Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
               "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")  # fmt: skip
-"""Fields of /proc/self/status that a child inherits."""
+"""Fields of /proc/self/status that a child inherits, and that a forked process cannot get from its request."""
 
 
 def circumstances(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -66,6 +66,15 @@ def circumstances(environment: Mapping[str, str]) -> dict[str, Any]:
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "status": {name: status.get(name, "").strip() for name in _OF_STATUS},
     }
+
+
+def ignored_signals() -> list[int]:
+    """Return the signals that a child of this process inherits as ignored.
+
+    Python ignores SIGPIPE and SIGXFSZ in every process, and its children start with the default of both.
+    """
+    ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
+    return sorted(map(int, ignored - {signal.SIGPIPE, signal.SIGXFSZ}))
 
 
 def offer(address: str, file: int, environment: Mapping[str, str]) -> str:
@@ -182,7 +191,7 @@ class Forked:
         try:
             self._server.connect(f"\0{address}")
             path, folder = list(sys.path if path is None else path), os.getcwd() if folder is None else folder
-            request = [target, list(arguments), path, dict(environment), folder, len(descriptors)]
+            request = [target, list(arguments), path, dict(environment), folder, ignored_signals(), len(descriptors)]
             wire.send(self._server, request)
             wire.send_descriptors(self._server, list(descriptors))
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,8 @@ import atexit, json, os, signal, sys, threading
 atexit.register(print, "at exit")
 threading.Timer(0.2, print, ["of a thread"]).start()
 print(json.dumps([sys.argv, sys.path, os.getcwd(), __name__, sys.stdin.read(), os.environ["PLANTED"],
-                  str(signal.getsignal(signal.SIGINT)).split(" at ")[0], sys.dont_write_bytecode]))
+                  [str(signal.getsignal(number)).split(" at ")[0] for number in sorted(signal.valid_signals())],
+                  sys.dont_write_bytecode]))
 print("to stderr", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """
@@ -46,15 +48,20 @@ def test_a_forked_program_is_like_one_in_an_interpreter(tmp_path: Path, form: st
     (tmp_path / "shown.py").write_text(SHOW)
     start = {"-c": ["-c", SHOW], "-m": ["-m", "shown"], "script": ["shown.py"]}[form]
     more = {"PYTHONPATH": f"{tmp_path / 'further'}", "PLANTED": "value", "PYTHONDONTWRITEBYTECODE": "1"}
-    for status in (0, 7):
-        answers = [
-            python.run([sys.executable, *start, str(status)], cwd=tmp_path, env={**os.environ, **more}, shared=shared)
-            for shared in (True, False)
-        ]
+    for status, hangup in ((0, signal.SIG_DFL), (7, signal.SIG_IGN)):
+        before = [signal.signal(number, hangup) for number in (signal.SIGHUP, signal.SIGPIPE)]
+        try:
+            answers = [
+                python.run([sys.executable, *start, str(status)], cwd=tmp_path, env={**os.environ, **more}, shared=way)
+                for way in (True, False)
+            ]
+        finally:
+            for number, handler in zip((signal.SIGHUP, signal.SIGPIPE), before, strict=True):
+                signal.signal(number, handler)
         one, other = ([done.returncode, done.stderr, *done.stdout.splitlines()] for done in answers)
         assert one[0] == status and len(one) == 5
         states = [json.loads(each.pop(2)) for each in (one, other)]
-        assert one == other and states[0] == states[1], "argv, path, folder, name, input, variable, signal, bytecode"
+        assert one == other and states[0] == states[1], "argv, path, folder, name, input, variable, signals, bytecode"
 
 
 def test_an_exception_and_a_message_are_those_of_an_interpreter() -> None:
@@ -86,19 +93,23 @@ def test_where_a_fork_would_differ_an_interpreter_runs(tmp_path: Path, forked: C
 
 
 def test_a_session_in_the_background_of_a_script_forks_too(tmp_path: Path) -> None:
-    """A shell has such a job ignore SIGINT and SIGQUIT, and some tests leave other handlers."""
+    """Such a job ignores SIGINT and SIGQUIT, and with nohup SIGHUP too; some tests leave other handlers of them."""
     test = tmp_path / "test_it.py"
     test.write_text(
-        "import os, signal\n"
+        "import os, signal, sys\n"
         "from tests import python\n"
+        "code = 'import signal; print(signal.getsignal(signal.SIGHUP).name)'\n"
         "def test_it():\n"
-        "    signal.signal(signal.SIGQUIT, signal.SIG_DFL)\n"
-        "    assert python.usable(os.environ)[1] == ''\n"
+        "    for handler in (signal.SIG_IGN, signal.SIG_DFL):\n"
+        "        signal.signal(signal.SIGQUIT, handler)\n"
+        "        signal.signal(signal.SIGHUP, handler)\n"
+        "        assert python.usable(os.environ)[1] == ''\n"
+        "        assert python.run([sys.executable, '-c', code]).stdout == handler.name + '\\n'\n"
     )
     options = ["-q", "-n", "1", "-p", "tests.conftest", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if name not in (forking.VARIABLE, python.VARIABLE)}
     done = subprocess.run(
-        ["sh", "-c", '"$@" & wait $!', "sh", sys.executable, "-m", "pytest", *options, str(test)],
+        ["sh", "-c", 'trap "" HUP; "$@" & wait $!', "sh", sys.executable, "-m", "pytest", *options, str(test)],
         cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
