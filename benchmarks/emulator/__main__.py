@@ -3,6 +3,7 @@
     python benchmarks/emulator
     python benchmarks/emulator --only matmul --profile
     python benchmarks/emulator --repeat 5 --json
+    python benchmarks/emulator --modes
 
 Each benchmark stands next to its floor: NumPy's own time for the same array operations, taken in the same run (see
 ``floor``). The machine's speed cancels in that ratio. Times are processor time of this process, on one core.
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--core", type=int, default=None, help="pin the process to this core")
     parser.add_argument("--interpreted", action="store_true", help="execute in the interpreter")
     parser.add_argument("--profile", action="store_true", help="report where the time goes, by class and instruction")
+    parser.add_argument("--modes", action="store_true", help="compare a launch in the watched modes with one in fast")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     if options.repeat < 1:
@@ -66,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION", UserWarning)
     figures = {}
+    if options.modes:
+        return _modes(options.only or list(BENCHMARKS), options.repeat, options.json)
     if not options.json:
         print(f"{'':<12}" + "".join(f"{title:>13}" for title, _ in COLUMNS))
     for name in options.only or BENCHMARKS:
@@ -86,6 +90,21 @@ def main(arguments: list[str] | None = None) -> int:
         if profile:
             print(f"  {measured.title}\n{profile}")
     if options.json:
+        print(json.dumps(figures, indent=2))
+    return 0
+
+
+def _modes(names: list[str], repeat: int, as_json: bool) -> int:
+    """Print milliseconds of a launch in each mode, and how many times those of ``fast`` that is."""
+    figures = {}
+    if not as_json:
+        print(f"{'ms (times fast)':<16}" + "".join(f"{mode:>18}" for mode in measure.MODES))
+    for name in names:
+        figures[name] = taken = measure.modes({**BENCHMARKS, **SLOW}[name], repeat)
+        cells = (f"{ms:>9.3f} ({ms / taken['fast']:>5.1f})" for ms in taken.values())
+        if not as_json:
+            print(f"{name:<16}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+    if as_json:
         print(json.dumps(figures, indent=2))
     return 0
 

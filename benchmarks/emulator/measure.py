@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,10 +15,15 @@ import numpy as np
 from benchmarks.emulator import floor
 from benchmarks.emulator.kernels import Benchmark
 from harness import emulator
+from harness.emulator.driver import single
 from harness.emulator.execution.launch import Launch
+from harness.emulator.faults import DataRace
 from harness.emulator.native import execute
 from harness.emulator.operations import find
 from harness.emulator.operations.table import Step
+from harness.emulator.program.decode import Program
+
+_ROUND = 5
 
 
 @dataclass
@@ -87,6 +93,47 @@ def launches(driver: emulator.EmulatedDriver) -> Iterator[dict[Launch, float]]:
         yield seen
     finally:
         del driver.run  # type: ignore[method-assign]
+
+
+MODES = ("fast", "check", "weak", "race", "trace")
+
+
+def modes(make: Callable[[emulator.EmulatedDriver], Benchmark], repeat: int) -> dict[str, float]:
+    """Milliseconds of a launch in each mode, processor time: the least of ``repeat`` rounds, taken in turn.
+
+    NaN for ``race`` if it reports one. Programs use native code where the mode has it. A round has several launches,
+    since the choices of ``weak`` and ``race``, from seed 7, make their times differ.
+    """
+    taken = dict.fromkeys(MODES, math.inf)
+    for _ in range(repeat):
+        for mode in MODES:
+            driver = emulator.activate(mode=mode, choices=7 if mode in ("weak", "race") else None)
+            driver.cores = 1
+            try:
+                benchmark = make(driver)
+                with launches(driver) as seen:
+                    benchmark.launch()
+                (launch,) = seen
+                _use_native_code(launch.program)
+                benchmark.launch()
+                benchmark.check()
+                start = time.process_time()
+                for _ in range(_ROUND):
+                    benchmark.launch()
+                taken[mode] = min(taken[mode], (time.process_time() - start) / _ROUND * 1e3)
+            except DataRace:  # in ``spin``, wavefronts store equal values to one place
+                taken[mode] = math.nan
+            finally:
+                emulator.deactivate()
+    return taken
+
+
+def _use_native_code(program: Program) -> None:
+    if isinstance(program.heat, single.Heat):
+        if not program.heat.done:
+            program.heat.use()
+    elif program.heat is not None:
+        program.heat.force(True)
 
 
 # -- where time goes ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,13 @@ def test_every_benchmark_computes_the_right_result(capsys):
         assert measured["ratio_to_floor"] == pytest.approx(measured["ms"] / measured["floor_ms"])
 
 
+def test_the_modes_of_a_benchmark_are_compared(capsys):
+    assert main(["--modes", "--repeat", "1", "--json", "--only", "small-put"]) == 0
+    taken = json.loads(capsys.readouterr().out)["small-put"]
+    assert list(taken) == ["fast", "check", "weak", "race", "trace"]
+    assert all(math.isfinite(ms) and ms > 0 for ms in taken.values())
+
+
 def test_a_profile_names_classes_and_steps(capsys):
     assert main(["--repeat", "1", "--interpreted", "--profile", "--only", "put"]) == 0
     printed = capsys.readouterr().out

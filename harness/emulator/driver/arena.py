@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,14 @@ class Wave:
 class Slot:
     """Memory of a work-group: records uint8[wavefronts, bytes], data share uint8[bytes].
 
-    ``group`` is the work-group for which ``waves`` were made.
+    ``group`` is the work-group for which ``waves`` were made, as the scheduler of the launch sees wavefronts.
     """
 
     records: np.ndarray
     share: np.ndarray
     addresses: tuple[int, int]
     group: int = -1
-    waves: list[Wave] = field(default_factory=list)
+    waves: list[Any] = field(default_factory=list)
 
 
 class Arena:

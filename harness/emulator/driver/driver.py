@@ -25,6 +25,7 @@ from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
 from harness.emulator.driver.inactive import Inactive
+from harness.emulator.driver.interleaved import scheduler_of
 from harness.emulator.driver.launcher import Device, Launcher
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.driver.translated import Heat, TranslatedScheduler, translation_of
@@ -248,7 +249,7 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
                 standstill.moves()
             return
         closed = closed or (self.watch is not None and self.watch.closed)
-        _running = Scheduler(streams, self.watch, closed, self.time_limit)
+        _running = scheduler_of(streams, self.watch, closed, self.time_limit)
         _running.polled = self.polled
         # The interpreter runs on this thread, whose clock costs less to read than that of the process.
         start = time.thread_time()
@@ -262,7 +263,7 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
                 if isinstance(launch.program.heat, Heat):
                     launch.program.heat.spent += time.thread_time() - start
         for launch in launches:
-            if isinstance(launch.program.heat, single.Stretches):
+            if isinstance(launch.program.heat, single.Heat):
                 launch.program.heat.ran(launch)
 
     def code(self, launcher: Launcher) -> str:

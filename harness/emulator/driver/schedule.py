@@ -30,6 +30,7 @@ from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
 from harness.emulator.watch.base import Watch
+from harness.emulator.watch.choices import HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
@@ -198,12 +199,12 @@ class Scheduler:
         if len(candidates) == 1:
             return candidates[0]
         if self.period is None:
-            self.period = _PERIODS[self.choices.pick(len(_PERIODS), "how often wavefronts are switched")]
-        go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, "switch wavefronts") != 1
+            self.period = _PERIODS[self.choices.pick(len(_PERIODS), HOW_OFTEN)]
+        go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, SWITCHES) != 1
         if go_on:
             return self.last  # type: ignore[return-value]
         candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
-        return candidates[self.choices.pick(len(candidates), "next wavefront")]
+        return candidates[self.choices.pick(len(candidates), WHICH_WAVEFRONT)]
 
     def _pick_sorted(self, lowest: int) -> Wavefronts:
         """Remove and return the wavefront that ``_pick`` picks, of sorted ones."""
@@ -213,14 +214,14 @@ class Scheduler:
         if count == 1:
             return self._take(0)
         if self.period is None:
-            self.period = _PERIODS[choices.pick(len(_PERIODS), "how often wavefronts are switched")]
+            self.period = _PERIODS[choices.pick(len(_PERIODS), HOW_OFTEN)]
         at = count
         if last is not None and last.turn <= lowest + SLACK:
             at = bisect_left(self.ranks, _rank(last))
             at = at if at < count and ready[at] is last else count
-        if at < count and self.period > 1 and choices.pick(self.period, "switch wavefronts") != 1:
+        if at < count and self.period > 1 and choices.pick(self.period, SWITCHES) != 1:
             return self._take(at)
-        chosen = choices.pick(count, "next wavefront")
+        chosen = choices.pick(count, WHICH_WAVEFRONT)
         if at < count:  # the last one is the first candidate
             chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
         return self._take(chosen)
@@ -241,10 +242,10 @@ class Scheduler:
         if not others:
             return True
         if self.period is None:
-            self.period = _PERIODS[choices.pick(len(_PERIODS), "how often wavefronts are switched")]
-        if self.period > 1 and choices.pick(self.period, "switch wavefronts") != 1:
+            self.period = _PERIODS[choices.pick(len(_PERIODS), HOW_OFTEN)]
+        if self.period > 1 and choices.pick(self.period, SWITCHES) != 1:
             return True
-        chosen = choices.pick(others + 1, "next wavefront")
+        chosen = choices.pick(others + 1, WHICH_WAVEFRONT)
         if chosen == 0:
             return True
         self.chosen = self._take(chosen - 1)
@@ -391,6 +392,9 @@ class Scheduler:
                         self._enqueue(wf)
                     return
                 elif self.splits and self.watch.lingers(wf):  # type: ignore[union-attr]
+                    for segment in block.segments:  # they are counted when the wavefront ends
+                        tally[segment.index] -= count
+                        lanes[segment.index] -= wf.active
                     self._enqueue(wf)
                     return
                 else:

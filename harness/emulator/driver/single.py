@@ -1,8 +1,9 @@
-"""Native execution in the watched modes that run each wavefront by itself: the instructions between two accesses.
+"""Native code in the watched modes that run each wavefront by itself: from when on a program uses it, and where.
 
-Such a mode executes memory accesses and waits itself, in Python. The ALU instructions between them, which it leaves as
-they are, call the same native functions as translated programs do (``program.compiled``), several with one call. The
-registers of a wavefront are therefore in a record (``native.record``).
+Mode ``race`` executes memory accesses and waits itself, in Python. The ALU instructions between them, which it leaves
+as they are, call the same native functions as translated programs do (``program.compiled``), several with one call. The
+registers of a wavefront are therefore in a record (``native.record``). In mode ``weak`` all of a program is native
+code, see ``driver.interleaved``.
 
 Loading functions takes time, and compiling them more, so a program is interpreted until that has taken as long.
 """
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from harness.emulator.driver.schedule import QUANTUM
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.native import execute
@@ -24,7 +26,7 @@ from harness.emulator.native.raw import call, get64
 from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import objects
-from harness.emulator.program.compiled.translation import Translator
+from harness.emulator.program.compiled.translation import Translation, Translator
 from harness.emulator.watch.base import Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
@@ -81,15 +83,14 @@ class Stretch:
             wf.refresh_exec()
 
 
-class Stretches:
-    """Decides when a program's steps become stretches.
+class Heat:
+    """Decides when a program that a watched mode has instrumented uses native code.
 
-    ``program`` is instrumented; ``kept`` has the indices of the instructions that the mode leaves as they are, and
-    ``plain`` is the same program without instruments, which is decoded if it is None.
+    ``kept`` has the indices of the instructions that the mode leaves as they are.
     """
 
-    def __init__(self, program: p.Program, kept: set[int], plain: p.Program | None) -> None:
-        self._program, self._kept, self._plain = program, kept, plain
+    def __init__(self, program: p.Program, kept: set[int]) -> None:
+        self._program, self._kept = program, kept
         self._steps = [[i.index in kept for i in segment.instructions].count(True) for segment in program.segments]
         self.spent = 0.0
         self.done = not objects.can_compile()
@@ -107,10 +108,42 @@ class Stretches:
 
     @cached_property
     def _translator(self) -> Translator:
+        raise NotImplementedError
+
+    def use(self) -> None:
+        """Use native code from now on; compile the functions that are missing."""
+        raise NotImplementedError
+
+
+class Rows(Heat):
+    """The whole program becomes native code, for ``driver.interleaved``: the mode's own steps have native functions."""
+
+    rows: Translation | None = None
+
+    @cached_property
+    def _translator(self) -> Translator:
+        return Translator(self._program, QUANTUM, self._kept)
+
+    def use(self) -> None:
+        self.rows = self._translator.finish()
+        self.done = True
+
+
+class Stretches(Heat):
+    """The instructions between two steps of the mode become stretches.
+
+    ``plain``: the same program without instruments, which is decoded if it is None.
+    """
+
+    def __init__(self, program: p.Program, kept: set[int], plain: p.Program | None) -> None:
+        super().__init__(program, kept)
+        self._plain = plain
+
+    @cached_property
+    def _translator(self) -> Translator:
         return Translator(self._plain or p.decode(self._program.listing))
 
     def use(self) -> None:
-        """Replace steps by stretches; compile the functions that are missing."""
         _prepare()
         translation = self._translator.finish()
         rows = {
@@ -157,11 +190,11 @@ class _Observed:
 
 
 def decode(listing: Listing, watch: Watch, plain: p.Program | None = None) -> p.Program:
-    """Decode a listing for a mode that ``interleaves``; ``heat`` has its ``Stretches``.
+    """Decode a listing for a mode that ``interleaves``; ``heat`` has its ``Heat``.
 
     ``plain``: the same program without instruments, if there is one.
     """
     observed = _Observed(watch)
     program = p.decode(listing, watch=observed)
-    program.heat = Stretches(program, observed.kept, plain)
+    program.heat = Rows(program, observed.kept) if watch.native else Stretches(program, observed.kept, plain)
     return program

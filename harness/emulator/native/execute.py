@@ -27,8 +27,8 @@ from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get6
 from harness.emulator.native.raw import cycles as cycles_now
 
 # Operations. COUNT: a segment begins. STOP: the instruction has no native form. RUN: a call that executes several
-# operations, which the rows have as well, and returns their number.
-CALL, COUNT, JUMP, BRANCH, END, BARRIER, SLEEP, STOP, RUN = range(9)
+# operations, which the rows have as well, and returns their number. SWITCH: only in the code of ``native.interleaved``.
+CALL, COUNT, JUMP, BRANCH, END, BARRIER, SLEEP, STOP, RUN, SWITCH = range(10)
 ROW = 26
 """Number of int64 of one operation: operation, function, parameters."""
 RUN_FUNCTION, RUN_LENGTH = ROW - 2, ROW - 1

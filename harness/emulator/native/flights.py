@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import caches
+from harness.emulator.native import caches, queues
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.atomics import _fold32, _fold64
@@ -21,6 +21,7 @@ from harness.emulator.native.execute import Function
 from harness.emulator.native.issuing import (
     ACCESS,
     ANSWERED,
+    APPEND,
     ARGUMENTS_BYTES,
     ATOMIC,
     COMPLETE,
@@ -29,6 +30,7 @@ from harness.emulator.native.issuing import (
     COUNTED,
     DATA_AT,
     DONE,
+    DROP,
     FENCE,
     FIRST,
     FIRST_WRITTEN,
@@ -70,6 +72,7 @@ from harness.emulator.native.issuing import (
     RECORD,
     REGISTER,
     SEGMENTS_AT,
+    SETTLE,
     SIGNED,
     SIZE,
     STORE,
@@ -306,16 +309,15 @@ def _wait(state, flight, count):
 
 
 @helper
-def _drift(state, local, ending):
+def _drift(state, ending):
     """Let memory change without an instruction: perform an access, or evict a line.
 
-    ``local``: how many LDS accesses and scalar loads Python can perform, ``ending``: whether a kernel's end is due.
-    Returns 0, -1 if the kernel's end is to be performed, or n + 1 for the n-th local access.
+    ``ending``: whether a kernel's end is due. Returns 0, or -1 if it is to be performed.
     """
     drift = get64(state + ws.DRIFT)
     if drift == 0 or pick(state, drift, ws.MOVES_NOW) == 0:
         return 0
-    moves = get64(state + ws.MOVES)
+    moves, local = get64(state + ws.MOVES), get64(state + ws.QUEUES_USED)
     evictable = get64(state + ws.DIRTY) if get64(state + ws.EVICTS) else 0
     possible = moves + evictable + local + ending
     if possible == 0:
@@ -324,7 +326,8 @@ def _drift(state, local, ending):
     if chosen == moves + evictable + local:
         return -1
     if chosen >= moves + evictable:
-        return chosen - moves - evictable + 1
+        queues.perform(state, queues.nth(state, chosen - moves - evictable))
+        return 0
     if chosen >= moves:
         return caches.evict(state, chosen - moves)
     operation = get64(get64(state + ws.MOVING) + 8 * chosen)
@@ -354,10 +357,12 @@ def _private(state, flight, access):
     return 0
 
 
-def _run(state, task, a, b, d, e):
-    """Perform a call; ``a`` to ``e`` are its arguments."""
+def _enter(state, request):
+    """Perform a call, whose arguments ``ask`` has stored."""
+    task, a, b, d = get64(request), get64(request + 8), get64(request + 16), get64(request + 24)
+    e = get64(request + 32)
     if task == MOVE:
-        return _drift(state, a, b)
+        return _drift(state, a)
     if task == ISSUE:
         return issue(state, a, b, d, e)
     if task == WAIT:
@@ -408,6 +413,15 @@ def _run(state, task, a, b, d, e):
             put64(a + ws.FIRST_FLIGHT, flight)
         put64(a + ws.LAST_FLIGHT, flight)
         return flight
+    if task == APPEND:  # record, token
+        queues.append(state, a, 0, b)
+        return 0
+    if task == SETTLE:
+        queues.settle(state, a, b)
+        return 0
+    if task == DROP:
+        queues.drop(state, a)
+        return 0
     if task == STORES_MOVING:
         stores = 0
         for i in range(get64(state + ws.MOVES)):
@@ -417,7 +431,13 @@ def _run(state, task, a, b, d, e):
     return -1
 
 
+def _run(state, task, a, b, d, e):
+    """Perform a call; ``a`` to ``e`` are its arguments."""
+    return ws.ask(state, task, a, b, d, e)
+
+
 perform = Function(_perform)
+enter = Function(_enter)
 run: Any = njit(cache=True)(_run)
 _I = types.int64
 _SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_I,) * 6}

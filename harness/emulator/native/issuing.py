@@ -43,12 +43,14 @@ OPERATION_BYTES = 128
 PART_BYTES = 32
 
 # A launch: addresses of its table of allocations, of the copies of each, number of allocations, counters of access
-# sites (executions; local and peer lanes).
+# sites (executions; local and peer lanes); its agent, when it began, its number in events, wavefronts of a work-group,
+# and the XCDs of the agent.
 (STARTS, ENDS, PEERS, IMAGES, ALLOCATIONS, EXECUTIONS, ACCESS_LANES) = range(0, 56, 8)
-LAUNCH_FIELDS = 7
+(AGENT, BEGUN, NAME, PER_GROUP, XCDS) = range(56, 96, 8)
 
 # Calls of ``run``.
 (NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
+(APPEND, SETTLE, DROP) = range(12, 15)
 ARGUMENTS_BYTES = 32
 COMPLETE, PASS_FENCE, PERFORM = range(3)
 
@@ -225,17 +227,23 @@ def issue(state, flight, access, launch, prepared):
         lanes |= np.int64(takes[lane]) << lane
     site = get64(access + SITE)
     add(get64(launch + EXECUTIONS) + 8 * site, 1)
-    peers, segments, hint = 0, 0, 0
+    peers, segments = np.int64(0), np.int64(0)
     starts, ends = get64(launch + STARTS), get64(launch + ENDS)
+    # The allocation of the last lane, which is often that of the next.
+    hint, start, end, peer = np.int64(-1), np.uint64(1), np.uint64(0), np.int64(0)
     for lane in range(64):
         if not takes[lane]:
             continue
-        address = np.int64(at[lane])
-        hint = _allocation(launch, address, size)
-        if hint < 0 or (kind == ATOMIC and at[lane] % np.uint64(size) != 0):
+        if at[lane] < start or at[lane] >= end or np.uint64(size) > end - at[lane]:
+            hint = _allocation(launch, np.int64(at[lane]), size)
+            if hint < 0:
+                return -1
+            start, end = np.uint64(get64(starts + 8 * hint)), np.uint64(get64(ends + 8 * hint))
+            peer = np.int64(peek32(np.uint64(get64(launch + PEERS) + 4 * hint)))
+        if kind == ATOMIC and at[lane] % np.uint64(size) != 0:
             return -1
-        peers += np.int64(peek32(np.uint64(get64(launch + PEERS) + 4 * hint)))
-        segments += 1 + ((address - get64(starts + 8 * hint)) % ws.LINE + size > ws.LINE)
+        peers += peer
+        segments += 1 + (np.int64((at[lane] - start) % np.uint64(ws.LINE)) + size > ws.LINE)
     outside = active & ~lanes
     if outside and kind != STORE and conversion != TYPED and conversion != TO_SHARE:
         if kind == LOAD:
@@ -281,18 +289,21 @@ def issue(state, flight, access, launch, prepared):
             _gather(wave, get64(access + REGISTER) + (size >> 2), size >> 2, lanes, other)
     # The segments by line, each line's in the order of the lanes: index of the lane << 32 | first byte << 24 | bytes
     # << 16 | offset in the line; the line is known to the part. Lines are sorted by address.
-    n, lane_index, used = 0, 0, 0
+    n, lane_index, used, is_sorted, last = 0, 0, 0, True, np.uint64(0)
     for lane in range(64):
         if not takes[lane]:
             continue
         address = np.int64(at[lane])
-        hint = _allocation(launch, address, size)
-        start, end = get64(starts + 8 * hint), get64(ends + 8 * hint)
+        if at[lane] < start or at[lane] >= end or np.uint64(size) > end - at[lane]:
+            hint = _allocation(launch, address, size)
+            start, end = np.uint64(get64(starts + 8 * hint)), np.uint64(get64(ends + 8 * hint))
         byte = 0
         while byte < size:
-            offset = (address + byte - start) % ws.LINE
+            offset = np.int64((np.uint64(address + byte) - start) % np.uint64(ws.LINE))
             length = min(size - byte, ws.LINE - offset)
             low = address + byte - offset
+            is_sorted &= last <= np.uint64(low)
+            last = np.uint64(low)
             put64(first + 8 * n, lane_index << 32 | byte << 24 | length << 16 | offset)
             # ``PART_PAST`` counts segments; a part that has no line yet keeps its address.
             i = used
@@ -314,15 +325,16 @@ def issue(state, flight, access, launch, prepared):
         lane_index += 1
     put64(operation + PARTS, used)
     put64(operation + LEFT, used)
-    _sort_segments(at, takes, size, launch, first, n, parts, used)
+    if not is_sorted:
+        _sort_segments(at, takes, size, launch, first, n, parts, used)
     past = 0
     for i in range(used):
         part = parts + PART_BYTES * i
         hint, some = get64(part + PART_PAST), get64(part + PART_FIRST)
-        start, end = get64(starts + 8 * hint), get64(ends + 8 * hint)
+        first_byte, past_last = get64(starts + 8 * hint), get64(ends + 8 * hint)
         image = get64(launch + IMAGES)
         image = get64(image + 8 * hint) if image else 0
-        put64(part + PART_LINE, lines.find_line(state, get64(part + PART_LINE), start, end, image))
+        put64(part + PART_LINE, lines.find_line(state, get64(part + PART_LINE), first_byte, past_last, image))
         put64(part + PART_FIRST, past)
         past += some
         put64(part + PART_PAST, past)
@@ -334,7 +346,7 @@ def _sort_segments(at, takes, size, launch, first, count, parts, used):
     """Sort segments, which are in the order of the lanes, by the parts' lines; stable."""
     lows = np.empty(count, np.int64)
     starts = get64(launch + STARTS)
-    n, sorted_ = 0, True
+    n = 0
     for lane in range(64):
         if not takes[lane]:
             continue
@@ -344,11 +356,8 @@ def _sort_segments(at, takes, size, launch, first, count, parts, used):
         while byte < size:
             offset = (address + byte - start) % ws.LINE
             lows[n] = address + byte - offset
-            sorted_ &= n == 0 or np.uint64(lows[n - 1]) <= np.uint64(lows[n])
             byte += min(size - byte, ws.LINE - offset)
             n += 1
-    if sorted_:
-        return
     segments = np.empty(count, np.int64)
     for i in range(count):
         segments[i] = get64(first + 8 * i)

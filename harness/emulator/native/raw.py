@@ -60,6 +60,15 @@ def _copy(typing, target, source, count):
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
+def _move(typing, target, source, count):
+    def codegen(context, builder, signature, args):
+        places = [builder.inttoptr(arg, ir.IntType(8).as_pointer()) for arg in args[:2]]
+        cgutils.raw_memmove(builder, *places, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
 def _pointer(typing, address):
     def codegen(context, builder, signature, args):
         return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -95,6 +104,7 @@ put32: Any = intrinsic(_put32)
 pointer: Any = intrinsic(_pointer)
 clear: Any = intrinsic(_clear)
 copy: Any = intrinsic(_copy)
+move: Any = intrinsic(_move)
 bit_count: Any = intrinsic(_bit_count)
 call: Any = intrinsic(_call)
 cycles: Any = intrinsic(_cycles)

@@ -38,16 +38,22 @@ MOST_STORES = 128
 # For ``native.flights``: whether fences cover siblings, operations so far, operations that are not performed yet as a
 # sorted list of addresses, its length and capacity, flights so far, how often memory moves, whether caches evict.
 (COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, FLIGHTS, DRIFT, EVICTS) = range(200, 264, 8)
+# Addresses of the function that performs operations, which calls itself, of that which performs calls (``flights``),
+# and of a Python function that performs an access to LDS or a scalar load.
+(ACT, ENTER, LOCAL) = range(264, 288, 8)
+# For ``native.queues``: queues that are not empty as a sorted list of addresses, its length and capacity, and queues so
+# far.
+(QUEUED, QUEUES_USED, QUEUES_CAPACITY, QUEUES) = range(288, 320, 8)
+# Whether a Python function has raised an exception; a call and its arguments, see ``ask``.
+(FAILED, REQUEST) = range(320, 336, 8)
 # Structures that are free again, by their size as a power of two; a line as a load sees it; scratch memory.
-# The address of the function that performs operations, which calls itself.
-ACT = 264
-FREE, SEEN_LINE, SNAPSHOT, NEW_DATA = 272, 408, 536, 664
-STATE_BYTES = 792
+FREE, SEEN_LINE, SNAPSHOT, NEW_DATA = 368, 560, 688, 816
+STATE_BYTES = 944
 
 # What the service ``MORE`` is for.
-MEMORY, TABLE, MOVING_TABLE = range(3)
-# Decisions.
-AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE = range(5)
+MEMORY, TABLE, MOVING_TABLE, QUEUED_TABLE = range(4)
+# Decisions. The last three are those of the scheduler.
+AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE, HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT = range(8)
 
 EVENTS, EVENT_FIELDS = 4000, 5
 # Events; their fields are the time, what happened, the line, and the origin: launch << 32 | wavefront, instruction.
@@ -104,6 +110,17 @@ def log(state, event, address, origin, instruction):
     put64(at + 16, address)
     put64(at + 24, origin)
     put64(at + 32, instruction)
+
+
+@helper
+def ask(state, task, a, b, d, e):
+    """Perform a call, see ``flights``."""
+    put64(state + REQUEST, task)
+    put64(state + REQUEST + 8, a)
+    put64(state + REQUEST + 16, b)
+    put64(state + REQUEST + 24, d)
+    put64(state + REQUEST + 32, e)
+    return call(get64(state + ENTER), state, state + REQUEST)
 
 
 # -- memory and decisions ----------------------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ class Watch:
     """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
     operation. False: those at the same instruction run as one array."""
 
+    native: bool = False
+    """True: the steps that it instruments have native functions, so that whole programs become native code."""
+
     closed: bool = False
     """True: only the running launches can change the memory that they read, so waiting for ever is reported."""
     red_zones: bool = False

@@ -1,16 +1,14 @@
-"""LDS accesses and scalar loads in flight in mode ``weak``: coherent, performed in order, at any time until a wait."""
+"""LDS accesses and scalar loads in flight in mode ``weak`` that Python performs; ``native.queues`` decides when."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.emulator.native.local import Numbers, give
 from harness.emulator.operations.table import Step
 
 if TYPE_CHECKING:
-    from harness.emulator.execution.launch import Launch
     from harness.emulator.wavefront.single import SingleWavefront
 
 
@@ -32,12 +30,3 @@ class Local:
         self.step(issued)
         give(self.wf.record, issued.record, vectors.address, vectors.count, scalars.address, scalars.count)
         issued.free()
-
-
-@dataclass(eq=False)
-class Queue:
-    """LDS accesses and scalar loads of one wavefront in flight. ``order`` numbers the wavefronts by their first one."""
-
-    order: int
-    launch: Launch
-    accesses: deque[Local] = field(default_factory=deque)

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator.native import flights, issuing, weak_state
-from harness.emulator.watch.choices import AGE, Choices, Lazy, Seeded
+from harness.emulator.watch.choices import AGE, HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT, Choices, Lazy, Seeded
 
 BLOCK_BYTES = 1 << 20
-FIRST_BUCKETS, FIRST_MOVES = 4096, 1024
-_DECISIONS = (AGE, "which access completes", "memory moves", "what moves", "which line")
+FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES = 4096, 1024, 1024
+_DECISIONS = (
+    AGE, "which access completes", "memory moves", "what moves", "which line", HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT,
+)  # fmt: skip
 _SERVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _FIELDS = weak_state.FREE // 8
 _NO_EPOCH = -1
@@ -20,7 +22,8 @@ _LOOKED_THROUGH = 4096
 
 
 class Model:
-    """One model of memory. ``deliver(operation, data)`` and ``fold(access, value)``: see ``Weak``."""
+    """One model of memory. ``deliver(operation, data)``, ``fold(access, value)``, ``local(token, access)``: see
+    ``Weak``."""
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class Model:
         covers_siblings: bool,
         deliver: Callable[[int, int], int] | None = None,
         fold: Callable[[int, int], int] | None = None,
+        local: Callable[[int, int], int] | None = None,
     ) -> None:
         flights.prepare()
         self._choices = choices
@@ -39,6 +43,7 @@ class Model:
         self._used_blocks = 0
         self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
         self._moving = np.zeros(FIRST_MOVES, np.int64)
+        self._queued = np.zeros(FIRST_QUEUES, np.int64)
         # An exception in a function that native code called: raised when the native code has returned.
         self._failure: BaseException | None = None
         functions = {
@@ -46,6 +51,7 @@ class Model:
             weak_state.MORE: self._more,
             weak_state.DELIVER: deliver,
             weak_state.FOLD: fold,
+            weak_state.LOCAL: local,
         }
         self._services = {field: _SERVICE(self._guarded(f)) for field, f in functions.items() if f is not None}
         for field, service in self._services.items():
@@ -59,6 +65,7 @@ class Model:
         self._set(weak_state.COVERS, covers_siblings)
         self._set(weak_state.LOG, self._log.ctypes.data)
         self._set(weak_state.ACT, flights.perform.address)
+        self._set(weak_state.ENTER, flights.enter.address)
         self._set(weak_state.NOW, 1)
         self.reset(outside=True)
 
@@ -71,6 +78,7 @@ class Model:
         for field in (
             weak_state.NEXT, weak_state.END, weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
             weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES, weak_state.FLIGHTS,
+            weak_state.QUEUES_USED, weak_state.QUEUES,
         ):  # fmt: skip
             self._set(field, 0)
         self._state[_FIELDS : weak_state.SEEN_LINE // 8] = 0
@@ -85,14 +93,22 @@ class Model:
         self._set(weak_state.BUCKETS, len(self._buckets))
         self._set(weak_state.MOVING, self._moving.ctypes.data)
         self._set(weak_state.MOVES_CAPACITY, len(self._moving))
+        self._set(weak_state.QUEUED, self._queued.ctypes.data)
+        self._set(weak_state.QUEUES_CAPACITY, len(self._queued))
 
     def call(self, task: int, a: int = 0, b: int = 0, d: int = 0, e: int = 0) -> int:
         """Perform a call of ``flights.run``; raises what a function that it called has raised."""
         result: int = flights.run(self.address, task, a, b, d, e)
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+            self.raise_failure()
         return result
+
+    def raise_failure(self) -> None:
+        """Raise what a function that native code called has raised, if anything."""
+        failure, self._failure = self._failure, None
+        self._set(weak_state.FAILED, 0)
+        if failure is not None:
+            raise failure
 
     def _get(self, field: int) -> int:
         return int(self._state[field >> 3])
@@ -166,6 +182,7 @@ class Model:
                 return function(a, b)
             except BaseException as error:  # noqa: BLE001 - native code cannot raise it; ``call`` does
                 self._failure = error
+                self._set(weak_state.FAILED, 1)
                 return 0
 
         return service
@@ -186,6 +203,9 @@ class Model:
             self._set(weak_state.END, block.ctypes.data + block.nbytes)
         elif wanted == weak_state.TABLE:
             self._buckets = np.zeros(4 * size, np.int64)
+            self._set_tables()
+        elif wanted == weak_state.QUEUED_TABLE:
+            self._queued = np.concatenate([self._queued, np.zeros_like(self._queued)])
             self._set_tables()
         else:
             self._moving = np.concatenate([self._moving, np.zeros_like(self._moving)])

@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from bisect import bisect_left, insort
-from operator import attrgetter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import issuing, local, weak_state
+from harness.emulator.native import issuing, local, queues, record, weak_state, weak_steps
 from harness.emulator.native import memory as native
 from harness.emulator.native.local import Numbers
 from harness.emulator.operations.access import (
@@ -47,33 +46,33 @@ from harness.emulator.operations.access import (
     TypedAccess,
     at_one,
 )
-from harness.emulator.operations.table import Step
-from harness.emulator.program.decode import Decoded
+from harness.emulator.operations.table import Native, Step, with_native
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
-from harness.emulator.watch.local import Local, Queue
+from harness.emulator.watch.local import Local
 from harness.emulator.watch.model import Image, Images, Model, at_address
 from harness.emulator.wavefront import operands
+from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
-    from harness.emulator.execution.launch import Launch
-    from harness.emulator.wavefront.single import SingleWavefront
+    from harness.emulator.execution.launch import Chunk, Launch
 
 READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
 _SCOPES = ("wave", "workgroup", "agent", "system")
 _KINDS = {LOAD: issuing.LOAD, STORE: issuing.STORE, ATOMIC: issuing.ATOMIC}
-_ORDER = attrgetter("order")
 _MOST_NAMED = 256
+_LAUNCH, _FLIGHT, _BLOCKED = record.LAUNCH >> 3, record.FLIGHT >> 3, record.BLOCKED >> 3
 
 
 class Running:
     """A launch: ``number`` names it in events; ``address`` is that of what native functions need of it."""
 
-    def __init__(self, launch: Launch, number: int, images: list[Image]) -> None:
+    def __init__(self, launch: Launch, number: int, images: list[Image], begun: int, xcds: int) -> None:
         self.launch = launch
         self.number = number
         starts, ends, peers = launch.table.addresses
@@ -83,21 +82,21 @@ class Running:
         self._data = np.array(
             [
                 starts, ends, peers, self._pointers.ctypes.data if images else 0, len(launch.table.allocations),
-                self.executions.ctypes.data, launch.access_lanes.ctypes.data,
+                self.executions.ctypes.data, launch.access_lanes.ctypes.data, launch.rank, begun, number,
+                launch.waves_per_group, xcds,
             ]
         )  # fmt: skip
         self.address = self._data.ctypes.data
 
 
 class Watched:
-    """A wavefront in this mode: the address of its flight, its LDS accesses and scalar loads, and its launch."""
+    """A wavefront in this mode: the address of its flight, or 0, and its launch. Its record has both too."""
 
-    __slots__ = ("flight", "queue", "running")
+    __slots__ = ("flight", "running")
 
     def __init__(self, flight: int, running: Running) -> None:
         self.flight = flight
         self.running = running
-        self.queue: Queue | None = None
 
 
 class Weak(Watch):
@@ -105,6 +104,7 @@ class Weak(Watch):
 
     name = "weak"
     interleaves = True
+    native = True
 
     def __init__(self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8) -> None:
         super().__init__(choices or Seeded(0))
@@ -117,13 +117,19 @@ class Weak(Watch):
         local.prepare()
         # Accesses by the address of their description.
         self._accesses: dict[int, GlobalAccess] = {}
+        # LDS accesses and scalar loads in the same way, with the native functions whose addresses are not known yet.
+        self._plain: dict[int, Step] = {}
+        self._unresolved: list[tuple[np.ndarray, Native]] = []
+        self._undecoded: list[np.ndarray] = []
+        # Returns the work-group of a wavefront whose record native code made.
+        self.chunk_of: Callable[[Launch, int], Chunk] | None = None
         self._images = Images()
         self.restart(self.choices)
 
     def restart(self, choices: Choices | None) -> None:
         choices = choices or Seeded(0)
         super().restart(choices)
-        self.model = Model(choices, self.covers == "work-group", self._deliver, self._fold)
+        self.model = Model(choices, self.covers == "work-group", self._deliver, self._fold, self._local)
         self._forget_operations()
         self.drift: int | None = None
         # Ranks whose kernel has ended and whose caches have not been written back.
@@ -133,7 +139,6 @@ class Weak(Watch):
         self._most_named = _MOST_NAMED
         self._numbers = itertools.count(1)
         self._changes = -1
-        self._blocked = False
 
     def _forget_operations(self) -> None:
         self._running: dict[int, Running] = {}
@@ -141,9 +146,9 @@ class Weak(Watch):
         self._begun: dict[int, int] = {}
         # Elements of buffers in flight, by operation, with the wavefronts that load them.
         self._elements: dict[int, tuple[Wavefronts, TypedAccess, np.ndarray]] = {}
-        # Wavefronts with LDS accesses or scalar loads in flight, by the order of their first ones.
-        self._queued: list[Queue] = []
-        self._queues = itertools.count()
+        # LDS accesses and scalar loads in flight that Python performs.
+        self._locals: dict[int, Local] = {}
+        self._tokens = itertools.count()
 
     @property
     def issued(self) -> int:
@@ -210,25 +215,30 @@ class Weak(Watch):
             named = {event[3] >> 32 for event in self.model.events()} | {run.number for run in self._running.values()}
             self._named = {n: facts for n, facts in self._named.items() if n in named or n == number}
             self._most_named = max(_MOST_NAMED, 2 * len(self._named))
-        self._running[id(launch)] = Running(launch, number, images)
+        self._running[id(launch)] = Running(launch, number, images, self._begun[launch.rank], self.xcds)
 
     def finish(self, launch: Launch) -> None:
         running = self._running.pop(id(launch))
         launch.executions = [a + b for a, b in zip(launch.executions, running.executions.tolist(), strict=True)]
-        self._queued = [queue for queue in self._queued if queue.launch is not launch]
+        self.model.call(issuing.DROP, running.address)
+        self._locals = {token: one for token, one in self._locals.items() if one.wf.chunk.launch is not launch}
         self.ending.append(launch.rank)
 
     def over(self) -> None:
         while self.ending:
-            self._end_kernel()
+            self.end_kernel()
 
-    def _end_kernel(self) -> None:
+    def address_of(self, launch: Launch) -> int:
+        """Return the address of what native functions need of a launch that has started."""
+        return self._running[id(launch)].address
+
+    def end_kernel(self) -> None:
         """Perform the release at the end of a kernel: after the last wavefront, before the rank's next kernel."""
         self.model.call(issuing.FLUSH, self.ending.pop(0))
 
     def settled(self) -> bool:
         if self.ending:
-            self._end_kernel()
+            self.end_kernel()
             return False
         before, self._changes = self._changes, self.model.changes
         return before == self._changes and not self.model.may_move()
@@ -264,7 +274,7 @@ class Weak(Watch):
             if call(wf, address) < 0:
                 self._raise(wf, access)
 
-        return step
+        return with_native(step, weak_steps.access, address, keeps=(description,))
 
     def _issue(self, wf: SingleWavefront, access: int, prepared: int = 0) -> int:
         """Issue an access; return the address of the operation, or -1 if the access is bad."""
@@ -387,7 +397,7 @@ class Weak(Watch):
         def step(wf: SingleWavefront) -> None:
             self.model.call(issuing.FENCE, self._flight(wf), kind, scope, index)
 
-        return step
+        return with_native(step, weak_steps.fence, kind, scope, index)
 
     def _issue_local(self, decoded: Decoded, plain: Step) -> Step:
         access = decoded.access
@@ -410,28 +420,56 @@ class Weak(Watch):
         pairs, written_vectors, written_scalars = (Numbers(n) for n in (_pairs(decoded), vectors, scalars))
 
         def step(wf: SingleWavefront) -> None:
-            queue = self._queue(wf)
-            if not queue.accesses:
-                insort(self._queued, queue, key=_ORDER)
-            queue.accesses.append(Local(wf, wf.copy(pairs), plain, written_vectors, written_scalars))
+            if wf.watched is None:
+                self._watch(wf)
+            token = next(self._tokens)
+            self._locals[token] = Local(wf, wf.copy(pairs), plain, written_vectors, written_scalars)
+            self.model.call(issuing.APPEND, wf.record, token)
 
-        return step
+        function: Native | None = getattr(plain, "native", None)
+        if function is None:
+            return step
+        described = np.zeros(queues.DESCRIPTION_FIELDS, np.int64)
+        numbers = (pairs, written_vectors, written_scalars)
+        described[queues.PAIRS >> 3 : queues.RECORD_BYTES >> 3] = [n for x in numbers for n in (x.address, x.count)]
+        described[queues.PARAMETERS >> 3 :][: len(function.parameters)] = function.parameters
+        self._plain[described.ctypes.data] = plain
+        self._unresolved.append((described, function))
+        self._undecoded.append(described)
+        keeps = (described, *numbers, *function.keeps)
+        return with_native(step, weak_steps.local, described.ctypes.data, keeps=keeps)
 
-    def _queue(self, wf: SingleWavefront) -> Queue:
-        watched = wf.watched or self._watch(wf)
-        if watched.queue is None:
-            watched.queue = Queue(next(self._queues), wf.chunk.launch)
-        return watched.queue
+    def decoded(self, program: Program) -> None:
+        for described in self._undecoded:
+            described[queues.RECORD_BYTES >> 3] = record.private_offset((program.vgprs + 1) // 2 + 1)
+        self._undecoded.clear()
 
-    def _perform_local(self, queue: Queue) -> None:
-        """Perform the oldest access of a queue."""
-        access = queue.accesses.popleft()
-        if not queue.accesses:
-            del self._queued[bisect_left(self._queued, queue.order, key=_ORDER)]
-        access.perform()
+    def translated(self) -> None:
+        """Called before translated code of decoded programs runs."""
+        for described, function in self._unresolved:
+            described[queues.FUNCTION >> 3] = function.function.address
+        self._unresolved.clear()
+
+    def _local(self, token: int, description: int) -> int:
+        """Perform an LDS access or a scalar load that has no native form or faults, then on the record at ``token``."""
+        if not description:
+            self._locals.pop(token).perform()
+            return 0
+        header = at_address(token, record.VECTORS).view(np.int64)
+        number, size = (
+            int(header[record.NUMBER >> 3]),
+            int(at_address(description, queues.PARAMETERS).view(np.int64)[-1]),
+        )
+        launch = next(each.launch for each in self._running.values() if each.address == header[_LAUNCH])
+        assert self.chunk_of is not None  # sanity check
+        chunk = self.chunk_of(launch, number)
+        self._plain[description](SingleWavefront.at(at_address(token, size), chunk, number))
+        return 0
 
     def _watch(self, wf: SingleWavefront) -> Watched:
-        watched: Watched = Watched(0, self._running[id(wf.chunk.launch)])
+        running = self._running[id(wf.chunk.launch)]
+        watched: Watched = Watched(int(wf.header[_FLIGHT]), running)
+        wf.header[_LAUNCH] = running.address
         wf.watched = watched
         return watched
 
@@ -448,7 +486,7 @@ class Weak(Watch):
             unit = self.model.call(issuing.NEW_UNIT, launch.rank, key[1], self._begun[launch.rank])
             self._units[key] = unit
         name = watched.running.number << 32 | wave
-        watched.flight = self.model.call(issuing.NEW_FLIGHT, unit, wf.record, name)
+        wf.header[_FLIGHT] = watched.flight = self.model.call(issuing.NEW_FLIGHT, unit, wf.record, name)
         return int(watched.flight)
 
     # -- performing --------------------------------------------------------------------------------------------------
@@ -457,26 +495,21 @@ class Weak(Watch):
         """s_waitcnt: perform the oldest accesses one by one, in an order that the adversary chooses."""
 
         def step(wf: SingleWavefront) -> None:
-            queue = self._queue(wf)
-            while len(queue.accesses) > local:
-                self._perform_local(queue)
-            flight = wf.watched.flight or self._fly(wf)
-            self._blocked = self.model.call(issuing.WAIT, flight, global_) > 1
+            watched = wf.watched or self._watch(wf)
+            self.model.call(issuing.SETTLE, wf.record, local)
+            wf.header[_BLOCKED] = self.model.call(issuing.WAIT, watched.flight or self._fly(wf), global_) > 1
 
-        return step
+        return with_native(step, weak_steps.wait, global_, local)
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
         return self.model.call(issuing.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
 
     def blocked(self, wf: Wavefronts) -> bool:
-        if self.drift:
-            moved = self.model.call(issuing.MOVE, len(self._queued), bool(self.ending))
-            if moved < 0:
-                self._end_kernel()
-            elif moved > 0:
-                self._perform_local(self._queued[moved - 1])
-        blocked, self._blocked = self._blocked, False
+        assert isinstance(wf, SingleWavefront)  # sanity check
+        if self.drift and self.model.call(issuing.MOVE, bool(self.ending)) < 0:
+            self.end_kernel()
+        blocked, wf.header[_BLOCKED] = bool(wf.header[_BLOCKED]), 0
         return blocked
 
 

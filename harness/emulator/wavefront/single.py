@@ -24,11 +24,13 @@ _MOST_COPIES = 64
 class SingleWavefront(Wavefronts):
     """A wavefront whose registers are in a record, at address ``record``.
 
-    ``place``: its rank, work-group and number, which order wavefronts. ``watched``: what the mode keeps of it, or None.
+    ``header``: int64[n], the fields of the record. ``place``: its rank, work-group and number, which order wavefronts.
+    ``watched``: what the mode keeps of it, or None.
     """
 
-    __slots__ = ("_memory", "place", "record", "watched")
+    __slots__ = ("_memory", "header", "place", "record", "watched")
     record: int
+    header: np.ndarray
     place: tuple[int, int, int]
     watched: Any
     _memory: np.ndarray
@@ -36,18 +38,27 @@ class SingleWavefront(Wavefronts):
     @classmethod
     def of(cls, wavefronts: Wavefronts, row: int) -> SingleWavefront:
         """Return a copy of one of several wavefronts."""
-        wf = cls._on(_memory_of(len(wavefronts.v)), wavefronts, wavefronts.wave[row : row + 1])
+        wf = cls._on(_memory_of(len(wavefronts.v)), wavefronts.chunk, len(wavefronts.v), wavefronts.wave[row : row + 1])
         wf.v[:, 0], wf.s[0], wf.scc[0] = wavefronts.v[:, row], wavefronts.s[row], wavefronts.scc[row]
+        wf.block, wf.turn = wavefronts.block, wavefronts.turn
         wf.place = wf.chunk.launch.rank, wf.chunk.index, int(wf.wave[0])
         wf.refresh_exec()
         if wavefronts.shadow is not None:
             wf.shadow = wavefronts.shadow.select(np.array([row]))
         return wf
 
+    @classmethod
+    def at(cls, memory: np.ndarray, chunk: Any, number: int) -> SingleWavefront:
+        """Return wavefront ``number`` of the work-group ``chunk``, whose record is in ``memory``, uint8[n]."""
+        pairs = (chunk.launch.program.vgprs + 1) // 2 + 1
+        wf = cls._on(memory, chunk, pairs, np.array([number]))
+        wf.place = chunk.launch.rank, chunk.index, number
+        return wf
+
     def copy(self, pairs: local.Numbers) -> SingleWavefront:
         """Return a copy with these pairs of vector registers; the others are undefined. Call ``free`` after its use."""
         spare = _copies.setdefault(len(self.v), [])
-        other = spare.pop() if spare else self._on(_memory_of(len(self.v)), self, self.wave)
+        other = spare.pop() if spare else self._on(_memory_of(len(self.v)), self.chunk, len(self.v), self.wave)
         other.chunk, other.wave, other.block = self.chunk, self.wave, self.block
         local.take(other.record, self.record, pairs.address, pairs.count)
         other.exec_mask, other.exec_all, other.active = self.exec_mask, self.exec_all, self.active
@@ -62,15 +73,15 @@ class SingleWavefront(Wavefronts):
             spare.append(self)
 
     @classmethod
-    def _on(cls, memory: np.ndarray, like: Wavefronts, wave: np.ndarray) -> SingleWavefront:
+    def _on(cls, memory: np.ndarray, chunk: Any, pairs: int, wave: np.ndarray) -> SingleWavefront:
         """Return a wavefront whose registers are in ``memory``."""
-        pairs = len(like.v)
         s = memory[: 4 * SGPRS].view(np.uint32).reshape(1, SGPRS)
         scc = memory[record.SCC : record.SCC + 1].view(np.bool_)
         vectors = memory[record.VECTORS : record.VECTORS + pairs * record.PAIR_BYTES]
         v = vectors.view(np.uint32).reshape(pairs, 1, LANES, 2)
-        wf = cls(like.chunk, wave, v, s, scc, like.block, like.turn)
+        wf = cls(chunk, wave, v, s, scc)
         wf.record, wf._memory, wf.watched = memory.ctypes.data, memory, None
+        wf.header = memory[: record.VECTORS].view(np.int64)
         return wf
 
     def refresh_exec(self) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.driver import single
+from harness.emulator.driver.interleaved import scheduler_of
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
-from harness.emulator.program.decode import decode
+from harness.emulator.listing.parser import parse
 from harness.emulator.watch import Choices, Seeded
 from harness.emulator.watch.weak import Weak
 
@@ -71,6 +72,14 @@ def run(
 
     ``threads`` are (rank, lines). Threads of one rank are work-groups of one launch, in their order.
     """
+    result, words, *_ = run_watched(threads, loads, choices, waves, **options)
+    return result, words
+
+
+def run_watched(
+    threads, loads: list[list[int]], choices: Choices | int, waves: int = 1, native: bool = False, **options
+) -> tuple[tuple[int, ...], dict[str, int], Weak, list[Launch]]:
+    """Run one schedule like ``run``, as ``native`` code or interpreted; return also the mode and the launches."""
     memory = np.zeros(4096, np.uint32)
     out = np.zeros((len(threads), 16), np.uint32)
     allocations = Allocations()
@@ -107,12 +116,15 @@ def run(
         text = _LISTING.format(name=f"rank{rank}", code="\n".join(c if c.endswith(":") else "\t" + c for c in code))
         kernarg = np.array([words["x"], words["y"], words["z"], out.ctypes.data], np.uint64).view(np.uint8)
         kernargs.append(kernarg)
-        program = decode(text, watch=watch)
+        program = single.decode(parse(text), watch)
+        if native:
+            program.heat.use()
         launch = Launch(program, (len(members), 1, 1), waves, 0, kernarg, allocations, (), rank)
         streams.setdefault(rank, []).append(launch)
-    Scheduler(list(streams.values()), watch, closed=True).run()
+    scheduler_of(list(streams.values()), watch, closed=True, limit=None).run()
     result = tuple(int(out[i, k]) for i in range(len(threads)) for k in range(len(loads[i])))
-    return result, {w: int(memory[256 * i]) for i, w in enumerate(WORDS)}
+    words = {w: int(memory[256 * i]) for i, w in enumerate(WORDS)}
+    return result, words, watch, [launch for stream in streams.values() for launch in stream]
 
 
 def outcomes(threads, loads, seeds: int = 300, **options) -> set[tuple[int, ...]]:

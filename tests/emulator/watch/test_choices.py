@@ -5,7 +5,7 @@ import random
 import pytest
 
 from harness.emulator.watch.choices import Lazy, Seeded
-from tests.emulator.watch.test_single import execute
+from tests.emulator.watch.executing import execute
 
 
 @pytest.mark.parametrize("seed", range(4))

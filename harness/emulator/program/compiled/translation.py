@@ -8,7 +8,7 @@ host processor, so other programs and ranks load it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ _CONDITIONS = {
     "scc0": (0, 0), "scc1": (1, 0), "vccz": (2, VCC), "vccnz": (3, VCC), "execz": (2, EXEC), "execnz": (3, EXEC),
 }  # fmt: skip
 _ENDS = {p.END: execute.END, p.BARRIER: execute.BARRIER, p.SLEEP: execute.SLEEP, p.CALL: execute.STOP}
+"""Ends of blocks that no branch targets."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,14 @@ class Emitted(Protocol):
 class Translator:
     """Translates one program: finds the forms of its instructions, and makes its code when they are compiled."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, quantum: int = QUANTUM, kept: Collection[int] | None = None) -> None:
+        """``quantum``: backward jumps after which a wavefront has used its turn, in a loop that does not poll.
+
+        ``kept``: the indices of the instructions that a watched mode leaves as they are, by default all.
+        """
         self.program = program
+        self._quantum = quantum
+        self._kept = kept
         self._context = Context(
             program.listing.arch, program.listing.directives.get("accum_offset", 0), [], p.varying(program.listing)
         )
@@ -134,7 +141,7 @@ class Translator:
             elif function is not None:
                 address = addresses[function]
                 operation = operation if address else execute.STOP
-            if operation in (execute.JUMP, execute.BRANCH):
+            if operation in (execute.JUMP, execute.BRANCH, execute.SWITCH):
                 words = (self._entries[words[0]], *words[1:])
             code[i, :2] = operation, address
             code[i, 2 : 2 + len(words)] = words
@@ -181,7 +188,8 @@ class Translator:
                 self._wanted[form.name] = form
             self._add(block, step, instruction, execute.CALL, native, *native.parameters)
             return
-        alu_form = forms.form_of(instruction, self._context)
+        plain = self._kept is None or instruction.index in self._kept
+        alu_form = forms.form_of(instruction, self._context) if plain else None
         if alu_form is None:
             self._add(block, step, instruction, execute.STOP)
             return
@@ -194,8 +202,11 @@ class Translator:
         end, instruction = block.end, block.terminator
         if end == p.FALL:
             return
+        if end == p.SWITCH:
+            self._add(block, None, self.program.listing.instructions[block.first], execute.SWITCH, None, block.index)
+            return
         assert instruction is not None  # sanity check
-        quantum = (POLL_QUANTUM if block.polls else QUANTUM) if 0 <= block.target <= block.index else 0
+        quantum = (POLL_QUANTUM if block.polls else self._quantum) if 0 <= block.target <= block.index else 0
         if end == p.JUMP:
             self._add(block, None, instruction, execute.JUMP, None, block.target, quantum)
         elif end == p.BRANCH:

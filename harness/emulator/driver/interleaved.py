@@ -1,0 +1,332 @@
+"""Scheduler of translated programs in mode ``weak``: the loop of ``Scheduler``, as native code.
+
+Python starts and ends work-groups, waits for other ranks, performs the release at a kernel's end, and executes the
+instructions that have no native form or fault. The schedule, the events and the counters are those of ``Scheduler``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.driver.arena import Arena, SlotChunk
+from harness.emulator.driver.schedule import QUANTUM, RESIDENT_WAVES, Scheduler, failed
+from harness.emulator.driver.single import Rows
+from harness.emulator.execution.launch import Chunk, Launch
+from harness.emulator.execution.tally import split_counters
+from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.native import interleaved, record, weak_steps
+from harness.emulator.program.compiled.translation import Translation
+from harness.emulator.watch.base import Watch
+from harness.emulator.watch.weak import Weak
+from harness.emulator.wavefront.single import SingleWavefront
+from harness.emulator.wavefront.state import Wavefronts
+
+_BUDGET = 200_000
+"""Operations after which native code returns, so that signals and time limits are noticed."""
+
+assert interleaved.QUANTUM == QUANTUM  # sanity check
+
+
+def scheduler_of(
+    streams: Sequence[Sequence[Launch]], watch: Watch | None, closed: bool, limit: float | None
+) -> Scheduler:
+    """Return the scheduler for launches that are interpreted, or watched: see ``Scheduler``."""
+    if isinstance(watch, Weak):
+        launches = [each for stream in streams for each in stream]
+        translations = {
+            id(each): heat.rows for each in launches if isinstance(heat := each.program.heat, Rows) and heat.rows
+        }
+        if len(translations) == len(launches):
+            return InterleavedScheduler(streams, watch, closed, limit, translations)
+    return Scheduler(streams, watch, closed, limit)
+
+
+class InterleavedScheduler(Scheduler):
+    """Runs launches to their end on the calling thread, see ``Scheduler``."""
+
+    def __init__(
+        self,
+        streams: Sequence[Sequence[Launch]],
+        watch: Weak,
+        closed: bool,
+        limit: float | None,
+        translations: dict[int, Translation],
+    ) -> None:
+        """``translations``: the translation of each launch by its ``id``."""
+        self._weak = watch
+        self._translations = translations
+        self._state = np.zeros(interleaved.STATE_BYTES >> 3, np.int64)
+        self._address = self._state.ctypes.data
+        self._table = np.zeros(0, np.int64)
+        self._running: list[_Running] = []
+        self._put(interleaved.MODEL, watch.model.address)
+        self._put(interleaved.MOST_RESIDENT, RESIDENT_WAVES)
+        self._put(interleaved.CLOSED, closed)
+        self._enter, _ = interleaved.functions()
+        watch.chunk_of = self._chunk_of
+        watch.translated()
+        super().__init__(streams, watch, closed, limit)
+
+    def _put(self, field: int, value: int) -> None:
+        self._state[field >> 3] = value
+
+    def _get(self, field: int) -> int:
+        return int(self._state[field >> 3])
+
+    def run(self) -> None:
+        """Execute every wavefront; raises the kernel's fault."""
+        try:
+            with np.errstate(all="ignore"):
+                while self._go_on():
+                    pass
+                self._weak.over()
+        finally:
+            self._weak.chunk_of = None
+            for running in self._running:
+                running.close()
+
+    def _go_on(self) -> bool:
+        """Run native code, and do what it returned for; return False when all wavefronts have ended."""
+        self._start_groups()
+        self._put(interleaved.ENDING, bool(self._weak.ending))
+        self._put(interleaved.BUDGET, _BUDGET)
+        why = self._enter(self._address)
+        self._weak.model.raise_failure()
+        if self._get(interleaved.ENDED):
+            self._put(interleaved.ENDED, 0)
+            self.idle_rounds = 0
+            self.patience.restart()
+        if why == interleaved.STOPPED:
+            self._execute(self._get(interleaved.CURRENT))
+        elif why == interleaved.ROUND_ENDED:
+            self.round = self._get(interleaved.ROUND)
+            self._yield()
+        elif why == interleaved.KERNEL_END:
+            self._weak.end_kernel()
+        elif why == interleaved.GROUP_ENDED:
+            wave = self._get(interleaved.PREVIOUS)
+            self._put(interleaved.PREVIOUS, 0)
+            self._running_of(wave).ended(wave)
+        elif why == interleaved.PAUSE:
+            self._put(interleaved.IMPATIENT, self.patience.exhausted())
+        return bool(why != interleaved.FINISHED)
+
+    # -- launches and work-groups ------------------------------------------------------------------------------------
+
+    def _begin(self, queue: list[Launch]) -> None:
+        following = queue[-1] if queue else None
+        super()._begin(queue)
+        if following is not None:
+            address = self._weak.address_of(following)
+            self._running.append(_Running.of(following, self._translations[id(following)], address, self._address))
+
+    def _finished(self, launch: Launch, queue: list[Launch]) -> None:
+        (running,) = (each for each in self._running if each.launch is launch)
+        running.close()
+        self._running.remove(running)
+        super()._finished(launch, queue)
+
+    def _start_groups(self) -> None:
+        while self.pending and (room := RESIDENT_WAVES - self._get(interleaved.RESIDENT)) > 0:
+            launch, first, per_chunk = self.pending.pop()
+            count = min(launch.groups - first, -(-room // launch.waves_per_group))
+            if first + count < launch.groups:
+                self.pending.append((launch, first + count, per_chunk))
+            (running,) = (each for each in self._running if each.launch is launch)
+            self._reserve(count * launch.waves_per_group)
+            running.start(first, count)
+        self._put(interleaved.PENDING, bool(self.pending))
+
+    def _reserve(self, more: int) -> None:
+        """Make the table of ready wavefronts large enough for ``more`` of them."""
+        needed = self._get(interleaved.RESIDENT) + more
+        if needed > len(self._table):
+            table = np.zeros(2 * needed, np.int64)
+            table[: len(self._table)] = self._table
+            self._table = table
+            self._put(interleaved.READY, table.ctypes.data)
+
+    # -- wavefronts --------------------------------------------------------------------------------------------------
+
+    def _running_of(self, wave: int) -> _Running:
+        """Return the launch of the wavefront whose record is at an address."""
+        code = _word(wave + record.CODE)
+        return next(each for each in self._running if each.code.ctypes.data == code)
+
+    def _chunk_of(self, launch: Launch, number: int) -> Chunk:
+        """Return the work-group of wavefront ``number`` of a launch."""
+        (running,) = (each for each in self._running if each.launch is launch)
+        slot = int(np.flatnonzero(running.arena.tables[2] == number // launch.waves_per_group)[0])
+        return running.waves(slot)[number % launch.waves_per_group].chunk  # type: ignore[no-any-return]
+
+    def _execute(self, address: int) -> None:
+        """Execute the next instruction of a wavefront."""
+        running = self._running_of(address)
+        wf, translation, program = running.wave_at(address), running.translation, running.launch.program
+        position, places = int(wf.header[record.POSITION >> 3]), translation.places
+        if position == len(places):
+            wf.chunk.raise_fault("execution goes on after the end of the code", wf, program.listing.instructions[-1], 0)
+        place = places[position]
+        wf.block = place.block
+        wf.refresh_exec()
+        self.current = wf
+        try:
+            if place.step is not None:
+                place.step(wf)
+                position += 1
+            else:
+                block = program.blocks[place.block]
+                assert block.goes is not None  # sanity check
+                position = translation.entries[int(block.goes(wf)[0])]
+        except UnimplementedInstruction:
+            raise
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            raise failed(wf, place.step, error) from error
+        finally:
+            self.current = None
+        wf.header[record.POSITION >> 3] = position
+
+    # -- for reports -------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> list[Wavefronts]:
+        return [wf for running in self._running for wf in running.in_state(record.RUNNING)]
+
+    @ready.setter
+    def ready(self, wavefronts: list[Wavefronts]) -> None:
+        assert not wavefronts  # sanity check
+
+    def at_barriers(self) -> Iterator[Wavefronts]:
+        for running in self._running:
+            yield from running.in_state(record.WAITING)
+
+    def executed(self, launch: Launch) -> list[int]:
+        counts = [0] * len(launch.program.segments)
+        for running in self._running:
+            if running.launch is launch:
+                counts = split_counters(launch.program, running.arena.counts)[0].tolist()
+        return [a + b for a, b in zip(launch.waves, counts, strict=True)]
+
+    def describe(self) -> str:
+        for running in self._running:
+            chunks: dict[int, Chunk] = {}
+            for wf in running.in_state(record.WAITING):
+                chunks.setdefault(wf.chunk.index, wf.chunk).at_barrier.append(wf)
+            running.launch.chunks = chunks
+        try:
+            return super().describe()
+        finally:
+            for running in self._running:
+                for chunk in running.launch.chunks.values():
+                    chunk.at_barrier = []
+                running.launch.chunks = {}
+
+
+class _Running:
+    """A launch that has begun: its memory, and its wavefronts as Python sees them."""
+
+    def __init__(self, launch: Launch, translation: Translation) -> None:
+        self.translation = translation
+        self.arena = Arena(launch, translation)
+        waves, lanes, _, _ = split_counters(launch.program, self.arena.counts)
+        self.code = np.array([translation.address, 0, waves.ctypes.data, lanes.ctypes.data, 0], np.int64)
+        self._work = np.zeros(interleaved.START_FIELDS, np.int64)
+        _, self._start = interleaved.functions()
+        self._free: list[int] = []
+        # The structures of work-groups by slot, int64[AT_BARRIER and the wavefronts], and the slots by their addresses.
+        self._groups: list[np.ndarray] = []
+        self._slots: dict[int, int] = {}
+
+    @classmethod
+    def of(cls, launch: Launch, translation: Translation, address: int, scheduler: int) -> _Running:
+        """Return a launch that begins, with the memory of the program's last launch, if no other launch uses it.
+
+        ``address``: of what native functions need of the launch. ``scheduler``: of the state of ``interleaved``.
+        """
+        idle, translation.idle = translation.idle, None
+        fits = idle is not None and idle.arena.sizes == (launch.waves_per_group, launch.lds_bytes)
+        running: _Running = idle if fits else cls(launch, translation)
+        running._begin(launch, address, scheduler)
+        return running
+
+    def _begin(self, launch: Launch, address: int, scheduler: int) -> None:
+        self.launch, self._scheduler, self._closed = launch, scheduler, False
+        self.arena.begin(launch, range(launch.groups))
+        self.code[[interleaved.RANK >> 3, interleaved.GROUPS >> 3]] = launch.rank, 0
+        self._work[:3] = self.arena.address, self.code.ctypes.data, address
+
+    def start(self, first: int, count: int) -> None:
+        """Start the next work-groups."""
+        if count > len(self._free):
+            self._grow(count - len(self._free))
+        slots = np.array([self._free.pop() for _ in range(count)], np.int64)
+        groups = np.array([self._groups[slot].ctypes.data for slot in slots], np.int64)
+        self._work[3:] = first, count, slots.ctypes.data, groups.ctypes.data
+        self._start(self._scheduler, self._work.ctypes.data)
+        self.launch.started += count
+        self.launch.unstarted -= count
+
+    def _grow(self, more: int) -> None:
+        used = len(self.arena.slots)
+        while len(self.arena.slots) < used + more:
+            self.arena.grow(used + more)
+        self._free += reversed(range(used, used + more))
+        fields = (weak_steps.AT_BARRIER >> 3) + self.launch.waves_per_group
+        groups = list(np.zeros((more, fields), np.int64))
+        self._slots |= {group.ctypes.data: used + i for i, group in enumerate(groups)}
+        self._groups += groups
+
+    def ended(self, wave: int) -> None:
+        """Note that the work-group of a wavefront has ended."""
+        self._free.append(self._slots[_word(wave + record.GROUP)])
+        if not self.code[interleaved.GROUPS >> 3] and not self.launch.unstarted:
+            self.launch.then()
+
+    def close(self) -> None:
+        """Give the memory back, and the counters to the launch. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self.launch.add_counts(self.arena.counts.copy())
+            self.arena.shrink()
+            kept = len(self.arena.slots)
+            del self._groups[kept:]
+            self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
+            self._free = list(range(kept))
+            self.translation.idle = self
+
+    def wave_at(self, address: int) -> SingleWavefront:
+        """Return the wavefront whose record is at an address."""
+        slot = self._slots[_word(address + record.GROUP)]
+        wf: SingleWavefront = self.waves(slot)[(address - self.arena.slots[slot].addresses[0]) // self.arena.stride]
+        return wf
+
+    def waves(self, number: int) -> list[Any]:
+        """Return the wavefronts of the work-group in a slot."""
+        arena, launch = self.arena, self.launch
+        slot, group = arena.slots[number], int(arena.tables[2, number])
+        if slot.group != group:
+            slot.group = group
+            share = slot.share[: max(1, launch.lds_bytes)]
+            slot.waves = []
+            for i, memory in enumerate(slot.records):
+                wave = group * len(slot.records) + i
+                chunk = SlotChunk(launch, group, share, wave, memory[arena.private :])
+                slot.waves.append(SingleWavefront.at(memory, chunk, wave))
+        return slot.waves
+
+    def in_state(self, state: int) -> Iterator[SingleWavefront]:
+        """Yield the wavefronts in a state."""
+        for number, group in enumerate(self._groups):
+            for wf in self.waves(number) if group[weak_steps.LIVE >> 3] else ():
+                if wf.header[record.STATE >> 3] == state:
+                    wf.block = self.translation.places[int(wf.header[record.POSITION >> 3])].block
+                    wf.turn = int(wf.header[record.TURN >> 3])
+                    yield wf
+
+
+def _word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value

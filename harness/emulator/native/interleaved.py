@@ -1,0 +1,358 @@
+"""Execution of translated code in mode ``weak``: wavefronts run one at a time and may be switched at each access.
+
+The code is that of ``native.execute``. Which wavefront runs next, and when memory moves, are the choices of
+``driver.schedule``, taken in the same order: both execute the same schedule, which tests compare. The functions get the
+address of the state of a scheduler, see below. They return why the caller has to act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numba import cfunc, types
+
+from harness.emulator.native import execute, issuing, record
+from harness.emulator.native import memory as native
+from harness.emulator.native import weak_state as ws
+from harness.emulator.native.raw import bit_count, call, get8, get64, move, put64
+from harness.emulator.native.weak_state import add, ask, helper, pick
+from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, UNIT
+
+# The state, int64 each: the model's state; ready wavefronts in the order in which they are candidates, their number;
+# the round, the chosen period or 0, the wavefront that runs or 0, that which ran last, and that which was chosen to run
+# next; whether work-groups have not started, how many wavefronts are resident, and may be.
+(MODEL, READY, COUNT, ROUND, PERIOD, CURRENT, PREVIOUS, CHOSEN, PENDING, RESIDENT, MOST_RESIDENT) = range(0, 88, 8)
+# Whether only the launches change memory; whether the caller's patience is exhausted, which ends the turns of a lone
+# wavefront too; whether a kernel's end is due, and whether memory has moved at the current switch already; wavefronts
+# that have ended; operations until the next pause.
+(CLOSED, IMPATIENT, ENDING, MOVED, ENDED, BUDGET) = range(88, 136, 8)
+STATE_BYTES = 136
+
+# The code of a launch: its rows, its rank, the counters of its segments, work-groups that have started and not ended.
+(ROWS, RANK, WAVES, LANES, GROUPS) = range(0, 40, 8)
+
+# What ``start`` gets, int64 each: the control of ``native.execute``, the code, the launch as in a record, the first
+# work-group and the number of them, and the addresses of the slots, int64[n], and of the structures that they get.
+START_FIELDS = 7
+
+# Why the caller has to act. START: work-groups may start. ROUND_ENDED: every ready wavefront has used a turn. STOPPED:
+# the current wavefront needs Python for its next instruction. KERNEL_END: perform a kernel's release. GROUP_ENDED: the
+# work-group of ``PREVIOUS`` has ended, and is the launch's last one or makes room for another. FAILED: a Python
+# function has raised an exception. PAUSE: look at signals and limits.
+FINISHED, START, ROUND_ENDED, STOPPED, KERNEL_END, GROUP_ENDED, FAILED, PAUSE = range(8)
+_GO_ON, _NEXT = -1, -2
+
+QUANTUM, SLACK = 16, 4
+"""As in ``driver.schedule``."""
+_RANK_SHIFT = 48
+
+
+# -- the ready wavefronts ----------------------------------------------------------------------------------------------
+
+
+@helper
+def _number(wave):
+    """Return what orders wavefronts of the same turn."""
+    return get64(get64(wave + record.CODE) + RANK) << _RANK_SHIFT | get64(wave + record.NUMBER)
+
+
+@helper
+def _place(s, turn, number):
+    """Return how many ready wavefronts come before ``number`` in its turn."""
+    ready, low, high = get64(s + READY), 0, get64(s + COUNT)
+    while low < high:
+        middle = (low + high) >> 1
+        other = get64(ready + 8 * middle)
+        its = get64(other + record.TURN)
+        if its < turn or (its == turn and _number(other) < number):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
+def _enqueue(s, wave):
+    at, count = _place(s, get64(wave + record.TURN), _number(wave)), get64(s + COUNT)
+    place = get64(s + READY) + 8 * at
+    move(place + 8, place, 8 * (count - at))
+    put64(place, wave)
+    put64(s + COUNT, count + 1)
+
+
+@helper
+def _take(s, index):
+    place, count = get64(s + READY) + 8 * index, get64(s + COUNT) - 1
+    wave = get64(place)
+    move(place, place + 8, 8 * (count - index))
+    put64(s + COUNT, count)
+    return wave
+
+
+@helper
+def _period(s):
+    if get64(s + PERIOD) == 0:
+        chosen = pick(get64(s + MODEL), 3, ws.HOW_OFTEN)
+        put64(s + PERIOD, 1 if chosen == 0 else 4 if chosen == 1 else 16)
+    return get64(s + PERIOD)
+
+
+@helper
+def _may_start(s):
+    return get64(s + PENDING) and get64(s + RESIDENT) < get64(s + MOST_RESIDENT)
+
+
+@helper
+def _next(s):
+    """Choose the wavefront that runs next, like ``Scheduler._next``."""
+    wave = get64(s + CHOSEN)
+    if wave == 0:
+        if _may_start(s):
+            return START
+        if get64(s + COUNT) == 0:
+            return FINISHED
+        lowest = get64(get64(get64(s + READY)) + record.TURN)
+        if lowest > get64(s + ROUND):
+            put64(s + ROUND, lowest)
+            return ROUND_ENDED
+        wave = _pick(s, lowest)
+    put64(s + CHOSEN, 0)
+    put64(s + CURRENT, wave)
+    put64(s + PREVIOUS, wave)
+    return _GO_ON
+
+
+@helper
+def _pick(s, lowest):
+    model, ready = get64(s + MODEL), get64(s + READY)
+    count = _place(s, lowest + SLACK + 1, np.int64(0))
+    if count == 1:
+        return _take(s, 0)
+    period, last = _period(s), get64(s + PREVIOUS)
+    at = count
+    if last and get64(last + record.TURN) <= lowest + SLACK:
+        at = _place(s, get64(last + record.TURN), _number(last))
+        if at >= count or get64(ready + 8 * at) != last:
+            at = count
+    if at < count and period > 1 and pick(model, period, ws.SWITCHES) != 1:
+        return _take(s, at)
+    chosen = pick(model, count, ws.WHICH_WAVEFRONT)
+    if at < count:  # the last one is the first candidate
+        chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
+    return _take(s, chosen)
+
+
+@helper
+def _goes_on(s, wave):
+    """Return whether the wavefront that runs continues; otherwise it is ready. Like ``Scheduler._goes_on``."""
+    model, turn, lowest = get64(s + MODEL), get64(wave + record.TURN), get64(wave + record.TURN)
+    if get64(s + COUNT):
+        lowest = min(lowest, get64(get64(get64(s + READY)) + record.TURN))
+    if _may_start(s) or lowest > get64(s + ROUND) or turn > lowest + SLACK:
+        _enqueue(s, wave)
+        return False
+    others = _place(s, lowest + SLACK + 1, np.int64(0))
+    if others == 0:
+        return True
+    period = _period(s)
+    if period > 1 and pick(model, period, ws.SWITCHES) != 1:
+        return True
+    chosen = pick(model, others + 1, ws.WHICH_WAVEFRONT)
+    if chosen == 0:
+        return True
+    put64(s + CHOSEN, _take(s, chosen - 1))
+    _enqueue(s, wave)
+    return False
+
+
+# -- executing ---------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _release(s, group):
+    """Release the wavefronts at a barrier, if all that live have arrived."""
+    arrived = get64(group + ARRIVED)
+    if arrived == 0 or arrived < get64(group + LIVE):
+        return
+    turn = np.int64(0)
+    for i in range(arrived):
+        turn = max(turn, get64(get64(group + AT_BARRIER + 8 * i) + record.TURN))
+    put64(group + ARRIVED, 0)
+    for i in range(arrived):
+        wave = get64(group + AT_BARRIER + 8 * i)
+        put64(wave + record.STATE, record.RUNNING)
+        put64(wave + record.TURN, turn)
+        _enqueue(s, wave)
+
+
+@helper
+def _end(s, wave):
+    group = get64(wave + record.GROUP)
+    put64(wave + record.STATE, record.ENDED)
+    add(s + ENDED, 1)
+    add(s + RESIDENT, -1)
+    add(group + LIVE, -1)
+    if get64(group + LIVE) == 0:
+        code = get64(wave + record.CODE)
+        add(code + GROUPS, -1)
+        if get64(code + GROUPS) == 0 or get64(s + PENDING):
+            return GROUP_ENDED
+    put64(s + PREVIOUS, 0)
+    _release(s, group)
+    return _NEXT
+
+
+@helper
+def _switch(s, wave):
+    """Let memory move, and choose who runs next."""
+    model = get64(s + MODEL)
+    if get64(s + MOVED) == 0 and get64(model + ws.DRIFT) and ask(model, issuing.MOVE, get64(s + ENDING), 0, 0, 0) < 0:
+        put64(s + MOVED, 1)
+        return KERNEL_END
+    put64(s + MOVED, 0)
+    return FAILED if get64(model + ws.FAILED) else _GO_ON
+
+
+@helper
+def _run_wavefront(s, wave):
+    """Run the current wavefront until another one is to run, or the caller has to act."""
+    code = get64(wave + record.CODE)
+    rows, waves, lanes = get64(code + ROWS), get64(code + WAVES), get64(code + LANES)
+    at = rows + 8 * execute.ROW * get64(wave + record.POSITION)
+    why = np.int64(_NEXT)
+    while True:
+        add(s + BUDGET, -1)
+        operation = get64(at)
+        if operation == execute.CALL:
+            if call(get64(at + 8), wave, at + 16) != 0:
+                why = STOPPED
+                break
+            at += 8 * execute.ROW
+        elif operation == execute.COUNT:
+            segment = 8 * get64(at + 16)
+            add(waves + segment, 1)
+            add(lanes + segment, bit_count(get64(wave + record.EXEC_BYTES)))
+            at += 8 * execute.ROW
+        elif operation == execute.SWITCH:
+            why = _switch(s, wave)
+            if why >= 0:
+                break
+            at = rows + 8 * execute.ROW * get64(at + 16) if get64(wave + record.BLOCKED) else at + 8 * execute.ROW
+            put64(wave + record.BLOCKED, 0)
+            # ``_goes_on`` may leave it to others, which then see where it is.
+            put64(wave + record.POSITION, (at - rows) // (8 * execute.ROW))
+            if not _goes_on(s, wave):
+                why = _NEXT
+                break
+            if get64(s + BUDGET) < 0:
+                why = PAUSE
+                break
+        elif operation in (execute.BRANCH, execute.JUMP):
+            taken = True
+            if operation == execute.BRANCH:
+                condition = get64(at + 32)
+                if condition < 2:
+                    taken = get8(wave + record.SCC) == condition
+                else:
+                    taken = (get64(wave + 4 * get64(at + 40)) != 0) == (condition == 3)
+            if not taken:
+                at += 8 * execute.ROW
+                continue
+            target, quantum = get64(at + 16), get64(at + 24)
+            at = rows + 8 * execute.ROW * target
+            if quantum == 0:
+                continue
+            add(wave + record.LOOPS, 1)
+            if get64(wave + record.LOOPS) >= quantum:
+                put64(wave + record.LOOPS, 0)
+                waits = quantum < QUANTUM or get64(s + COUNT) or get64(s + PENDING) or get64(s + CLOSED)
+                if waits or get64(s + IMPATIENT):
+                    add(wave + record.TURN, 1)
+                    put64(wave + record.POSITION, target)
+                    _enqueue(s, wave)
+                    break
+            if get64(s + BUDGET) < 0:
+                why = PAUSE
+                break
+        elif operation == execute.SLEEP:
+            at += 8 * execute.ROW
+        elif operation == execute.BARRIER:
+            group = get64(wave + record.GROUP)
+            put64(wave + record.STATE, record.WAITING)
+            put64(wave + record.POSITION, (at - rows) // (8 * execute.ROW) + 1)
+            put64(group + AT_BARRIER + 8 * get64(group + ARRIVED), wave)
+            add(group + ARRIVED, 1)
+            _release(s, group)
+            break
+        elif operation == execute.END:
+            flight = get64(wave + record.FLIGHT)
+            lingers = flight != 0 and ask(get64(s + MODEL), issuing.LINGERS, flight, 0, 0, 0) > 0
+            put64(wave + record.POSITION, (at - rows) // (8 * execute.ROW))
+            if get64(get64(s + MODEL) + ws.FAILED):
+                why = FAILED
+            elif lingers:
+                _enqueue(s, wave)
+            else:
+                why = _end(s, wave)
+            break
+        else:
+            why = STOPPED
+            break
+    if why in (STOPPED, PAUSE, KERNEL_END, FAILED):
+        put64(wave + record.POSITION, (at - rows) // (8 * execute.ROW))
+    else:
+        put64(s + CURRENT, 0)
+    return why
+
+
+def _run(s: int) -> int:
+    """Run wavefronts. ``s``: the address of ``STATE_BYTES``."""
+    while True:
+        why = _GO_ON if get64(s + CURRENT) else _next(s)
+        if why >= 0:
+            return why
+        why = _run_wavefront(s, get64(s + CURRENT))
+        if why >= 0:
+            return why
+
+
+def _start(s: int, work: int) -> int:
+    """Make the wavefronts of work-groups ready. ``work``: the address of what ``START_FIELDS`` describes."""
+    control, code, launch = get64(work), get64(work + 8), get64(work + 16)
+    stride, count = get64(control + 8 * execute.STRIDE), get64(control + 8 * execute.WAVES_PER_GROUP)
+    setup = execute._array(control, execute.SETUP, execute.SETUP_FIELDS)
+    for i in range(get64(work + 32)):
+        slot, number = get64(get64(work + 40) + 8 * i), get64(work + 24) + i
+        first = get64(get64(control + 8 * execute.RECORDS) + 8 * slot)
+        share = get64(get64(control + 8 * execute.DATA_SHARES) + 8 * slot)
+        put64(get64(control + 8 * execute.GROUPS) + 8 * slot, number)
+        execute._start(first, count, number, control, setup, share)
+        group = get64(get64(work + 48) + 8 * i)
+        put64(group + LIVE, count)
+        put64(group + ARRIVED, 0)
+        put64(group + UNIT, 0)
+        for k in range(count):
+            wave = first + k * stride
+            put64(wave + record.MODEL, get64(s + MODEL))
+            put64(wave + record.LAUNCH, launch)
+            put64(wave + record.CODE, code)
+            put64(wave + record.GROUP, group)
+            _enqueue(s, wave)
+        add(s + RESIDENT, count)
+    add(code + GROUPS, get64(work + 32))
+    return 0
+
+
+@cache
+def functions() -> tuple[Callable[[int], int], Callable[[int, int], int]]:
+    """Return ``_run`` and ``_start``, compiled or loaded from numba's cache. A call releases Python's lock."""
+    compiled = []
+    with native.compiling_alone():
+        for function, count in ((_run, 1), (_start, 2)):
+            compiled.append(cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function))
+            if not compiled[-1].cache_hits:
+                native._report_progress()
+    run, start = (each.ctypes for each in compiled)
+    return run, start

@@ -1,0 +1,283 @@
+"""Mode ``weak`` as native code: the schedule, the events, the counters and the results are those of ``Scheduler``."""
+
+import re
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from harness import emulator
+from harness.emulator import MemoryFault, NoProgress, TimeLimit
+from harness.emulator.driver import interleaved, schedule, single
+from harness.emulator.execution.allocations import Allocations
+from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.parser import parse
+from harness.emulator.native import interleaved as native
+from harness.emulator.watch import Drawn, Lazy, Seeded
+from harness.emulator.watch.weak import Weak
+from tests.emulator import memory_kernels, printing_kernels, schedule_kernels
+from tests.emulator.watch.litmus import _LISTING, ACQUIRE, RELEASE, add, lines, load, run_watched, store, swap
+
+SPIN = [".Lspin{n}:", *load("y", 8, "sc0 sc1"), *ACQUIRE, "v_readfirstlane_b32 s20, v8", "s_cmp_lg_u32 s20, 1"]
+PASS = lines(store("x", 1), RELEASE, store("y", 1, "sc0 sc1"))
+
+
+def spin(n, *then):
+    return lines([line.format(n=n) if "spin" in line else line for line in SPIN], f"s_cbranch_scc1 .Lspin{n}", *then)
+
+
+THREADS = {
+    "message": ([(0, PASS), (1, spin(1, load("x", 9)))], [[], [8, 9]], 1),
+    "message without a release": (
+        [(0, lines(store("x", 1), store("y", 1, "sc0 sc1"))), (1, spin(1, load("x", 9)))], [[], [8, 9]], 1,
+    ),
+    "store buffering": (
+        [(0, lines(store("x", 1), load("y", 8))), (1, lines(store("y", 1), load("x", 8)))], [[8], [8]], 1,
+    ),
+    "in one rank": ([(0, PASS), (0, spin(1, load("x", 9))), (0, spin(2, load("x", 9)))], [[], [8, 9], [9]], 2),
+    "atomics": ([(rank, lines(add("x", 8), swap("y", rank), add("x", 9))) for rank in range(3)], [[8, 9]] * 3, 1),
+    "barriers": (
+        [(0, lines("v_mov_b32_e32 v7, s3", store("x", 1), "s_barrier", load("x", 8), "s_barrier", add("y", 9)))] * 2,
+        [[8], [8]], 4,
+    ),
+    "sleep": ([(0, lines("s_sleep 1", PASS)), (1, spin(1, load("x", 9), "s_sleep 2"))], [[], [8, 9]], 1),
+}  # fmt: skip
+
+
+def events_of(watch):
+    """Return the events; addresses differ from run to run."""
+    return [re.sub("0x[0-9a-f]+", "address", line) for line in watch.story(4000)]
+
+
+def watched(name, choices, is_native, **options):
+    """Return all that shows what happened in a litmus test."""
+    threads, loads, waves = THREADS[name]
+    result, words, watch, launches = run_watched(threads, loads, choices, waves, is_native, **options)
+    counts = [(each.waves, each.lanes, each.executions, each.access_lanes.tolist()) for each in launches]
+    return result, words, events_of(watch), choices.decisions, counts, watch.model.changes, watch.issued
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """Count the schedulers that are native."""
+    made = []
+    plain = interleaved.InterleavedScheduler.run
+
+    def run(self):
+        made.append(self)
+        plain(self)
+
+    monkeypatch.setattr(interleaved.InterleavedScheduler, "run", run)
+    return made
+
+
+@pytest.mark.parametrize("name", THREADS)
+@pytest.mark.parametrize("kind", [Seeded, Lazy])
+@pytest.mark.parametrize("covers", ["work-group", "wavefront"])
+def test_a_litmus_test_runs_as_interpreted(used, name, kind, covers):
+    seeds = np.random.default_rng(len(name)).integers(0, 1 << 30, 12).tolist()
+    runs = [[watched(name, kind(seed), way, covers=covers) for seed in seeds] for way in (True, False)]
+    assert runs[0] == runs[1]
+    assert len(used) == len(seeds)
+    assert len({repr(run) for run in runs[0]}) > 1, "the seeds give different runs"
+
+
+def test_choices_of_python_are_used():
+    def drawn(seed):
+        random = np.random.default_rng(seed)
+        return Drawn(lambda n: int(random.integers(0, n)), limit=60)
+
+    for seed in range(6):
+        assert watched("message", drawn(seed), True) == watched("message", drawn(seed), False)
+
+
+@pytest.mark.parametrize("slack", [0, 1])
+def test_another_schedule_is_seen(monkeypatch, slack):
+    """A scheduler that lets wavefronts run ahead less."""
+    plain = [watched("in one rank", Seeded(seed), True) for seed in range(12)]
+    monkeypatch.setattr(schedule, "SLACK", slack)
+    assert plain != [watched("in one rank", Seeded(seed), False) for seed in range(12)]
+
+
+# -- kernels that Triton compiles --------------------------------------------------------------------------------------
+
+
+def lock(driver):
+    lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    schedule_kernels.locked_increments[(5,)](lock, counter, 2, num_warps=1)
+    return counter.item()
+
+
+def produce(driver):
+    data, out, flags = (torch.zeros(n, dtype=torch.int32) for n in (512, 512, 4))
+    schedule_kernels.produce_consume[(8,)](data, flags, out, 128, 2, True, num_warps=2)
+    return data.tolist(), out.tolist()
+
+
+def prints(driver):
+    lines = []
+    driver.write = lines.append
+    printing_kernels.print_scalars[(2,)](3, num_warps=2)
+    return lines
+
+
+def spills(driver):
+    a, out = torch.arange(4096, dtype=torch.float32) % 7, torch.empty(4096)
+    memory_kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8)
+    return out.tolist()
+
+
+def multiplies(driver):
+    """Matrix products by LDS, with barriers."""
+    a, b = torch.arange(64 * 64).view(64, 64).half() % 5, torch.arange(64 * 64).view(64, 64).half() % 7
+    c = torch.empty(64, 64)
+    memory_kernels.pipelined[(1,)](a, b, c, 64, 64, 64, 64, num_warps=4)
+    return c.tolist()
+
+
+KERNELS = (lock, produce, prints, spills, multiplies)
+
+
+def kernel_run(program, seed, is_native, monkeypatch):
+    """Return all that shows what happened in a program's kernels."""
+    plain = single.decode
+
+    def decode(listing, watch, without=None):
+        decoded = plain(listing, watch, without)
+        if is_native:
+            decoded.heat.use()
+        decoded.heat.done = True
+        return decoded
+
+    with monkeypatch.context() as patch:
+        patch.setattr(single, "decode", decode)
+        driver = emulator.activate(mode="weak", choices=seed)
+        try:
+            result = program(driver)
+            launches = driver.drain_launches()
+            events = [line[:6] + line[line.index(":") :] for line in driver.watch.story(4000)]
+            counts = [(each.instructions, each.lanes, [a.lanes for a in each.accesses]) for each in launches]
+            return result, events, counts, driver.watch.choices.decisions
+        finally:
+            emulator.deactivate()
+
+
+@pytest.mark.parametrize("program", KERNELS)
+def test_a_kernel_runs_as_interpreted(used, monkeypatch, program):
+    for seed in (3, 4, 5):
+        assert kernel_run(program, seed, True, monkeypatch) == kernel_run(program, seed, False, monkeypatch)
+    assert len(used) == 3
+
+
+@pytest.mark.parametrize("resident", [1, 5])
+def test_work_groups_start_when_others_have_ended(monkeypatch, resident):
+    for module in (schedule, interleaved):
+        monkeypatch.setattr(module, "RESIDENT_WAVES", resident)
+
+    def many(driver):
+        lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        schedule_kernels.locked_increments[(23,)](lock, counter, 1, num_warps=1)
+        return counter.item()
+
+    for seed in (1, 2, 3):
+        taken = kernel_run(many, seed, True, monkeypatch)
+        assert taken[0] == 23
+        assert taken == kernel_run(many, seed, False, monkeypatch)
+
+
+# -- faults, hangs and interruptions -----------------------------------------------------------------------------------
+
+
+def launched(code, is_native, lds=0, limit=None, closed=False):
+    """Run two work-groups of two wavefronts on 64 words; return the memory."""
+    memory = np.arange(64, dtype=np.uint32)
+    allocations = Allocations()
+    allocations.register(memory.ctypes.data, memory.nbytes, "words")
+    watch = Weak(Seeded(5))
+    program = single.decode(parse(_LISTING.format(name="kernel", code=code)), watch)
+    if is_native:
+        program.heat.use()
+    kernarg = np.array([memory.ctypes.data], np.uint64).view(np.uint8)
+    launch = Launch(program, (2, 1, 1), 2, lds, kernarg, allocations)
+    interleaved.scheduler_of([[launch]], watch, closed, limit).run()
+    return memory.tolist()
+
+
+BEGIN = "\ts_load_dwordx2 s[4:5], s[0:1], 0x0\n\tv_lshlrev_b32_e32 v1, 2, v0\n\ts_waitcnt lgkmcnt(0)\n"
+FAULTS = {
+    "global": BEGIN + "\tglobal_load_dword v2, v1, s[4:5] offset:4\n\ts_waitcnt vmcnt(0)\n\ts_endpgm",
+    "LDS": BEGIN + "\tds_write_b32 v1, v0 offset:8\n\ts_waitcnt lgkmcnt(0)\n\ts_endpgm",
+    "scalar": "\ts_load_dwordx2 s[4:5], s[0:1], 0x40\n\ts_waitcnt lgkmcnt(0)\n\ts_endpgm",
+    "end of the code": BEGIN,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_that_of_the_interpreter(used, name):
+    messages = []
+    for way in (True, False):
+        with pytest.raises(MemoryFault) as caught:
+            launched(FAULTS[name], way, lds=128)
+        messages.append(re.sub("0x[0-9a-f]+", "address", str(caught.value)))
+    assert messages[0] == messages[1]
+    assert len(used) == 1
+
+
+FOR_EVER = (
+    BEGIN
+    + "\tv_mov_b32_e32 v1, 0\n"
+    + """.Lagain:
+\tglobal_load_dword v2, v1, s[4:5] sc0 sc1
+\ts_waitcnt vmcnt(0)
+\tv_readfirstlane_b32 s8, v2
+\ts_cmp_lg_u32 s8, 7
+\ts_cbranch_scc1 .Lagain
+\ts_endpgm"""
+)
+
+
+def test_a_hang_is_reported_as_by_the_interpreter(used):
+    messages = []
+    for way in (True, False):
+        with pytest.raises(NoProgress, match="polling 0x") as caught:
+            launched(FOR_EVER, way, closed=True)
+        messages.append(re.sub("0x[0-9a-f]+", "address", str(caught.value)))
+    assert sorted(messages[0].splitlines()) == sorted(messages[1].splitlines())
+    assert len(used) == 1
+
+
+ALONE = "\ts_mov_b32 s8, 0\n.Lagain:\n\ts_add_u32 s8, s8, 1\n\ts_cmp_lg_u32 s8, 0\n\ts_branch .Lagain\n\ts_endpgm"
+
+
+def test_a_time_limit_ends_a_loop_without_accesses(used):
+    with pytest.raises(TimeLimit, match="kernel kernel"):
+        launched(ALONE, True, limit=0.3)
+    assert len(used) == 1
+
+
+def test_an_interrupt_ends_a_loop_without_accesses(used):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launched(ALONE, True, limit=60.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(used) == 1
+
+
+def test_python_executes_what_native_code_leaves_to_it(monkeypatch):
+    """All instructions, one at a time."""
+    wanted = watched("message", Seeded(3), False)
+    plain = interleaved.InterleavedScheduler.__init__
+
+    def init(self, streams, watch, closed, limit, translations):
+        for translation in translations.values():
+            rows = translation.code[:, 0]
+            rows[rows == native.execute.CALL] = native.execute.STOP
+        plain(self, streams, watch, closed, limit, translations)
+
+    monkeypatch.setattr(interleaved.InterleavedScheduler, "__init__", init)
+    assert watched("message", Seeded(3), True) == wanted
