@@ -256,6 +256,8 @@ class _Running:
     def _begin(self, launch: Launch, address: int, scheduler: int) -> None:
         self.launch, self._scheduler, self._closed = launch, scheduler, False
         self.arena.begin(launch, range(launch.groups))
+        for group in self._groups:  # the last launch may have ended by a fault
+            group[weak_steps.LIVE >> 3] = 0
         self.code[[interleaved.RANK >> 3, interleaved.GROUPS >> 3]] = launch.rank, 0
         self._work[:3] = self.arena.address, self.code.ctypes.data, address
 
