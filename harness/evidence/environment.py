@@ -7,7 +7,10 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import stat
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,12 @@ from harness import devices
 PACKAGES = ("torch", "triton", "numpy", "numba", "hypothesis", "pytest", "iris-harness")
 """Packages whose versions every run records; each kind of device adds its own."""
 _COMPILED = (".pyc", ".pyo", ".so", ".nbi", ".nbc")
+
+_digests: dict[tuple[int, ...], str] = {}
+"""Digest of each file's content, by what every change of the file changes. Each evidence that is read needs them."""
+
+_SETTLED = 2.0
+"""Seconds after a change until any later change is sure to have another time. Until then no digest is kept."""
 
 
 def capture_environment() -> dict[str, Any]:
@@ -68,11 +77,41 @@ def digest_of(folder: Path) -> str:
     It does not depend on the place of the folder, and shows an edit also outside a checkout.
     """
     whole = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in _COMPILED and "__pycache__" not in path.parts:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode("utf-8", "backslashreplace"))
+    for parts, path in sorted(_files(folder)):
+        content = _content(path)
+        if content is not None:
+            whole.update(f"{'/'.join(parts)} {content}\n".encode("utf-8", "backslashreplace"))
     return whole.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the parts of each file's name in the folder, and its path; compiled files are left out."""
+    if "__pycache__" in folder.parts:
+        return
+    for place, inner, names in os.walk(folder):
+        inner[:] = [name for name in inner if name != "__pycache__"]
+        parts = Path(place).relative_to(folder).parts
+        for name in names:
+            if os.path.splitext(name)[1] not in _COMPILED:
+                yield (*parts, name), os.path.join(place, name)
+
+
+def _content(path: str) -> str | None:
+    """Return the SHA-256 of a file's content; None if it is not a regular file. An unchanged file is not read again."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if state not in _digests:
+        now = time.time()
+        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        if now - status.st_ctime <= _SETTLED:
+            return digest
+        _digests[state] = digest
+    return _digests[state]
 
 
 def folder_of(module: str) -> Path | None:

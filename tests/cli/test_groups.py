@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line.preflight import check_request
+from command_line.publishing import PARTIAL
 from command_line.suite import groups
 from command_line.suite.groups import Machine, fitting, measured, number
 from harness.devices import inventory
@@ -17,6 +18,7 @@ from harness.devices.gpu_kind import GpuInfo
 from harness.errors import UsageError
 from harness.evidence import Verdict, read
 from tests import python
+from tests.fleet import fake_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
@@ -93,6 +95,25 @@ def test_a_wrong_number_is_one_line(text: str) -> None:
 
 @pytest.mark.slow
 def test_two_groups_write_one_report(tmp_path: Path) -> None:
+    """With the real plugin, and cases that need no ranks."""
+    control = tmp_path / "control"
+    control.mkdir()
+    environment = fake_suite.environment(fake_suite.make_suite(tmp_path / "suite"), control, dict(os.environ))
+    command = ["certify", "--ranks", "2", "--level", "ci", "--judge", "together", "--groups", "2"]
+    done = python.run(
+        [sys.executable, "-m", "command_line", *command, "--output", str(tmp_path / "out")],
+        cwd=tmp_path, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == PARTIAL, done.stdout + done.stderr  # the level has other world sizes too
+    evidence = read(tmp_path / "out" / "evidence.jsonl")
+    assert evidence.verdict() is Verdict.PASS and not evidence.problems
+    assert set(evidence.groups) == fake_suite.GROUPS and all(len(each) == 1 for each in evidence.groups.values())
+    assert written_by(tmp_path / "out" / "evidence.jsonl") >= {"gw0", "gw1"}
+    assert not list((tmp_path / "out").glob("evidence-gw*"))
+
+
+@pytest.mark.nightly
+def test_two_groups_of_emulated_ranks_write_one_report(tmp_path: Path) -> None:
     command = [
         "certify",
         "--provider",

@@ -31,6 +31,10 @@ HALF = dict(zip(FLOATS, (0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400,
 BFLOAT = dict(zip(FLOATS, (0x3F00, 0xBF00, 0x3F80, 0xBF80, 0x4000, 0xC000, 0x4080, 0xC080, 0x3E22), strict=True))
 
 
+EDGES = ("-16", "-1", "0", "1", "64", *FLOATS)
+"""Constants that every template executes in native code too, which has a function of its own for each constant: the
+interpreter's step yields the word for both."""
+
 KEPT = 8
 """The first register that no template of this file names: a program keeps its results from there on."""
 
@@ -53,13 +57,15 @@ def value(*lines, arch="gfx942", **registers):
 
 def results(template, arch="gfx942", **registers):
     """Return the result of ``template``, an instruction that writes v0, for each of the constants."""
-    values = []
-    for start in range(0, len(CONSTANTS), 45):
-        some = CONSTANTS[start : start + 45]
+    values = {}
+    inner = [c for c in CONSTANTS if c not in EDGES]
+    for some, native in ((EDGES, True), (inner[:45], False), (inner[45:], False)):
+        if not some:
+            continue
         copied = [(template.format(c), f"v_mov_b32_e32 v{KEPT + n}, v0") for n, c in enumerate(some)]
-        after = execute(*itertools.chain(*copied), exec=1, arch=arch, **registers)
-        values += [after.v(KEPT + n)[0] for n in range(len(some))]
-    return values
+        after = execute(*itertools.chain(*copied), exec=1, arch=arch, native=native, **registers)
+        values |= {c: after.v(KEPT + n)[0] for n, c in enumerate(some)}
+    return [values[c] for c in CONSTANTS]
 
 
 # -- packed operations -------------------------------------------------------------------------------------------------
@@ -180,6 +186,18 @@ def test_wider_operands():
         assert execute(f"v_add_f64 v[0:1], v[2:3], {c}", exec=1).v64(0)[0] == bits
         assert execute(f"v_lshlrev_b64 v[0:1], 0, {c}", exec=1).v64(0)[0] == bits
     assert execute("v_add_f64 v[0:1], v[2:3], 0.15915494309189532", exec=1).v64(0)[0] == 0x3FC45F306DC9C882
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "template", ["v_pk_add_u16 v0, v1, {}", "v_mad_u16 v0, v1, v2, {}", "v_add_u32_e32 v0, {}, v1"]
+)
+def test_every_constant_in_native_code(template, monkeypatch):
+    fewer = results(template)
+    monkeypatch.setattr(f"{__name__}.EDGES", CONSTANTS[:45])
+    assert results(template) == fewer
+    monkeypatch.setattr(f"{__name__}.EDGES", CONSTANTS[45:])
+    assert results(template) == fewer
 
 
 # -- as LLVM's assembler encodes them ----------------------------------------------------------------------------------

@@ -203,9 +203,9 @@ def compiled(module, dtype, blocks, ranks=4, **how):
     ("dtype", "blocks", "instruction"),
     [
         (H, (128, 256, 64), "HGMMA.64x256x16.F32"),
-        (BF, (256, 128, 64), "HGMMA.64x128x16.F32.BF16"),
+        pytest.param(BF, (256, 128, 64), "HGMMA.64x128x16.F32.BF16", marks=pytest.mark.nightly),
         (I8, (128, 128, 128), "IGMMA.64x128x32.S8.S8"),
-        (F, (128, 128, 32), "HGMMA.64x128x8.F32.TF32"),
+        pytest.param(F, (128, 128, 32), "HGMMA.64x128x8.F32.TF32", marks=pytest.mark.nightly),
     ],
 )
 def test_hopper_multiplies_by_wgmma_and_sends_16_bytes(dtype, blocks, instruction, gemm, tmp_path):
