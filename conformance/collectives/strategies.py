@@ -90,14 +90,14 @@ def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
     ``dtype`` is the element type, or for an op that only moves data its width in bytes: then the builds go round all
     types of that width, which may share kernels.
     """
-    builds = _builds_of(ranks, op, dtype)
+    builds = builds_of(ranks, op, dtype)
     dtypes = [name for name in (*ALL, *FURTHER) if dtype in (name, size_of(name))]
     pairs = [(dtypes[k % len(dtypes)], builds[k % len(builds)]) for k in range(max(len(dtypes), len(builds)))]
     return [_published(_of_build(ranks, op, name, build)) for name, build in pairs]
 
 
-def _builds_of(ranks: int, op: str, dtype: str | int) -> Sequence[Build]:
-    """Return the builds of one collective; ``dtype``: an element type, or its width in bytes."""
+def builds_of(ranks: int, op: str, dtype: str | int) -> Sequence[Build]:
+    """Return the builds of one collective, the simplest first; ``dtype``: an element type, or its width in bytes."""
     reduces = COLLECTIVES[op].reduces
     some = [name for name in COLLECTIVES if COLLECTIVES[name].reduces == reduces]
     kernels = tuple((name, COLLECTIVES[name].drawn_kernels(ranks)) for name in some)
@@ -116,9 +116,22 @@ def messages(ranks: int, dtype: str) -> list[Cases]:
 
     In the ring each member sends to the one 1 + ``root`` places after it.
     """
-    builds = _builds(tuple((op, KERNELS) for op in MESSAGES), ranks > 1)
+    builds = _builds(tuple((op, KERNELS) for op in MESSAGES), ranks > 1, few=True)
     rows = [(op, build) for op in MESSAGES for build in builds[op, size_of(dtype)]]
     return [_message(ranks, op, dtype, build) for op, build in rows]
+
+
+def simplest(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
+    """Return one call with the kernel of ``build``, which ``drawn`` draws too, of all ranks or of a group."""
+    in_pad, out_pad, shift, turned = build.layout
+    m, n = of_extent(build.extent, 5, 70, (in_pad, out_pad), bool(turned))
+    kernel = build.kernel
+    return COLLECTIVES[op].case(
+        dtype=dtype, reduce=build.reduce, m=m, n=n, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
+        swizzle=kernel.swizzle, in_pad=in_pad, out_pad=out_pad, shift=shift, turned=turned, in_place=build.in_place,
+        group=build.groups[0], default=kernel.default, gluon=kernel.gluon, variant=kernel.variant,
+        protocol=kernel.protocol, distribution=build.distribution,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -128,7 +141,8 @@ def _builds(
     """Return the builds for ops (or variants) and element types (or widths), the simplest first.
 
     ``kernels`` are those of each op. Every op has every kernel, layout, extent, element type, reduction and number of
-    members. Unless ``few``, every element type has every reduction and every kernel.
+    members. Every width of elements that are only moved has every kernel. Unless ``few``, every element type of a
+    reduction has every operation, every algorithm and both languages.
     """
     of_op = dict(kernels)
     ops = {name: described(name) if name not in ACCUMULATING else COLLECTIVES["all_reduce"] for name in of_op}
@@ -154,8 +168,17 @@ def _builds(
     }  # fmt: skip
     pairs = [("op", name) for name in parameters if name != "op"]
     if not few:
-        pairs += [("dtype", "reduce"), ("dtype", "kernel"), ("dtype", "extent"), ("kernel", "extent")]
-    rows = covering(parameters, strength=1, also=pairs, valid=valid)
+        pairs += [("dtype", "reduce"), ("dtype", "extent"), ("kernel", "extent")]
+    if not reduces:
+        pairs.append(("dtype", "kernel"))
+    elif not few:
+        # The kernels of one algorithm differ in the tile, which does not depend on the type of what is reduced.
+        pairs += [("dtype", "algorithm"), ("dtype", "gluon")]
+    derived = {
+        "algorithm": lambda row: (of_op[row["op"]][row["kernel"]].variant, of_op[row["op"]][row["kernel"]].protocol),
+        "gluon": lambda row: of_op[row["op"]][row["kernel"]].gluon,
+    }
+    rows = covering(parameters, strength=1, also=pairs, derived=derived, valid=valid)
     parties = PARTIES if grouped else (("world",),)
     builds: dict[tuple[str, str | int], list[Build]] = {}
     for name in of_op:
@@ -201,7 +224,7 @@ def small(
         builds = _builds(tuple(ACCUMULATING.items()), ranks > 1, few=True)
         rows = [(dtype, build) for dtype in dtypes for build in builds.get((variant, dtype), ())]
     else:
-        rows = [(dtype, build) for dtype in dtypes for build in _builds_of(ranks, op, dtype)]
+        rows = [(dtype, build) for dtype in dtypes for build in builds_of(ranks, op, dtype)]
     dtype, build = draw(st.sampled_from(rows))
     cases = _accumulation(ranks, dtype, build, limits) if variant else _of_build(ranks, op, dtype, build, limits)
     return replace(draw(cases), calls=1, reuse=False)

@@ -1,20 +1,25 @@
-"""Reductions of elements of 1 and 2 bytes, in every variant. These pairs of type and operation are part of every run.
+"""Reductions of elements of 1 and 2 bytes. These pairs of type and operation are part of every run.
+
+Every variant has the pairs that show the type in which it accumulates and compares; the others are computed by one.
 
 A boolean is a byte, but its sum is true or false: SUM is BOR, PRODUCT is BAND. The largest uint8 is -1 as an int8.
 Sums and products of 16-bit floats are computed in float32 and rounded once, which shows from three members on.
 """
 
+import functools
 from dataclasses import replace
 
 from conformance.collectives.calls import run
-from conformance.collectives.operations import COLLECTIVES, names, one_of_each_kind, published
+from conformance.collectives.operations import COLLECTIVES, names, published
 from fixtures import judged
 from fixtures.requirement import requirement
 from harness.cases import REDUCE_OPS
 
-BYTES = ("bool", "uint8")
-PAIRS = (("bf16", "sum"), ("fp16", "product"), ("bool", "sum"), ("uint8", "max"))
+PAIRS = (("bf16", "sum"), ("bool", "sum"), ("uint8", "max"))
 """Element types and reductions with which every variant is tested."""
+
+OTHERS = (("fp16", "product"), *(("uint8", reduce) for reduce in REDUCE_OPS if reduce != "max"))
+"""Those with which one op is tested."""
 
 
 def cases(ranks, op):
@@ -24,10 +29,29 @@ def cases(ranks, op):
     listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in PAIRS]
     if not judged.extended():
         return list(dict.fromkeys(published(case) for case in listed if (case.dtype, case.reduce) == PAIRS[0]))
-    if op.name in one_of_each_kind():  # the kernels of the others are the same
-        others = [(dtype, reduce) for dtype in BYTES for reduce in REDUCE_OPS if (dtype, reduce) not in PAIRS]
-        listed += [replace(first, dtype=dtype, reduce=reduce) for dtype, reduce in others]
-    return list(dict.fromkeys(listed))
+    return list(dict.fromkeys([*listed, *_others(ranks)[op.name]]))
+
+
+@functools.cache
+def _others(ranks):
+    """Return the other cases by op. Those of booleans go to the first op that draws several elements with their kernel
+    with int8, the type that the library reads them as: most need no kernel of their own."""
+    from conformance.collectives import strategies
+
+    ops = names(lambda op: op.reduces)
+    listed, seen = {op: [] for op in ops}, {"sum"}  # every variant has the sum
+    for op in ops:
+        for build in strategies.builds_of(ranks, op, "int8"):
+            # A product of booleans is their minimum, and a sum their maximum.
+            of_kernel = {"min": ("min", "product"), "sum": (), "product": ()}.get(build.reduce, (build.reduce,))
+            for reduce in of_kernel if build.extent != "one" else ():
+                if reduce not in seen:
+                    seen.add(reduce)
+                    listed[op].append(strategies.simplest(ranks, op, "bool", replace(build, reduce=reduce)))
+    rest = (*OTHERS, *(("bool", reduce) for reduce in REDUCE_OPS if reduce not in seen))
+    first = COLLECTIVES[ops[0]].case(m=5, n=70, variant=COLLECTIVES[ops[0]].variants[0].name)
+    listed[ops[0]] += [replace(first, dtype=dtype, reduce=reduce) for dtype, reduce in rest]
+    return listed
 
 
 @requirement("CCL-NARROW-001", cases=cases, ranks=2, op=names(lambda op: op.reduces))

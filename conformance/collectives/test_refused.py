@@ -187,7 +187,11 @@ def _and_then(env, case, calls, findings):
 
 
 def refused_cases(ranks, op):
-    return [COLLECTIVES[op].case(**FLOAT_SUM, root=ranks - 1)]
+    """Return the case, with a width at which tensors that touch are aligned, and their strides no multiples of 16, as
+    those of other tests: then they have the same kernel."""
+    op = COLLECTIVES[op]
+    widths = (n for n in (68, 69, 70) if op.shapes(1, n, ranks)[1][1] % 8 == 4)
+    return [op.case(**FLOAT_SUM | {"n": next(widths, 70)}, root=ranks - 1)]
 
 
 @requirement("CCL-REFUSE-001", cases=refused_cases, op=COLLECTIVES, weak=False)
@@ -217,7 +221,10 @@ def run_alone(env, case):
 
 
 def alone_cases(ranks, op):
-    return [COLLECTIVES[op].case(**FLOAT_SUM, group=group) for group in ("world", "uneven")]
+    # In both groups the places of members are not their ranks. Kernels for three members are compiled of one op of each
+    # kind only.
+    group = "uneven" if op in one_of_each_kind() else "reversed"
+    return [COLLECTIVES[op].case(**FLOAT_SUM, group=group) for group in ("world", group)]
 
 
 @requirement("CCL-REFUSE-002", cases=alone_cases, ranks=2, op=COLLECTIVES, weak=False)

@@ -40,10 +40,13 @@ def run(env, case):
     outs = {name: torch.full_like(wanted, -1, device=env.device.torch_device) for name in ("Gluon", "Triton")}
     with env.acting():
         gluon_fields[(1,)](env.device_context, env.context, outs["Gluon"], env.world_size, num_warps=1)
-        triton_fields[(1,)](
-            env.under_test.triton_context, env.context, outs["Triton"],
-            env.rank, env.world_size, env.world_size, num_warps=1,
-        )  # fmt: skip
+        if env.rank == env.world_size - 1:  # each rank would compile its own kernel
+            triton_fields[(1,)](
+                env.under_test.triton_context, env.context, outs["Triton"],
+                env.rank, env.world_size, env.world_size, num_warps=1,
+            )  # fmt: skip
+        else:
+            del outs["Triton"]
     env.settle()
     for name, out in outs.items():
         findings.same(f"rank, world and bases in {name}", out.cpu(), wanted)

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import torch
 
-from conformance.atomics import history
 from conformance.atomics import operations as atomics
-from conformance.atomics.cases import AtomicCase
 from conformance.atomics.operations import ATOMICS
-from conformance.rma import kernels
+from conformance.negative import checked
 from conformance.rma import operations as transfers
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
@@ -38,7 +36,7 @@ def run(env, case):
 
     It is not rank 0, whose heap a check that drops a rank would look at, and the heap of its peer is another one.
     """
-    form, chosen = case.arguments
+    form, chosen = case.arguments[0], ops(case.arguments[1])
     actor = 1 % env.world_size
     peer = (actor + 1) % env.world_size
     findings = Findings(env.rank)
@@ -47,16 +45,16 @@ def run(env, case):
     local = OtherInstance(env, iris)
     env.settle()
     if env.rank == actor:
-        for op in ops(chosen):
+        for op in chosen:
             for arguments, wrong in _wrong(op, env.rank, peer, env.world_size):
-                _expect_fault(local, findings, form, op, arguments, wrong)
+                _expect_fault(local, findings, form, chosen, op, arguments, wrong)
     env.settle()
     findings.true("no heap was changed", not heap.any())
     env.settle()
     if env.rank == actor:
-        for op in ops(chosen):
+        for op in chosen:
             try:
-                _launch(local, form, op, start=HEAP - 12, n=3, to_rank=peer)
+                _launch(local, form, chosen, op, start=HEAP - 12, n=3, to_rank=peer)
             except KernelFault as fault:
                 findings.note(f"{op.name} of the heap's last elements", str(fault), "no fault")
     env.settle()
@@ -65,7 +63,7 @@ def run(env, case):
 
 
 OPS = ("one of each kind", "the others")
-"""The others run at the first world size only: preparing their kernels takes the emulator ten seconds for each form."""
+"""The others run at the first world size only: their kernels are large."""
 
 
 def ops(chosen):
@@ -109,10 +107,10 @@ def _outside(first, last, rank):
     )
 
 
-def _expect_fault(env, findings, form, op, arguments, wrong):
+def _expect_fault(env, findings, form, chosen, op, arguments, wrong):
     label = f"{op.name} of {arguments} in the form {form}"
     try:
-        _launch(env, form, op, **arguments)
+        _launch(env, form, chosen, op, **arguments)
         findings.note(label, "no fault", wrong[0])
     except KernelFault as fault:
         kernel, place = _place(op, form)
@@ -130,37 +128,31 @@ def _place(op, form):
 
     The folder is left out: Triton's cache may hold the code of another copy of the file.
     """
-    table, kernel = (transfers, kernels) if isinstance(op, transfers.Transfer) else (atomics, history)
+    table = transfers if isinstance(op, transfers.Transfer) else atomics
     lines, first = inspect.getsourcelines(op.calls[form].fn)
     call = re.compile(rf"ctx\.{_public(op)}\(|(?<![.\w])({_public(op)}|function)\(")
     (line,) = (first + i for i, text in enumerate(lines) if call.search(text))
-    return kernel.KERNELS[form].fn.__name__, f"{Path(table.__file__).name}:{line}'"
+    return checked.KERNELS[form].fn.__name__, f"{Path(table.__file__).name}:{line}'"
 
 
-def _launch(env, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
-    """Launch the op once in a debug build.
+def _launch(env, form, chosen, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
+    """Launch the op, one of the ``chosen`` ones, once in a debug build.
 
     ``start``, and ``source`` if both ends are on a heap, are bytes from the heap's start. ``from_rank`` defaults to the
     calling rank.
     """
     base = int(env.iris.get_heap_bases()[env.rank])
-    here = env.device.torch_device
-    keep = torch.ones(BLOCK, dtype=torch.uint8, device=here)
-    local = torch.zeros(BLOCK, dtype=torch.int32, device=here)
-    far = Address(base + start)
+    local, far = torch.zeros(BLOCK, dtype=torch.int32, device=env.device.torch_device), Address(base + start)
+    ends, ranks = (local, far), (env.rank, to_rank)
     if isinstance(op, transfers.Transfer):
         case = TransferCase(n=n, spt=1, form=form)
         # An op with two ranks can only read from the heap.
         near = Address(base + source) if op.two_ranks else local
         ends = (near, far) if op.pushes(case) else (far, near)
         ranks = op.ranks(case, env.rank if from_rank is None else from_rank, to_rank)
-        kernels.launch_between(env, op, case, *ends, keep, *ranks, debug=True)
-    else:
-        case = AtomicCase(op=op.name, n=n, spt=1, form=form)
-        cells = torch.arange(BLOCK, dtype=torch.int32, device=here)
-        if not op.masked:
-            case, far = AtomicCase(op=op.name, spt=0, form=form), Address(base + start + 4 * (n - 1))
-        history.launch_atomic(env, case, far, cells, local + 1, local, keep, local.clone(), to_rank, debug=True)
+    several = [one for one in chosen if isinstance(one, transfers.Transfer)]
+    others = [one for one in chosen if not isinstance(one, transfers.Transfer)]
+    checked.launch(env, form, several, others, [*several, *others].index(op), *ends, n, *ranks)
     env.device.synchronize()
 
 

@@ -1,7 +1,7 @@
 """Hypothesis strategies for message passing. They shrink towards one message of one block.
 
-Elements per thread, wavefronts and the operation on the flag are compiled in. Kernels with ``DeviceContext`` are
-compiled for each rank too, so these are only as many as show every value once.
+Elements per thread and wavefronts are compiled in, and kernels with ``DeviceContext`` are compiled for each rank too:
+these have one shape only.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from conformance.ordering.cases import MessageCase
 
-KERNELS = ((1, 1, "cas"), (1, 4, "xchg"), (4, 4, "add"), (4, 4, "cas"), (1, 4, "add"))
-"""Elements per thread, wavefronts, and operation on the flag."""
+KERNELS = {
+    "gluon": ((1, 1, "cas"), (4, 4, "xchg"), (4, 4, "add"), (4, 4, "cas"), (1, 1, "add")),
+    "context": ((4, 4, "cas"), (4, 4, "xchg"), (4, 4, "add")),
+}
+"""Elements per thread, wavefronts, and operation on the flag, by form."""
 
 
 def messages(dtype: str, shape: str, form: str = "gluon") -> list[st.SearchStrategy[MessageCase]]:
-    """Return a strategy for each kernel of message passing in one ``form``."""
-    return [_of_kernel(dtype, shape, form, *kernel) for kernel in KERNELS[: 5 if form == "gluon" else 3]]
+    """Return a strategy for each kernel and operation on a flag in one ``form``."""
+    return [_of_kernel(dtype, shape, form, *kernel) for kernel in KERNELS[form]]
 
 
 @st.composite

@@ -25,6 +25,9 @@ from harness.cases import of_name, payload, rounds_needed
 from harness.oracles import exchange
 from harness.oracles.heap import starts
 
+SETTINGS = ("cas", "xchg", "add")
+"""The operations that set a flag. A kernel has all of them, and executes the one whose number it is given."""
+
 
 @gluon.jit
 def produce(
@@ -35,11 +38,12 @@ def produce(
     n,
     block,
     to_rank,
-    FLAG: gl.constexpr,
+    setting,
     SPT: gl.constexpr,
     LANES: gl.constexpr,
     WARPS: gl.constexpr,
 ):
+    """Store a block and set its flag by the operation number ``setting``, see ``SETTINGS``."""
     BLOCK: gl.constexpr = SPT * LANES * WARPS
     offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
@@ -47,24 +51,22 @@ def produce(
     ctx.store(target + offsets, values, to_rank, mask=mask)
     if not GATHERED:
         tl.debug_barrier()
-    if FLAG == "cas":
+    if setting == 0:
         ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
-    elif FLAG == "xchg":
+    elif setting == 1:
         ctx.atomic_xchg(flag + block, 1, to_rank, sem="release", scope="sys")
     else:
         ctx.atomic_add(flag + block, 1, to_rank, sem="release", scope="sys")
 
 
 @gluon.jit
-def consume(
-    ctx, target, result, flag, n, block, FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr
-):
+def consume(ctx, target, result, flag, n, block, setting, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr):
     BLOCK: gl.constexpr = SPT * LANES * WARPS
     offsets = block * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
     seen = 0
     while seen == 0:
-        if FLAG == "cas":
+        if setting == 0:
             seen = ctx.atomic_cas(flag + block, 1, 0, ctx.cur_rank, sem="acquire", scope="sys")
         else:
             seen = ctx.atomic_add(flag + block, 0, ctx.cur_rank, sem="acquire", scope="sys")
@@ -72,43 +74,43 @@ def consume(
     ctx.store(result + offsets, values, ctx.cur_rank, mask=mask)
 
 
-@gluon.jit(do_not_specialize=["n", "consumed", "to_rank"])
+@gluon.jit(do_not_specialize=["n", "consumed", "to_rank", "setting"])
 def message_kernel(
-    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank,
-    FLAG: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank, setting,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """Work-groups [0, consumed) consume a block each, and the next ones produce one each. One kernel for all ranks."""
     ctx = IrisDeviceCtx.initialize(context_tensor)
     pid = gl.program_id(0)
     if pid < consumed:
-        consume(ctx, target, result, flag, n, pid, FLAG, SPT, LANES, WARPS)
+        consume(ctx, target, result, flag, n, pid, setting, SPT, LANES, WARPS)
     else:
-        produce(ctx, source, target, flag, n, pid - consumed, to_rank, FLAG, SPT, LANES, WARPS)
+        produce(ctx, source, target, flag, n, pid - consumed, to_rank, setting, SPT, LANES, WARPS)
 
 
 @triton.jit
-def triton_produce(ctx, source, target, flag, n, block, to_rank, FLAG: tl.constexpr, BLOCK: tl.constexpr):
+def triton_produce(ctx, source, target, flag, n, block, to_rank, setting, BLOCK: tl.constexpr):
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     values = ctx.load(source + offsets, ctx.rank, mask=mask)
     ctx.store(target + offsets, values, to_rank, mask=mask)
     if not GATHERED:
         tl.debug_barrier()
-    if FLAG == "cas":
+    if setting == 0:
         ctx.atomic_cas(flag + block, 0, 1, to_rank, sem="release", scope="sys")
-    elif FLAG == "xchg":
+    elif setting == 1:
         ctx.atomic_xchg(flag + block, 1, to_rank, sem="release", scope="sys")
     else:
         ctx.atomic_add(flag + block, 1, to_rank, sem="release", scope="sys")
 
 
 @triton.jit
-def triton_consume(ctx, target, result, flag, n, block, FLAG: tl.constexpr, BLOCK: tl.constexpr):
+def triton_consume(ctx, target, result, flag, n, block, setting, BLOCK: tl.constexpr):
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     seen = 0
     while seen == 0:
-        if FLAG == "cas":
+        if setting == 0:
             seen = ctx.atomic_cas(flag + block, 1, 0, ctx.rank, sem="acquire", scope="sys")
         else:
             seen = ctx.atomic_add(flag + block, 0, ctx.rank, sem="acquire", scope="sys")
@@ -116,18 +118,18 @@ def triton_consume(ctx, target, result, flag, n, block, FLAG: tl.constexpr, BLOC
     ctx.store(result + offsets, values, ctx.rank, mask=mask)
 
 
-@triton.jit(do_not_specialize=["n", "consumed", "to_rank"])
+@triton.jit(do_not_specialize=["n", "consumed", "to_rank", "setting"])
 def triton_message_kernel(
-    DeviceContext: tl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank,
-    FLAG: tl.constexpr, BLOCK: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, source, target, result, flag, n, consumed, to_rank, setting,
+    BLOCK: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     """See ``message_kernel``."""
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     pid = tl.program_id(0)
     if pid < consumed:
-        triton_consume(ctx, target, result, flag, n, pid, FLAG, BLOCK)
+        triton_consume(ctx, target, result, flag, n, pid, setting, BLOCK)
     else:
-        triton_produce(ctx, source, target, flag, n, pid - consumed, to_rank, FLAG, BLOCK)
+        triton_produce(ctx, source, target, flag, n, pid - consumed, to_rank, setting, BLOCK)
 
 
 def run(env, case: MessageCase):
@@ -174,10 +176,10 @@ def _round(env, case, digit):
         ):
             env.late(me, case.late_ms)
         warps = env.warps(case.warps)
-        grid = (case.blocks * (consumes + produces),)
+        grid, setting = (case.blocks * (consumes + produces),), SETTINGS.index(case.flag)
         for places_of_one in regions if consumes or produces else ():
             consumed = case.blocks * consumes
-            data = (*(image.tensor(region) for region in places_of_one), case.n, consumed, right, case.flag)
+            data = (*(image.tensor(region) for region in places_of_one), case.n, consumed, right, setting)
             if case.form == "gluon":
                 message_kernel[grid](
                     env.device_context, env.context, *data, case.spt, env.device.lanes, warps, num_warps=warps

@@ -5,8 +5,9 @@ no modifier. A local access through a plain pointer on an AMD GPU may use the bu
 library cannot forward a modifier that Triton itself drops (a volatile load on AMD GPUs and ".cv" on NVIDIA's, both in
 Triton 3.6): then the access must have the cache words of a plain load of such a pointer.
 
-001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions. In each, every op has all its
-     modifiers; every pair of a load and a store modifier occurs with some op in one of them.
+001  in Gluon. 002  in Triton, with ``DeviceContext``, and 003 with the functions. Every op has all its modifiers in
+     one of them, and so has every pair of a load and a store modifier with some op. In each, every modifier occurs with
+     some op, and every op has modifiers that change the compiled accesses: an op that drops one or swaps them is found.
 """
 
 import functools
@@ -37,10 +38,20 @@ def takes(row):
     return bool(loads) and bool(op.stores or row["store"] is None)
 
 
+SHOWN = (".cg", "volatile"), (".cs", ".wt")
+"""Modifiers of loads and of stores that change the compiled accesses on every GPU, if Triton does not drop them."""
+
+
 @functools.cache
 def modifiers():
+    """Return the combinations of op, form and modifiers: every pair, and each op in each form with what is shown."""
+
     parameters = {"op": tuple(TRANSFERS), "form": FORMS, "load": LOAD_MODIFIERS, "store": STORE_MODIFIERS}
-    return covering(parameters, also=[("op", "form", "load"), ("op", "form", "store")], valid=takes)
+    shown = {
+        "shown load": lambda row: row["load"] if row["load"] in SHOWN[0] else None,
+        "shown store": lambda row: row["store"] in SHOWN[1],
+    }
+    return covering(parameters, also=[("op", "form", which) for which in shown], derived=shown, valid=takes)
 
 
 def run(env, case, op):

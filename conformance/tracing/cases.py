@@ -37,9 +37,14 @@ class TraceCase:
         """Elements per program."""
         return self.spt * 64 * self.warps
 
+    def acts(self, rank: int, ranks: int) -> bool:
+        """Return whether a rank launches its kernel. Each rank compiles its own with ``DeviceContext``, so all ranks
+        launch the kernel with a put's event only, and one rank each other one."""
+        return self.form == "gluon" or self.kinds == (3,) or rank == (1 + self.kinds[0]) % ranks
+
     @property
     def count(self) -> int:
-        """Events of one rank."""
+        """Events of a rank that launches its kernel."""
         return self.launches * self.grid * len(self.kinds)
 
     def payload(self, program: int) -> int:

@@ -28,12 +28,12 @@ def run(env, case):
     env.settle()
     traced.moved(findings)
 
-    findings.equal("trace_counter", int(tracing.trace_counter), case.count)
-    findings.equal("op_index_counter", int(tracing.op_index_counter), case.count)
+    findings.equal("trace_counter", int(tracing.trace_counter), traced.count)
+    findings.equal("op_index_counter", int(tracing.op_index_counter), traced.count)
     events, columns = traced.recorded()
-    if case.room >= case.count:
+    if case.room >= traced.count:
         findings.equal("events", events, traced.expected())
-        findings.equal("operation numbers", sorted(columns["op_index"]), list(range(case.count)))
+        findings.equal("operation numbers", sorted(columns["op_index"]), list(range(traced.count)))
     else:
         # Any of the events may be the ones that are stored.
         findings.equal("number of events", len(events), case.room)

@@ -68,7 +68,7 @@ def run_cost(env, case):
                 findings.equal("events recorded with tracing compiled out", int(tracing.trace_counter), 0)
     env.settle()
     traced.moved(findings)
-    if not env.fault:
+    if traced.acts and not env.fault:
         findings.equal("code with calls, tracing off", codes["with calls, tracing off"], codes["without calls"])
         findings.true(
             "code of tracing differs from code without", codes["with calls, tracing on"] != codes["without calls"]
@@ -82,7 +82,7 @@ def run_cost(env, case):
 
 SHAPES = (("int32", 1, 10, True, 1, 1), ("fp16", 3, 5000, False, 8, 4))
 """Element type, work-groups, elements, whether masked, elements per thread, wavefronts. Triton's kernels have one of
-them only, that of TRACE-EXPORT-001: each rank compiles its own."""
+them only, which one rank launches."""
 
 
 def cases(ranks):

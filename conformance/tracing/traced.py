@@ -105,9 +105,21 @@ class Traced:
         self.target = self.iris.zeros(elements, dtype=dtype)
         self.peer = (env.rank + case.step) % env.world_size
 
+    @property
+    def acts(self):
+        """True if this rank launches the case's kernel."""
+        return self.case.acts(self.env.rank, self.env.world_size)
+
+    @property
+    def count(self):
+        """Events of this rank."""
+        return self.case.count * self.acts
+
     def launch(self, *, tracing=True, plain=False, context=None):
-        """Make all launches of the case. ``pid_n`` counts the events over all launches."""
+        """Make all launches of the case, on a rank that acts. ``pid_n`` counts the events over all launches."""
         env, case = self.env, self.case
+        if not self.acts:
+            return
         context = self.iris.get_device_context() if context is None else context
         warps, kinds = env.warps(case.warps), tuple(case.kinds)
         for launch in range(case.launches):
@@ -132,7 +144,7 @@ class Traced:
         return sorted(
             (kind, program, program + 100, launch * len(case.kinds) + i, self.env.rank, self.peer,
              start + program * case.block * size, case.payload(program))
-            for launch in range(case.launches)
+            for launch in range(case.launches * self.acts)
             for program in range(case.grid)
             for i, kind in enumerate(case.kinds)
         )  # fmt: skip
@@ -146,7 +158,9 @@ class Traced:
         return sorted(zip(*(columns[name] for name in names), strict=True)), columns
 
     def moved(self, findings):
-        """Check the result of the puts, traced or not: every rank's target holds its sender's ones."""
-        kept = min(self.case.n, len(self.target))
+        """Check the result of the puts, traced or not: every rank's target holds the ones of a sender that acts."""
+        ranks = self.env.world_size
+        sent = self.case.acts((self.env.rank - self.case.step) % ranks, ranks)
+        kept = min(self.case.n, len(self.target)) * sent
         wanted = [1.0] * kept + [0.0] * (len(self.target) - kept)
         findings.equal("target of the puts", self.target.double().tolist(), wanted)

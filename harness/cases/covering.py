@@ -24,21 +24,25 @@ def covering(
     strength: int = 2,
     also: Sequence[Sequence[str]] = (),
     having: Sequence[Mapping[str, Any]] = (),
+    derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
     valid: Callable[[Mapping[str, Any]], bool] = lambda row: True,
 ) -> tuple[dict[str, Any], ...]:
     """Return valid combinations in which every ``strength`` values of different parameters occur together, if they do
     in any valid one.
 
-    ``also`` names parameters whose values must all occur together besides, such as ``[("op", "dtype", "form")]``.
+    ``also`` names parameters whose values must all occur together besides, such as ``[("op", "dtype", "form")]``. It
+    may name values of ``derived`` too, which are computed from a combination, and which the result does not have.
     ``having`` are combinations that the caller has anyway: what occurs in them need not occur in the result.
 
     The result is the same every time: each step takes the combination that brings the most new tuples, and of those
-    the one whose values come first in their sequences. ValueError if there are more than 200,000 combinations, or
-    ``strength`` is not from 1 to the number of parameters.
+    the one whose values come first in their sequences. ValueError if there are more than 200,000 combinations, if
+    ``strength`` is not from 1 to the number of parameters, or if both ``having`` and ``derived`` are given.
     """
     names = tuple(parameters)
     if not 1 <= strength <= len(names):
         raise ValueError(f"strength must be from 1 to the number of parameters, {len(names)}; got {strength}")
+    if having and derived:
+        raise ValueError("expected combinations that the caller has or derived values, got both")
     sizes = [len(parameters[name]) for name in names]
     if (count := int(np.prod(sizes, dtype=object))) > _LIMIT:
         raise ValueError(f"expected at most {_LIMIT} combinations, got {count}: {dict(zip(names, sizes, strict=True))}")
@@ -48,11 +52,18 @@ def covering(
     rows = [(row, index) for row, index in rows if valid(row)]
     if not rows:
         return ()
+    columns = (*names, *(derived or {}))
     sets = [
         *itertools.combinations(range(len(names)), strength),
-        *([names.index(name) for name in set_] for set_ in also),
+        *([columns.index(name) for name in set_] for set_ in also),
     ]
-    tuples = _tuples(np.array([index for _, index in rows]), sizes, sets)
+    numbers, counts = np.array([index for _, index in rows]), [*sizes]
+    for value in (derived or {}).values():
+        values = [value(row) for row, _ in rows]
+        places = {one: place for place, one in enumerate(dict.fromkeys(values))}
+        numbers = np.column_stack([numbers, [places[one] for one in values]])
+        counts.append(len(places))
+    tuples = _tuples(numbers, counts, sets)
     missing = np.zeros(int(tuples.max()) + 1, dtype=bool)
     missing[tuples] = True
     known = [[parameters[name].index(row[name]) for name in names] for row in having]

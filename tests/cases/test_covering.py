@@ -49,6 +49,19 @@ def test_every_tuple_of_a_valid_combination_occurs(
     assert tuples_of(rows, strength) == tuples_of(list(filter(valid, product(parameters))), strength)
 
 
+def test_derived_values_occur_together_with_others() -> None:
+    parameters = {"op": ("put", "get"), "bits": (8, 16, 32, 64)}
+    wide = {"wide": lambda row: row["bits"] > 16}
+    rows = covering(parameters, strength=1, also=[("op", "wide")], derived=wide)
+    assert len(rows) == 4 and all(set(row) == set(parameters) for row in rows)
+    assert {(row["op"], row["bits"] > 16) for row in rows} == set(itertools.product(("put", "get"), (False, True)))
+    assert {row["bits"] for row in rows} == {8, 16, 32, 64}
+    without = covering(parameters, strength=1)
+    assert len({(row["op"], row["bits"] > 16) for row in without}) < 4
+    with pytest.raises(ValueError, match="got both"):
+        covering(parameters, having=rows, derived=wide)
+
+
 def test_it_is_small() -> None:
     """The least number of rows is the product of the two largest parameters: 8 x 7 here, and 60,480 combinations."""
     rows = covering(

@@ -115,12 +115,12 @@ def test_the_switches(tmp_path):
 
 
 class Instance:
-    """One rank's, or the first's of two: what the suite's check needs of an Iris."""
+    """The second rank's, which is the one that acts: what the suite's check needs of an Iris."""
 
     def __init__(self, ranks: int) -> None:
         # Mapped, as real heaps are: malloc's memory may lie too low for an address 8 GiB below it.
         self.heap = torch.frombuffer(mmap.mmap(-1, suite.HEAP), dtype=torch.int32)
-        context = [suite.HEAP, 0, 0, ranks, *[self.heap.data_ptr()] * ranks, *[0] * 17]
+        context = [suite.HEAP, 0, 1, ranks, *[self.heap.data_ptr()] * ranks, *[0] * 17]
         self.context, self.ranks = torch.tensor(context)[2:], ranks
 
     def zeros(self, *_, **__):
@@ -148,7 +148,7 @@ def finding(form: str) -> str:
         iris=lambda heap_size: Instance(2), triton_context=DeviceContext, function=lambda op: getattr(ops, op)
     )
     env = SimpleNamespace(
-        rank=0,
+        rank=1,
         world_size=2,
         device=device,
         under_test=under_test,
