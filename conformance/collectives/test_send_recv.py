@@ -331,9 +331,12 @@ def test_captured(check, case):
 
 
 def stopping_cases(ranks):
+    """Return a message of aligned rows, of which the last tile of each is ragged, and one of contiguous elements, which
+    are no whole number of vectors."""
+    shape = {"dtype": "int32", "m": 5, "calls": CALLS, "reuse": True, "async_op": True}
     return [
-        CollectiveCase(op=op, dtype="int32", m=5, n=70, calls=CALLS, reuse=True, async_op=True)
-        for op in ("send", "sendrecv")
+        CollectiveCase(op="send", n=80, in_pad=16, out_pad=16, **shape),
+        CollectiveCase(op="sendrecv", n=70, **shape),
     ]
 
 
