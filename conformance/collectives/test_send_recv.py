@@ -331,8 +331,8 @@ def test_captured(check, case):
 
 
 def stopping_cases(ranks):
-    """Return a message of aligned rows, of which the last tile of each is ragged, and one of contiguous elements, which
-    are no whole number of vectors."""
+    """Return a message of aligned rows, each with a ragged tile at its end, and one of contiguous elements that do not
+    fill their last vector."""
     shape = {"dtype": "int32", "m": 5, "calls": CALLS, "reuse": True, "async_op": True}
     return [
         CollectiveCase(op="send", n=80, in_pad=16, out_pad=16, **shape),

@@ -169,7 +169,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
             if step.op and step not in flags:
                 missing = needed(code.fingerprint.language, step, contract.scope)
                 yield f"{code.label}: the flag {step} is not written at scope {contract.scope}: missing {missing}"
-    if is_own:
+    if is_own and contract.order is None:
         yield from _of_remote_atomics(contract, code)
 
 
