@@ -30,11 +30,11 @@ def run_calls(env, case):
         findings.equal("between two calls of fn", calls[earlier + 1 : later], ["barrier", "preamble", "barrier"])
     if mode == "all":
         findings.equal("number of times", len(times), n_repeat)
+    findings.true(f"times are not negative: {times}", all(each >= 0 for each in (times if mode == "all" else [times])))
     with env.acting():
         calls, times = env.in_library(noted_calls, {"n_warmup": 0, "n_repeat": 1, "return_mode": "all"})
     env.settle()
     findings.equal("calls of fn without warm-up, timed once", (calls.count("fn"), len(times)), (2, 1))
-    findings.true(f"times are not negative: {times}", all(each >= 0 for each in (times if mode == "all" else [times])))
     return findings.first
 
 
