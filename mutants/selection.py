@@ -61,7 +61,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
      (_stage("atomics isa", "test_{op}_by or test_order_by"), _DEBUG)),
     (r"device/gluon/(context|address)\.py", "", (_stage("rma", "test_put or test_load"), _stage("rma atomics isa"))),
     (r"device/triton/address\.py", "", (_stage("rma isa", "test_put_by or test_load_by or test_width_by"),)),
-    (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"), _CODE)),
+    (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"), _CODE, _stage("negative", "debug and kind"))),
     (r"(device|host)/.*trac(ing|e).*", "", (_stage("tracing"), _stage("host device"))),
     (r"device/debug\.py", "", (_stage("negative"),)),
     (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "",

@@ -6,7 +6,7 @@ assertion ends the process, so this test needs the emulated device.
 
 Each transfer and atomic moves ``n`` int32 elements of a block; an atomic without a mask acts only on the last of them.
 The functions, which are passed the rank whose heap holds the pointer, are also passed a wrong one, and a peer's pointer
-with the peer's rank.
+with the peer's rank. A collective of tiles, whose flags are checked likewise, has its result.
 """
 
 import copy
@@ -28,6 +28,9 @@ from conformance.rma.words import Address
 from conformance.support.cases import HostCase
 from conformance.support.forms import FORMS
 from conformance.support.instances import OtherInstance, release
+from conformance.x import tiles
+from conformance.x.cases import TileCase
+from conformance.x.operations import has_methods
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.errors import KernelFault
@@ -182,8 +185,34 @@ def _launch(env, form, op, *, to_rank, start=0, n=1, source=0, from_rank=None):
     env.device.synchronize()
 
 
+def run_tiles(env, case):
+    """Sum a tile of each rank on every rank."""
+    (name,) = case.arguments
+    findings, shape = Findings(env.rank), TileCase(name, "fp32", 4, 16, methods=True)
+    iris = env.under_test.iris(heap_size=HEAP)
+    given, shared, target = (iris.zeros(shape.m, shape.n, dtype=torch.float32) for _ in range(3))
+    locks = iris.zeros(shape.tiles, dtype=torch.int32)
+    given.fill_(env.rank + 1)
+    env.settle()
+    try:
+        tiles.launch(env, shape, iris, given, shared, target, locks, debug=True)
+        env.device.synchronize()
+    except KernelFault as fault:
+        findings.note(f"{name} of tiles on the heap", str(fault), "no fault")
+    env.settle()
+    wanted = torch.full((shape.m, shape.n), float(sum(range(1, env.world_size + 1))))
+    findings.same("the sum of all ranks' tiles", target.cpu(), wanted)
+    env.settle()
+    release(iris)
+    return findings.first
+
+
+SUMMED = "all_reduce_one_shot"
+
+
 def cases(ranks, ops):
-    return [HostCase("debug", (form, ops)) for form in FORMS]
+    summed = [HostCase("tiles", (SUMMED,))] if ops == OPS[0] and has_methods(SUMMED) else []
+    return [*(HostCase("debug", (form, ops)) for form in FORMS), *summed]
 
 
 @requirement(
@@ -195,4 +224,6 @@ def cases(ranks, ops):
     weak=False,
 )
 def test_debug_build(check, case):
-    check(run, case, deadline=180)  # without compilation, up to 13 s where ranks share cores
+    check(
+        run_tiles if case.what == "tiles" else run, case, deadline=180
+    )  # without compilation, up to 13 s where ranks share cores
