@@ -43,6 +43,7 @@ def _stage(target: str, chosen: str = "", ranks: int = 2) -> Stage:
 
 _MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
 _REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
+_CODE = _stage("isa", "contract")
 _ORDER, _GROUPS, _DEBUG = (
     _stage("isa ordering"),
     _stage("collectives host", "groups or overlapping", 3),
@@ -60,21 +61,28 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
      (_stage("atomics isa", "test_{op}_by or test_order_by"), _DEBUG)),
     (r"device/gluon/(context|address)\.py", "", (_stage("rma", "test_put or test_load"), _stage("rma atomics isa"))),
     (r"device/triton/address\.py", "", (_stage("rma isa", "test_put_by or test_load_by or test_width_by"),)),
-    (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"),)),
+    (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"), _CODE, _stage("negative", "debug and kind"))),
     (r"(device|host)/.*trac(ing|e).*", "", (_stage("tracing"), _stage("host device"))),
     (r"device/debug\.py", "", (_stage("negative"),)),
-    (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "", (_stage("collectives", "send_recv"),)),
+    (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "",
+     (_stage("collectives", "send_recv or (far and sendrecv)"), _CODE)),
     (r"device/locks\.py|kernels/all_reduce\.py", "", (_stage("collectives", "accumulating"), _REDUCING, _ORDER)),
-    (r"kernels/(all_reduce_push|reductions)\.py", "", (_REDUCING, _stage("collectives", "repeat or queued"))),
-    (r"kernels/ll\.py|device/flagged\.py", "", (_stage("collectives", "test_operations or repeat"),)),
+    (r"kernels/(all_reduce_push|reductions)\.py", "",
+     (_stage("collectives", "all_reduce and (turns or repeat or far)"),
+      # Three members, since two never use atomics on one element, and round a sum of narrow floats once in any case.
+      _stage("collectives", "all_reduce and (turns or narrow)", 3), _REDUCING, _stage("collectives", "queued"), _CODE)),
+    (r"kernels/ll\.py|device/flagged\.py", "",
+     (_stage("collectives", "protocol or repeat"), _stage("collectives", "far or turns or wrapped"),
+      _stage("collectives", "narrow", 3), _stage("collectives", "test_operations"))),
     (r"kernels/(arguments|move|tiles)\.py", "", (_MOVING, _stage("collectives"))),
-    (r"kernels/gather_matmul\.py|ops/all_gather_matmul\.py", "", (_stage("ops", "all_gather_matmul"),)),
-    (r"kernels/matmul_push\.py", "", (_stage("ops", "matmul_all_gather"),)),
-    (r"kernels/matmul_reduce\.py|ops/reduction\.py", "", (_stage("ops", "all_reduce or reduce_scatter"),)),
+    (r"kernels/gather_matmul\.py|ops/all_gather_matmul\.py", "", (_stage("ops", "all_gather_matmul"), _CODE)),
+    (r"kernels/matmul_push\.py", "", (_stage("ops", "matmul_all_gather"), _CODE)),
+    (r"kernels/matmul_reduce\.py|ops/reduction\.py", "", (_stage("ops", "all_reduce or reduce_scatter"), _CODE)),
     (r"(kernels|ops)/.*", "", (_stage("ops"),)),
     (r"device/.*", "", (_MOVING, _REDUCING, _ORDER, _stage("host", "barrier"))),
     (r"ccl/utils\.py", "", (_stage("host", "groups"),)),
     (r"ccl/.*", "", (_MOVING, _stage("collectives"))),
+    (r"host/platform/timing\.py", "", (_stage("bench"),)),
     (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host"))),
     (r"host/tensor_\w+\.py", "", (_stage("host", "tensors or errors"),)),
     (r"host/distributed/.*", "", (_stage("distributed host", "not life"),)),

@@ -31,6 +31,10 @@ def run_calls(env, case):
     if mode == "all":
         findings.equal("number of times", len(times), n_repeat)
     findings.true(f"times are not negative: {times}", all(each >= 0 for each in (times if mode == "all" else [times])))
+    with env.acting():
+        calls, times = env.in_library(noted_calls, {"n_warmup": 0, "n_repeat": 1, "return_mode": "all"})
+    env.settle()
+    findings.equal("calls of fn without warm-up, timed once", (calls.count("fn"), len(times)), (2, 1))
     return findings.first
 
 

@@ -55,14 +55,14 @@ class Variant:
     ``reached``: the tensors of a member that other members read or write, if they differ from the op's ``reached``.
     ``low_latency``: it has a protocol for small sizes. ``same_bits``: equal floats always give equal bits, and 16-bit
     floats are reduced in float32 and rounded once. ``far``: it has its own kernel, which is also tested at far
-    addresses, with "rows" or "columns" far apart.
+    addresses, with "rows" far apart, "columns", or each of them.
     """
 
     name: str = ""
     reached: tuple[str, ...] | None = None
     low_latency: bool = False
     same_bits: bool = True
-    far: str = ""
+    far: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -298,9 +298,9 @@ _LISTED = (
         variants=(
             Variant("one_shot", reached=("input",), low_latency=True),
             Variant("two_shot"),
-            Variant("two_shot_push", far="columns"),
-            Variant("ring", far="rows"),
-            Variant("spinlock", same_bits=False, far="rows"),
+            Variant("two_shot_push", far=("columns", "rows")),
+            Variant("ring", far=("rows",)),
+            Variant("spinlock", same_bits=False, far=("rows",)),
             Variant("atomic", same_bits=False),
         ),
         has_variant_field=True, has_distribution=True, reached=("output", "input"),

@@ -1,11 +1,12 @@
 """Collectives on tensors whose rows or columns are more than 2 GiB and 4 GiB apart: index times stride needs 64 bits.
 
 The heap is sparse: only the rows or columns (*lines*) and the addresses that a 32-bit product would give are touched.
+Messages, which describe their tensors to the other side, also have strides that 32 bits cannot hold.
 """
 
 import torch
 
-from conformance.collectives.operations import ALWAYS, Inputs, described, names
+from conformance.collectives.operations import ALWAYS, MESSAGES, Inputs, described, names
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from fixtures import judged
@@ -14,25 +15,33 @@ from fixtures.requirement import requirement
 from harness.cases import contribution, payload
 
 GIB = 1 << 30
-LINES, LENGTH = 4, 64
+LINES, LENGTH = 5, 64
 LOW_LATENCY = "ll"
 """The protocol for small sizes, in the place of a variant."""
+WIDE = "wide "
+"""Before the kind of the lines: two lines, whose distance needs more than 32 bits."""
+WIDE_MESSAGES = (("input", "rows"), ("input", "columns"), ("output", "rows"))
+"""Sides of a message with such lines. The receiver describes its tensor in 64-bit words, for both kinds alike."""
 
 
 def run(env, case):
-    name, side, language, *variant = case.arguments
+    name, side, language, variant, kind = (*case.arguments, "", "")[:5]
     op, protocol = described(name), {}
-    if variant == [LOW_LATENCY]:
-        variant, protocol = [one.name for one in op.variants if one.low_latency and one.name], {"protocol": LOW_LATENCY}
+    if variant == LOW_LATENCY:
+        variant, protocol = next(one.name for one in op.variants if one.low_latency), {"protocol": LOW_LATENCY}
     me, ranks = env.rank, env.world_size
     findings = Findings(me)
+    wide = kind.startswith(WIDE)
     # turned: the columns are far apart; all_to_all's blocks are columns.
-    turned = not op.far_rows and {"rows"}.isdisjoint(each.far for each in op.variants if each.name in variant)
-    inputs, outputs = op.shapes(*((LENGTH, LINES) if turned else (LINES, LENGTH)), ranks)
+    turned = kind.endswith("columns") if kind else not op.far_rows
+    height = 2 if wide else LINES
+    inputs, outputs = op.shapes(*((LENGTH, height) if turned else (height, LENGTH)), ranks)
     shape = outputs if side == "output" else inputs
     lines = shape[1] if turned else shape[0]
     # Below 2 GiB, so that the stride itself is a 32-bit argument and only its product with a line overflows.
     stride = min((5 * GIB) // (lines - 1) // 4096 + 1, 2 * GIB // 4096 - 1) * 4096
+    if wide:
+        stride = 2 * GIB + 3 * 4096
     heap_size = stride * lines + (2 << 20)
     iris = env.under_test.iris(heap_size=heap_size)
     near = iris.empty(*(inputs if side == "output" else outputs), dtype=torch.int8)
@@ -47,13 +56,12 @@ def run(env, case):
     if op.in_place == ALWAYS:
         source = target = far
     # In the output, tiles are far apart; in the input, the lines of a single tile; in Gluon both may be.
-    high = 2 if side == "output" or (op.far_rows and language == "gluon") else LINES
+    high = 2 if side == "output" or (op.far_rows and language == "gluon") else 8
     block_m, block_n = (LENGTH, high) if turned else (high, LENGTH)
-    # Addresses that a product of 31 or 32 bits would give. They, and the lines, get a pattern before the call.
-    watched = sorted(
-        {line * stride % size for line in range(lines) for size in (2 * GIB, 4 * GIB)}
-        - {line * stride for line in range(lines)}
-    )
+    # Addresses that a product of 31 or 32 bits would give, and the line after the last one, which a ragged tile leaves
+    # out. They, and the lines, get a pattern before the call.
+    places = {line * stride for line in range(lines)}
+    watched = sorted({lines * stride, *(place % size for place in places for size in (2 * GIB, 4 * GIB))} - places)
     for place in watched:
         heap[place : place + LENGTH].fill_(-99)
     target.fill_(-98)
@@ -67,7 +75,7 @@ def run(env, case):
     with env.acting():
         settings = env.under_test.config(
             block_size_m=block_m, block_size_n=block_n, num_warps=env.warps(1), use_gluon=language == "gluon",
-            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant[0]} if variant else {}), **protocol,
+            threads_per_warp=env.device.lanes, **({f"{name}_variant": variant} if variant else {}), **protocol,
         )  # fmt: skip
         if name == "sendrecv":
             iris.ccl.sendrecv(source, target, (me + 1) % ranks, (me - 1) % ranks, config=settings)
@@ -89,9 +97,10 @@ def run(env, case):
 def cases(ranks, op):
     op = described(op)
     # Variants with their own kernel. One side is enough, since both sides have the same rows and columns.
-    own = [("output", "triton", variant.name) for variant in op.variants if variant.far]
+    own = [("output", "triton", variant.name, kind) for variant in op.variants for kind in variant.far]
     fast = [(side, "triton", LOW_LATENCY) for side in ("output", "input") if op.fast(ranks)]
-    every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own, *fast)]
+    wide = [(side, "triton", "", f"{WIDE}{kind}") for side, kind in WIDE_MESSAGES if op.name in MESSAGES]
+    every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own, *fast, *wide)]
     if judged.extended():
         return every
     # The published API has no variants with kernels of their own.

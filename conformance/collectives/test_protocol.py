@@ -1,19 +1,32 @@
 """The protocol for small messages gives the results of the default one, on the first call and on later ones.
 
+There are fewer tiles than members, as many, and more: a member may have no tile, or one more than another.
+
 Other requirements draw the protocol too, where the library has it. This one is about it alone, so that a library
 without it is reported as such: its requirement is unsupported.
 """
+
+from dataclasses import replace
 
 from conformance.collectives.calls import run
 from conformance.collectives.operations import COLLECTIVES, LOW_LATENCY_MEMBERS, names
 from fixtures.requirement import requirement
 
+COLUMNS = (70, 50, 134)
+"""Two tiles of 64 columns, one, and three. One compiled kernel serves all."""
+
 
 def cases(ranks, op):
     op = COLLECTIVES[op]
     plain = op.case(dtype="fp32", m=5, n=70, root=ranks - 1, calls=2, reuse=True)
+    shapes = [replace(plain, n=columns) for columns in COLUMNS]
     # The protocol is for few members: a larger world has its default results.
-    return op.also_fast(plain, ranks) if ranks <= LOW_LATENCY_MEMBERS else [plain]
+    if ranks > LOW_LATENCY_MEMBERS:
+        return shapes
+    if op.name == "all_gather":
+        # The smallest tile that Gluon kernels take: a word for each lane.
+        shapes.append(replace(plain, gluon=True, block_m=1))
+    return [case for shape in shapes for case in op.also_fast(shape, ranks)]
 
 
 @requirement(

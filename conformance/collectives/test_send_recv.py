@@ -3,7 +3,7 @@ two ranks.
 
 001  The received data is what was sent, for every shape, stride and element type, over repeated calls; other memory
      stays unchanged. In a sendrecv every rank sends to one rank and receives from another at once. A source may be
-     overwritten after its call.
+     overwritten after its call. Some sources are outside the heap, in memory that ends with their last element.
 002  Messages of different tags are separate, and messages of one tag arrive in the order in which they were sent.
 003  If sender and receiver disagree, no data moves and both get an error. If one side's call is refused, the other side
      gets an error too.
@@ -21,6 +21,7 @@ from conformance.collectives.calls import config, copied, party_of
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.graphs import captured
 from conformance.support.cases import HostCase
+from conformance.support.outside import ends_with
 from conformance.support.steps import CALLS, Stops
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -57,6 +58,7 @@ def _round(env, case, round_, stops=None):
             source, target = (env.image.tensor(region) for region in places[k])
             source, target = _matrix(source, case, case.in_pad, "in"), _matrix(target, case, case.out_pad, "out")
             source.copy_(staged[k])
+            source = ends_with(source) if k % 3 == 1 else source
             with stops.call(k) if stops else contextlib.nullcontext():
                 handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
                 # The source is written again as early as allowed: after a call that waits, else after its handle.
@@ -329,9 +331,12 @@ def test_captured(check, case):
 
 
 def stopping_cases(ranks):
+    """Return a message of aligned rows, each with a ragged tile at its end, and one of contiguous elements that do not
+    fill their last vector."""
+    shape = {"dtype": "int32", "m": 5, "calls": CALLS, "reuse": True, "async_op": True}
     return [
-        CollectiveCase(op=op, dtype="int32", m=5, n=70, calls=CALLS, reuse=True, async_op=True)
-        for op in ("send", "sendrecv")
+        CollectiveCase(op="send", n=80, in_pad=16, out_pad=16, **shape),
+        CollectiveCase(op="sendrecv", n=70, **shape),
     ]
 
 

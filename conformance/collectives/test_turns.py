@@ -3,6 +3,8 @@
 What a program keeps for a tile, such as slots, flags and counts, it uses again for a later one, while a slower member
 may not have read it. Among the first cases of each variant are some in weak memory, and one under the race detector,
 which fails if nothing orders the member that reads before the one that writes again.
+
+The variant "atomic" has a kernel for each reduction, whose atomics all other members access at the same time.
 """
 
 from dataclasses import replace
@@ -19,10 +21,14 @@ COLUMNS = (250, 249, 251)
 
 
 def cases(ranks, op):
+    from conformance.collectives.strategies import atomic_ops
+
     op = COLLECTIVES[op]
     rows = 8 * -(-TURNS * ranks // 4) - 3
     plain = op.case(dtype="int32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1, warps=2)
     kinds = [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
+    atomics = [kind for kind in kinds if kind.variant == "atomic"]
+    kinds += [replace(kind, reduce=name) for kind in atomics for name in atomic_ops(kind.dtype) if name != kind.reduce]
     kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
     return [[replace(kind, n=columns) for columns in COLUMNS] for kind in kinds]
 

@@ -51,6 +51,9 @@ def run(env, case):
             findings.equal("the first word, read by a kernel", read_address(env, address_of(got)), word)
     flat = wrap(address_of(memory), ROOM, dtype, env.iris.device)
     findings.equal("default shape", tuple(flat.shape), (ROOM // dtype.itemsize,))
+    for label, ptr in (("at the memory", address_of(memory)), ("at the null pointer", 0)):
+        none = wrap(ptr, 0, dtype, env.iris.device, (0, 3))
+        findings.equal(f"shape of no elements {label}", tuple(none.shape), (0, 3))
     _refusals(findings, wrap, address_of(memory), dtype, env.iris.device)
     env.settle()
     return findings.first

@@ -169,6 +169,8 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
             if step.op and step not in flags:
                 missing = needed(code.fingerprint.language, step, contract.scope)
                 yield f"{code.label}: the flag {step} is not written at scope {contract.scope}: missing {missing}"
+    if is_own and contract.order is None:
+        yield from _of_remote_atomics(contract, code)
 
 
 def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
@@ -180,6 +182,14 @@ def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> lis
         if (step.op or step.access) in contract.flags and step.access != "load" and step.width <= 8
         and (step.scope == contract.scope or not at_scope) and step not in besides
     ]  # fmt: skip
+
+
+def _of_remote_atomics(contract: Contract, code: Code) -> Iterator[str]:
+    """Atomics of two devices on one element do not exclude each other at a narrower scope, whatever their order."""
+    for step in code.program.steps():
+        if (step.access, step.where) == ("atomic", "remote") and not protocol.covers(step.scope, contract.scope):
+            missing = needed(code.fingerprint.language, step, contract.scope)
+            yield f"{code.label}: the remote atomic {step} is not at scope {contract.scope}: missing {missing}"
 
 
 def _of_atomic(code: Code, sem: str, scope: str) -> Iterator[str]:

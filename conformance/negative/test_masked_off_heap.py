@@ -4,11 +4,15 @@ The last elements of the heap are moved in a block that reaches far beyond the h
 not be on a heap, is memory of exactly these elements. On the emulated device any access of the lanes beyond either end
 would fault. Every kernel with a mask that the tests of the op draw is launched; in weak memory this also shows a value
 that is stored before its load is complete.
+
+Likewise all_reduce with atomics, each of which has a kernel of its own, reduces into the last elements of each heap.
 """
 
 import numpy as np
 import torch
 
+from conformance.collectives.calls import config
+from conformance.collectives.cases import CollectiveCase
 from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import OTHER, launch
 from conformance.rma.operations import TRANSFERS
@@ -16,10 +20,12 @@ from conformance.support.cases import HostCase
 from conformance.support.forms import FORMS
 from conformance.support.instances import OtherInstance, release
 from conformance.support.masks import kept_lanes
+from conformance.support.outside import ends_with
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
-from harness.cases import of_name, payload
-from harness.oracles import exchange
+from harness.cases import contribution, of_name, payload
+from harness.oracles import exchange, reduced
 from harness.oracles.heap import place
 
 HEAP = 1 << 16
@@ -105,10 +111,42 @@ def _move(env, instance, op, case, actor, heap, findings):
     env.settle()
 
 
+def run_reduction(env, case):
+    """Reduce into the last elements of every rank's heap by atomics. An atomic beyond them may change nothing, as an OR
+    with 0, but would access memory that is not there."""
+    (reduce,) = case.arguments
+    findings = Findings(env.rank)
+    iris = env.under_test.iris(heap_size=HEAP)
+    heap = iris.empty(HEAP, dtype=torch.uint8)
+    heap.fill_(BEFORE)
+    shape = CollectiveCase(op="all_reduce", dtype="int32", reduce=reduce, m=4, n=87, variant="atomic", warps=2)
+    mine = contribution(reduce, "int32", shape.m * shape.n, member=env.rank, members=env.world_size)
+    source = ends_with(mine.view(shape.m, shape.n).to(heap.device))
+    target = heap[HEAP - mine.nbytes :].view(torch.int32).view(shape.m, shape.n)
+    wanted = heap.cpu().clone()
+    wanted[HEAP - mine.nbytes :] = reduced(mine, reduce, None, env.world_size).cpu().view(torch.uint8)
+    env.settle()
+    with env.acting():
+        op = getattr(env.under_test.module.ccl.ReduceOp, reduce.upper())
+        iris.ccl.all_reduce(target, source, op=op, config=config(env, shape, env.world_size))
+    env.settle()
+    findings.same(f"the heap after {reduce} into its last {mine.numel()} elements", heap, wanted)
+    env.settle()
+    release(iris)
+    return findings.first
+
+
+REDUCED = "reduced"
+
+
 def cases(ranks):
-    return [HostCase("masked", (op, form)) for form in FORMS for op in TRANSFERS]
+    from conformance.collectives.strategies import atomic_ops
+
+    moved = [HostCase("masked", (op, form)) for form in FORMS for op in TRANSFERS]
+    reductions = atomic_ops("int32") if judged.offers("ccl.all_reduce") and judged.extended() else ()
+    return moved + [HostCase(REDUCED, (reduce,)) for reduce in reductions]
 
 
 @requirement("NEGATIVE-MASK-001", cases=cases, race=False)
 def test_masked_off_heap(check, case):
-    check(run, case)
+    check(run_reduction if case.what == REDUCED else run, case)

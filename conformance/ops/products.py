@@ -6,9 +6,12 @@ intermediate sum is exact in float32. So any order of summing gives the same bit
 Every second call also adds large numbers that cancel, so that a sum in a narrower dtype loses the small ones. If fp32
 inputs must not be rounded to TF32, they have bits that the rounding would drop. The workspace lies on the heap between
 two guard areas; the bytes up to the next one, to which an allocator rounds up, are guarded too.
+
+In every second call the inputs that no other rank reads are outside the heap, in memory that ends with their last
+element: on the emulated device an access beyond it is a fault.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +20,7 @@ import torch
 
 from conformance.ops.cases import FusedCase
 from conformance.ops.operations import PRODUCTS
+from conformance.support.outside import ends_with
 from fixtures.findings import Findings
 from fixtures.worker import Env
 from harness.cases import of_name
@@ -143,12 +147,13 @@ def perform(
             workspace = preamble(*matrices, config=settings)
             guards.append(_guard(env))
             rounded = _rounded_up(guards[0], workspace, guards[1])
+    unwritten = product.tensors["c"].clone()
     with env.acting():
-        for values in staged:
+        for number, values in enumerate(staged):
             env.late(case.skewed, case.skew_ms)
-            for name, value in values.items():
-                product.tensors[name].copy_(value.view(product.tensors[name].shape))
-            workspace = invoke(case, product, settings, workspace, ops)
+            refill(product, values, unwritten)
+            called = _outside(case, product) if number % 2 else product
+            workspace = invoke(case, called, settings, workspace, ops)
             outputs.append(product.tensors["c"].clone())
         if hasattr(workspace, "wait"):
             workspace.wait()
@@ -163,6 +168,23 @@ def perform(
                 findings.same(label, padding, torch.full_like(padding, GUARD & 0xFF))
             workspace.clear()
     return outputs
+
+
+def refill(product: Product, values: dict[str, torch.Tensor], unwritten: torch.Tensor) -> None:
+    """Enqueue the next call's inputs, and the contents of its output before any call: other ranks may write that only
+    when this rank has begun the call."""
+    for name, value in values.items():
+        product.tensors[name].copy_(value.view(product.tensors[name].shape))
+    product.tensors["c"].copy_(unwritten)
+
+
+def _outside(case: FusedCase, product: Product) -> Product:
+    """Return the product with copies of the inputs that no other rank reads, with equal strides, outside the heap."""
+    copies = {}
+    for name in ("a", "b", "bias"):
+        if name in product.tensors and name != PRODUCTS[case.op].reached:
+            copies[name] = ends_with(product.tensors[name])
+    return replace(product, tensors={**product.tensors, **copies})
 
 
 def invoke(case: FusedCase, product: Product, settings: Any, workspace: Any, ops: Any) -> Any:

@@ -65,7 +65,8 @@ def edges(op: str) -> list[FusedCase]:
 
     They have ragged tiles, several tiles for each program, tails of K, three queued calls of which the second one needs
     sums in float32, a late rank, every variant, and tiles in which a lane holds different elements of a float32 tensor
-    than of a float16 tensor.
+    than of a float16 tensor. In a ragged one the memory of B, padding included, is a whole number of 4 bytes: the
+    emulated device does not notice an access beyond it in the same 4 bytes.
     """
     listed = [case for case, _ in _edges(op)]
     return listed if judged.extended() else list(dict.fromkeys(map(published, listed)))
@@ -86,8 +87,8 @@ def _edges(op: str) -> list[tuple[FusedCase, Mapping[str, Any]]]:
     chosen = [
         (turned, "bf16", first, {"m": 65, "n": 48, "k": 64, "sms": 5}),
         (even, "fp32", second, {"m": 33, "n": 64, "k": 48, "sms": 2}),
-        (odd, "fp16", third, {"m": 33, "n": 63, "k": 40, "sms": 2}),
-        *((odd, "fp16", one, {"m": 33, "n": 63, "k": 40, "sms": 5}) for one in others),
+        (odd, "fp16", third, {"m": 33, "n": 62, "k": 39, "sms": 2}),
+        *((odd, "fp16", one, {"m": 33, "n": 62, "k": 39, "sms": 5}) for one in others),
     ]
     for kernel, dtype, variant, sizes in chosen:
         row = {"op": op, "dtype": dtype, "kernel": kernel, "variant": variant}

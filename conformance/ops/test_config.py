@@ -1,14 +1,20 @@
 """FusedConfig: its fields, defaults, and the values that validate refuses. FusedWorkspace: which calls it matches. The
-public names of the module."""
+public names of the module. Its cache modifiers are those of the loads of A and of B in the compiled code.
+"""
 
 import dataclasses
 
 import torch
 
+from conformance.isa.targets import LOADS
+from conformance.ops.cases import FusedCase
 from conformance.ops.operations import PRODUCTS
+from conformance.ops.products import config, inputs_of, invoke, owned, prepare, wanted_of
 from conformance.support.cases import HostCase
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
+from harness import isa
 
 DEFAULTS = {
     "block_size_m": 256, "block_size_n": 64, "block_size_k": 64, "group_size_m": 1, "num_sms": None, "num_xcds": 1,
@@ -36,15 +42,17 @@ def is_dataclass(env, kind):
 
 def run(env, case):
     ops, findings = env.under_test.module.ops, Findings(env.rank)
-    config = ops.FusedConfig
+    fused_config = ops.FusedConfig
     for name, wanted in DEFAULTS.items():
-        findings.equal(f"FusedConfig().{name}", getattr(config(), name), wanted)
-    findings.true("FusedConfig is a dataclass", env.in_library(is_dataclass, config))
-    findings.equal("FusedConfig().validate()", config().validate(), None)
+        findings.equal(f"FusedConfig().{name}", getattr(fused_config(), name), wanted)
+    findings.true("FusedConfig is a dataclass", env.in_library(is_dataclass, fused_config))
+    findings.equal("FusedConfig().validate()", fused_config().validate(), None)
     for name, values in REFUSED.items():
         for value in values:
-            findings.raises(f"validate with {name}={value!r}", ValueError, config(**{name: value}).validate, says=name)
-    ring = config(block_size_n=64, all_reduce_variant="ring")
+            findings.raises(
+                f"validate with {name}={value!r}", ValueError, fused_config(**{name: value}).validate, says=name
+            )
+    ring = fused_config(block_size_n=64, all_reduce_variant="ring")
     findings.equal("a ring of 4", ring.validate(world_size=4), None)
     findings.raises("a ring of 3", ValueError, lambda: ring.validate(world_size=3))
 
@@ -68,10 +76,42 @@ def run(env, case):
     return findings.first
 
 
+def run_modifiers(env, case):
+    """Multiply with a cache modifier for the loads of one matrix only, and compare the result and the loads' words."""
+    (matrix,) = case.arguments
+    findings, modifier = Findings(env.rank), ".cg"
+    shape = FusedCase("matmul_reduce_scatter", m=16, n=32, k=32)
+    product = prepare(env, shape)
+    values = inputs_of(env, shape, product, 0)
+    wanted = wanted_of(env, shape, product, values)
+    for name, value in values.items():
+        product.tensors[name].copy_(value)
+    given = {f"cache_modifier_{name}": modifier if name == matrix else "" for name in ("a", "b")}
+    env.settle()
+    with env.acting():
+        settings = dataclasses.replace(config(env, shape), **given)
+        invoke(shape, product, settings, None, env.iris.ops)
+    env.settle()
+    mine = owned(env, shape)
+    findings.same("the owned elements of C", product.tensors["c"].cpu()[mine], wanted[mine])
+    for launch in env.launched():
+        code = isa.of_launch(launch)
+        loads = [access for access in code.accesses if access.kind == "load" and access.space != "scalar"]
+        words = LOADS[code.language][modifier]
+        # Triton's buffer loads on AMD GPUs have sc0 too.
+        with_words = [access.source for access in loads if set(words) <= set(access.bits)]
+        findings.true(f"loads of {matrix} with {' '.join(words)} in {launch.kernel}", with_words)
+    return findings.first
+
+
+def cases(ranks):
+    return [HostCase("config"), *(HostCase("modifiers", (matrix,)) for matrix in ("a", "b") if judged.extended())]
+
+
 @requirement(
     "FUSED-CONFIG-001",
-    cases=lambda ranks: [HostCase("config")],
+    cases=cases,
     one_process_on_gpus="no judge apart has run it on a GPU yet",
 )
 def test_config(check, case):
-    check(run, case)
+    check(run_modifiers if case.what == "modifiers" else run, case)

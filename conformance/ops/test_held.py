@@ -2,12 +2,13 @@
 
 The rank held back begins a call when each other rank has ended its own or can do nothing more without it; see
 ``conformance.collectives.test_held``. All calls use the same tensors and one workspace, so a rank that runs ahead also
-overwrites what the rank held back has not read yet.
+overwrites what the rank held back has not read yet, and one that writes the other's output too early finds it
+overwritten: it is reset directly before each call.
 """
 
 from conformance.ops.held import held_cases
 from conformance.ops.operations import PRODUCTS
-from conformance.ops.products import config, inputs_of, invoke, judge, prepare, wanted_of
+from conformance.ops.products import config, inputs_of, invoke, judge, prepare, refill, wanted_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -21,14 +22,14 @@ def run(env, case, held):
     staged = [{name: value.to(env.device.torch_device) for name, value in values.items()} for values in given]
     steps = [env.gate.step() for _ in range(case.calls + 1)]
     ops, settings, outputs = env.iris.ops, config(env, case), []
+    unwritten = product.tensors["c"].clone()
     env.settle()
     with env.acting():
         workspace = getattr(ops, f"{case.op}_preamble")(*(product.tensors[name] for name in "cab"), config=settings)
         for step, values in zip(steps, staged, strict=False):
             if env.rank == held:
                 env.gate.hold(step)
-            for name, value in values.items():
-                product.tensors[name].copy_(value.view(product.tensors[name].shape))
+            refill(product, values, unwritten)
             env.gate.enter(step)
             with env.gate.watching():
                 workspace = invoke(case, product, settings, workspace, ops)

@@ -6,7 +6,7 @@ The first rank, or the last one, stops in each call before another step that the
 
 from conformance.ops.held import held_cases
 from conformance.ops.operations import PRODUCTS
-from conformance.ops.products import config, inputs_of, invoke, judge, prepare, wanted_of
+from conformance.ops.products import config, inputs_of, invoke, judge, prepare, refill, wanted_of
 from conformance.support.steps import CALLS, Stops
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -18,12 +18,12 @@ def run(env, case, stopping):
     wanted = [wanted_of(env, case, product, values) for values in given]
     staged = [{name: value.to(env.device.torch_device) for name, value in values.items()} for values in given]
     ops, settings, outputs = env.iris.ops, config(env, case), []
+    unwritten = product.tensors["c"].clone()
     env.settle()
     with env.acting():
         workspace = getattr(ops, f"{case.op}_preamble")(*(product.tensors[name] for name in "cab"), config=settings)
         for number, values in enumerate(staged):
-            for name, value in values.items():
-                product.tensors[name].copy_(value.view(product.tensors[name].shape))
+            refill(product, values, unwritten)
             with stops.call(number):
                 workspace = invoke(case, product, settings, workspace, ops)
                 outputs.append(product.tensors["c"].clone())

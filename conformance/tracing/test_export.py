@@ -88,6 +88,12 @@ def expect_file(findings, label, path, trace, wanted):
     text = path.read_text()
     findings.equal(f"{label}: the file equals the returned trace", json.loads(text) == trace, True)
     slices, problems = perfetto.load(text)
+    for kind in ("process", "thread"):
+        named, placed = (
+            {(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["name"] == f"{kind}_{suffix}"}
+            for suffix in ("name", "sort_index")
+        )
+        findings.equal(f"{label}: places in the order without a {kind}", sorted(placed - named), [])
     findings.equal(f"{label}: problems", problems[:3], [])
     got = Counter((s.process, s.name, s.dur, s.arguments) for s in slices)
     findings.equal(f"{label}: events missing", sorted((Counter(wanted) - got).elements())[:2], [])

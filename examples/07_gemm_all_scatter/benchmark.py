@@ -59,7 +59,7 @@ def gemm_all_scatter_kernel(
     for step in tl.static_range(1 if LOCAL else WORLD_SIZE):
         outputs += (translate(c + rank * N, heap_bases, rank, (rank + step) % WORLD_SIZE),)
     # From here on ranks may write into each other's C.
-    wait(pads, rank, WORLD_SIZE, program, turn)
+    wait(pads, WORLD_SIZE, program, turn)
 
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
@@ -82,7 +82,7 @@ def gemm_all_scatter_kernel(
             tl.store(outputs[step] + offsets, data, mask=(rows < M)[:, None] & (columns < N)[None, :])
 
     signal(pads, rank, WORLD_SIZE, program, turn + 1)
-    wait(pads, rank, WORLD_SIZE, program, turn + 1)
+    wait(pads, WORLD_SIZE, program, turn + 1)
 
 
 class TritonGemmAllScatter(GemmAllScatter):

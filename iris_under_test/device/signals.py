@@ -7,10 +7,10 @@ row, so waiting causes no traffic on the links.
 
     turn = first_turn(pads, member, SIZE, program)
     signal(pads, member, SIZE, program, turn)     # my earlier accesses may be seen
-    wait(pads, member, SIZE, program, turn)       # I see the earlier accesses of all members
+    wait(pads, SIZE, program, turn)               # I see the earlier accesses of all members
     ...
     signal(pads, member, SIZE, program, turn + 1)
-    wait(pads, member, SIZE, program, turn + 1)
+    wait(pads, SIZE, program, turn + 1)
 
 The next kernel continues with the next turn: turns are stored on the devices, so a graph of such kernels can be
 replayed. All members must launch the same number of programs, at most ``MAX_PROGRAMS``, and take the same number of
@@ -69,7 +69,7 @@ def signal(pads, member, SIZE: tl.constexpr, program, turn):
 
 
 @triton.jit
-def wait(pads, member, SIZE: tl.constexpr, program, turn):
+def wait(pads, SIZE: tl.constexpr, program, turn):
     """Wait until the same program of every member has signalled ``turn``; their earlier accesses are then visible."""
     intrinsics().await_turn(_own_row(pads, SIZE, program), SIZE, turn, "a member of the group has not arrived")
 

@@ -19,7 +19,7 @@ def barrier_kernel(pads, member, SIZE: tl.constexpr):
     row: tl.constexpr = MAX_PROGRAMS
     turn = first_turn(pads, member, SIZE, row)
     signal(pads, member, SIZE, row, turn)
-    wait(pads, member, SIZE, row, turn)
+    wait(pads, SIZE, row, turn)
 
 
 def enqueue_barrier(members: Members) -> None:

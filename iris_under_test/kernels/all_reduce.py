@@ -123,7 +123,7 @@ def ring(
             tl.store(target.ptr + target.offsets(rows, columns), result, mask=mask)
     poke(came, 0)
     signal(pads, member, SIZE, pid, turn)
-    wait(pads, member, SIZE, pid, turn)
+    wait(pads, SIZE, pid, turn)
 
 
 @triton.constexpr_function

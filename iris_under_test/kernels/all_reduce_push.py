@@ -24,8 +24,9 @@ def push(group, bases, source, target, tiling, OP: tl.constexpr):
 
     ``bases``: int64 (W,), where each member's workspace is mapped in this process: for each program two sets of W
     slots, one per member, of a tile each. The sets are used alternately: when the members synchronise again, all have
-    read the set before. All inputs of W tiles are read before any of their outputs is written, so the output may be the
-    input.
+    read the set before. At the end of a call all have read all slots, so the next call may write them at once. All
+    inputs of W tiles are read before any of their outputs is written, so the output may be the input. The first output
+    is written after the members have synchronised, when all have begun the call. Every program has a tile.
 
     Example: W = 2, tiles a and b. Member 0 writes its b into slot 0 of member 1, its a into its own slot 0; member 1
     writes into slots 1 in the same way. They synchronise. Member 0 adds slots 0 and 1, the sum of a, and writes it to
@@ -34,7 +35,6 @@ def push(group, bases, source, target, tiling, OP: tl.constexpr):
     pid = tl.program_id(0)
     SIZE: tl.constexpr = group.SIZE
     turn = group.first_turn(pid)
-    group.signal(pid, turn)
     slot_bytes: tl.constexpr = tiling.BLOCK_M * tiling.BLOCK_N * (source.ptr.dtype.element_ty.primitive_bitwidth // 8)
     first_slot = pid.to(tl.int64) * (2 * SIZE * slot_bytes)
     slots, outputs = (), ()
@@ -43,7 +43,6 @@ def push(group, bases, source, target, tiling, OP: tl.constexpr):
         peer = group.behind(1 + other)
         slots += (tl.load(bases + peer) + first_slot,)
         outputs += (group.translate(target.ptr, peer, target.ALIGNMENT),)
-    group.wait(pid, turn)
 
     tiles = tiling.tiles_m * tiling.tiles_n
     half = 0
@@ -55,9 +54,9 @@ def push(group, bases, source, target, tiling, OP: tl.constexpr):
         for other in tl.static_range(SIZE):
             slot = _slot(slots[other], half * SIZE + group.member, slot_bytes, source.ptr.dtype)
             tl.store(slot + tiling.lanes, given[other])
-        turn += 1
         group.signal(pid, turn)
         group.wait(pid, turn)
+        turn += 1
         received = ()
         for other in tl.static_range(SIZE):
             received += (
@@ -71,8 +70,8 @@ def push(group, bases, source, target, tiling, OP: tl.constexpr):
         for other in tl.static_range(SIZE):
             tl.store(outputs[other] + target.offsets(rows, columns), data, mask=mask)
         half = 1 - half
-    group.signal(pid, turn + 1)
-    group.wait(pid, turn + 1)
+    group.signal(pid, turn)
+    group.wait(pid, turn)
 
 
 @triton.jit

@@ -59,7 +59,7 @@ class Group:
     @triton.jit
     def wait(self, program, turn):
         """See ``device.signals.wait``."""
-        wait(self.pads, self.member, self.SIZE, program, turn)
+        wait(self.pads, self.SIZE, program, turn)
 
     @triton.jit
     def behind(self, step):

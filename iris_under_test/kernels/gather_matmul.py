@@ -52,7 +52,7 @@ def gather_and_matmul(
     turn = first_turn(pads, member, SIZE, program)
     if program < gatherers:
         signal(pads, member, SIZE, program, turn)  # my shard may be read
-        wait(pads, member, SIZE, program, turn)
+        wait(pads, SIZE, program, turn)
         unit = tl.atomic_add(words, 1, sem="relaxed", scope="gpu")
         while unit < units:
             shard = behind(member, unit, SIZE)
@@ -89,7 +89,7 @@ def gather_and_matmul(
         tl.store(words + 1, 0)
         tl.store(words + 2, call + 1)
     if program < gatherers:
-        wait(pads, member, SIZE, program, turn + 1)  # no member reads my shard any more
+        wait(pads, SIZE, program, turn + 1)  # no member reads my shard any more
 
 
 @triton.jit

@@ -63,7 +63,7 @@ def give_and_take(
         for other in tl.static_range(SIZE):
             if other == 0 or plan.TO == "each" or plan.SHARED == "all":
                 peer = behind(member, 1 + other, SIZE)
-                tile, there = _tile(plan, turn, tiles, peer, root, SIZE)
+                tile, there = _tile(plan, turn, tiles, peer, SIZE)
                 start = source.ptr
                 if plan.TO == "each":
                     start += peer.to(tl.int64) * source.step
@@ -93,7 +93,7 @@ def give_and_take(
         taken = await_words(places, epoch)
         if plan.FROM == "all":
             taken = (_reduced(taken, TYPE, plan.OP, SIZE),)
-        tile, there = _tile(plan, turn, tiles, member, root, SIZE)
+        tile, there = _tile(plan, turn, tiles, member, SIZE)
         if plan.FROM == "root":
             there = there & (member != root)
         for part in tl.static_range(1 if target.WIDE else PER_WORD):
@@ -113,11 +113,11 @@ def give_and_take(
 
 
 @triton.jit
-def _tile(plan, index, tiles, peer, root, SIZE: tl.constexpr):
+def _tile(plan, index, tiles, peer, SIZE: tl.constexpr):
     """Return the number of a member's tile, and whether it exists."""
     tile, there = index, index < tiles
     if plan.SHARED == "all":
-        begin, count, stride = share_of(tiles, peer, root, plan.SHARED, plan.STRIDING, SIZE)
+        begin, count, stride = share_of(tiles, peer, 0, plan.SHARED, plan.STRIDING, SIZE)
         tile, there = begin + index * stride, index < count
     return tl.minimum(tile, tiles - 1), there
 

@@ -43,10 +43,10 @@ def matmul_and_push(
         if BIASED:
             total += tl.load(bias + rows * stride_bias, mask=rows < M, other=0.0).to(tl.float32)
         if tile == first:
-            wait(pads, member, SIZE, program, turn)  # theirs too; by now they have had a tile's time
+            wait(pads, SIZE, program, turn)  # theirs too; by now they have had a tile's time
         places = (rows + member.to(tl.int64) * M) * stride_cm + columns * stride_cn
         value = total.to(c.dtype.element_ty)
         for step in tl.static_range(SIZE):
             tl.store(outputs[step] + places, value, mask=(rows < M) & (columns < N))
     signal(pads, member, SIZE, program, turn + 1)
-    wait(pads, member, SIZE, program, turn + 1)
+    wait(pads, SIZE, program, turn + 1)

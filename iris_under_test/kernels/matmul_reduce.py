@@ -84,7 +84,7 @@ def matmul_and_reduce(
             Inner(BLOCK_K, EVEN_K, CACHE_A, CACHE_B, PRECISION),
         )  # fmt: skip
         if step == 0:
-            wait(pads, member, SIZE, program, turn)
+            wait(pads, SIZE, program, turn)
         if OWNED:
             owner = owner_of(tile, share, SIZE)
             slot = tile - owner * share
@@ -111,7 +111,7 @@ def matmul_and_reduce(
                     tl.atomic_add(targets[other] + place, total, sem="relaxed", scope="sys")
 
     signal(pads, member, SIZE, program, turn + 1)  # my parts are complete
-    wait(pads, member, SIZE, program, turn + 1)
+    wait(pads, SIZE, program, turn + 1)
     for tile in range(first, tiles, programs):
         mine, slot = True, tile
         if OWNED:
@@ -143,4 +143,4 @@ def matmul_and_reduce(
                 tl.store(parts + place, tl.zeros_like(total))
     if PUSHED:
         signal(pads, member, SIZE, program, turn + 2)  # my part of every member's c is complete
-        wait(pads, member, SIZE, program, turn + 2)
+        wait(pads, SIZE, program, turn + 2)

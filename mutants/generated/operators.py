@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import pairwise
 
 from mutants import planting
@@ -29,6 +29,9 @@ SKIPPED = (
 )
 """Files that the conformance suite does not run on the emulated device, or that print."""
 NVIDIA = "device/targets/nvidia.py"
+ON_GPUS = {"ops/launch.py": ("_suited",), "host/platform/timing.py": ("_EventClock",)}
+"""Outermost functions and classes of which the emulated device executes nothing that a mutant changes: tiles for NVIDIA
+GPUs, events of a GPU's stream."""
 
 RANK = re.compile(
     r"(\w+\.)?(cur_rank|rank|to_rank|from_rank|source_rank|target_rank|dst_rank|src_rank|member|peer|root)"
@@ -37,6 +40,11 @@ STRIDE = re.compile(r"(\w+\.)?(\w*stride\w*|(in|out|a|b|c)_(m|n|k))")
 EPOCH = re.compile(r"turn|count|call|epoch|generation|sequence|round")
 FENCES = {"publish", "observe", "debug_barrier", "barrier", "host_barrier", "device_barrier", "synchronize", "signal"}
 WAITS = {"wait", "await_count", "await_turn", "await_words", "acquire"}
+WITHOUT_STREAMS = re.compile(r"(((\w+\.)*(_?platform|stream|cuda|_done|_work))|super\(\))\.(synchronize|wait)\(.*\)")
+"""Calls that wait for work which a GPU's stream holds. On the emulated device they do nothing: a launch returns when
+its kernel has ended."""
+ONE_DEVICE = re.compile(r"(\w+\.)*_?platform\.(device|make_current)\(.*\)")
+"""Calls that select a rank's device. The emulated one is the CPU for every rank."""
 ACCESSES = re.compile(r"(tl|gl)\.(load|store|atomic_\w+)")
 _INSTRUCTION = re.compile(r"^ *(s|v|buffer|global)_\w+", re.MULTILINE)
 WEAKER = {"sys": "gpu", "gpu": "cta"}
@@ -68,6 +76,7 @@ def mutants_in(file: str, text: str) -> list[Mutant]:
     edits = (
         (edit, ".".join(names))
         for node, names in source.nodes()
+        if not names or names[0] not in ON_GPUS.get(file, ())
         for operator in OPERATORS
         for edit in operator(source, node)
     )
@@ -106,7 +115,7 @@ def _swapped(operator: str, source: Source, arguments: list[ast.expr], form: re.
 
 def rank(source: Source, node: ast.AST) -> Iterator[Edit]:
     """Swap two ranks, or name the next one."""
-    if isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) and not ONE_DEVICE.fullmatch(source.of(node)):
         yield from _swapped("rank-swapped", source, node.args, RANK)
         for argument in node.args:
             if RANK.fullmatch(source.of(argument)):
@@ -134,12 +143,18 @@ def offset(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 
 def scope(source: Source, node: ast.AST) -> Iterator[Edit]:
-    """Use the next smaller scope."""
-    if isinstance(node, ast.keyword) and node.arg == "scope" and isinstance(node.value, ast.Constant):
-        if (smaller := WEAKER.get(node.value.value)) is not None:  # type: ignore[arg-type]
-            yield _replaced("scope-smaller", source, node.value, f'"{smaller}"')
-    elif isinstance(node, ast.keyword) and node.arg == "scope" and source.of(node.value) == "scope":
-        yield _dropped("scope-dropped", source, node)
+    """Use the next smaller scope; not that of a work-group for a relaxed atomic, which is the same instruction on AMD
+    GPUs as one at the scope of the GPU."""
+    if isinstance(node, ast.Call):
+        named = {keyword.arg: keyword for keyword in node.keywords}
+        order = source.of(named["sem"].value) if "sem" in named else ""
+        keyword = named.get("scope")
+        if keyword is not None and isinstance(keyword.value, ast.Constant):
+            smaller = WEAKER.get(keyword.value.value)  # type: ignore[arg-type]
+            if smaller is not None and (smaller, order) != ("cta", '"relaxed"'):
+                yield _replaced("scope-smaller", source, keyword.value, f'"{smaller}"')
+        elif keyword is not None and source.of(keyword.value) == "scope":
+            yield _dropped("scope-dropped", source, keyword)
     yield from _in_assembly("scope-bits", source, node, re.compile(r"sc0 sc1"), "sc1")
 
 
@@ -151,17 +166,17 @@ def order(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 def fence(source: Source, node: ast.AST) -> Iterator[Edit]:
     """Remove a call of a fence, signal or barrier, or a fence's instruction."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value.func) in FENCES:
-        yield _replaced("fence-removed", source, node, "pass")
+    if (call := _called(source, node, FENCES)) is not None:
+        yield _replaced("fence-removed", source, call, "pass")
     for operator, form in ASSEMBLY_FENCES:
         yield from _in_assembly(operator, source, node, form, "")
 
 
 def wait(source: Source, node: ast.AST) -> Iterator[Edit]:
     """Remove a wait, or wait for one less."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value.func) in WAITS:
-        yield _replaced("wait-removed", source, node, "pass")
-        for argument in node.value.args:
+    if (call := _called(source, node, WAITS)) is not None:
+        yield _replaced("wait-removed", source, call, "pass")
+        for argument in call.args:
             if any(EPOCH.fullmatch(_name(part)) for part in ast.walk(argument) if isinstance(part, ast.Name)):
                 yield _replaced("wait-less", source, argument, f"{source.of(argument)} - 1")
     for operator, form in ASSEMBLY_WAITS:
@@ -222,6 +237,14 @@ def cache(source: Source, node: ast.AST) -> Iterator[Edit]:
 OPERATORS: tuple[Operator, ...] = (
     rank, mask, offset, scope, order, fence, wait, epoch, dtype, tail, stride, cache,
 )  # fmt: skip
+
+
+def _called(source: Source, node: ast.AST, names: Container[str]) -> ast.Call | None:
+    """Return the call that a statement is, if it is one of these functions and not one of ``WITHOUT_STREAMS``."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or _name(call.func) not in names or WITHOUT_STREAMS.fullmatch(source.of(call)):
+        return None
+    return call
 
 
 def _in_assembly(operator: str, source: Source, node: ast.AST, form: re.Pattern[str], new: str) -> Iterator[Edit]:

@@ -43,6 +43,14 @@ def locked(bases, own, peer, turn, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def largest(bases, own, peer, turn, BLOCK: tl.constexpr):
+    """Reduce into the peer's block by atomics, concurrently with other devices."""
+    theirs = tl.load(bases + peer).to(tl.pointer_type(tl.int32))
+    offsets = tl.arange(0, BLOCK)
+    tl.atomic_max(theirs + offsets, offsets + turn, sem="relaxed", scope="sys")
+
+
+@triton.jit
 def words(bases, own, peer, turn, BLOCK: tl.constexpr):
     """Exchange words of data and flag with the peer, and then add something that was there before."""
     offsets = tl.arange(0, BLOCK)

@@ -14,7 +14,7 @@ from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
 from tests.isa import kernels
-from tests.isa.protocol_kernels import added, exchange, listing, locked, words
+from tests.isa.protocol_kernels import added, exchange, largest, listing, locked, words
 
 AMD, PTX = "gfx942", "sm_90"
 EXCHANGE = Contract("exchange", flags=("swap", "store"), own=Own(waits=1, store=16))
@@ -117,6 +117,19 @@ def test_a_fault_of_such_a_word_is_found(name):
 def test_stack_of_machine_code_is_a_spill():
     usage = "REG:18 STACK:16 SHARED:0 LOCAL:0"
     assert any("16 spilt registers or bytes" in line for line in judged(listing(exchange, PTX), usage=usage))
+
+
+@pytest.mark.parametrize("arch", [AMD, PTX])
+def test_an_atomic_on_a_peer_s_memory_of_the_gpu_only_is_found(arch):
+    # LLVM makes a loop around a compare-and-swap of a maximum at system scope.
+    reducing, text = Contract("largest", own=Own(retries=True)), listing(largest, arch)
+    assert judged(text, reducing) == []
+    narrow = cut("(global_atomic_cmpswap .*) sc1", r"\1") if arch == AMD else cut(r"(red\.global)\.sys", r"\1.gpu")
+    assert narrow(text) != text
+    lines = judged(narrow(text), reducing)
+    assert lines and all("the remote atomic" in line and "is not at scope sys: missing" in line for line in lines)
+    assert HERE in lines[0]
+    assert judged(narrow(text), reducing, is_own=False) == []
 
 
 LOCK_FAULTS = {

@@ -74,6 +74,49 @@ def test_an_operator_makes_its_change(operator):
         assert text != KERNEL
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stream.synchronize()", "super().synchronize()", "self._done.synchronize()", "self._work.wait()",
+        "self._platform.synchronize(stream)", "torch.cuda.synchronize()",
+        'old = tl.atomic_add(cell, 1, sem="relaxed", scope="gpu")', "self._platform.device(rank)",
+        "platform.make_current(self.cur_rank)",
+    ],
+)  # fmt: skip
+def test_no_mutant_is_made_that_an_emulated_run_cannot_show(line):
+    assert ordering(f"def run(stream, cell):\n    {line}\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "work.synchronize()",
+        "group.wait()",
+        "platform.device_id(rank)",
+        'old = tl.atomic_add(cell, 1, sem="acquire", scope="gpu")',
+    ],
+)
+def test_a_similar_line_has_a_mutant(line):
+    text = f"def run(stream, cell):\n    {line}\n"
+    [mutant] = ordering(text)
+    assert mutant.applied(text) != text
+
+
+def test_no_mutant_is_made_of_functions_that_an_emulated_run_does_not_execute():
+    for file, functions in operators.ON_GPUS.items():
+        made = {mutant.function.split(".")[0] for mutant in operators.mutants_in(file, planting.original(file))}
+        assert made and not made & set(functions)
+        assert all(
+            f"def {name}(" in (text := planting.original(file)) or f"class {name}:" in text for name in functions
+        )
+
+
+def ordering(text):
+    """Return the mutants of a text that are about ranks, scopes, fences and waits."""
+    made = operators.mutants_in("ccl/example.py", text)
+    return [each for each in made if each.operator.startswith(("rank", "fence", "wait", "scope"))]
+
+
 def test_an_id_names_the_place():
     [present] = [one for one in operators.mutants_in("kernels/example.py", KERNEL) if one.operator == "wait-removed"]
     assert present.id == "wait-removed:kernels/example.py:14:5" and present.function == "move"

@@ -83,7 +83,7 @@ def cdna_kernel(
     programs = gl.num_programs(0)
     program = spread_over_xcds(gl.program_id(0), programs, NUM_XCDS, 1)
     # From here on members may write into each other's C.
-    wait(pads, ctx.cur_rank, WORLD_SIZE, gl.program_id(0), turn)
+    wait(pads, WORLD_SIZE, gl.program_id(0), turn)
 
     DESTINATIONS: gl.constexpr = 1 if LOCAL else WORLD_SIZE
     pending = gl.zeros([BLOCK_M, BLOCK_N], out, SENT)
@@ -129,7 +129,7 @@ def cdna_kernel(
     for destination in range(sent, DESTINATIONS):
         _send(ctx, outputs, destination, pending, pending_m, pending_n, M, N, stride_cm, BLOCK_M, BLOCK_N, SENT)
     signal(pads, ctx.cur_rank, WORLD_SIZE, gl.program_id(0), turn + 1)
-    wait(pads, ctx.cur_rank, WORLD_SIZE, gl.program_id(0), turn + 1)
+    wait(pads, WORLD_SIZE, gl.program_id(0), turn + 1)
 
 
 @gluon.jit

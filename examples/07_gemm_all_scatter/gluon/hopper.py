@@ -96,7 +96,7 @@ def hopper_kernel(
     tiles_n = gl.cdiv(N, BLOCK_N)
     steps = gl.cdiv(K, BLOCK_K)
     # From here on members may write into each other's C.
-    wait(pads, ctx.cur_rank, WORLD_SIZE, program, turn)
+    wait(pads, WORLD_SIZE, program, turn)
     gl.warp_specialize(
         [
             (
@@ -115,7 +115,7 @@ def hopper_kernel(
         [24, 96],
     )  # fmt: skip
     signal(pads, ctx.cur_rank, WORLD_SIZE, program, turn + 1)
-    wait(pads, ctx.cur_rank, WORLD_SIZE, program, turn + 1)
+    wait(pads, WORLD_SIZE, program, turn + 1)
 
 
 @gluon.jit
