@@ -66,7 +66,9 @@ _DRIFTS = (0, 16, 4, 2)
 _SCOPES = ("wave", "workgroup", "agent", "system")
 _KINDS = {LOAD: issuing.LOAD, STORE: issuing.STORE, ATOMIC: issuing.ATOMIC}
 _MOST_NAMED = 256
-_LAUNCH, _FLIGHT, _BLOCKED = record.LAUNCH >> 3, record.FLIGHT >> 3, record.BLOCKED >> 3
+_LAUNCH, _FLIGHT, _GROUP, _BLOCKED = (
+    field >> 3 for field in (record.LAUNCH, record.FLIGHT, record.GROUP, record.BLOCKED)
+)
 
 
 class Running:
@@ -482,9 +484,16 @@ class Weak(Watch):
         wave = int(wf.wave[0])
         group = wave // launch.waves_per_group
         key = launch.rank, group % self.xcds, group // self.xcds
-        if (unit := self._units.get(key)) is None:
+        structure = int(wf.header[_GROUP])
+        # Of a work-group that native code has started, that code may have made the compute unit.
+        made = at_address(structure + weak_steps.UNIT, 8).view(np.int64) if structure else None
+        unit = self._units.get(key) if made is None else int(made[0]) or None
+        if unit is None:
             unit = self.model.call(issuing.NEW_UNIT, launch.rank, key[1], self._begun[launch.rank])
-            self._units[key] = unit
+            if made is None:
+                self._units[key] = unit
+            else:
+                made[0] = unit
         name = watched.running.number << 32 | wave
         wf.header[_FLIGHT] = watched.flight = self.model.call(issuing.NEW_FLIGHT, unit, wf.record, name)
         return int(watched.flight)

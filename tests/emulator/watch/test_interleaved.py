@@ -204,6 +204,35 @@ def launched(code, is_native, lds=0, limit=None, closed=False):
     return memory.tolist()
 
 
+def test_wavefronts_that_python_begins_have_the_compute_unit_of_their_work_group(used):
+    """The first instruction of wavefront 0 that makes a flight is a flat load, which Python issues."""
+    memory = np.zeros(64, np.uint32)
+    low, high = memory.ctypes.data & 0xFFFFFFFF, memory.ctypes.data >> 32
+    code = "\n\t".join(lines(
+        "\tv_readfirstlane_b32 s12, v0", f"s_mov_b32 s4, {low:#x}", f"s_mov_b32 s5, {high:#x}", "s_mov_b64 exec, 1",
+        "v_mov_b32_e32 v0, 0", "v_mov_b32_e32 v10, s4", "v_mov_b32_e32 v11, s5", "s_cmp_lg_u32 s12, 0",
+        "s_cbranch_scc1 .Lother", "flat_load_dword v8, v[10:11]", "\n.Lother:", "global_load_dword v9, v0, s[4:5]",
+        "v_mov_b32_e32 v1, 1", "global_store_dword v0, v1, s[4:5]", "s_waitcnt vmcnt(0)", "s_barrier",
+        "global_load_dword v12, v0, s[4:5]", "s_waitcnt vmcnt(0)", "s_endpgm",
+    ))  # fmt: skip
+    allocations = Allocations()
+    allocations.register(memory.ctypes.data, memory.nbytes, "words")
+
+    def ran(seed, is_native):
+        memory[:] = 0
+        watch = Weak(Seeded(seed))
+        program = single.decode(parse(_LISTING.format(name="kernel", code=code)), watch)
+        if is_native:
+            program.heat.use()
+        launch = Launch(program, (1, 1, 1), 3, 0, np.zeros(8, np.uint8), allocations)
+        interleaved.scheduler_of([[launch]], watch, closed=True, limit=None).run()
+        return events_of(watch), watch.choices.decisions, memory.tolist()
+
+    for seed in range(8):
+        assert ran(seed, True) == ran(seed, False)
+    assert len(used) == 8
+
+
 BEGIN = "\ts_load_dwordx2 s[4:5], s[0:1], 0x0\n\tv_lshlrev_b32_e32 v1, 2, v0\n\ts_waitcnt lgkmcnt(0)\n"
 FAULTS = {
     "global": BEGIN + "\tglobal_load_dword v2, v1, s[4:5] offset:4\n\ts_waitcnt vmcnt(0)\n\ts_endpgm",
