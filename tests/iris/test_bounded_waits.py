@@ -36,7 +36,7 @@ def count_kernel(words):
 @triton.jit
 def turn_kernel(words):
     # One member: the address of its row, then the row, whose only word stays 0.
-    wait(words.to(tl.pointer_type(tl.int64), bitcast=True), 0, 1, 0, 1)
+    wait(words.to(tl.pointer_type(tl.int64), bitcast=True), 1, 0, 1)
 
 
 @triton.jit

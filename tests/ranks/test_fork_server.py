@@ -271,7 +271,10 @@ def test_a_process_in_another_namespace_starts_an_interpreter(server: fork_serve
     code += "known = lambda: forking.usable({**network.inherited(os.environ), **group.QUIET})\n"
     code += "first, _ = known(); refused = network.enter(); second, why = known()\n"
     code += "print(bool(first), bool(second), refused or why)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Without ``env``, the process would have variables that only the C library has, which Triton's profiler sets.
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=True
+    )
     first, second, why = done.stdout.strip().split(" ", 2)
     assert first == "True", done
     if second == "False":
