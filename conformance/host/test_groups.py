@@ -207,7 +207,7 @@ def _prepared(env, groups, call, at, own, source, target):
 
 
 def gather_cases(ranks):
-    # Each size of a group has its own kernels, and the language is no matter of groups.
+    # Each size of a group has its own kernels. The first kind of group runs in both languages, the others in Triton.
     return [HostCase("gathers", (kind, gluon)) for kind in KINDS for gluon in (True, False)[kind != KINDS[0] :]]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
-from harness.emulator.driver.schedule import QUANTUM, RESIDENT_WAVES, Scheduler, failed
+from harness.emulator.driver.schedule import QUANTUM, RESIDENT_WAVES, SLACK, Scheduler, failed
 from harness.emulator.driver.single import Rows
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.execution.tally import split_counters
@@ -28,7 +28,7 @@ from harness.emulator.wavefront.state import Wavefronts
 _BUDGET = 200_000
 """Operations after which native code returns, so that signals and time limits are noticed."""
 
-assert interleaved.QUANTUM == QUANTUM  # sanity check
+assert (interleaved.QUANTUM, interleaved.SLACK) == (QUANTUM, SLACK)  # sanity check
 
 
 def scheduler_of(

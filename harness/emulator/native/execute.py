@@ -85,6 +85,15 @@ _INTERRUPTED = 100_000
 
 
 @_helper
+def is_taken(wave, at):
+    """Return whether a wavefront takes the branch whose operation is at an address."""
+    condition = get64(at + 32)
+    if condition < 2:
+        return get8(wave + record.SCC) == condition
+    return (get64(wave + 4 * get64(at + 40)) != 0) == (condition == 3)
+
+
+@_helper
 def _run_wavefront(wave, code, waves, lanes, budget, cycles):
     """Run one wavefront; return the operations that it executed, and whether it used its turn."""
     at = code + 8 * ROW * get64(wave + record.POSITION)
@@ -122,14 +131,7 @@ def _run_wavefront(wave, code, waves, lanes, budget, cycles):
             lanes[segment] += bit_count(get64(wave + record.EXEC_BYTES))
             at += 8 * ROW
         elif operation in (BRANCH, JUMP):
-            taken = True
-            if operation == BRANCH:
-                condition = get64(at + 32)
-                if condition < 2:
-                    taken = get8(wave + record.SCC) == condition
-                else:
-                    taken = (get64(wave + 4 * get64(at + 40)) != 0) == (condition == 3)
-            if not taken:
+            if operation == BRANCH and not is_taken(wave, at):
                 at += 8 * ROW
                 continue
             target, quantum = get64(at + 16), get64(at + 24)

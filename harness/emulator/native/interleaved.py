@@ -16,7 +16,7 @@ from numba import cfunc, types
 from harness.emulator.native import execute, issuing, record
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.raw import bit_count, call, get8, get64, move, put64
+from harness.emulator.native.raw import bit_count, call, get64, move, put64
 from harness.emulator.native.weak_state import add, ask, helper, pick
 from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, UNIT
 
@@ -250,14 +250,7 @@ def _run_wavefront(s, wave):
                 why = PAUSE
                 break
         elif operation in (execute.BRANCH, execute.JUMP):
-            taken = True
-            if operation == execute.BRANCH:
-                condition = get64(at + 32)
-                if condition < 2:
-                    taken = get8(wave + record.SCC) == condition
-                else:
-                    taken = (get64(wave + 4 * get64(at + 40)) != 0) == (condition == 3)
-            if not taken:
+            if operation == execute.BRANCH and not execute.is_taken(wave, at):
                 at += 8 * execute.ROW
                 continue
             target, quantum = get64(at + 16), get64(at + 24)
