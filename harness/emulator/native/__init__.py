@@ -2,3 +2,7 @@
 
 No other package touches real addresses.
 """
+
+from harness.emulator.native import stamps
+
+stamps.use()
