@@ -4,6 +4,8 @@ slots as often.
 A tensor lies between two guards. Its rows are 1,000 elements long, no multiple of a tile's.
 """
 
+import functools
+
 import torch
 
 from conformance.collectives.operations import ALWAYS, COLLECTIVES, Inputs, described, published
@@ -34,8 +36,7 @@ def run(env, case):
     inputs, outputs = _shapes(op, size // dtype.itemsize, ranks)
     counts = [rows * columns for rows, columns in (inputs, outputs)]
     iris = env.under_test.iris(heap_size=3 * (sum(counts) + 4 * GUARD) * dtype.itemsize + 64 * MIB)
-    given = _values(counts[0], me, dtype).view(inputs)
-    wanted = op.reference(Inputs(given, members=ranks)).to(env.device.torch_device)
+    given, wanted = _given_and_wanted(name, inputs, dtype, me, ranks, env.device.torch_device)
     memories = [iris.empty(count + 2 * GUARD, dtype=dtype) for count in counts]
     source, target = (
         memory[GUARD:-GUARD].view(shape) for memory, shape in zip(memories, (inputs, outputs), strict=True)
@@ -48,7 +49,7 @@ def run(env, case):
     unwritten = torch.full_like(wanted, BEFORE)
     if op.owned is not None:
         tiles = op.case(m=outputs[0], n=outputs[1], block_m=TILE[0], block_n=TILE[1])
-        wanted = torch.where(op.owned(tiles, me, ranks).to(wanted.device), wanted, unwritten)
+        wanted = torch.where(op.owned(tiles, me, ranks), wanted, unwritten)
     if op.results_at == "root" and me != 0:
         wanted = unwritten
     env.settle()
@@ -80,9 +81,16 @@ def _shapes(op, count, ranks):
     return op.shapes(count // (times * columns), columns, ranks)
 
 
-def _values(count, rank, dtype):
+@functools.lru_cache(maxsize=1)  # one for all variants: cases of a size follow each other, on every rank alike
+def _given_and_wanted(name, shape, dtype, rank, ranks, device):
+    """Return this rank's input and torch.distributed's result, on the CPU; nobody changes them."""
+    given = _values(shape[0] * shape[1], rank, dtype, device).view(shape).cpu()
+    return given, described(name).reference(Inputs(given, members=ranks))
+
+
+def _values(count, rank, dtype, device):
     """Return elements that differ by place and rank; those of sums are small integers, exact in any order."""
-    places = torch.arange(count)
+    places = torch.arange(count, device=device)
     if dtype == MOVED:
         return ((places * 2654435761 + rank * 97) & 0x7FFFFFFF).to(dtype)
     return ((places * 31 + rank * 17) % 8 + 1).to(dtype)

@@ -1,5 +1,5 @@
 """FusedConfig: its fields, defaults, and the values that validate refuses. FusedWorkspace: which calls it matches. The
-public names of the module. Its cache modifiers are those of the loads of A and of B in the compiled code.
+public names of the module. Its cache modifiers are those of the loads of A and of B in the code for AMD GPUs.
 """
 
 import dataclasses
@@ -96,6 +96,8 @@ def run_modifiers(env, case):
     findings.same("the owned elements of C", product.tensors["c"].cpu()[mine], wanted[mine])
     for launch in env.launched():
         code = isa.of_launch(launch)
+        if code.language != "amdgcn":
+            continue  # NVIDIA: Triton copies A and B to shared memory by cp.async, whose words follow from its width
         loads = [access for access in code.accesses if access.kind == "load" and access.space != "scalar"]
         words = LOADS[code.language][modifier]
         # Triton's buffer loads on AMD GPUs have sc0 too.

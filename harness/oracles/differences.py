@@ -81,7 +81,8 @@ def hidden_bytes(got: object, wanted: object, got_bytes: np.ndarray, wanted_byte
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
     if tensor.dtype == torch.bool:
         tensor = tensor.view(torch.uint8)  # a clone of booleans may turn byte 2 into 1
-    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy()
+    copy = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return copy.flatten().view(torch.uint8).numpy()
 
 
 def _scalar(value: Any) -> Any:
