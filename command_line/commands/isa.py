@@ -15,9 +15,8 @@ from command_line.isa import baseline
 from command_line.isa.compiled import Result, compile_all
 from command_line.options import implementation_option
 from command_line.output import say
-from conformance.isa.catalogue import CALLS
 from conformance.isa.compilers import defect_of
-from conformance.isa.compiling import ARCHS
+from conformance.isa.targets import ARCHS
 from fixtures.implementation import BUNDLED
 from harness.errors import UsageError
 
@@ -128,6 +127,8 @@ def _folder(baselines: Path | None, implementation: str) -> Path:
 
 
 def _compile(archs: tuple[str, ...], only: tuple[str, ...], implementation: str, output: Path) -> list[Result]:
+    from conformance.isa.catalogue import CALLS  # imports torch, which --help does not need
+
     calls = [call for call in CALLS if not only or any(text in call for text in only)]
     if not calls:
         raise UsageError(f"--only: no call has {' or '.join(map(repr, only))} in its name; they are {', '.join(CALLS)}")
@@ -147,6 +148,8 @@ def _compile(archs: tuple[str, ...], only: tuple[str, ...], implementation: str,
 
 def _judge(results: list[Result], implementation: str) -> int:
     """Print what breaks a contract, and return the exit status. Known defects of Triton itself are counted apart."""
+    from conformance.isa.catalogue import CALLS
+
     wrong = 0
     triton, known = version("triton"), Counter[str]()
     for result in results:

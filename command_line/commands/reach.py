@@ -22,7 +22,6 @@ from command_line.output import console, say
 from command_line.suite import groups as suite_groups
 from command_line.suite.process import Suite, child_environment, conformance_folder, pytest_command
 from command_line.suite.run import stop_signals
-from conformance.isa.catalogue import CALLS
 from fixtures import dry
 from fixtures.adapters import package_of
 from harness import devices
@@ -115,6 +114,8 @@ def _start(
 
 def calls_of(implementation: str) -> dict[str, tuple[set[str], str]]:
     """Return the places that each call of the catalogue reaches, and why they may be incomplete, or ""."""
+    from conformance.isa.catalogue import CALLS  # imports torch, which --help does not need
+
     kind = devices.kind("emulated")
     device = devices.known(kind.name, kind.archs[0])
     setup = {"backend": device.backend, "device": kind.name, "arch": kind.archs[0], "implementation": implementation}

@@ -10,12 +10,10 @@ from typing import Any
 from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import broken, codes_of, contracts, promises
 from conformance.isa.figures import figures_of
+from conformance.isa.targets import ARCHS
 from fixtures.absent import Absent
 from fixtures.worker import Env
 from harness.isa.compile_only import target
-
-ARCHS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}
-"""Targets of ``harness.isa.compile_only``."""
 
 
 def compile_call(env: Env, payload: Mapping[str, Any]) -> dict[str, Any]:

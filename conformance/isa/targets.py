@@ -12,6 +12,9 @@ from harness import isa
 from harness.isa import protocol
 from harness.isa.protocol import Unordered
 
+ARCHS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}
+"""Targets that need no GPU, as ``harness.isa.compile_only`` takes them."""
+
 WIDTH = 16
 """Bytes per lane of the widest access, on every target."""
 

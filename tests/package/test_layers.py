@@ -263,3 +263,15 @@ LIGHT = [
 def test_reading_and_reporting_work_without_torch_and_triton(package, tmp_path):
     code = f"import sys, {package}; print(sorted({{'torch', 'triton', 'numba', 'numpy', 'pytest'}} & set(sys.modules)))"
     assert run_python(code, cwd=tmp_path) == "[]\n"
+
+
+def test_the_list_of_commands_is_printed_without_torch_and_triton(tmp_path):
+    code = """
+import contextlib, io, sys
+from command_line.main import main
+sys.argv = ["iris-harness", "--help"]
+with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+    main()
+print("certify" in shown.getvalue(), sorted({"torch", "triton", "numba", "numpy"} & set(sys.modules)))
+"""
+    assert run_python(code, cwd=tmp_path) == "True []\n"
