@@ -83,7 +83,7 @@ def _shapes(op, count, ranks):
 
 @functools.lru_cache(maxsize=1)  # one for all variants: cases of a size follow each other, on every rank alike
 def _given_and_wanted(name, shape, dtype, rank, ranks, device):
-    """Return this rank's input and torch.distributed's result, on the CPU; nobody changes them."""
+    """Return this rank's input and torch.distributed's result, on the CPU; no caller changes them."""
     given = _values(shape[0] * shape[1], rank, dtype, device).view(shape).cpu()
     return given, described(name).reference(Inputs(given, members=ranks))
 

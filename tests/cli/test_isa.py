@@ -17,9 +17,9 @@ from command_line.isa import baseline
 from command_line.isa.compiled import Result
 from conformance.isa.catalogue import CALLS
 from conformance.isa.compilers import defects
-from conformance.isa.targets import ARCHS
 from conformance.isa.contract import contracts
 from conformance.isa.figures import changes
+from conformance.isa.targets import ARCHS
 from harness.errors import HarnessError, UsageError
 from mutants.planting import NAME, ROOT, Defect, plant
 from tests import python
