@@ -120,11 +120,10 @@ def test_a_recording_on_ranks(tmp_path):
 
 @pytest.mark.slow
 def test_calls_of_the_catalogue(monkeypatch):
-    from command_line.commands import reach as command
-    from conformance.isa.catalogue import CALLS
+    from conformance.isa import catalogue
 
-    chosen = {name: CALLS[name] for name in ("put gluon", "all_reduce ring triton")}
-    monkeypatch.setattr(command, "CALLS", chosen)
+    chosen = {name: catalogue.CALLS[name] for name in ("put gluon", "all_reduce ring triton")}
+    monkeypatch.setattr(catalogue, "CALLS", chosen)
     reached = calls_of("iris_under_test")
     assert {name: problem for name, (_, problem) in reached.items()} == dict.fromkeys(chosen, "")
     assert any(place.endswith("context.py:IrisDeviceCtx") for place in reached["put gluon"][0])
