@@ -204,7 +204,7 @@ def arange(
     if dtype is None:
         whole = all(_is_whole(value) for value in (first, last, stride))
         dtype = torch.int64 if whole else torch.get_default_dtype()
-    shape = tuple(torch.arange(first, last, stride, dtype=dtype, device="meta").shape)
+    shape = (_arange_count(first, last, stride, dtype),)
 
     def fill(tensor: torch.Tensor) -> None:
         torch.arange(first, last, stride, out=tensor)
@@ -460,6 +460,22 @@ def _inferred_dtype(value: object) -> torch.dtype:
     if isinstance(value, numbers.Complex):
         return _complex_dtype()
     raise TypeError(f"full: fill_value must be a number, got {value!r}")
+
+
+def _arange_count(start: Any, end: Any, step: Any, dtype: torch.dtype) -> int:
+    """Return the number of elements of ``torch.arange``, without device "meta", where torch would import its compiler.
+
+    Arguments are truncated for int64 only: for other types, torch divides them as they are.
+    """
+    first, last, stride = (value.item() if isinstance(value, torch.Tensor) else value for value in (start, end, step))
+    if not all(map(math.isfinite, (first, last, stride))):
+        return torch.arange(first, last, stride, dtype=dtype).numel()  # raises torch's own error
+    if dtype != torch.int64:
+        return math.ceil((last - first) / stride)
+    first, last, stride = int(first), int(last), int(stride)
+    if stride == 0:
+        raise ValueError(f"step must be non-zero, got {step} for {dtype}")
+    return max(0, -((first - last) // stride))
 
 
 def _is_whole(value: Number | torch.Tensor) -> bool:

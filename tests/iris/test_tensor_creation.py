@@ -22,6 +22,13 @@ def creation_values(ctx, rank, num_ranks):
     assert ctx.zeros(2).dtype == ctx.full((1,), 1.0).dtype == torch.get_default_dtype()
     for arguments in ((7,), (2, 9), (0, 10, 3), (9, 2, -2), (0.0, 1.0, 0.25), (0, 1, 0.3)):
         assert torch.equal(ctx.arange(*arguments), torch.arange(*arguments)), arguments
+    for dtype in (torch.int64, torch.int32, torch.float16, torch.float64):
+        for arguments in ((0, 7, 2), (7, 0, -2), (-0.5, 3.7), (0.9, 4.1, 1.7), (3.9, -2.2, -1.1), (0, 5, 2.5)):
+            wanted = torch.arange(*arguments, dtype=dtype)
+            assert torch.equal(ctx.arange(*arguments, dtype=dtype), wanted), (arguments, dtype)
+    halves = torch.arange(0, 5, 0.5, dtype=torch.int32)
+    assert torch.equal(ctx.arange(0, 5, 0.5, dtype=torch.int32), halves)
+    assert len(ctx.arange(2**53, 2**53 + 3)) == 3
     tensors = (torch.tensor(2), 9, torch.tensor(3)), (torch.tensor(0.5), 3)
     for arguments in tensors:
         assert torch.equal(ctx.arange(*arguments), torch.arange(*arguments)), arguments
