@@ -51,13 +51,16 @@ def flow(decoded: Decoded) -> Flow:
     if name in _EXCHANGES:
         writes = reads = writes | reads
     if name in MOVES:
-        return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
+        reads |= writes if name == "v_writelane_b32" else 0
+        everywhere = reads & registers.EVERY_VECTOR if name != "v_readfirstlane_b32" else 0
+        return Flow(reads, writes, _move(decoded, name, parsed, writes), everywhere)
     if name.startswith("s_movrel"):
         return _relative(decoded, parsed)
     if name.startswith("v_mfma"):
-        return Flow(reads, writes, products.spread(decoded, writes))
+        return Flow(reads, writes, products.spread(decoded, writes), reads | writes)
     if name.startswith("v_smfmac"):
-        return Flow(reads | writes, writes, products.spread_sparse(decoded, writes))  # it adds to its destination
+        reads |= writes  # it adds to its destination
+        return Flow(reads, writes, products.spread_sparse(decoded, writes), reads)
     if name.startswith(LANE_BY_LANE):
         # The dot products with three operands add to their destination.
         adds = len(parsed) == 3 and name.startswith("v_dot")

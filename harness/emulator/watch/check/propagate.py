@@ -37,11 +37,15 @@ class Flow:
     """Effect of one instruction on the undefined bits. ``reads`` and ``writes`` are sets of registers.
 
     ``spread(wf, shadow)`` runs before the instruction, when a register that it reads or writes may be undefined.
+    ``everywhere``: the vector registers that it reads or writes in inactive lanes too. ``keeps``: registers of which it
+    writes a part only.
     """
 
     reads: int
     writes: int
     spread: Callable[[Wavefronts, Shadow], None]
+    everywhere: int = 0
+    keeps: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,20 @@ def alu(decoded: Decoded) -> Flow:
             _check_exec(wf, bits, instruction)
         shadow.settle(writes)
 
-    return Flow(reads, writes, spread)
+    # A lane move reads other lanes, which may be inactive.
+    moved = registers.EVERY_VECTOR & reads if decoded.encoding == "dpp" else 0
+    return Flow(reads, writes, spread, moved, 0 if whole or _fills(decoded, op) else writes)
+
+
+def _fills(decoded: Decoded, op: Op) -> bool:
+    """Return whether an instruction that is not written in one piece writes its whole result in the active lanes."""
+    modifiers = decoded.instruction.modifiers
+    if decoded.encoding == "sdwa":
+        return modifiers.get("dst_unused", "UNUSED_PAD") != "UNUSED_PRESERVE" or modifiers.get("dst_sel") == "DWORD"
+    if decoded.encoding == "dpp":
+        move = dpp.control(modifiers)
+        return bool(move.enabled.all()) and move.zero_invalid and not op.keeps_high
+    return op.packed or (op.mixed and op.results == ("f32",))
 
 
 def _named(pairs: Pairs) -> int:
