@@ -79,19 +79,17 @@ class Arena:
     ``tally.split_counters``; ``state`` that of native code. ``scalars`` are registers of the record at entry.
     """
 
-    def __init__(self, launch: Launch, translation: Translation, extra: tuple[int, int, int] = (0, 0, 0)) -> None:
-        """``extra``: bytes after each record and after each data share, and how many of the latter are set to 0."""
+    def __init__(self, launch: Launch, translation: Translation, extra: tuple[int, int] = (0, 0)) -> None:
+        """``extra``: bytes after each record and after each data share, which are not set up."""
         program = launch.program
-        extra_wave, extra_group, extra_zero = extra
         self.translation = translation
         self.sizes = launch.waves_per_group, launch.lds_bytes
         self.pairs = (program.vgprs + 1) // 2 + 1
         self.private = record.private_offset(self.pairs)
         private = LANES * private_bytes(program)
-        private += extra_wave
         self.size = self.private + private if private else record.VECTORS + self.pairs * record.PAIR_BYTES
-        self.stride = -(-(self.private + private) // _LINE) * _LINE
-        self._share_bytes = launch.lds_bytes + extra_group
+        self.stride = -(-(self.private + private + extra[0]) // _LINE) * _LINE
+        self._share_bytes = launch.lds_bytes + extra[1]
         self._keeps = int(launch.waves_per_group * self.stride + self._share_bytes <= _MOST_KEPT)
         self.slots: list[Slot] = []
         self.tables = np.zeros((3, 0), np.int64)
@@ -111,7 +109,7 @@ class Arena:
         self.control[execute.STRIDE :] = (
             self.stride, launch.waves_per_group, translation.address, waves.ctypes.data, lanes.ctypes.data,
             len(waves), self._template.ctypes.data, self.size, self.private, self._setup.ctypes.data,
-            launch.lds_bytes + extra_zero, self.state.ctypes.data, 0, 0,
+            launch.lds_bytes, self.state.ctypes.data, 0, 0,
         )  # fmt: skip
         self.address = int(self.control.ctypes.data)
         self._cycles: np.ndarray | None = None

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
-from harness.emulator.driver.checked_waves import CheckedWave, GroupShare, kept_in
+from harness.emulator.driver.checked_waves import CheckedWave, GroupShare
 from harness.emulator.driver.schedule import failed
 from harness.emulator.driver.translated import Heat, TranslatedScheduler
 from harness.emulator.execution.launch import Launch, private_bytes
@@ -28,14 +28,13 @@ from harness.emulator.operations.table import Native, Step
 from harness.emulator.program import decode as p
 from harness.emulator.program.compiled.translation import Translation, Translator
 from harness.emulator.watch.check import Check, shadow
-from harness.emulator.watch.check.facts import Facts, Stretch, outstanding, stretches, suspects
+from harness.emulator.watch.check.facts import Facts, Stretch, numbers, stretches, suspects, waits
 from harness.emulator.watch.check.queues import Queues
-from harness.emulator.wavefront.state import LANES
+from harness.emulator.wavefront.state import LANES, SGPRS
 
 # Kinds of operations. OTHER: neither an instruction nor a check. CHECK: the check of the memory access that follows.
 OTHER, STEP, GUARD, CHECK, PASSED = range(5)
 _KINDS = {LOAD: checked.READ, STORE: checked.WRITE}
-_EXTRA_WAVE = 8 * checked.REGISTERS
 
 
 class CheckedHeat(Heat):
@@ -55,9 +54,8 @@ class CheckedHeat(Heat):
 
 def can_check(program: p.Program) -> bool:
     """Return whether native code can check a program."""
-    return (
-        not any(each.interpreted for each in program.facts.values()) and outstanding(program, program.facts) is not None
-    )
+    facts: dict[int, Facts] = program.facts
+    return not any(each.interpreted for each in facts.values()) and waits(program, facts)
 
 
 def decode(listing: Listing, watch: Check, plain: p.Program | None) -> p.Program:
@@ -74,9 +72,6 @@ class CheckedTranslator(Translator):
         """``program`` has the mode's steps, ``plain`` does not."""
         self._watched = program
         self._facts: dict[int, Facts] = program.facts
-        at_barriers = outstanding(program, self._facts)
-        assert at_barriers is not None  # sanity check
-        self._at_barriers = at_barriers
         self._undefined = shadow.undefined_at_entry(program.listing.directives)
         self._alone = suspects(program, self._facts, self._undefined)
         self._aligned, self._share_aligned = watch.strict_alignment
@@ -95,14 +90,15 @@ class CheckedTranslator(Translator):
         self._add(block, step, instruction, execute.CALL, native, *native.parameters)
 
     def _begin(self) -> None:
-        defined = [
-            i for i in range(checked.REGISTERS) if not self._undefined >> i & 1 and (i >= checked.SCALARS or not i)
-        ]
-        table = np.array(defined, np.int32)
-        narrow = any(isinstance(each.access, LdsAccess) and each.access.size & 3 for each in self._facts.values())
-        native = Native(checked.enter, (self._shadow, table.ctypes.data, len(table), 0 if narrow else 2), (table,))
-        block = self.program.blocks[0]
-        self._check(block, OTHER, None, self.program.listing.instructions[block.first], native)
+        table = np.zeros(definitions(self._watched), np.int64)
+        for register in range(checked.SCALARS + SGPRS + 1):
+            if not self._undefined >> register & 1:
+                table[checked.word_of(register)] = -1
+        table[checked.SAVED] = 0
+        sizes = [each.access.size for each in self._facts.values() if isinstance(each.access, LdsAccess)]
+        scale = 0 if any(size & 1 for size in sizes) else 1 if any(size & 2 for size in sizes) else 2
+        native = Native(checked.enter, (self._shadow, table.ctypes.data, table.nbytes, scale), (table,))
+        self._check(self.program.blocks[0], OTHER, None, self.program.listing.instructions[0], native)
 
     def _add_segment(self, block: p.Block, segment: p.Segment) -> None:
         end = block.terminator if segment is block.segments[-1] else None
@@ -121,21 +117,24 @@ class CheckedTranslator(Translator):
 
     def _add_end(self, block: p.Block) -> None:
         end = block.terminator
-        if end is not None and block.end == p.BARRIER:
-            native = Native(checked.arrive, (end.index, *self._at_barriers.get(end.index, (0, 0))))
-            self._check(block, OTHER, None, end, native)
-        if end is not None and block.end == p.END:
-            self._check(block, OTHER, None, end, Native(checked.end, (end.index,)))
+        if end is not None and block.end in (p.BARRIER, p.END):
+            place = end.index + 1
+            self._check(block, OTHER, None, end, Native(checked.arrive, (place if block.end == p.BARRIER else -place,)))
         super()._add_end(block)
         if end is not None and block.end == p.BARRIER:
             self._check(block, PASSED, None, end, Native(checked.passed, ()))
 
     def _guard(self, block: p.Block, stretch: Stretch) -> None:
         parts = stretch.registers
-        table = np.array([number for part in parts for number in part], np.int32)
-        counts = (len(part) for part in parts)
-        native = Native(checked.guard, (self._shadow, table.ctypes.data, *counts, stretch.first_lane), (table,))
-        self._check(block, GUARD, None, stretch.facts[0].instruction, native)
+        table = np.array([checked.word_of(number) for part in parts for number in part], np.int32)
+        words = self._shadow, table.ctypes.data, *(len(part) for part in parts), stretch.first_lane
+        first = stretch.facts[0]
+        function = checked.guard
+        if first.high is not None and first.instruction.index in self._alone:
+            high, spoiled = first.high
+            places = [checked.word_of(number) for number in numbers(spoiled)]
+            function, words = checked.guard_high, (*words, checked.word_of(high), len(places), *places)
+        self._check(block, GUARD, None, first.instruction, Native(function, words, (table,)))
 
     def _access(self, facts: Facts) -> Native | None:
         """Return the check of a memory access; None if there is nothing to check."""
@@ -170,6 +169,11 @@ def shadow_offset(program: p.Program) -> int:
     """Return the offset of the definitions of registers in a wavefront's record."""
     pairs = (program.vgprs + 1) // 2 + 1
     return record.private_offset(pairs) + LANES * private_bytes(program)
+
+
+def definitions(program: p.Program) -> int:
+    """Return the number of words with the definitions of registers."""
+    return checked.VECTORS + 2 * ((program.vgprs + 1) // 2 + 1)
 
 
 class CheckedScheduler(TranslatedScheduler):
@@ -208,13 +212,20 @@ class CheckedScheduler(TranslatedScheduler):
         waves, lds_bytes = launch.waves_per_group, launch.lds_bytes
         group = -(-lds_bytes // 8) * 8
         defined = group + 8 * checked.group_words(waves)
-        records = defined + group + 16
-        extra = records - lds_bytes, 3 * 8 * (lds_bytes + 1) if waves > 1 else 0
-        arena = Arena(launch, self.translation, (_EXTRA_WAVE, sum(extra), extra[0]))
+        records = defined + (group if waves == 1 else 0)
+        end = records + (24 * lds_bytes if waves > 1 else 0)
+        arena = Arena(launch, self.translation, (8 * definitions(launch.program), end - lds_bytes))
         self._config = np.array([waves, lds_bytes, group, defined, records, 0, 0], np.int64)
         arena.context[record.CHECKED] = self._config.ctypes.data
         checked.prepare()
         return arena
+
+    def _grow(self) -> bool:
+        before = len(self.arena.slots)
+        grown = super()._grow()
+        for slot in self.arena.slots[before:]:
+            slot.share[...] = 0
+        return grown
 
     # -- interpreting ------------------------------------------------------------------------------------------------
 
@@ -223,14 +234,15 @@ class CheckedScheduler(TranslatedScheduler):
         slot, group = arena.slots[number], int(arena.tables[2, number])
         if slot.group != group:
             slot.group = group
+            first = shadow_offset(launch.program)
             own = GroupShare(launch.waves_per_group, self._config, slot.share)
             slot.waves = []
             for i, memory in enumerate(slot.records):
                 wave = group * len(slot.records) + i
                 chunk = SlotChunk(launch, group, slot.share[: max(1, launch.lds_bytes)], wave, memory[arena.private :])
                 self.watch_.use_share(chunk, own)
-                definitions = kept_in(memory, shadow_offset(launch.program))
-                slot.waves.append(CheckedWave(chunk, memory, arena.pairs, own, definitions))
+                own_definitions = memory[first : first + 8 * definitions(launch.program)].view(np.int64)
+                slot.waves.append(CheckedWave(chunk, memory, arena.pairs, own, own_definitions))
         return slot.waves
 
     def _interpret(self, number: int) -> None:
@@ -281,7 +293,7 @@ class CheckedScheduler(TranslatedScheduler):
 
     def _exactly(self, wave: CheckedWave, step: Step, facts: Facts) -> None:
         uses_lds = facts.access is not None and not isinstance(facts.access, (GlobalAccess, ScalarAccess))
-        wave.wavefronts.shadow.queues = Queues()  # no register is due: see ``facts.outstanding``
+        wave.wavefronts.shadow.queues = Queues()  # no register is due: see ``facts.waits``
         if uses_lds:
             wave.share.begin_exact()
         try:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from harness.emulator.driver.arena import Wave
 from harness.emulator.execution.launch import Chunk
 from harness.emulator.native import checked
 from harness.emulator.watch.check import shadow as registers
+from harness.emulator.watch.check.compiled import COUNT_MASK
 from harness.emulator.watch.check.queues import Queues
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
 from harness.emulator.watch.check.share import Share
 from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 _ONES = np.uint32(0xFFFFFFFF)
-_SCC = checked.SCALARS + SGPRS
-
-
-def kept_in(memory: np.ndarray, offset: int) -> np.ndarray:
-    """Return the definitions of a wavefront's registers, int64[REGISTERS], in its record."""
-    return memory[offset : offset + 8 * checked.REGISTERS].view(np.int64)
+_SCC = SGPRS
+_COUNT, _SIGN = np.int64(COUNT_MASK), np.int64(-1 << 63)
 
 
 class CheckedWave(Wave):
@@ -37,8 +32,8 @@ class CheckedWave(Wave):
         super().__init__(chunk, memory, pairs)
         self.share = share
         self._definitions = definitions
-        self._vectors = definitions[: 2 * pairs]
-        self._scalars = definitions[checked.SCALARS : _SCC]
+        self._vectors = definitions[checked.VECTORS :]
+        self._scalars = definitions[:SGPRS]
         self._saved: tuple[np.ndarray, np.ndarray] | None = None
         self._loaded = ""
 
@@ -53,7 +48,7 @@ class CheckedWave(Wave):
         s[0] = np.where(self._scalars != -1, _ONES if self._saved is None else self._saved[1][0], np.uint32(0))
         scc = np.array([self._definitions[_SCC] != -1])
         bits = Wavefronts(wf.chunk, wf.wave, v, s, scc)
-        dirty = int.from_bytes(np.packbits(self._definitions != -1, bitorder="little").tobytes(), "little")
+        dirty = _set_of(self._vectors != -1) | _set_of(self._definitions[: _SCC + 1] != -1) << checked.SCALARS
         wf.shadow = Shadow(bits, dirty, Queues(), self._loaded)
 
     def has_undefined(self, names: int) -> bool:
@@ -79,59 +74,61 @@ class CheckedWave(Wave):
         self._definitions[_SCC] = -int(not shadow.bits.scc[0])
         partial = ((v - np.uint32(1)) < _ONES - np.uint32(1)).any() or ((s - np.uint32(1)) < _ONES - np.uint32(1)).any()
         self._saved = (v, s) if partial else None
+        self._definitions[checked.SAVED] = int(partial)
         self._loaded = shadow.loaded
         self.wavefronts.shadow = None
+
+
+def _set_of(members: np.ndarray) -> int:
+    """Return bool[n] as a set of registers."""
+    return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
 
 
 class GroupShare(Share):
     """The state of a work-group's data share after it, see ``native.checked``, in the form that the mode's steps use.
 
-    The arrays of ``Share`` are views, except ``undefined``, which is valid between ``begin_exact`` and ``end_exact``.
+    The arrays of ``Share`` are valid between ``begin_exact`` and ``end_exact``.
     """
 
     def __init__(self, waves: int, config: np.ndarray, memory: np.ndarray) -> None:
         size, group, defined, records = (int(config[i]) for i in range(checked.SHARE_BYTES, checked.RECORDS + 1))
-        words = memory[group : group + 8 * checked.group_words(waves)].view(np.int64)
-        arrays: dict[str, Any] = {}
-        at = checked.PASSED
-        for name, count in (("passed", 1), ("at", 1), ("issued", 2), ("published", 2), ("arriving", 4), ("arrived", 2)):
-            arrays[name] = words[at : at + count * waves]
-            at += count * waves
-        self.passed, self.at = arrays["passed"], arrays["at"]
-        self._released = words[checked.RELEASED : checked.RELEASED + 1]
-        self.issued, self.published, self.arrived = (
-            arrays[name].reshape(2, waves) for name in ("issued", "published", "arrived")
-        )
-        self.arriving = arrays["arriving"].reshape(2, 2, waves)
+        self._state = memory[group : group + 8 * checked.group_words(waves)].view(np.int64)
+        self.passed, self.at = self._state[checked.PASSED :].reshape(2, waves)
+        self.issued, self.published, self.arrived = (np.zeros((2, waves), np.int64) for _ in range(3))
         self._private = None
         self._defined = memory[defined : defined + size]
-        self.undefined = np.zeros(max(1, size), np.uint8)
+        self.undefined = np.full(max(1, size), 0xFF, np.uint8)
         start = memory.ctypes.data
         self._places = start + group, start + records, size
-        tables = (
-            memory[records : records + 24 * size].view(np.int64).reshape(3, size)
-            if waves > 1
-            else np.zeros((3, 0), np.int64)
-        )
-        self.written, self.read, self.other_read = tables
+        count = size if waves > 1 else 0
+        self.written, self.read, self.other_read = memory[records : records + 24 * count].view(np.int64).reshape(3, -1)
 
     def begin_exact(self) -> None:
         """Keep records of bytes from now on, and find the undefined bits."""
         if len(self.written):
             checked.expand_records(*self._places)
-        self.undefined[: len(self._defined)] = ~self._defined
+            old = self.written & _COUNT <= self._state[checked.FIRST]
+            self.undefined[:] = np.where(old, np.uint8(0xFF), np.where(self.written < 0, self.undefined, np.uint8(0)))
+            self.written &= ~_SIGN
+        else:
+            self.undefined[: len(self._defined)] = ~self._defined
+        self.issued[...] = self._state[checked.ACCESSES]
+        self.published[...] = self.arrived[...] = self._state[checked.PUBLISHED]
 
     def end_exact(self) -> None:
-        self._defined[:] = ~self.undefined[: len(self._defined)]
+        if len(self.written):
+            self.written[self.undefined != 0] |= _SIGN
+        else:
+            self._defined[:] = ~self.undefined[: len(self._defined)]
+        self._state[checked.ACCESSES] = self.issued.max()
 
     @property
     def released(self) -> int:
         """Number of times that the work-group was released from an s_barrier."""
-        return int(self._released[0])
+        return int(self._state[checked.RELEASED])
 
     def release_all(self) -> None:
         """Release the work-group from an s_barrier."""
         self.at[self.at > 0] = 0
-        self.arrived[...] = self.arriving[0]
-        self.published[...] = self.arriving[1]
-        self._released += 1
+        self._state[checked.PUBLISHED] = self._state[checked.ACCESSES]
+        self._state[checked.RELEASED] += 1

@@ -3,13 +3,15 @@
 Each returns 0 if nothing can be wrong, and has then recorded what the instructions do to the mode's state. It returns 1
 without a lasting effect if the interpreter has to decide: it knows undefined bits and words faults.
 
-The *definition* of a register is a word in the record of a wavefront, at the offset ``shadow``: a bit for each lane in
-which all of its bits are defined. A scalar register is defined (-1) or may not be (0). Numbers of registers are those
-of ``watch.check.shadow``: 512 vector registers, 128 scalar ones, SCC.
+The *definition* of a register is a word in the record of a wavefront, from the offset ``shadow`` on: a bit for each
+lane in which all of its bits are defined. A scalar register is defined (-1) or may not be (0). ``word_of`` gives the
+place of a register's word.
 
 After the data share of a work-group lie its state (``Group`` below), a byte for each of the share's, 0xFF where it is
-defined, and three records of accesses for each, see ``watch.check.compiled``. As long as all accesses are to whole
-dwords, only every fourth record is used: ``SCALE`` is then 2, otherwise 0.
+defined, and three records of accesses for each, see ``watch.check.compiled``. A record's count is the number of the
+access among all of the work-groups that used this memory, so old records need not be cleared. A record of a write with
+the sign bit is one of undefined bits. If all accesses are to whole words or dwords, only every second or fourth record
+is used: ``SCALE`` is then 1 or 2, otherwise 0. A work-group of one wavefront has no records.
 """
 
 from __future__ import annotations
@@ -23,15 +25,23 @@ from numba import njit, types
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
 from harness.emulator.native.execute import Function
-from harness.emulator.native.raw import clear, get8, get64, pointer, put64
+from harness.emulator.native.raw import clear, copy, get64, pointer, put64
 
 _inline = njit(inline="always")
 _helper = njit(nogil=True)
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
-REGISTERS = 512 + 128 + 1
-"""Number of words of a wavefront's definitions."""
 SCALARS = 512
+"""First scalar register in a set of registers (``watch.check.shadow``); SCC is the last one."""
+SAVED = 129
+"""Place of the word that is not 0 if the interpreter has saved undefined bits of the wavefront."""
+VECTORS = 130
+
+
+def word_of(register: int) -> int:
+    """Return the place of a register's definition: scalar registers, SCC, ``SAVED``, vector registers."""
+    return register - SCALARS if register >= SCALARS else VECTORS + register
+
 
 # The state that a launch has for these functions, int64 each: wavefronts of a work-group, bytes of its data share,
 # offsets from the data share of the group's state, defined bytes and records, number of regions of forgotten memory and
@@ -39,21 +49,24 @@ SCALARS = 512
 WAVES, SHARE_BYTES, GROUP, DEFINED, RECORDS, REGIONS, REGION_TABLE = range(7)
 FIELDS = 7
 
-# Group: int64 each. Number of barriers that were released, the scale; then arrays of one or two numbers for each
-# wavefront: barriers passed; the barrier (index of its instruction + 1) at which it waits, or - (index + 1) of the
-# instruction with which it ended; accesses of both units issued, published, at arrival (issued, complete), arrived.
-RELEASED, SCALE, PASSED = range(3)
+# Group: int64 each. Accesses to the share so far, those before the work-group began, and those before the last
+# s_barrier; the scale; the number of releases from an s_barrier. Then for each wavefront how many it has passed, and
+# the s_barrier at which it waits (index of its instruction + 1), or - (index + 1) of the instruction with which it
+# ended.
+ACCESSES, FIRST, PUBLISHED, SCALE, RELEASED, PASSED = range(6)
 
 # A record of an access to the data share, as in ``watch.check.compiled``.
 _WAVE, _INSTRUCTION, _FLAGS = 48, 28, 26
 _COUNT_MASK = (1 << _FLAGS) - 1
-_ATOMIC_FLAG, _COPY_FLAG = 1, 2
+_ATOMIC_FLAG = 1
 READ, WRITE, ATOMIC = 0, 1, 2
+_SHORT = 8
+"""Records from which on loops that are vector instructions take less time."""
 
 
 def group_words(waves: int) -> int:
     """Return the number of int64 of a group's state."""
-    return PASSED + 12 * waves
+    return PASSED + 2 * waves
 
 
 @_inline
@@ -76,31 +89,33 @@ def _group(wave, config):
 
 @Function
 def enter(wave, p):
-    """A wavefront begins: the hardware has set ``first`` scalar registers, v0, EXEC and a few others.
-
-    Parameters: offset of the definitions, address of int32[n] numbers of defined registers, n, and the scale at first.
-    """
-    shadow, registers = wave + get64(p), carray(pointer(get64(p + 8)), (get64(p + 16),), np.int32)
-    for register in registers:
-        put64(shadow + 8 * register, -1)
+    """A wavefront begins. Parameters: offset of the definitions, address of those at entry, their bytes, and the
+    scale at first."""
+    copy(wave + get64(p), get64(p + 8), get64(p + 16))
     config = _config(wave)
     waves = _word(config, WAVES)
     if get64(wave + record.NUMBER) % waves == 0:
-        scale = get64(p + 24)
-        put64(_group(wave, config) + 8 * SCALE, scale)
-        size = _word(config, SHARE_BYTES)
-        if waves > 1:
-            records = get64(wave + record.SHARE) + _word(config, RECORDS)
-            for i in range(3):
-                clear(records + 8 * size * i, 8 * ((size >> scale) + 1))
+        group, size = _group(wave, config), _word(config, SHARE_BYTES)
+        share = get64(wave + record.SHARE)
+        if waves == 1:
+            clear(share + _word(config, DEFINED), size)
+        elif get64(group + 8 * ACCESSES) > _COUNT_MASK >> 1:
+            clear(share + _word(config, RECORDS), 24 * size)
+            put64(group + 8 * ACCESSES, 0)
+        before = get64(group + 8 * ACCESSES)
+        put64(group + 8 * FIRST, before)
+        put64(group + 8 * PUBLISHED, before)
+        put64(group + 8 * SCALE, get64(p + 24))
+        put64(group + 8 * RELEASED, 0)
+        clear(group + 8 * PASSED, 16 * waves)
     return 0
 
 
-@Function
-def guard(wave, p):
+@_helper
+def _guard(wave, p):
     """Before a stretch of instructions: check the registers that it reads first, and define those that it writes.
 
-    Parameters: offset of the definitions, address of int32[] numbers of registers, and how many of them are read in
+    Parameters: offset of the definitions, address of int32[] places of registers, and how many of them are read in
     active lanes, read in all lanes, read in inactive lanes, written in active lanes, and written in all lanes; 1 if
     inactive lanes may be read although no lane is active.
     """
@@ -128,6 +143,34 @@ def guard(wave, p):
     for i in range(written, wholly):
         put64(shadow + 8 * registers[i], -1)
     return 0
+
+
+@Function
+def guard(wave, p):
+    """Before a stretch of instructions: see ``_guard``."""
+    return _guard(wave, p)
+
+
+@Function
+def guard_high(wave, p):
+    """Before a sum of 64 bits, of which the upper half of one term may be undefined: so is that of the result then.
+
+    Parameters: those of ``guard``, the places of the upper half's definition, and of n results that it makes
+    undefined, n.
+    """
+    if _guard(wave, p) == 0:
+        return 0
+    shadow = wave + get64(p)
+    high = shadow + 8 * get64(p + 64)
+    if get64(high) != 0 or get64(wave + record.EXEC_BYTES) != -1 or get64(shadow + 8 * SAVED) != 0:
+        return 1
+    put64(high, -1)
+    status = _guard(wave, p)
+    put64(high, 0)
+    if status == 0:
+        for i in range(get64(p + 72)):
+            put64(shadow + 8 * get64(p + 80 + 8 * i), 0)
+    return status
 
 
 # -- global memory -----------------------------------------------------------------------------------------------------
@@ -250,91 +293,176 @@ def check_scalar(wave, p):
 # -- the data share ----------------------------------------------------------------------------------------------------
 
 
-@_inline
-def _races(last, number, published, waves):
-    """Return True for an access of another wavefront that may still be incomplete."""
-    wave = (last >> _WAVE) - 1
-    copy = waves if (last >> _FLAGS) & _COPY_FLAG else 0
-    return last != 0 and wave != number and (last & _COUNT_MASK) > published[copy + wave]
-
-
 def _expand(group, records, size):
-    """Keep a record for each byte from now on, instead of each dword. ``group``, ``records``: addresses."""
-    if get64(group + 8 * SCALE) == 0:
-        return 0
+    """Keep a record for each byte from now on. ``group``, ``records``: addresses."""
+    scale = get64(group + 8 * SCALE)
     put64(group + 8 * SCALE, 0)
-    for i in range(3):
-        table = carray(pointer(records + 8 * size * i), (size,), np.int64)
-        for at in range(size - 1, -1, -1):
-            table[at] = table[at >> 2]
+    if scale:
+        for i in range(3):
+            table = carray(pointer(records + 8 * size * i), (size,), np.int64)
+            for at in range(size - 1, -1, -1):
+                table[at] = table[at >> scale]
     return 0
 
 
 _expand_here = _helper(_expand)
 
 
+@_inline
+def _races(last, number, published):
+    """Return True for an access of another wavefront that is not before the last s_barrier."""
+    return (last & _COUNT_MASK) > published and (last >> _WAVE) & 0x7FFF != number + 1
+
+
 @_helper
-def _touch(wave, config, group, row, half, offset, data, high, size, kind, instruction, active):
-    """Record one part of an access, see ``watch.check.compiled.touch_lds``; return True if there may be a race."""
+def _read(tables, at, count, mine, number, first, published):
+    """Record a read of ``count`` successive records; return False if it may race, or find undefined bytes."""
+    written, read, other_read, _ = tables
+    if count < _SHORT:
+        for i in range(at, at + count):
+            last, before = written[i], read[i]
+            if last < 0 or last & _COUNT_MASK <= first or _races(last, number, published):
+                return False
+            if _races(before, number, published):
+                other_read[i] = mine
+            else:
+                read[i] = mine
+        return True
+    lowest, latest = np.int64(_COUNT_MASK), np.int64(0)
+    for i in range(at, at + count):
+        last = written[i]
+        lowest = min(lowest, -1 if last < 0 else last & _COUNT_MASK)
+        latest = max(latest, last & _COUNT_MASK)
+    if lowest <= first:
+        return False
+    if latest > published:
+        for i in range(at, at + count):
+            if _races(written[i], number, published):
+                return False
+    for i in range(at, at + count):
+        before, other = read[i], other_read[i]
+        another = _races(before, number, published)
+        read[i] = before if another else mine
+        other_read[i] = mine if another else other
+    return True
+
+
+@_helper
+def _write(tables, at, count, mine, number, published):
+    """Record a write of ``count`` successive records; return False if it may race."""
+    written, read, other_read, _ = tables
+    latest = np.int64(0)
+    for i in range(at, at + count):
+        latest = max(latest, written[i] & _COUNT_MASK, read[i] & _COUNT_MASK, other_read[i] & _COUNT_MASK)
+    if latest > published:
+        for i in range(at, at + count):
+            if _races(written[i], number, published) or _races(read[i], number, published):
+                return False
+            if _races(other_read[i], number, published):
+                return False
+    for i in range(at, at + count):
+        written[i] = mine
+    return True
+
+
+@_helper
+def _write_same(wave, tables, lane, inner, data, high, size, scale, mine, number, published):
+    """Record a write to which another wavefront has written: it may have written the same value."""
+    written, read, other_read, share = tables
+    v = carray(pointer(wave + record.VECTORS), (256, 64, 2), np.uint32)
+    for i in range(0, size, 1 << scale):
+        at = (inner + i) >> scale
+        register = data + (i >> 2)
+        word = v[register >> 1, lane, register & 1] >> np.uint32(16 if high else 0)
+        racing, same = _races(written[at], number, published), True
+        for k in range(1 << scale):
+            byte = np.uint8((word >> np.uint32(8 * ((i + k) & 3))) & np.uint32(0xFF))
+            if byte != share[inner + i + k]:
+                same = False
+        if racing and same and written[at] >= 0:
+            continue  # wavefronts that hold the same element write the same value
+        if racing or _races(read[at], number, published) or _races(other_read[at], number, published):
+            return False
+        written[at] = mine
+    return True
+
+
+@_helper
+def _exchange(tables, at, count, mine, number, first, published):
+    """Record an atomic; return False if it may race, or find undefined bytes."""
+    written, read, other_read, _ = tables
+    for i in range(at, at + count):
+        last = written[i]
+        if last < 0 or last & _COUNT_MASK <= first:
+            return False
+        if _races(last, number, published) and not (last >> _FLAGS) & _ATOMIC_FLAG:
+            return False
+        if _races(read[i], number, published) or _races(other_read[i], number, published):
+            return False
+        written[i] = mine
+    return True
+
+
+@_helper
+def _touch(wave, config, group, places, offset, data, high, size, kind, instruction, active, bits):
+    """Record one part of an access; return False if the interpreter has to decide."""
     waves, share_bytes = _word(config, WAVES), _word(config, SHARE_BYTES)
     number = get64(wave + record.NUMBER) % waves
     share = get64(wave + record.SHARE)
     records = share + _word(config, RECORDS)
     scale = get64(group + 8 * SCALE)
-    if scale:
-        bits = size
-        for lane in range(64):
-            if (active >> lane) & 1:
-                bits |= np.int64(row[lane, half]) + offset
-        if bits & 3:
-            _expand_here(group, records, share_bytes)
-            scale = 0
-    # Not more than are used: of one dword and one byte, the last may be in use.
+    if (bits | size) & ((1 << scale) - 1):
+        _expand_here(group, records, share_bytes)
+        scale = 0
     written = carray(pointer(records), (share_bytes,), np.int64)
     read = carray(pointer(records + 8 * share_bytes), (share_bytes,), np.int64)
     other_read = carray(pointer(records + 16 * share_bytes), (share_bytes,), np.int64)
-    issued = get64(group + 8 * (PASSED + 2 * waves + number))
-    published = carray(pointer(group + 8 * (PASSED + 4 * waves)), (2 * waves,), np.int64)
+    tables = written, read, other_read, carray(pointer(share), (share_bytes,), np.uint8)
+    first, published = get64(group + 8 * FIRST), get64(group + 8 * PUBLISHED)
     flags = _ATOMIC_FLAG if kind == ATOMIC else 0
-    mine = (number + 1) << _WAVE | instruction << _INSTRUCTION | flags << _FLAGS | issued
-    v = carray(pointer(wave + record.VECTORS), (256, 64, 2), np.uint32)
-    bytes_ = carray(pointer(share), (share_bytes,), np.uint8)
-    step = 1 << scale
-    for lane in range(64):
+    mine = (number + 1) << _WAVE | instruction << _INSTRUCTION | flags << _FLAGS | get64(group + 8 * ACCESSES)
+    lane = 0
+    while lane < 64:
         if not (active >> lane) & 1:
+            lane += 1
             continue
-        inner = np.int64(row[lane, half]) + offset
-        for i in range(0, size, step):
-            at = (inner + i) >> scale
-            racing = _races(written[at], number, published, waves)
-            if kind == READ:
-                if racing:
-                    return True
-                before = read[at]
-                if _races(before, number, published, waves):
-                    other_read[at] = mine
-                else:
-                    read[at] = mine
-                continue
-            if racing and kind == ATOMIC and (written[at] >> _FLAGS) & _ATOMIC_FLAG:
-                racing = False
-            if kind == WRITE:
-                register = data + (i >> 2)
-                word = v[register >> 1, lane, register & 1]
-                same = True
-                for k in range(step):
-                    shift = 8 * ((i + k) & 3) + (16 if high else 0)
-                    byte = np.uint8((word >> np.uint32(shift)) & np.uint32(0xFF))
-                    if racing and byte != bytes_[inner + i + k]:
-                        same = False
-                if racing and same:
-                    continue  # wavefronts that hold the same element write the same value
-            if racing:
-                return True
-            if _races(read[at], number, published, waves) or _races(other_read[at], number, published, waves):
-                return True
-            written[at] = mine
-    return False
+        # Lanes that access successive elements are as one access.
+        begin, start = lane, places[lane]
+        end = start + size
+        lane += 1
+        if kind != ATOMIC:
+            while lane < 64 and (active >> lane) & 1 and places[lane] == end:
+                end += size
+                lane += 1
+        at, count = (start + offset) >> scale, (end - start) >> scale
+        if kind == READ:
+            while lane < 64 and places[lane] == end - size:  # they read the same element
+                lane += 1
+            if not _read(tables, at, count, mine, number, first, published):
+                return False
+        elif kind == ATOMIC:
+            if not _exchange(tables, at, count, mine, number, first, published):
+                return False
+        elif not _write(tables, at, count, mine, number, published):
+            for each in range(begin, lane):
+                inner = places[each] + offset
+                if not _write_same(wave, tables, each, inner, data, high, size, scale, mine, number, published):
+                    return False
+    return True
+
+
+@_helper
+def _define(defined, places, offset, size, kind, active):
+    """Without records: return False if a lane reads undefined bytes; those that it writes become defined."""
+    for lane in range(64):
+        if (active >> lane) & 1:
+            each = carray(pointer(defined + places[lane] + offset), (size,), np.uint8)
+            for i in range(size):
+                if kind == WRITE:
+                    each[i] = np.uint8(0xFF)
+                elif each[i] != 0xFF:
+                    return False
+    return True
 
 
 @Function
@@ -350,55 +478,30 @@ def check_share(wave, p):
     group, share_bytes = _group(wave, config), _word(config, SHARE_BYTES)
     row = carray(pointer(wave + record.VECTORS + record.PAIR_BYTES * (areg >> 1)), (64, 2), np.uint32)
     half = areg & 1
-    defined = get64(wave + record.SHARE) + _word(config, DEFINED)
+    places = carray(pointer(wave + record.ADDRESSES), (64,), np.int64)
+    highest, bits = np.int64(0), np.int64(0)
+    for lane in range(64):
+        inner = np.int64(row[lane, half])
+        places[lane] = inner
+        inner &= -((active >> lane) & 1)
+        highest = max(highest, inner)
+        bits |= inner
     for part in range(parts):
         offset = get64(p + 56 + 16 * part)
-        highest, bits = np.int64(0), np.int64(0)
-        for lane in range(64):
-            if (active >> lane) & 1:
-                inner = np.int64(row[lane, half]) + offset
-                highest = max(highest, inner)
-                bits |= inner
-        if active and highest + size > share_bytes:
+        if active and (highest + offset + size > share_bytes or (bits | offset) & (alignment - 1)):
             return 1
-        if bits & (alignment - 1):
-            return 1
-        if kind == WRITE:
-            continue
-        every = np.int64(-1)
-        for lane in range(64):
-            if (active >> lane) & 1:
-                place = defined + np.int64(row[lane, half]) + offset
-                if size == 16:
-                    every &= get64(place) & get64(place + 8)
-                elif size == 8:
-                    every &= get64(place)
-                else:
-                    for i in range(size):
-                        every &= get8(place + i) | ~np.int64(0xFF)
-        if every != -1:
-            return 1
-    waves = _word(config, WAVES)
-    number = get64(wave + record.NUMBER) % waves
-    count = group + 8 * (PASSED + 2 * waves + number)
+    several = _word(config, WAVES) > 1
+    count = group + 8 * ACCESSES
     put64(count, get64(count) + 1)
     for part in range(parts):
         offset, data = get64(p + 56 + 16 * part), get64(p + 64 + 16 * part)
-        if waves > 1 and _touch(wave, config, group, row, half, offset, data, high, size, kind, instruction, active):
+        if several:
+            if not _touch(
+                wave, config, group, places, offset, data, high, size, kind, instruction, active, bits | offset
+            ):
+                return 1
+        elif not _define(get64(wave + record.SHARE) + _word(config, DEFINED), places, offset, size, kind, active):
             return 1
-        if kind == WRITE:
-            for lane in range(64):
-                if (active >> lane) & 1:
-                    place = defined + np.int64(row[lane, half]) + offset
-                    if size == 16:
-                        put64(place, -1)
-                        put64(place + 8, -1)
-                    elif size == 8:
-                        put64(place, -1)
-                    else:
-                        each = carray(pointer(place), (size,), np.uint8)
-                        for i in range(size):
-                            each[i] = np.uint8(0xFF)
     return 0
 
 
@@ -407,17 +510,11 @@ def check_share(wave, p):
 
 @Function
 def arrive(wave, p):
-    """Before an s_barrier. Parameters: the index of its instruction, and the operations of both units that are
-    outstanding."""
+    """Before an s_barrier, or s_endpgm. Parameter: the index of its instruction + 1, or - (the index + 1)."""
     config = _config(wave)
-    group, waves = _group(wave, config), _word(config, WAVES)
+    waves = _word(config, WAVES)
     number = get64(wave + record.NUMBER) % waves
-    mine = group + 8 * (PASSED + number)
-    put64(mine + 8 * waves, get64(p) + 1)
-    for unit in range(2):
-        issued = get64(mine + 8 * waves * (2 + unit))
-        put64(mine + 8 * waves * (6 + unit), issued)
-        put64(mine + 8 * waves * (8 + unit), issued - get64(p + 8 + 8 * unit))
+    put64(_group(wave, config) + 8 * (PASSED + waves + number), get64(p))
     return 0
 
 
@@ -433,27 +530,10 @@ def passed(wave, p):
         for i in range(waves):
             if get64(first + 8 * (waves + i)) != at or at <= 0:
                 return 1
-        for i in range(waves):
-            put64(first + 8 * (waves + i), 0)
-        for i in range(2 * waves):
-            put64(first + 8 * (10 * waves + i), get64(first + 8 * (6 * waves + i)))
-            put64(first + 8 * (4 * waves + i), get64(first + 8 * (8 * waves + i)))
+        clear(first + 8 * waves, 8 * waves)
+        put64(group + 8 * PUBLISHED, get64(group + 8 * ACCESSES))
         put64(group + 8 * RELEASED, get64(group + 8 * RELEASED) + 1)
     put64(mine, get64(mine) + 1)
-    return 0
-
-
-@Function
-def end(wave, p):
-    """Before s_endpgm. Parameter: the index of its instruction."""
-    config = _config(wave)
-    group, waves = _group(wave, config), _word(config, WAVES)
-    mine = group + 8 * (PASSED + get64(wave + record.NUMBER) % waves)
-    put64(mine + 8 * waves, -1 - get64(p))
-    for unit in range(2):
-        issued = get64(mine + 8 * waves * (2 + unit))
-        put64(mine + 8 * waves * (6 + unit), issued)
-        put64(mine + 8 * waves * (8 + unit), issued)
     return 0
 
 

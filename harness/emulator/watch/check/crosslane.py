@@ -52,8 +52,9 @@ def flow(decoded: Decoded) -> Flow:
         writes = reads = writes | reads
     if name in MOVES:
         reads |= writes if name == "v_writelane_b32" else 0
-        everywhere = reads & registers.EVERY_VECTOR if name != "v_readfirstlane_b32" else 0
-        return Flow(reads, writes, _move(decoded, name, parsed, writes), everywhere)
+        first_lane = name == "v_readfirstlane_b32"
+        everywhere = 0 if first_lane else reads & registers.EVERY_VECTOR
+        return Flow(reads, writes, _move(decoded, name, parsed, writes), everywhere, first_lane=first_lane)
     if name.startswith("s_movrel"):
         return _relative(decoded, parsed)
     if name.startswith("v_mfma"):
@@ -96,7 +97,8 @@ def _relative(decoded: Decoded, parsed: list[Any]) -> Flow:
         bits.s[:, M0] = 0
         shadow.settle(target if from_there else any_register)
 
-    return Flow((any_register if from_there else source) | m0, target if from_there else any_register, spread)
+    reads, writes = (any_register if from_there else source) | m0, target if from_there else any_register
+    return Flow(reads, writes, spread, any_register=True)
 
 
 def _lane_by_lane(result: Any, sources: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:

@@ -1,6 +1,6 @@
 """Facts of a program's instructions by which native code decides that mode ``check`` has nothing to report.
 
-The outstanding memory operations at an instruction depend on the path alone, so ``outstanding`` checks all paths once.
+The outstanding memory operations at an instruction depend on the path alone, so ``waits`` checks all paths once.
 Definitions of registers depend on EXEC: ``stretches`` makes the lists by which native code checks them as it runs, one
 list for several instructions.
 """
@@ -14,7 +14,7 @@ from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import Access
 from harness.emulator.program.decode import BARRIER, BRANCH, CALL, END, JUMP, Block, Program
 from harness.emulator.watch.check import shadow as registers
-from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, Operation, Path, Queues
+from harness.emulator.watch.check.queues import SCALAR_MEMORY, Operation, Path, Queues
 
 _VECTORS = registers.EVERY_VECTOR
 _MOST_STATES = 256
@@ -28,7 +28,7 @@ class Facts:
     ``names``: must not be due. ``reads``: if they are defined, then so are ``writes`` afterwards; of the vector
     registers, those in ``everywhere`` in all lanes, the others in the active ones. ``operations``: issued.
     ``in_order``, ``results``: see ``mode._issuing``. ``wait``: counts of an s_waitcnt. ``interpreted``: native code
-    cannot check the instruction. ``first_lane``: with no active lane, the instruction reads lane 0.
+    cannot check the instruction. ``first_lane``, ``high``: see ``propagate.Flow``.
     """
 
     instruction: Instruction
@@ -41,6 +41,7 @@ class Facts:
     access: Access | None = None
     interpreted: bool = False
     first_lane: bool = False
+    high: tuple[int, int] | None = None
 
     @property
     def results(self) -> int:
@@ -55,36 +56,31 @@ FactsByIndex = Mapping[int, Facts]
 _State = tuple[tuple[tuple[str, int, bool], ...], tuple[tuple[str, int, bool], ...]]
 
 
-def outstanding(program: Program, facts: FactsByIndex) -> dict[int, tuple[int, int]] | None:
+def waits(program: Program, facts: FactsByIndex) -> bool:
     """Examine the queues of memory operations on all paths.
 
-    Returns, by the index of each s_barrier, the operations of the data share and the copies to it that are
-    outstanding there. None if an instruction may use a register that is due, or if the numbers depend on the path.
+    Returns True if no instruction can use a register that is due, and at no s_barrier an access to the data share is
+    outstanding. False also if that cannot be examined.
     """
     starts = [block.first for block in program.blocks]
     ends = [*starts[1:], len(program.listing.instructions)]
     seen: list[set[_State]] = [set() for _ in program.blocks]
     waiting: list[tuple[int, _State]] = [(0, ((), ()))]
-    at_barriers: dict[int, tuple[int, int]] = {}
     while waiting:
         number, state = waiting.pop()
         if state in seen[number]:
             continue
         seen[number].add(state)
-        if len(seen[number]) > _MOST_STATES:
-            return None
         block = program.blocks[number]
+        if len(seen[number]) > _MOST_STATES or block.end == CALL:
+            return False
         after = _executed(state, (facts[i] for i in range(starts[number], ends[number]) if i in facts))
-        if after is None or block.end == CALL:
-            return None
-        if block.end == BARRIER:
-            assert block.terminator is not None  # sanity check
-            vm, lgkm = after
-            counts = sum(lds and unit == DATA_SHARE for unit, _, lds in lgkm), sum(lds for _, _, lds in vm)
-            if at_barriers.setdefault(block.terminator.index, counts) != counts:
-                return None
+        if after is None:
+            return False
+        if block.end == BARRIER and any(lds for part in after for _, _, lds in part):
+            return False
         waiting += [(other, after) for other in followers(block, len(program.blocks))]
-    return at_barriers
+    return True
 
 
 def followers(block: Block, count: int) -> list[int]:
@@ -154,7 +150,7 @@ class Stretch:
             written |= each.writes & ~all_lanes
             wholly |= each.writes & all_lanes
         names = masked & ~everywhere, everywhere, elsewhere & ~everywhere, written & ~wholly, wholly
-        return tuple(_numbers(each) for each in names)
+        return tuple(numbers(each) for each in names)
 
     @property
     def first_lane(self) -> bool:
@@ -206,10 +202,11 @@ def stretches(facts: FactsByIndex, indices: Iterable[int], alone: set[int]) -> l
     return cut
 
 
-def _numbers(names: int) -> list[int]:
-    numbers = []
+def numbers(names: int) -> list[int]:
+    """Return the numbers of the registers in a set."""
+    listed = []
     while names:
         name = names & -names
         names ^= name
-        numbers.append(name.bit_length() - 1)
-    return numbers
+        listed.append(name.bit_length() - 1)
+    return listed

@@ -183,8 +183,7 @@ class Check(Watch):
         both = flow.reads | flow.writes
         self._facts[instruction.index] = Facts(
             instruction, names | (0 if operations else both), flow.reads | flow.keeps, flow.writes, flow.everywhere,
-            operations, interpreted=instruction.mnemonic.startswith("s_movrel"),
-            first_lane=instruction.mnemonic.startswith("v_readfirstlane"),
+            operations, interpreted=flow.any_register, first_lane=flow.first_lane, high=flow.high,
         )  # fmt: skip
 
     def instrument(self, decoded: Decoded) -> Step | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.operations.table import Op
+from harness.emulator.operations.table import Chain, Op, Undefined
 from harness.emulator.program import build
 from harness.emulator.program.decode import Decoded
 from harness.emulator.watch.check import report
@@ -38,7 +38,9 @@ class Flow:
 
     ``spread(wf, shadow)`` runs before the instruction, when a register that it reads or writes may be undefined.
     ``everywhere``: the vector registers that it reads or writes in inactive lanes too. ``keeps``: registers of which it
-    writes a part only.
+    writes a part only. ``first_lane``: with no active lane, it reads lane 0. ``any_register``: its operands do not
+    determine its registers. ``high``: a vector register, the upper half of a term of a 64-bit sum, and the results that
+    are undefined if it is: the lower half of the sum is not among them.
     """
 
     reads: int
@@ -46,6 +48,9 @@ class Flow:
     spread: Callable[[Wavefronts, Shadow], None]
     everywhere: int = 0
     keeps: int = 0
+    first_lane: bool = False
+    any_register: bool = False
+    high: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,22 @@ def alu(decoded: Decoded) -> Flow:
 
     # A lane move reads other lanes, which may be inactive.
     moved = registers.EVERY_VECTOR & reads if decoded.encoding == "dpp" else 0
-    return Flow(reads, writes, spread, moved, 0 if whole or _fills(decoded, op) else writes)
+    keeps = 0 if whole or _fills(decoded, op) else writes
+    return Flow(reads, writes, spread, moved, keeps, high=None if keeps or moved else _high(op, results, sources))
+
+
+def _high(op: Op, results: Pairs, sources: Pairs) -> tuple[int, int] | None:
+    """Return ``Flow.high`` of a product of 32 bits plus a term of 64."""
+    if op.undefined != Undefined("upward") or isinstance(op.function, Chain) or len(sources) != 3:
+        return None
+    (kind, total), (wide, term) = results[0], sources[2]
+    narrow = all(DTYPES[UNSIGNED.get(each, each)].itemsize == 4 for each, _ in sources[:2])
+    if UNSIGNED.get(kind, kind) != "u64" or UNSIGNED.get(wide, wide) != "u64" or not narrow or total is None:
+        return None
+    if term is None or term.space != "v" or total.space != "v":
+        return None
+    low = registers.vectors(total.register)
+    return term.register + 1, _named(results) & ~low
 
 
 def _fills(decoded: Decoded, op: Op) -> bool:
