@@ -351,6 +351,14 @@ def _read(tables, at, count, mine, number, first, published):
 def _write(tables, at, count, mine, number, published):
     """Record a write of ``count`` successive records; return False if it may race."""
     written, read, other_read, _ = tables
+    if count < _SHORT:
+        for i in range(at, at + count):
+            if _races(written[i], number, published) or _races(read[i], number, published):
+                return False
+            if _races(other_read[i], number, published):
+                return False
+            written[i] = mine
+        return True
     latest = np.int64(0)
     for i in range(at, at + count):
         latest = max(latest, written[i] & _COUNT_MASK, read[i] & _COUNT_MASK, other_read[i] & _COUNT_MASK)
@@ -434,10 +442,10 @@ def _touch(wave, config, group, places, offset, data, high, size, kind, instruct
             while lane < 64 and (active >> lane) & 1 and places[lane] == end:
                 end += size
                 lane += 1
+            while lane < 64 and (active >> lane) & 1 and places[lane] == end - size:  # they access the same element
+                lane += 1
         at, count = (start + offset) >> scale, (end - start) >> scale
         if kind == READ:
-            while lane < 64 and places[lane] == end - size:  # they read the same element
-                lane += 1
             if not _read(tables, at, count, mine, number, first, published):
                 return False
         elif kind == ATOMIC:
