@@ -11,13 +11,14 @@ another one may be raised than in the interpreter.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
 from harness.emulator.driver.checked_waves import CheckedWave, GroupShare
-from harness.emulator.driver.schedule import failed
+from harness.emulator.driver.schedule import CHUNK_WAVES, failed
 from harness.emulator.driver.translated import Heat, TranslatedScheduler
 from harness.emulator.execution.launch import Launch, private_bytes
 from harness.emulator.faults import UnimplementedInstruction
@@ -31,6 +32,10 @@ from harness.emulator.watch.check import Check, shadow
 from harness.emulator.watch.check.facts import Facts, Stretch, numbers, stretches, suspects, waits
 from harness.emulator.watch.check.queues import Queues
 from harness.emulator.wavefront.state import LANES, SGPRS
+
+# Seconds, as in ``translated``: to interpret an instruction with its checks, in addition for each wavefront; and a time
+# too short to matter.
+INTERPRETING_CHECKS, CHECKING_WAVEFRONT, SHORT = 10e-6, 150e-9, 20e-3
 
 # Kinds of operations. OTHER: neither an instruction nor a check. CHECK: the check of the memory access that follows.
 OTHER, STEP, GUARD, CHECK, PASSED = range(5)
@@ -50,6 +55,18 @@ class CheckedHeat(Heat):
         if self._examined is None:
             self._examined = can_check(self._program)
         return super().find(launch) if self._examined else None
+
+    def interpreted(self, launch: Launch, seconds: float) -> None:
+        """Note how long the interpreter executed single wavefronts of a launch in native code.
+
+        If it would have taken less time to interpret the launch as a whole, the following ones are.
+        """
+        waves = min(launch.groups * launch.waves_per_group, CHUNK_WAVES)
+        steps = (len(segment.steps) for segment in self._program.segments)
+        executed = sum(count * each for count, each in zip(launch.waves, steps, strict=True))
+        whole = executed * (INTERPRETING_CHECKS / waves + CHECKING_WAVEFRONT)
+        if seconds > max(whole, SHORT):
+            self.force(False)
 
 
 def can_check(program: p.Program) -> bool:
@@ -180,6 +197,7 @@ class CheckedScheduler(TranslatedScheduler):
     """Runs one launch in mode ``check`` to its end; the launch's program has the mode's steps."""
 
     watch_: Check
+    _interpreted = 0.0
 
     @classmethod
     def under(cls, watch: Check, launch: Launch, translation: Translation, limit: float | None) -> CheckedScheduler:
@@ -204,7 +222,10 @@ class CheckedScheduler(TranslatedScheduler):
         self._config[checked.REGIONS :] = len(self._regions), self._regions.ctypes.data
         # Loads and stores must not pass the exact end of an allocation; the interpreter decides about other accesses.
         self.arena.context[record.ENDS] = launch.table.exact[1].ctypes.data
+        self._interpreted = 0.0
         super().run()
+        if isinstance(heat := launch.program.heat, CheckedHeat):
+            heat.interpreted(launch, self._interpreted)
         watch.finish(launch)
         watch.over()
 
@@ -246,9 +267,11 @@ class CheckedScheduler(TranslatedScheduler):
         return slot.waves
 
     def _interpret(self, number: int) -> None:
+        start = time.thread_time()
         for wave in self._waves(number):
             if wave.state == record.STOPPED:
                 wave.go_on(self._go_on_at(wave, number))
+        self._interpreted += time.thread_time() - start
 
     def _go_on_at(self, wave: CheckedWave, number: int) -> int:
         """Execute what native code left to the interpreter; return the next operation."""
