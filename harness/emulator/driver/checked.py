@@ -61,11 +61,13 @@ class CheckedHeat(Heat):
 
         If it would have taken less time to interpret the launch as a whole, the following ones are.
         """
+        if seconds <= SHORT:
+            return
         waves = min(launch.groups * launch.waves_per_group, CHUNK_WAVES)
         steps = (len(segment.steps) for segment in self._program.segments)
         executed = sum(count * each for count, each in zip(launch.waves, steps, strict=True))
         whole = executed * (INTERPRETING_CHECKS / waves + CHECKING_WAVEFRONT)
-        if seconds > max(whole, SHORT):
+        if seconds > whole:
             self.force(False)
 
 

@@ -96,6 +96,20 @@ def test_registers_written_in_some_lanes_are_defined_in_these_only(interpreted):
         run(*head, "s_mov_b64 exec, s[8:9]", "global_store_dword v0, v1, s[4:5]", "s_endpgm", memory=memory)
 
 
+@pytest.mark.parametrize("lane", [3, 20])
+def test_another_lane_is_read_that_was_not_written(interpreted, lane):
+    """Eight lanes of v1 are written; a move between lanes reads one of them, or another one."""
+    memory = Memory()
+    head = ["v_lshlrev_b32_e32 v0, 2, v0", "s_mov_b64 exec, 0xff", "v_mov_b32_e32 v1, 3"]
+    tail = [f"v_readlane_b32 s8, v1, {lane}", "v_mov_b32_e32 v2, s8", "global_store_dword v0, v2, s[4:5]", "s_endpgm"]
+    if lane < 8:
+        run(*head, *tail, memory=memory)
+        assert memory.words[:9].tolist() == [3] * 8 + [0]
+        return
+    with pytest.raises(UndefinedValue, match="an undefined value is stored"):
+        run(*head, *tail, memory=memory)
+
+
 def test_bytes_of_the_share_are_defined_one_by_one(interpreted):
     """The second byte of each dword was never written, and only the first one is stored to memory."""
     head = ["v_lshlrev_b32_e32 v0, 2, v0", "v_mov_b32_e32 v1, 9", "ds_write_b8 v0, v1", "s_waitcnt lgkmcnt(0)"]
