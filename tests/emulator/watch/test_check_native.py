@@ -132,6 +132,15 @@ RACES = {
     "two writes": ("v_and_b32_e32 v1, 0xfc, v0", "ds_write_b32 v1, v0"),
     "a read after a write": ("v_xor_b32_e32 v1, 0x100, v0", "ds_write_b32 v0, v0", "ds_read_b32 v2, v1"),
     "a byte of a dword": ("v_and_b32_e32 v1, 0xfc, v0", "v_lshrrev_b32_e32 v2, 1, v0", "ds_write_b8 v1, v2 offset:1"),
+    # Bytes 2 to 9 of one wavefront, 8 to 15 of the other.
+    "pairs that share half a dword": (
+        "v_lshrrev_b32_e32 v1, 8, v0",
+        "v_mul_u32_u24_e32 v1, 6, v1",
+        "v_mov_b32_e32 v2, v0",
+        "v_mov_b32_e32 v3, v0",
+        "s_mov_b64 exec, 1",
+        "ds_write_b64 v1, v[2:3] offset:2",
+    ),
     "an atomic after a write": (
         "v_xor_b32_e32 v1, 0x100, v0",
         "ds_write_b32 v0, v0", "s_waitcnt lgkmcnt(0)", "ds_add_u32 v1, v0",
@@ -161,19 +170,26 @@ def test_accesses_before_a_barrier_do_not_race(form):
         run(*write, *turn, "ds_write_b32 v0, v2", "s_endpgm", memory=memory, waves=2, lds=512)
 
 
-def test_a_work_group_does_not_read_what_another_one_wrote(form):
+@pytest.mark.parametrize("stride", [4, 8])
+def test_a_work_group_does_not_read_what_another_one_wrote(form, stride):
     """All work-groups use the same memory for their share, one after the other; only the first one writes to it."""
     skip = [
+        f"v_mul_u32_u24_e32 v1, {stride // 4}, v0",
         "s_cmp_lg_u32 s0, 0",
         "s_cbranch_scc1 .L",
-        "ds_write_b32 v0, v0",
+        "ds_write_b32 v1, v0",
         "s_waitcnt lgkmcnt(0)",
         ".L:",
         "s_barrier",
     ]
-    read = ["ds_read_b32 v2, v0", "s_waitcnt lgkmcnt(0)", "global_store_dword v0, v2, s[4:5]", "s_endpgm"]
+    read = [
+        "ds_read_b32 v2, v1",
+        "s_waitcnt lgkmcnt(0)",
+        "global_store_dword v0, v2, s[4:5]",
+        "s_endpgm",
+    ]
     with pytest.raises(UndefinedValue, match=r"work-group \(1, 0, 0\)"):
-        run(_EACH, *skip, *read, memory=Memory(), waves=2, lds=512, groups=2)
+        run(_EACH, *skip, *read, memory=Memory(), waves=2, lds=1024, groups=2)
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------
