@@ -79,7 +79,8 @@ class Arena:
     ``tally.split_counters``; ``state`` that of native code. ``scalars`` are registers of the record at entry.
     """
 
-    def __init__(self, launch: Launch, translation: Translation) -> None:
+    def __init__(self, launch: Launch, translation: Translation, extra: tuple[int, int] = (0, 0)) -> None:
+        """``extra``: bytes after each record and after each data share, which are not set up."""
         program = launch.program
         self.translation = translation
         self.sizes = launch.waves_per_group, launch.lds_bytes
@@ -87,15 +88,16 @@ class Arena:
         self.private = record.private_offset(self.pairs)
         private = LANES * private_bytes(program)
         self.size = self.private + private if private else record.VECTORS + self.pairs * record.PAIR_BYTES
-        self.stride = -(-(self.private + private) // _LINE) * _LINE
-        self._keeps = int(launch.waves_per_group * self.stride + launch.lds_bytes <= _MOST_KEPT)
+        self.stride = -(-(self.private + private + extra[0]) // _LINE) * _LINE
+        self._share_bytes = launch.lds_bytes + extra[1]
+        self._keeps = int(launch.waves_per_group * self.stride + self._share_bytes <= _MOST_KEPT)
         self.slots: list[Slot] = []
         self.tables = np.zeros((3, 0), np.int64)
         self._block = np.zeros(number_of_counters(program) + execute.STATE_FIELDS, np.int64)
         self.counts, self.state = np.split(self._block, [number_of_counters(program)])
         waves, lanes, executions, access_lanes = split_counters(program, self.counts)
         self.context = np.zeros(record.CONTEXT_FIELDS, np.int64)
-        self.context[record.EXECUTIONS :] = (
+        self.context[record.EXECUTIONS : record.CHECKED] = (
             executions.ctypes.data, access_lanes.ctypes.data, launch.lds_bytes, private_bytes(program),
             waves.ctypes.data, lanes.ctypes.data,
         )  # fmt: skip
@@ -106,8 +108,8 @@ class Arena:
         self.control = np.zeros(execute.CONTROL_FIELDS, np.int64)
         self.control[execute.STRIDE :] = (
             self.stride, launch.waves_per_group, translation.address, waves.ctypes.data, lanes.ctypes.data,
-            len(waves), self._template.ctypes.data, self.size, self.private, self._setup.ctypes.data, launch.lds_bytes,
-            self.state.ctypes.data, 0, 0,
+            len(waves), self._template.ctypes.data, self.size, self.private, self._setup.ctypes.data,
+            launch.lds_bytes, self.state.ctypes.data, 0, 0,
         )  # fmt: skip
         self.address = int(self.control.ctypes.data)
         self._cycles: np.ndarray | None = None
@@ -141,7 +143,7 @@ class Arena:
         """Add slots for work-groups; return False if there are ``limit`` of them."""
         more = min(max(1, len(self.slots)), limit - len(self.slots))
         for _ in range(more):
-            self.slots.append(_acquire(self.sizes[0], self.stride, self.sizes[1]))
+            self.slots.append(_acquire(self.sizes[0], self.stride, self._share_bytes))
         tables = np.full((3, len(self.slots)), -1, np.int64)
         for number, slot in enumerate(self.slots):
             tables[:2, number] = slot.addresses

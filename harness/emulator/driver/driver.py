@@ -20,7 +20,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 
 from harness import emulated_device, standstill
-from harness.emulator.driver import single
+from harness.emulator.driver import checked, single
 from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
@@ -39,6 +39,7 @@ from harness.emulator.listing.limits import ARCHS, LDS_BYTES, MAX_THREADS, WAVEF
 from harness.emulator.listing.parser import parse
 from harness.emulator.program.decode import Program, decode
 from harness.emulator.watch import Choices, Watch, make
+from harness.emulator.watch.check import Check
 from harness.isa.compile_only import Module
 
 # Number of compute units of a device.
@@ -236,11 +237,11 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
     def run(self, streams: Sequence[Sequence[Launch]], closed: bool = False) -> None:
         """Execute launches under one scheduler: see ``Scheduler``."""
         global _running
-        translation = None
-        if self.watch is None and not closed and len(streams) == len(streams[0]) == 1:
-            translation = translation_of(streams[0][0])
-        if translation is not None:
-            _running = TranslatedScheduler.of(streams[0][0], translation, self.time_limit, self.cores)
+        native = None
+        if not closed and len(streams) == len(streams[0]) == 1:
+            native = self._native_scheduler(streams[0][0])
+        if native is not None:
+            _running = native
             _running.polled = self.polled
             try:
                 _running.run()
@@ -266,6 +267,17 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
             if isinstance(launch.program.heat, single.Heat):
                 launch.program.heat.ran(launch)
 
+    def _native_scheduler(self, launch: Launch) -> TranslatedScheduler | None:
+        """Return the scheduler of a launch that runs by itself in native code, None if it does not."""
+        watch, limit = self.watch, self.time_limit
+        checks = isinstance(watch, Check) and isinstance(launch.program.heat, checked.CheckedHeat) and not watch.closed
+        translation = translation_of(launch) if watch is None or checks else None
+        if translation is None:
+            return None
+        if isinstance(watch, Check):
+            return checked.CheckedScheduler.under(watch, launch, translation, limit)
+        return TranslatedScheduler.of(launch, translation, limit, self.cores)
+
     def code(self, launcher: Launcher) -> str:
         """Return the listing of the launcher's kernel that this driver executes: rewritten, if ``rewrite`` is set."""
         return launcher.listing if self.rewrite is None else self.rewrite(launcher.program.name, launcher.listing)
@@ -284,6 +296,9 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
             if self.watch is not None and self.watch.interleaves:
                 plain = launcher.program if self.rewrite is None else None
                 self._programs[key] = single.decode(listing, self.watch, plain)
+            elif isinstance(self.watch, Check):
+                plain = launcher.program if self.rewrite is None else None
+                self._programs[key] = checked.decode(listing, self.watch, plain)
             else:
                 self._programs[key] = decode(listing, watch=self.watch)
         return self._programs[key]

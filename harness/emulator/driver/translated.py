@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,6 +50,8 @@ class Heat:
     """Processor time that translating took."""
     running: float = 0.0
     """Seconds that the translation was executed without runs."""
+    make: Callable[[Program], Translator] = Translator
+    """Makes the translator."""
 
     def force(self, native: bool) -> None:
         """Translate the program at its next launch, or interpret all its launches."""
@@ -81,7 +83,7 @@ class Heat:
             return None
         start = time.process_time()
         if self.translator is None:
-            self.translator = Translator(program)
+            self.translator = self.make(program)
         if self.spent >= self.translator.missing() * COMPILING_FORM:
             self.translation, self.translator = self.translator.finish(), None
             self.translation.use_runs(compiling=False)
@@ -126,7 +128,7 @@ class TranslatedScheduler(Scheduler):
         """``groups``: the work-groups to run, by default all of them, then on up to ``cores`` threads."""
         super().__init__([], None, False, limit)
         self.translation = translation
-        self.arena = Arena(launch, translation)
+        self.arena = self._arena(launch)
         self.state_ = self.arena.state
         self._since: float | None = None
         self._enter = execute.runner()
@@ -144,6 +146,9 @@ class TranslatedScheduler(Scheduler):
         scheduler.limit = limit
         scheduler._begin_launch(launch, range(launch.groups), cores)
         return scheduler
+
+    def _arena(self, launch: Launch) -> Arena:
+        return Arena(launch, self.translation)
 
     def _begin_launch(self, launch: Launch, groups: range, cores: int) -> None:
         self.launch = launch
@@ -291,7 +296,7 @@ class TranslatedScheduler(Scheduler):
         """Add slots for work-groups; return False if as many are resident as the device holds."""
         return self.arena.grow(max(1, min(len(self.groups), RESIDENT_WAVES // self.launch.waves_per_group)))
 
-    def _waves(self, number: int) -> list[Wave]:
+    def _waves(self, number: int) -> Sequence[Wave]:
         """Return the wavefronts of the work-group in a slot."""
         arena = self.arena
         slot, group = arena.slots[number], int(arena.tables[2, number])

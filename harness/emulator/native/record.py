@@ -31,7 +31,9 @@ RUNNING, WAITING, ENDED, STOPPED = range(4)
 STARTS, ENDS, PEERS, ALLOCATIONS, EXECUTIONS, LANES, SHARE_BYTES, PRIVATE_BYTES = range(8)
 # Addresses of the counters of segments: wavefronts, and lanes.
 SEGMENT_WAVES, SEGMENT_LANES = 8, 9
-CONTEXT_FIELDS = 10
+# Address of the state of mode ``check``: see ``native.checked``.
+CHECKED = 10
+CONTEXT_FIELDS = 11
 
 
 def private_offset(pairs: int) -> int:

@@ -117,6 +117,8 @@ class Program:
     polling: PollingLoops | None = None
     heat: Any = None
     """How hot the program is, and its translation: see ``driver.translated``."""
+    facts: Any = None
+    """Facts of its instructions by index, from the watched mode ``check``."""
 
     @property
     def name(self) -> str:

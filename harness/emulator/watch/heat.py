@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.emulator.execution.allocations import Allocation
+from harness.emulator.native import traced
 
 READ, WRITTEN, ATOMIC = range(3)
 _KINDS = ("read", "written", "atomic")
@@ -41,12 +42,22 @@ class HeatMap:
 
     def add(self, rank: int, allocation: Allocation, addresses: np.ndarray, size: int, kind: int) -> None:
         """Count ``size`` bytes at each of ``addresses``, all in ``allocation``."""
+        counts = self._of(rank, allocation)[kind]
+        at = (addresses - np.uint64(allocation.address)) // np.uint64(self._width(allocation))
+        counts += np.bincount(at.astype(np.int64), minlength=len(counts)) * size
+
+    def add_lanes(
+        self, rank: int, allocation: Allocation, addresses: np.ndarray, lanes: np.ndarray, size: int, kind: int
+    ) -> None:
+        """Count ``size`` bytes at the addresses uint64[W, 64] of ``lanes`` bool[W, 64], all in ``allocation``."""
+        counts = self._of(rank, allocation)[kind]
+        traced.count_bytes(addresses, lanes, allocation.address, self._width(allocation), size, counts)
+
+    def _of(self, rank: int, allocation: Allocation) -> np.ndarray:
         key = rank, allocation
         if key not in self._counts:
             self._counts[key] = np.zeros((3, -(-allocation.size // self._width(allocation))), np.int64)
-        counts = self._counts[key][kind]
-        at = (addresses - np.uint64(allocation.address)) // np.uint64(self._width(allocation))
-        counts += np.bincount(at.astype(np.int64), minlength=len(counts)) * size
+        return self._counts[key]
 
     def heats(self) -> list[Heat]:
         """Return all counts, by rank and in the order of first use."""

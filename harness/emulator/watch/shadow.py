@@ -37,6 +37,13 @@ class Shadow:
             parts.append((self._page(number), offsets))
         return Region(first, where, parts)
 
+    def has(self, low: int, high: int) -> bool:
+        """Return True if any byte of the pages of [low, high) may have a cell."""
+        first, last = low >> _PAGE_BITS, (high - 1) >> _PAGE_BITS
+        if last - first < len(self._pages):
+            return any(number in self._pages for number in range(first, last + 1))
+        return any(first <= number <= last for number in self._pages)
+
     def clear(self) -> None:
         """Forget everything."""
         self._pages.clear()

@@ -6,10 +6,12 @@ is an upper bound of the stalls of a kernel. A wait is counted once, under the s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from harness.emulator.execution.launch import Launch
-from harness.emulator.listing.instructions import Instruction
 from harness.emulator.watch.check.queues import LGKMCNT_MOST, VMCNT_MOST
-from harness.emulator.wavefront.state import Wavefronts
 
 KINDS = (
     "peer atomic",
@@ -26,33 +28,55 @@ KINDS = (
 """Kinds of outstanding operations, the slowest first. *peer*: at least one lane accessed another rank's memory."""
 
 
+_Queues = tuple[tuple[str, ...], tuple[str, ...]]
+
+
 class Stalls:
-    """Outstanding operations of each wavefront of one launch, by the counters vmcnt and lgkmcnt."""
+    """Outstanding operations of each wavefront of one launch, by the counters vmcnt and lgkmcnt.
+
+    Wavefronts with the same outstanding operations have the same number in ``_numbers``, an index of ``_queues``.
+    """
 
     def __init__(self, launch: Launch) -> None:
         self._counts = launch.stalls
-        self._vm: dict[int, list[str]] = {}
-        self._lgkm: dict[int, list[str]] = {}
+        self._numbers = np.zeros(launch.groups * launch.waves_per_group, np.int64)
+        self._queues: list[_Queues] = [((), ())]
+        self._number_of: dict[_Queues, int] = {((), ()): 0}
 
-    def issue(self, wave: int, kind: str) -> None:
-        """Add an operation of ``wave``. If its counter is full, the oldest one has completed."""
-        share = kind in ("lds", "scalar")
-        queue = (self._lgkm if share else self._vm).setdefault(wave, [])
-        queue.append(kind)
-        if len(queue) > (LGKMCNT_MOST if share else VMCNT_MOST):
-            del queue[0]
+    def issue(self, waves: np.ndarray, kind: str) -> None:
+        """Add an operation of each of ``waves``. If its counter is full, the oldest one has completed."""
+        for number, some in self._alike(waves):
+            vm, lgkm = self._queues[number]
+            if kind in ("lds", "scalar"):
+                lgkm = (*lgkm, kind)[-LGKMCNT_MOST:]
+            else:
+                vm = (*vm, kind)[-VMCNT_MOST:]
+            self._numbers[some] = self._number(vm, lgkm)
 
-    def wait(self, wf: Wavefronts, instruction: Instruction, vm: int, lgkm: int) -> None:
-        """Execute an s_waitcnt: at most ``vm`` and ``lgkm`` operations stay outstanding."""
-        for wave in wf.wave.tolist():
-            waited = [*_completed(self._vm.get(wave, []), vm), *_completed(self._lgkm.get(wave, []), lgkm)]
+    def wait(self, waves: np.ndarray, source: str, vm: int, lgkm: int) -> None:
+        """Execute an s_waitcnt at ``source``: at most ``vm`` and ``lgkm`` operations stay outstanding."""
+        for number, some in self._alike(waves):
+            queues = self._queues[number]
+            left = [max(0, len(queue) - allowed) for queue, allowed in zip(queues, (vm, lgkm), strict=True)]
+            waited = [kind for queue, done in zip(queues, left, strict=True) for kind in queue[:done]]
             if waited:
-                key = min(waited, key=KINDS.index), instruction.source
-                self._counts[key] = self._counts.get(key, 0) + 1
+                key = min(waited, key=KINDS.index), source
+                self._counts[key] = self._counts.get(key, 0) + len(some)
+                self._numbers[some] = self._number(*(queue[done:] for queue, done in zip(queues, left, strict=True)))
 
+    def _alike(self, waves: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the wavefronts with the same outstanding operations, and their number."""
+        numbers = self._numbers[waves]
+        if not len(numbers):
+            return
+        if (numbers == numbers[0]).all():
+            yield int(numbers[0]), waves
+            return
+        for number in np.unique(numbers).tolist():
+            yield number, waves[numbers == number]
 
-def _completed(queue: list[str], allowed: int) -> list[str]:
-    """Remove the oldest operations from ``queue`` until ``allowed`` are left, and return them."""
-    done = queue[: max(0, len(queue) - allowed)]
-    del queue[: len(done)]
-    return done
+    def _number(self, vm: tuple[str, ...], lgkm: tuple[str, ...]) -> int:
+        if (vm, lgkm) not in self._number_of:
+            self._number_of[vm, lgkm] = len(self._queues)
+            self._queues.append((vm, lgkm))
+        return self._number_of[vm, lgkm]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import repeat
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+import numpy as np
+
+_Row = TypeVar("_Row")
 
 
 class Record(NamedTuple):
@@ -51,6 +57,46 @@ class Sample(NamedTuple):
     conflicts: int
 
 
+class Log(Sequence[_Row], Generic[_Row]):
+    """Rows that are added by columns, for several wavefronts at once, and made when they are read."""
+
+    def __init__(self, make: Callable[..., _Row]) -> None:
+        self._make = make
+        self._rows: list[_Row] = []
+        self._columns: list[tuple[int, tuple[Any, ...]]] = []
+        self._count = 0
+
+    def add(self, count: int, *columns: Any) -> None:
+        """Add ``count`` rows; a column is an array or list of as many elements, or one value for all of them."""
+        self._columns.append((count, columns))
+        self._count += count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[_Row]: ...
+    def __getitem__(self, index: int | slice) -> _Row | list[_Row]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[_Row]:
+        return iter(self._made())
+
+    def _made(self) -> list[_Row]:
+        columns, self._columns = self._columns, []
+        for count, each in columns:
+            self._rows += map(self._make, *(_elements(column, count) for column in each))
+        return self._rows
+
+
+def _elements(column: Any, count: int) -> Any:
+    if isinstance(column, np.ndarray):
+        return column.tolist()
+    return column if isinstance(column, list) else repeat(column, count)
+
+
 @dataclass
 class LaunchSpan:
     """A launch; ``end`` is None until it has ended."""
@@ -71,8 +117,8 @@ class Timeline:
     bounded; ``dropped`` counts the entries beyond the bounds.
     """
 
-    accesses: list[Record] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    accesses: Log[Record] = field(default_factory=lambda: Log(Record))
+    spans: Log[Span] = field(default_factory=lambda: Log(Span))
     flows: list[tuple[Record, Record]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     launches: list[LaunchSpan] = field(default_factory=list)

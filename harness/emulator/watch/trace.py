@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import memory as native
+from harness.emulator.native import traced
 from harness.emulator.native.banks import bank_conflicts
 from harness.emulator.operations.access import (
     ATOMIC,
@@ -39,7 +40,7 @@ from harness.emulator.watch.check.queues import counts_of
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.shadow import Shadow
 from harness.emulator.watch.stalls import Stalls
-from harness.emulator.watch.timeline import LaunchSpan, Record, Sample, Span, Timeline
+from harness.emulator.watch.timeline import LaunchSpan, Log, Record, Sample, Timeline
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
@@ -55,6 +56,25 @@ class _Writer:
 
     record: Record
     read: bool = False
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A store of several wavefronts to [low, high), whose bytes nothing has accessed since.
+
+    ``first`` is the index of the first one's record; ``addresses`` uint64[W, 64], ``lanes`` bool[W, 64].
+    """
+
+    low: int
+    high: int
+    first: int
+    addresses: np.ndarray
+    lanes: np.ndarray
+    size: int
+
+
+_MOST_STORED = 1 << 16
+"""Wavefronts of such stores that are kept."""
 
 
 @dataclass
@@ -88,7 +108,7 @@ class Trace(Watch):
     # -- results -----------------------------------------------------------------------------------------------------
 
     @property
-    def accesses(self) -> list[Record]:
+    def accesses(self) -> Log[Record]:
         """The access log, in the order of execution; ``timeline.dropped`` counts the accesses beyond ``limit``."""
         return self.timeline.accesses
 
@@ -118,11 +138,15 @@ class Trace(Watch):
         self._launches: dict[int, int] = {}
         self._stalls: dict[int, Stalls] = {}
         # By launch, the time at which each wavefront began its current span: its start, or the last barrier.
-        self._since: dict[int, dict[int, int]] = {}
-        self._arrived: dict[tuple[int, int], tuple[int, str]] = {}
+        self._since: dict[int, np.ndarray] = {}
+        # By launch, the time at which each wavefront arrived at an s_barrier, or -1, and the barrier's source.
+        self._arrived: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._stored: list[_Stored] = []
+        traced.prepare()
 
     def begin(self, closed: bool) -> None:
         self._shadow.clear()  # the host may have written since
+        self._stored.clear()
         self._launches.clear()
         self._stalls.clear()
         self._since.clear()
@@ -132,27 +156,29 @@ class Trace(Watch):
         number = len(self.timeline.launches)
         self._launches[id(launch)] = number
         self._stalls[id(launch)] = Stalls(launch)
-        self._since[number] = {}
+        waves = launch.groups * launch.waves_per_group
+        self._since[number] = np.zeros(waves, np.int64)
+        self._arrived[number] = np.full(waves, -1), np.full(waves, "", object)
         self._totals.setdefault(launch.rank, _Totals())
         span = LaunchSpan(launch.rank, launch.program.name, launch.grid, launch.waves_per_group, self.timeline.now)
         self.timeline.launches.append(span)
 
     def started(self, chunk: Chunk) -> None:
         number = self._launches[id(chunk.launch)]
-        self._since[number].update(dict.fromkeys(chunk.wavefronts.wave.tolist(), self.timeline.now))
+        self._since[number][chunk.wavefronts.wave] = self.timeline.now
 
     def released(self, chunk: Chunk, groups: list[int]) -> None:
         number, per_group = self._launches[id(chunk.launch)], chunk.launch.waves_per_group
-        for wave in (group * per_group + i for group in groups for i in range(per_group)):
-            if (number, wave) in self._arrived:
-                since, source = self._arrived.pop((number, wave))
-                self._span(chunk.launch.rank, wave, "s_barrier", since, self.timeline.now, source)
-                self._since[number][wave] = self.timeline.now
+        waves = (np.array(groups)[:, None] * per_group + np.arange(per_group)).reshape(-1)
+        times, sources = self._arrived[number]
+        waves = waves[times[waves] >= 0]
+        self._spans(chunk.launch.rank, waves, "s_barrier", times[waves], self.timeline.now, sources[waves])
+        self._since[number][waves] = self.timeline.now
+        times[waves] = -1
 
     def ended(self, wf: Wavefronts) -> None:
         since = self._since[self._launches[id(wf.chunk.launch)]]
-        for wave in wf.wave.tolist():
-            self._span(wf.chunk.launch.rank, wave, "to the end", since.pop(wave), self.timeline.now, "")
+        self._spans(wf.chunk.launch.rank, wf.wave, "to the end", since[wf.wave], self.timeline.now, "")
 
     def finish(self, launch: Launch) -> None:
         self.timeline.launches[self._launches.pop(id(launch))].end = self.timeline.now
@@ -180,13 +206,14 @@ class Trace(Watch):
         if instruction.mnemonic != "s_barrier":
             return self._ticking(None)
 
+        source = instruction.source
+
         def step(wf: Wavefronts) -> None:
             number = self._launches[id(wf.chunk.launch)]
-            for i, wave in enumerate(wf.wave.tolist()):
-                at = self.timeline.now + i
-                since = self._since[number][wave]
-                self._span(wf.chunk.launch.rank, wave, "to s_barrier", since, at, instruction.source)
-                self._arrived[number, wave] = at, instruction.source
+            at = self.timeline.now + np.arange(len(wf))
+            self._spans(wf.chunk.launch.rank, wf.wave, "to s_barrier", self._since[number][wf.wave], at, source)
+            times, sources = self._arrived[number]
+            times[wf.wave], sources[wf.wave] = at, source
             self.timeline.now += len(wf)
 
         return step
@@ -205,21 +232,18 @@ class Trace(Watch):
         ticking = self._ticking(plain)
 
         def step(wf: Wavefronts) -> None:
-            stalls = self._stalls[id(wf.chunk.launch)]
-            for wave in wf.wave.tolist():
-                stalls.issue(wave, kind)
+            self._stalls[id(wf.chunk.launch)].issue(wf.wave, kind)
             ticking(wf)
 
         return step
 
     def _waiting(self, instruction: Instruction, plain: Step | None) -> Step:
-        ticking, counts = self._ticking(plain), counts_of(instruction)
+        ticking, counts, source = self._ticking(plain), counts_of(instruction), instruction.source
 
         def step(wf: Wavefronts) -> None:
-            self._stalls[id(wf.chunk.launch)].wait(wf, instruction, *counts)
-            for i, wave in enumerate(wf.wave.tolist()):
-                at = self.timeline.now + i
-                self._span(wf.chunk.launch.rank, wave, instruction.text, at, at + 1, instruction.source)
+            self._stalls[id(wf.chunk.launch)].wait(wf.wave, source, *counts)
+            at = self.timeline.now + np.arange(len(wf))
+            self._spans(wf.chunk.launch.rank, wf.wave, instruction.text, at, at + 1, source)
             ticking(wf)
 
         return step
@@ -276,6 +300,8 @@ class Trace(Watch):
         taking: np.ndarray,
         writes: np.ndarray,
     ) -> None:
+        if self._log_together(wf, access, addresses, taking):
+            return
         launch, table = wf.chunk.launch, wf.chunk.launch.table.allocations
         starts = wf.chunk.table[0]
         totals = self._totals[launch.rank]
@@ -288,7 +314,7 @@ class Trace(Watch):
             chosen = addresses[row, mask]
             where = np.searchsorted(starts, chosen, side="right") - 1
             far = bool(peers[where[where >= 0]].any())
-            self._stalls[id(launch)].issue(wave, f"peer {outstanding}" if far else outstanding)
+            self._stalls[id(launch)].issue(wf.wave[row : row + 1], f"peer {outstanding}" if far else outstanding)
             if not len(chosen):
                 continue
             for at in np.unique(where[where >= 0]).tolist():
@@ -310,12 +336,74 @@ class Trace(Watch):
                 if len(self.timeline.accesses) >= self.limit:
                     self.timeline.dropped["accesses"] += 1
                     continue
-                self.timeline.accesses.append(record)
+                self.timeline.accesses.add(1, *record)
                 self._follow(record, access, some, addresses[row, mask & writes[row]])
         self._sample(launch.rank)
 
+    def _log_together(
+        self, wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, taking: np.ndarray
+    ) -> bool:
+        """Log an access of all wavefronts at once, and return True, if it is in one allocation and ends no flow."""
+        launch, count = wf.chunk.launch, len(wf)
+        if access.kind == ATOMIC or len(self.timeline.accesses) + count > self.limit:
+            return False
+        counts, firsts = np.zeros(count, np.int64), np.zeros(count, np.uint64)
+        lowest, highest = (int(each) for each in traced.summarize(addresses, taking, counts, firsts))
+        if highest < lowest:
+            return False
+        starts, _, peers = wf.chunk.table
+        at, last = (np.searchsorted(starts, np.array([lowest, highest], np.uint64), side="right") - 1).tolist()
+        end = highest + access.size
+        stores = access.kind == STORE
+        if at != last or at < 0 or (not stores and self._may_be_written(lowest, end)):
+            return False
+        allocation, number, begin = launch.table.allocations[at], self._launches[id(launch)], self.timeline.now - count
+        kind = "store" if stores else "load"
+        active = counts > 0
+        stalls = self._stalls[id(launch)]
+        stalls.issue(wf.wave[active], f"peer {kind}" if peers[at] else kind)
+        stalls.issue(wf.wave[~active], kind)
+        heat_kind = heat.WRITTEN if stores else heat.READ
+        self._heat.add_lanes(launch.rank, allocation, addresses, taking, access.size, heat_kind)
+        peer = allocation.peer is not None and allocation.peer != launch.rank
+        totals, sizes = self._totals[launch.rank], counts[active] * access.size
+        if peer:
+            totals.peer += int(sizes.sum())
+        else:
+            totals.local += int(sizes.sum())
+        rows, chosen = np.flatnonzero(active), firsts[active]
+        if stores:
+            first = len(self.timeline.accesses)
+            self._stored.append(_Stored(lowest, end, first, addresses[rows], taking[rows], access.size))
+        self.timeline.accesses.add(
+            len(rows), begin + rows, launch.rank, number, wf.wave[rows], access.kind, access.instruction.line, sizes,
+            chosen, chosen - np.uint64(allocation.address), allocation.label, peer, access.instruction.text,
+            access.instruction.source,
+        )  # fmt: skip
+        if sum(len(stored.lanes) for stored in self._stored) > _MOST_STORED:
+            self._follow_stored()
+        self._sample(launch.rank)
+        return True
+
+    def _may_be_written(self, low: int, high: int) -> bool:
+        """Return whether a wavefront of these launches may have written a byte of [low, high)."""
+        return any(s.low < high and low < s.high for s in self._stored) or self._shadow.has(low, high)
+
+    def _follow_stored(self) -> None:
+        """Remember the bytes of the stores that were logged together."""
+        stored, self._stored = self._stored, []
+        for each in stored:
+            for row, lanes in enumerate(each.lanes):
+                region = self._shadow.region(each.addresses[row, lanes], each.size)
+                writer = _Writer(self.timeline.accesses[each.first + row])
+                region.replace(dict.fromkeys(region.cells, writer))
+
     def _follow(self, record: Record, access: GlobalAccess | CopyAccess, read: np.ndarray, written: np.ndarray) -> None:
         """Record the flows that end at an access, and remember the bytes it writes."""
+        low = int(min(lanes.min() for lanes in (read, written) if len(lanes)))
+        high = int(max(lanes.max() for lanes in (read, written) if len(lanes))) + access.size
+        if any(stored.low < high and low < stored.high for stored in self._stored):
+            self._follow_stored()
         if access.kind != STORE:
             for writer in self._shadow.region(read, access.size).cells:
                 if writer is not None and not writer.read and _who(writer.record) != _who(record):
@@ -325,11 +413,14 @@ class Trace(Watch):
             region = self._shadow.region(written, access.size)
             region.replace(dict.fromkeys(region.cells, _Writer(record)))
 
-    def _span(self, rank: int, wave: int, name: str, start: int, end: int, source: str) -> None:
-        if len(self.timeline.spans) < self.limit:
-            self.timeline.spans.append(Span(rank, wave, name, start, end, source))
-        else:
-            self.timeline.dropped["spans"] += 1
+    def _spans(self, rank: int, waves: np.ndarray, name: str, starts: Any, ends: Any, sources: Any) -> None:
+        """Record a span of each of ``waves``; the others are arrays of as many elements, or one value for all."""
+        room = max(0, min(len(waves), self.limit - len(self.timeline.spans)))
+        self.timeline.dropped["spans"] += len(waves) - room
+        columns = (each[:room] if isinstance(each, np.ndarray) else each for each in (waves, starts, ends, sources))
+        waves, starts, ends, sources = columns
+        if room:
+            self.timeline.spans.add(room, rank, waves, name, starts, ends, sources)
 
     def _sample(self, rank: int) -> None:
         totals, samples = self._totals[rank], self.timeline.samples

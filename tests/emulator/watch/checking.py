@@ -6,9 +6,11 @@ import ctypes
 
 import numpy as np
 
+from harness.emulator.driver import checked
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
+from harness.emulator.listing.parser import parse
 from harness.emulator.program.decode import decode
 from harness.emulator.watch.check import Check
 from harness.emulator.wavefront.state import EXEC, LANES, Wavefronts
@@ -40,9 +42,13 @@ def run(
     allocations = Allocations(watch.red_zones)
     code = [*memory.prologue(), *lines] if memory is not None else list(lines)
     known = [(memory.address, memory.bytes.nbytes, "memory")] if memory is not None else []
-    program = decode(listing(*code, arch=arch, private=private), watch=watch)
+    program = checked.decode(parse(listing(*code, arch=arch, private=private)), watch, None)
     launch = Launch(program, (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), allocations, known)
-    Scheduler([[launch]], watch, watch.closed).run()
+    translation = None if watch.closed else program.heat.find(launch)
+    if translation is None:
+        Scheduler([[launch]], watch, watch.closed).run()
+    else:
+        checked.CheckedScheduler.under(watch, launch, translation, None).run()
     return launch
 
 

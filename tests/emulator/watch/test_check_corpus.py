@@ -12,6 +12,8 @@ import tests.corpus
 from harness import emulator
 from tests.corpus.case import CASES
 
+pytestmark = pytest.mark.usefixtures("form")
+
 for module in pkgutil.iter_modules(tests.corpus.__path__, "tests.corpus."):
     if not module.name.rsplit(".", 1)[1].startswith(("test_", "conftest", "case")):
         importlib.import_module(module.name)

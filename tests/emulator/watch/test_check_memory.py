@@ -12,6 +12,8 @@ from harness.emulator.watch.check import crosslane
 from tests.emulator.watch import check_kernels as kernels
 from tests.emulator.watch.checking import Memory, run
 
+pytestmark = pytest.mark.usefixtures("form")
+
 
 @pytest.fixture
 def driver():

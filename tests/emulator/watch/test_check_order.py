@@ -10,6 +10,8 @@ from harness.emulator.faults import BarrierDivergence, DeviceFault, LdsRace, Mem
 from tests.emulator.watch import check_kernels as kernels
 from tests.emulator.watch.checking import Memory, run
 
+pytestmark = pytest.mark.usefixtures("form")
+
 
 @pytest.fixture
 def driver():

@@ -63,6 +63,8 @@ class Translation:
     """For profiles: see ``native.execute``."""
     idle: Any = None
     """The scheduler of the last launch, for the next one."""
+    kinds: list[int] = field(default_factory=list)
+    """In mode ``check``, the kind of each operation: see ``driver.checked``."""
 
     def __post_init__(self) -> None:
         self.address: int = self.code.ctypes.data
@@ -114,14 +116,21 @@ class Translator:
         self._places: list[Place] = []
         self._entries: list[int] = []
         self._wanted: dict[str, Emitted] = {}
+        self._begin()
         for block in program.blocks:
             self._entries.append(len(self._rows))
             for segment in block.segments:
                 first = program.listing.instructions[block.first]
                 self._add(block, None, first, execute.COUNT, None, segment.index)
-                for step, instruction in zip(segment.steps, segment.instructions, strict=True):
-                    self._add_step(block, step, instruction)
+                self._add_segment(block, segment)
             self._add_end(block)
+
+    def _begin(self) -> None:
+        """Add operations before the program's first block."""
+
+    def _add_segment(self, block: p.Block, segment: p.Segment) -> None:
+        for step, instruction in zip(segment.steps, segment.instructions, strict=True):
+            self._add_step(block, step, instruction)
 
     def missing(self) -> int:
         """Return how many forms would have to be compiled."""

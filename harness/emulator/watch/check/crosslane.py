@@ -51,13 +51,17 @@ def flow(decoded: Decoded) -> Flow:
     if name in _EXCHANGES:
         writes = reads = writes | reads
     if name in MOVES:
-        return Flow(reads | (writes if name == "v_writelane_b32" else 0), writes, _move(decoded, name, parsed, writes))
+        reads |= writes if name == "v_writelane_b32" else 0
+        first_lane = name == "v_readfirstlane_b32"
+        everywhere = 0 if first_lane else reads & registers.EVERY_VECTOR
+        return Flow(reads, writes, _move(decoded, name, parsed, writes), everywhere, first_lane=first_lane)
     if name.startswith("s_movrel"):
         return _relative(decoded, parsed)
     if name.startswith("v_mfma"):
-        return Flow(reads, writes, products.spread(decoded, writes))
+        return Flow(reads, writes, products.spread(decoded, writes), reads | writes)
     if name.startswith("v_smfmac"):
-        return Flow(reads | writes, writes, products.spread_sparse(decoded, writes))  # it adds to its destination
+        reads |= writes  # it adds to its destination
+        return Flow(reads, writes, products.spread_sparse(decoded, writes), reads)
     if name.startswith(LANE_BY_LANE):
         # The dot products with three operands add to their destination.
         adds = len(parsed) == 3 and name.startswith("v_dot")
@@ -93,7 +97,8 @@ def _relative(decoded: Decoded, parsed: list[Any]) -> Flow:
         bits.s[:, M0] = 0
         shadow.settle(target if from_there else any_register)
 
-    return Flow((any_register if from_there else source) | m0, target if from_there else any_register, spread)
+    reads, writes = (any_register if from_there else source) | m0, target if from_there else any_register
+    return Flow(reads, writes, spread, any_register=True)
 
 
 def _lane_by_lane(result: Any, sources: list[Any], writes: int) -> Callable[[Wavefronts, Shadow], None]:

@@ -59,7 +59,7 @@ class Heap:
     """The part of mode ``check`` for global memory; one per driver."""
 
     def __init__(self, strict_alignment: bool) -> None:
-        self._strict_alignment = strict_alignment
+        self.strict_alignment = strict_alignment
         self._forgotten: list[Region] = []
         self._random = np.random.default_rng(0x1715)
         self._programs: dict[int, _Facts] = {}
@@ -77,6 +77,11 @@ class Heap:
             region.state[low - region.start : high - region.start] = 0
         self._forgotten = [r for r in self._forgotten if r.state.any()]
         self._forgotten.append(Region(address, np.ones(size, np.uint8), memory, pattern))
+
+    @property
+    def regions(self) -> list[Region]:
+        """The forgotten regions."""
+        return self._forgotten
 
     def start(self, launch: Launch) -> None:
         """Note whether the launch's kernel swaps dwords, and drop forgotten regions that are fully written."""
@@ -98,7 +103,7 @@ class Heap:
         results = registers.vectors(target, words) if target >= 0 else 0
         reads = registers.vectors(access.data, stored) | registers.vectors(*vector) | scalar
         # The native step checks an atomic's alignment itself.
-        aligned = self._strict_alignment and size >= 4 and access.kind != ATOMIC
+        aligned = self.strict_alignment and size >= 4 and access.kind != ATOMIC
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             addresses, lanes = access.addresses(wf)
@@ -152,7 +157,7 @@ class Heap:
         was never written."""
         vector, scalar = _address_registers(access)
         reads = registers.vectors(*vector) | scalar
-        aligned = self._strict_alignment and access.size >= 4
+        aligned = self.strict_alignment and access.size >= 4
 
         def step(wf: Wavefronts, shadow: Shadow) -> None:
             if shadow.dirty & reads:

@@ -26,7 +26,8 @@ from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.check import compiled, crosslane, hazards, private, propagate, report, share
 from harness.emulator.watch.check import shadow as registers
-from harness.emulator.watch.check.heap import Heap
+from harness.emulator.watch.check.facts import Facts
+from harness.emulator.watch.check.heap import Heap, Region
 from harness.emulator.watch.check.queues import DATA_SHARE, SCALAR_MEMORY, VECTOR_MEMORY, Operation, counts_of
 from harness.emulator.watch.check.shadow import Shadow, touched
 from harness.emulator.watch.choices import Choices
@@ -67,6 +68,7 @@ class Check(Watch):
         self._wait_states = wait_states
         # The instructions of the program that is being decoded, by index.
         self._sites: dict[int, hazards.Site] = {}
+        self._facts: dict[int, Facts] = {}
         self._heap = Heap(strict_alignment)
         self._share_by_chunk: share.ShareByChunk = WeakKeyDictionary()
         # The barriers at which the wavefronts of a chunk wait, and the instructions at which they ended.
@@ -89,9 +91,12 @@ class Check(Watch):
         self._share_by_chunk[chunk] = share.Share(chunk)
         self._waiting[chunk] = {}
         self._ended[chunk] = {}
-        code = chunk.launch.program.listing.instructions
-        strict = self._strict_barriers
-        self._strict[chunk] = all(i.mnemonic != "s_setprio" for i in code) if strict is None else strict
+        self._strict[chunk] = self._is_strict(chunk.launch)
+
+    def _is_strict(self, launch: Launch) -> bool:
+        """Return whether the wavefronts of a work-group must wait at the same s_barrier."""
+        code, strict = launch.program.listing.instructions, self._strict_barriers
+        return all(i.mnemonic != "s_setprio" for i in code) if strict is None else strict
 
     # -- s_barrier -----------------------------------------------------------------------------------------------------
 
@@ -109,102 +114,152 @@ class Check(Watch):
 
     def released(self, chunk: Chunk, groups: list[int]) -> None:
         waiting, ended = self._waiting[chunk], self._ended[chunk]
-        per_group = chunk.launch.waves_per_group
-        code, strict = chunk.launch.program.listing.instructions, self._strict[chunk]
+        per_group, strict = chunk.launch.waves_per_group, self._strict[chunk]
         for group in groups:
             waves = range(group * per_group, (group + 1) * per_group)
             at = {wave: waiting.pop(wave) for wave in waves if wave in waiting}
-            barriers = {instruction.index: instruction for instruction in at.values()}
-            if any(_gives_up(code, instruction) for instruction in barriers.values()):
-                continue
-            if not ended and not (strict and len(barriers) > 1):
-                continue
-            first = next(iter(at))
-            for wave in waves:
-                if strict and wave in at and at[wave] is not at[first]:
-                    _diverged(chunk, first, at[first], wave, at[wave], "waits at")
-                if wave in ended:
-                    _diverged(chunk, first, at[first], wave, ended[wave], "has ended at")
+            _check_barrier(chunk, strict, at, {wave: ended[wave] for wave in waves if wave in ended})
         self._share_by_chunk[chunk].release(chunk, groups)
+
+    # -- native code ---------------------------------------------------------------------------------------------------
+
+    @property
+    def regions(self) -> list[Region]:
+        """The forgotten regions of memory that have bytes which were not written since."""
+        return self._heap.regions
+
+    @property
+    def strict_alignment(self) -> tuple[bool, bool]:
+        """The flags ``strict_alignment`` and ``strict_lds_alignment``."""
+        return self._heap.strict_alignment, self._strict_lds_alignment
+
+    def use_share(self, chunk: Chunk, own: share.Share) -> None:
+        """Use ``own`` for the instructions of a chunk whose wavefronts native code started."""
+        self._share_by_chunk[chunk] = own
+
+    def check_barrier(self, chunk: Chunk, at: dict[int, Instruction], ended: dict[int, Instruction]) -> None:
+        """Check the s_barrier ``at`` which the wavefronts of a work-group wait; ``ended``: those that have ended."""
+        _check_barrier(chunk, self._is_strict(chunk.launch), at, ended)
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def before_end(self, instruction: Instruction) -> Step | None:
         if instruction.mnemonic in ("s_setpc_b64", "s_swappc_b64"):
             return _jump(instruction)
+        names = 0  # EXEC is checked where it is written
         if instruction.mnemonic.startswith("s_cbranch_scc"):
-            return _branch(instruction, registers.SCC)
+            names = registers.SCC
         if instruction.mnemonic.startswith("s_cbranch_vcc"):
-            return _branch(instruction, registers.scalars(VCC, 2))
-        return None  # EXEC is checked where it is written
+            names = registers.scalars(VCC, 2)
+        if not names:
+            return None
+        self._facts[instruction.index] = Facts(instruction, names, names)
+        return _branch(instruction, names)
 
     def decoded(self, program: Program) -> None:
         sites, self._sites = self._sites, {}
+        program.facts, self._facts = self._facts, {}
         if self._wait_states:
             hazards.check(program, sites)
 
-    def _note(self, decoded: Decoded, names: int, results: int) -> None:
-        """Note the registers of a memory instruction for the check of wait states."""
-        self._sites[decoded.instruction.index] = hazards.memory_site(decoded, names, results)
+    def _note(self, decoded: Decoded, names: int, results: int, *operations: Operation, native: bool = True) -> None:
+        """Note the registers of a memory instruction for the check of wait states, and for native code.
+
+        ``native``: native code can check the instruction.
+        """
+        instruction, access = decoded.instruction, decoded.access
+        self._sites[instruction.index] = hazards.memory_site(decoded, names, results)
+        # The results come first.
+        sources = replace(instruction, operands=instruction.operands[1:]) if results else instruction
+        reads = touched(sources, decoded.accum_offset) & ~_EXEC
+        if getattr(access, "half", 0):
+            reads |= results  # the other half stays
+        self._facts[instruction.index] = Facts(
+            instruction, names, reads, results, operations=operations, access=access, interpreted=not native
+        )
+
+    def _note_flow(self, instruction: Instruction, names: int, flow: propagate.Flow, *operations: Operation) -> None:
+        """Note the registers of an ALU instruction for native code."""
+        both = flow.reads | flow.writes
+        self._facts[instruction.index] = Facts(
+            instruction, names | (0 if operations else both), flow.reads | flow.keeps, flow.writes, flow.everywhere,
+            operations, interpreted=flow.any_register, first_lane=flow.first_lane, high=flow.high,
+        )  # fmt: skip
 
     def instrument(self, decoded: Decoded) -> Step | None:
         instruction = decoded.instruction
         if instruction.mnemonic == "s_waitcnt":
+            self._facts[instruction.index] = Facts(instruction, wait=counts_of(instruction))
             return _wait(instruction)
         plain, access = decoded.step, decoded.access
         names = touched(instruction, decoded.accum_offset) & ~_EXEC
         if isinstance(access, FlatAccess):
             assert plain is not None  # sanity check
             results, body = private.flat(access, plain, self._heap, self._share_by_chunk, self._strict_lds_alignment)
-            self._note(decoded, names, results)
             # Counted by both counters, since the access may use either unit.
             operations = [Operation(unit, instruction, results) for unit in (VECTOR_MEMORY, SCALAR_MEMORY)]
+            self._note(decoded, names, results, *operations, native=False)
             return _issuing(instruction, names, body, *operations)
         if isinstance(access, GlobalAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.access(access, plain)
-            self._note(decoded, names, results)
-            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+            operation = Operation(VECTOR_MEMORY, instruction, results)
+            self._note(decoded, names, results, operation)
+            return _issuing(instruction, names, body, operation)
         if isinstance(access, FormatAccess):
             assert plain is not None  # sanity check
             results, body = self._heap.formatted(access, plain)
-            self._note(decoded, names, results)
-            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+            operation = Operation(VECTOR_MEMORY, instruction, results)
+            self._note(decoded, names, results, operation)
+            return _issuing(instruction, names, body, operation)
         if isinstance(access, LdsAccess):
             assert plain is not None  # sanity check
             results, body = share.access(access, plain, self._share_by_chunk, self._strict_lds_alignment)
-            self._note(decoded, names, results)
-            return _issuing(instruction, names, body, Operation(DATA_SHARE, instruction, results, writes_lds=True))
+            operation = Operation(DATA_SHARE, instruction, results, writes_lds=True)
+            self._note(decoded, names, results, operation)
+            return _issuing(instruction, names, body, operation)
         if isinstance(access, CopyAccess):
             assert plain is not None  # sanity check
-            self._note(decoded, names, 0)
+            operation = Operation(VECTOR_MEMORY, instruction, writes_lds=True)
+            self._note(decoded, names, 0, operation)
             body = self._heap.copy(access, share.copy(access, plain, self._share_by_chunk))
-            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, writes_lds=True))
+            return _issuing(instruction, names, body, operation)
         if isinstance(access, ScratchAccess):
             assert plain is not None  # sanity check
             results, body = private.scratch(access, plain, self._share_by_chunk)
-            self._note(decoded, names, results)
-            return _issuing(instruction, names, body, Operation(VECTOR_MEMORY, instruction, results))
+            operation = Operation(VECTOR_MEMORY, instruction, results)
+            self._note(decoded, names, results, operation, native=False)
+            return _issuing(instruction, names, body, operation)
         if isinstance(access, ScalarAccess):
             assert plain is not None  # sanity check
             results = registers.scalars(access.target, access.words) if access.returns else 0
             address = touched(replace(instruction, operands=instruction.operands[1:]), 0)
             body = self._heap.scalar(access, plain, address)
-            return _issuing(instruction, names, body, Operation(SCALAR_MEMORY, instruction, results))
+            operation = Operation(SCALAR_MEMORY, instruction, results)
+            reads = address | registers.scalars(access.target, access.data)
+            self._facts[instruction.index] = Facts(
+                instruction, names, reads & ~_EXEC, results, operations=(operation,), access=access
+            )
+            return _issuing(instruction, names, body, operation)
         if instruction.mnemonic in ("buffer_wbl2", "buffer_inv"):
-            return _issuing(instruction, 0, lambda wf, shadow: None, Operation(VECTOR_MEMORY, instruction))
+            operation = Operation(VECTOR_MEMORY, instruction)
+            self._facts[instruction.index] = Facts(instruction, operations=(operation,))
+            return _issuing(instruction, 0, lambda wf, shadow: None, operation)
         if plain is None:
             self._sites[instruction.index] = hazards.site(decoded, names, 0)
             return None
         flow = propagate.alu(decoded) if isinstance(decoded.entry, Op) else crosslane.flow(decoded)
         self._sites[instruction.index] = hazards.site(decoded, flow.reads, flow.writes)
         if decoded.entry.klass == "smem":
-            return _issuing(
-                instruction, names, _flowing(flow, plain), Operation(SCALAR_MEMORY, instruction, flow.writes)
-            )
+            operation = Operation(SCALAR_MEMORY, instruction, flow.writes)
+            self._note_flow(instruction, names, flow, operation)
+            return _issuing(instruction, names, _flowing(flow, plain), operation)
         if decoded.entry.klass == "lds":
             # A lane move through the data share's crossbar counts like a load.
-            return _issuing(instruction, names, _flowing(flow, plain), Operation(DATA_SHARE, instruction, flow.writes))
+            operation = Operation(DATA_SHARE, instruction, flow.writes)
+            self._note_flow(instruction, names, flow, operation)
+            return _issuing(instruction, names, _flowing(flow, plain), operation)
+        self._note_flow(instruction, names, flow)
         return _plain(instruction, names, flow, plain)
 
 
@@ -312,6 +367,22 @@ def _gives_up(code: list[Instruction], barrier: Instruction) -> bool:
     That is a failed device_assert, which Triton lets wait for the work-group's other wavefronts; the trap is reported.
     """
     return barrier.index + 1 < len(code) and code[barrier.index + 1].mnemonic == "s_trap"
+
+
+def _check_barrier(chunk: Chunk, strict: bool, at: dict[int, Instruction], ended: dict[int, Instruction]) -> None:
+    """Raise ``BarrierDivergence`` if the wavefronts of a work-group do not wait at one s_barrier."""
+    code = chunk.launch.program.listing.instructions
+    barriers = {instruction.index: instruction for instruction in at.values()}
+    if any(_gives_up(code, instruction) for instruction in barriers.values()):
+        return
+    if not ended and not (strict and len(barriers) > 1):
+        return
+    first = next(iter(at))
+    for wave in sorted({*at, *ended}):
+        if strict and wave in at and at[wave] is not at[first]:
+            _diverged(chunk, first, at[first], wave, at[wave], "waits at")
+        if wave in ended:
+            _diverged(chunk, first, at[first], wave, ended[wave], "has ended at")
 
 
 def _diverged(chunk: Chunk, one: int, at: Instruction, other: int, there: Instruction, does: str) -> None:

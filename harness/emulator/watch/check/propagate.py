@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.operations.table import Op
+from harness.emulator.operations.table import Chain, Op, Undefined
 from harness.emulator.program import build
 from harness.emulator.program.decode import Decoded
 from harness.emulator.watch.check import report
@@ -37,11 +37,20 @@ class Flow:
     """Effect of one instruction on the undefined bits. ``reads`` and ``writes`` are sets of registers.
 
     ``spread(wf, shadow)`` runs before the instruction, when a register that it reads or writes may be undefined.
+    ``everywhere``: the vector registers that it reads or writes in inactive lanes too. ``keeps``: registers of which it
+    writes a part only. ``first_lane``: with no active lane, it reads lane 0. ``any_register``: its operands do not
+    determine its registers. ``high``: a vector register, the upper half of a term of a 64-bit sum, and the results that
+    are undefined if it is: the lower half of the sum is not among them.
     """
 
     reads: int
     writes: int
     spread: Callable[[Wavefronts, Shadow], None]
+    everywhere: int = 0
+    keeps: int = 0
+    first_lane: bool = False
+    any_register: bool = False
+    high: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,35 @@ def alu(decoded: Decoded) -> Flow:
             _check_exec(wf, bits, instruction)
         shadow.settle(writes)
 
-    return Flow(reads, writes, spread)
+    # A lane move reads other lanes, which may be inactive.
+    moved = registers.EVERY_VECTOR & reads if decoded.encoding == "dpp" else 0
+    keeps = 0 if whole or _fills(decoded, op) else writes
+    return Flow(reads, writes, spread, moved, keeps, high=None if keeps or moved else _high(op, results, sources))
+
+
+def _high(op: Op, results: Pairs, sources: Pairs) -> tuple[int, int] | None:
+    """Return ``Flow.high`` of a product of 32 bits plus a term of 64."""
+    if op.undefined != Undefined("upward") or isinstance(op.function, Chain) or len(sources) != 3:
+        return None
+    (kind, total), (wide, term) = results[0], sources[2]
+    narrow = all(DTYPES[UNSIGNED.get(each, each)].itemsize == 4 for each, _ in sources[:2])
+    if UNSIGNED.get(kind, kind) != "u64" or UNSIGNED.get(wide, wide) != "u64" or not narrow or total is None:
+        return None
+    if term is None or term.space != "v" or total.space != "v":
+        return None
+    low = registers.vectors(total.register)
+    return term.register + 1, _named(results) & ~low
+
+
+def _fills(decoded: Decoded, op: Op) -> bool:
+    """Return whether an instruction that is not written in one piece writes its whole result in the active lanes."""
+    modifiers = decoded.instruction.modifiers
+    if decoded.encoding == "sdwa":
+        return modifiers.get("dst_unused", "UNUSED_PAD") != "UNUSED_PRESERVE" or modifiers.get("dst_sel") == "DWORD"
+    if decoded.encoding == "dpp":
+        move = dpp.control(modifiers)
+        return bool(move.enabled.all()) and move.zero_invalid and not op.keeps_high
+    return op.packed or (op.mixed and op.results == ("f32",))
 
 
 def _named(pairs: Pairs) -> int:

@@ -167,12 +167,16 @@ def at_entry(chunk: Chunk) -> Shadow:
     vector = np.full_like(wf.v, _ONES)
     vector[0, :, :, 0] = 0
     scalar = np.zeros_like(wf.s)
-    first = _given(chunk.launch.program.listing.directives)
-    scalar[:, first:102] = _ONES
-    scalar[:, [VCC, VCC + 1, M0]] = _ONES
+    dirty = undefined_at_entry(chunk.launch.program.listing.directives)
+    scalar[:, [i for i in range(SGPRS) if dirty & scalars(i)]] = _ONES
     bits = Wavefronts(chunk, wf.wave, vector, scalar, np.ones(len(wf), np.bool_))
-    dirty = EVERY_VECTOR & ~1 | scalars(first, 102 - first) | scalars(VCC, 2) | scalars(M0) | SCC
     return Shadow(bits, dirty, Queues())
+
+
+def undefined_at_entry(directives: dict[str, int]) -> int:
+    """Return the set of registers that the hardware does not set up."""
+    first = _given(directives)
+    return EVERY_VECTOR & ~1 | scalars(first, 102 - first) | scalars(VCC, 2) | scalars(M0) | SCC
 
 
 def _given(directives: dict[str, int]) -> int:
